@@ -1,0 +1,50 @@
+# Each target sets up all it needs in .venv. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test verify lint format bench chaos docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Penstock needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## the best of what exists, start to end, checked
+	$(BIN)/python examples/log_demo.py
+
+lint: $(STAMP) ## format, lint, types, imports
+	$(BIN)/ruff format --check src tests bench examples
+	$(BIN)/ruff check src tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the sources in the house format
+	$(BIN)/ruff format src tests bench examples
+	$(BIN)/ruff check --fix src tests bench examples
+
+test: lint ## everything, at most 15 minutes on 2 cores
+	PROFILE=test $(BIN)/pytest -n $(WORKERS) --dist loadgroup
+
+verify: lint ## the long form of every class, up to 60 minutes
+	PROFILE=verify $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 3000
+
+chaos: $(STAMP) ## long fault campaigns
+	PROFILE=release $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 7200 tests/properties tests/crash
+
+bench: $(STAMP) ## benchmarks as ratios to a peer in the same run; writes bench/results
+	$(BIN)/python -m bench.storage
+
+docs: $(STAMP) ## write docs/configuration.md from the declarations
+	$(BIN)/python -m penstock.config.document > docs/configuration.md
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

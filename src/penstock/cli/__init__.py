@@ -1,0 +1,1 @@
+"""The penstock command: thin commands over the rooms below."""

@@ -1,0 +1,1 @@
+"""Settings: every broker and topic setting declared once, with Kafka's names."""

@@ -1,0 +1,43 @@
+"""Typed names for the numbers and strings of the log. No behaviour beyond validity."""
+
+import re
+from typing import NamedTuple, NewType
+from uuid import UUID
+
+Offset = NewType("Offset", int)
+LeaderEpoch = NewType("LeaderEpoch", int)
+ProducerId = NewType("ProducerId", int)
+ProducerEpoch = NewType("ProducerEpoch", int)
+TimestampMs = NewType("TimestampMs", int)
+TopicId = NewType("TopicId", UUID)
+
+NO_LEADER_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER_ID = ProducerId(-1)
+NO_TIMESTAMP = TimestampMs(-1)
+
+MAX_TOPIC_NAME_LENGTH = 249
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class InvalidTopicName(ValueError):
+    """The name cannot be a topic's: it also becomes a folder's."""
+
+
+def check_topic_name(name: str) -> str:
+    """The name itself, or InvalidTopicName: checked before it gets anywhere near a path."""
+    if name in (".", ".."):
+        raise InvalidTopicName(f"topic name {name!r} is reserved; choose another")
+    if _TOPIC_NAME.fullmatch(name) is None:
+        raise InvalidTopicName(
+            f"topic name {name[:60]!r} ({len(name)} characters) is not valid: use 1 to "
+            f"{MAX_TOPIC_NAME_LENGTH} of the characters a-z A-Z 0-9 . _ -"
+        )
+    return name

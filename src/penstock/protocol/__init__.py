@@ -1,0 +1,1 @@
+"""Bytes and values: record batches, records, compression. No files, no sockets."""

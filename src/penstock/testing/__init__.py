@@ -1,0 +1,1 @@
+"""Shipped test parts: a simulated disk, and a model engine."""
