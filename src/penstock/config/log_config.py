@@ -1,0 +1,97 @@
+"""The typed settings that storage receives: one LogConfig a topic, one StorageConfig a broker.
+Plain values only, already checked. A field's default is always the declared setting's default."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import inf
+from typing import Any, ClassVar, Literal, Self
+
+LONG_MAX = 2**63 - 1  # Kafka's way to say "never" and "no limit" in a long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """How the logs of one topic roll, flush, expire and compact."""
+
+    segment_bytes: int = 1_073_741_824
+    segment_ms: int = 604_800_000
+    segment_jitter_ms: int = 0
+    segment_index_bytes: int = 10_485_760
+    index_interval_bytes: int = 4096
+    flush_messages: int = LONG_MAX
+    flush_ms: int = LONG_MAX
+    retention_bytes: int = -1  # -1: no limit
+    retention_ms: int = 604_800_000  # -1: no limit
+    max_message_bytes: int = 1_048_588
+    delete_retention_ms: int = 86_400_000
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = LONG_MAX
+    file_delete_delay_ms: int = 60_000
+    min_cleanable_dirty_ratio: float = 0.5
+    cleanup_policy: frozenset[str] = frozenset({"delete"})
+    compression_type: str = "producer"
+    preallocate: bool = False
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_after_max_ms: int = 3_600_000
+
+    SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the topic setting it is read from
+
+    @property
+    def compact(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @classmethod
+    def from_topic(cls, resolved: Mapping[str, Any]) -> Self:
+        """From a topic's resolved settings: setting name -> typed value, all present."""
+        picked = {field: resolved[name] for field, name in cls.SOURCE_NAMES.items()}
+        return cls(**{**picked, "cleanup_policy": frozenset(picked["cleanup_policy"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageConfig:
+    """How one broker's storage recovers, checks and cleans, whatever the topic."""
+
+    log_dirs: tuple[str, ...] = ("/tmp/kafka-logs",)  # noqa: S108 (Kafka's own default)
+    recovery_threads_per_data_dir: int = 2
+    retention_check_interval_ms: int = 300_000
+    recovery_checkpoint_interval_ms: int = 60_000
+    start_offset_checkpoint_interval_ms: int = 60_000
+    high_watermark_checkpoint_interval_ms: int = 5_000
+    cleaner_enable: bool = True
+    cleaner_dedupe_buffer_bytes: int = 134_217_728
+    cleaner_io_buffer_bytes: int = 524_288
+    cleaner_io_max_bytes_per_second: float = inf
+    cleaner_backoff_ms: int = 15_000
+    producer_id_expiration_ms: int = 86_400_000
+    engine: Literal["segmented", "commitlog"] = "segmented"
+
+    SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the broker setting it is read from
+
+    @classmethod
+    def from_broker(cls, resolved: Mapping[str, Any]) -> Self:
+        """From a broker's resolved settings: setting name -> typed value, all present."""
+        return cls(**{field: resolved[name] for field, name in cls.SOURCE_NAMES.items()})
+
+
+# A topic setting's field is its name with underscores, without exception.
+LogConfig.SOURCE_NAMES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig)}
+StorageConfig.SOURCE_NAMES = {
+    "log_dirs": "log.dirs",
+    "recovery_threads_per_data_dir": "num.recovery.threads.per.data.dir",
+    "retention_check_interval_ms": "log.retention.check.interval.ms",
+    "recovery_checkpoint_interval_ms": "log.flush.offset.checkpoint.interval.ms",
+    "start_offset_checkpoint_interval_ms": "log.flush.start.offset.checkpoint.interval.ms",
+    "high_watermark_checkpoint_interval_ms": "replica.high.watermark.checkpoint.interval.ms",
+    "cleaner_enable": "log.cleaner.enable",
+    "cleaner_dedupe_buffer_bytes": "log.cleaner.dedupe.buffer.size",
+    "cleaner_io_buffer_bytes": "log.cleaner.io.buffer.size",
+    "cleaner_io_max_bytes_per_second": "log.cleaner.io.max.bytes.per.second",
+    "cleaner_backoff_ms": "log.cleaner.backoff.ms",
+    "producer_id_expiration_ms": "producer.id.expiration.ms",
+    "engine": "storage.engine",
+}
