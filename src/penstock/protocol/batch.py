@@ -1,0 +1,282 @@
+"""The 61-byte header of a record batch, message format v2: read, check, stamp, CRC.
+
+Never looks at records or decompresses. What passes `check_header` and `is_crc_valid` can be stored
+and walked safely; whether its records decode is `records.py`'s matter.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = 61
+LOG_OVERHEAD = 12  # base offset and length: what `batch_length` does not count
+MIN_BATCH_LENGTH = HEADER_BYTES - LOG_OVERHEAD
+MIN_RECORD_BYTES = 7  # one byte each: length, attributes, two deltas, key, value, header count
+MAGIC = 2
+
+BASE_OFFSET_POSITION = 0
+LENGTH_POSITION = 8
+LEADER_EPOCH_POSITION = 12
+MAGIC_POSITION = 16
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21  # the CRC covers everything from here on
+LAST_OFFSET_DELTA_POSITION = 23
+BASE_TIMESTAMP_POSITION = 27
+MAX_TIMESTAMP_POSITION = 35
+PRODUCER_ID_POSITION = 43
+PRODUCER_EPOCH_POSITION = 51
+BASE_SEQUENCE_POSITION = 53
+RECORD_COUNT_POSITION = 57
+
+CODEC_MASK = 0x07
+APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+RESERVED_MASK = ~0x7F
+
+MAX_CODEC_ID = 4
+NO_SEQUENCE = -1
+MAX_SEQUENCE = 2**31 - 1
+MAX_OFFSET = 2**63 - 1
+
+_INT64 = struct.Struct(">q")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
+_UINT32 = struct.Struct(">I")
+
+
+class CorruptBatch(ValueError):  # noqa: N818 - named for what is found
+    """These bytes are no record batch of format v2; `reason` says what was found."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class UnsupportedMagic(CorruptBatch):
+    """A batch of another message format, or damage that looks like one: CRC omits the magic."""
+
+    def __init__(self, magic: int, position: int) -> None:
+        advice = (
+            "written by a client or log older than Kafka 0.11; convert it or use a newer client"
+            if magic in (0, 1)
+            else "no known format"
+        )
+        super().__init__(
+            f"batch at position {position} has magic {magic}, {advice}: only {MAGIC} is read"
+        )
+        self.magic = magic
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int  # the delete horizon where `has_delete_horizon`
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int  # at most last_offset_delta + 1; compaction lowers it, down to 0
+
+    @property
+    def size(self) -> int:
+        return self.batch_length + LOG_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return self.attributes & TRANSACTIONAL != 0
+
+    @property
+    def is_control(self) -> bool:
+        return self.attributes & CONTROL != 0
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return self.attributes & DELETE_HORIZON != 0
+
+    @property
+    def is_append_time(self) -> bool:
+        return self.attributes & APPEND_TIME != 0
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id >= 0
+
+    @property
+    def last_sequence(self) -> int:
+        """The last record's sequence: 0 follows 2^31-1. Without a sequence, NO_SEQUENCE."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & MAX_SEQUENCE
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header as it stands there, unchecked but for its magic."""
+    try:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except struct.error:
+        raise _too_short(buffer, position) from None
+    if header.magic != MAGIC:
+        raise UnsupportedMagic(header.magic, position)
+    return header
+
+
+def _too_short(buffer: Buffer, position: int) -> CorruptBatch:
+    available = max(0, len(buffer) - position)
+    # A whole message of an old format may be shorter than a v2 header: name the true cause.
+    if available > MAGIC_POSITION and buffer[position + MAGIC_POSITION] != MAGIC:
+        return UnsupportedMagic(buffer[position + MAGIC_POSITION], position)
+    return CorruptBatch(
+        f"batch at position {position} ends in its header: "
+        f"{available} of {HEADER_BYTES} bytes are there"
+    )
+
+
+def check_header(header: BatchHeader, available: int) -> None:
+    """Structural sanity of any batch; `available` counts the bytes from its start.
+
+    Compaction removes records and keeps offsets: fewer records than offsets, even none, is valid.
+    """
+    if header.magic != MAGIC:
+        raise UnsupportedMagic(header.magic, 0)
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise _corrupt(header, f"length {header.batch_length} is below {MIN_BATCH_LENGTH}")
+    if header.batch_length > available - LOG_OVERHEAD:
+        raise _corrupt(header, f"{header.size} bytes announced, {available} are there")
+    if header.attributes & RESERVED_MASK:
+        raise _corrupt(header, f"reserved bits set in attributes {header.attributes & 0xFFFF:#06x}")
+    if header.attributes & CODEC_MASK > MAX_CODEC_ID:
+        raise _corrupt(header, f"compression codec {header.codec} does not exist")
+    _check_counts(header)
+
+
+def _check_counts(header: BatchHeader) -> None:
+    delta = header.last_offset_delta
+    count = header.record_count
+    if delta < 0:
+        raise _corrupt(header, f"last offset delta {delta} is negative")
+    if not 0 <= header.base_offset <= MAX_OFFSET - delta:
+        raise _corrupt(header, f"offsets leave the range 0 to 2^63-1 (delta {delta})")
+    if not 0 <= count <= delta + 1:
+        raise _corrupt(header, f"{count} records in {delta + 1} offsets")
+    if not header.attributes & CODEC_MASK:
+        payload_bytes = header.batch_length - MIN_BATCH_LENGTH
+        if count * MIN_RECORD_BYTES > payload_bytes:
+            raise _corrupt(header, f"{count} records cannot fit in {payload_bytes} bytes")
+
+
+def check_client_batch(header: BatchHeader) -> None:
+    """What a producer may send, beyond `check_header`; the leader stamps offset and epoch."""
+    count = header.record_count
+    if count < 1 or count != header.last_offset_delta + 1:
+        raise _corrupt(header, f"{count} records with last offset delta {header.last_offset_delta}")
+    if header.attributes & (CONTROL | DELETE_HORIZON):
+        raise _corrupt(
+            header, f"attributes {header.attributes:#04x} hold a bit that only a broker sets"
+        )
+    if header.base_timestamp < -1 or header.max_timestamp < -1:
+        raise _corrupt(
+            header, f"timestamps {header.base_timestamp}, {header.max_timestamp} below -1"
+        )
+    _check_producer(header)
+
+
+def _check_producer(header: BatchHeader) -> None:
+    if header.producer_id >= 0:
+        if header.producer_epoch < 0 or header.base_sequence < 0:
+            raise _corrupt(
+                header,
+                f"producer {header.producer_id} with epoch {header.producer_epoch} "
+                f"and sequence {header.base_sequence}",
+            )
+        return
+    # Without a producer id some clients leave 0 as sequence or epoch: those mean nothing then.
+    if header.producer_id < -1:
+        raise _corrupt(header, f"producer id {header.producer_id} is below -1")
+    if header.is_transactional:
+        raise _corrupt(header, "transactional without a producer id")
+
+
+def _corrupt(header: BatchHeader, what: str) -> CorruptBatch:
+    return CorruptBatch(f"batch at offset {header.base_offset}: {what}")
+
+
+def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch; stops before a partial one at the end.
+
+    Only lengths and magic are checked (a length below the least would never advance).
+    """
+    end = len(buffer)
+    while end - position > MAGIC_POSITION:
+        if buffer[position + MAGIC_POSITION] != MAGIC:
+            raise UnsupportedMagic(buffer[position + MAGIC_POSITION], position)
+        if end - position < HEADER_BYTES:
+            return
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        if header.batch_length < MIN_BATCH_LENGTH:
+            raise CorruptBatch(
+                f"batch at position {position}: length {header.batch_length} "
+                f"is below {MIN_BATCH_LENGTH}"
+            )
+        following = position + LOG_OVERHEAD + header.batch_length
+        if following > end:
+            return
+        yield position, header
+        position = following
+
+
+def compute_crc(batch: Buffer) -> int:
+    """CRC-32C of one whole batch, given from its first byte to its last."""
+    return crc32c(memoryview(batch)[ATTRIBUTES_POSITION:])
+
+
+def is_crc_valid(buffer: Buffer, position: int, size: int) -> bool:
+    """Whether the batch of `size` bytes at `position` is whole and matches its stored CRC."""
+    end = position + size
+    if size < HEADER_BYTES or end > len(buffer):
+        return False
+    covered = memoryview(buffer)[position + ATTRIBUTES_POSITION : end]
+    stored: int = _UINT32.unpack_from(buffer, position + CRC_POSITION)[0]
+    return crc32c(covered) == stored
+
+
+def stamp_offset_and_epoch(
+    buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
+) -> None:
+    """Give the batch its place in the log; both fields lie outside the CRC."""
+    _INT64.pack_into(buffer, position, base_offset)
+    _INT32.pack_into(buffer, position + LEADER_EPOCH_POSITION, leader_epoch)
+
+
+def stamp_append_time(
+    buffer: bytearray | memoryview, position: int, size: int, timestamp_ms: int
+) -> None:
+    """Make `timestamp_ms` the time of every record; the CRC must have been checked before."""
+    attributes: int = _INT16.unpack_from(buffer, position + ATTRIBUTES_POSITION)[0]
+    _INT16.pack_into(buffer, position + ATTRIBUTES_POSITION, attributes | APPEND_TIME)
+    _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, timestamp_ms)
+    crc = compute_crc(memoryview(buffer)[position : position + size])
+    _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
