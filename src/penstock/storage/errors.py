@@ -1,0 +1,163 @@
+"""Every error that the storage room raises on purpose. Handlers map them to Kafka's codes.
+
+An OSError of the kernel is not one of them until a log has fenced itself because of it.
+"""
+# ruff: noqa: N818 - an error is named for what happened, as Kafka's codes are
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from penstock.model.ids import Offset, TopicPartition
+
+if TYPE_CHECKING:  # the index raises the error that carries its entries
+    from penstock.storage.transaction_index import AbortedTransaction
+
+
+class StorageError(Exception):
+    """The storage room could not do what it was asked; the message says why and what next."""
+
+
+# What a caller asked for is not there, or there already.
+
+
+class OffsetOutOfRange(StorageError):
+    """The offset lies outside of the log: deleted, truncated or not written yet."""
+
+    def __init__(self, requested: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(
+            f"offset {requested} is outside of the log, which holds {log_start_offset} up to "
+            f"(not including) {log_end_offset}; reset to its start or its end"
+        )
+        self.requested = Offset(requested)
+        self.log_start_offset = Offset(log_start_offset)
+        self.log_end_offset = Offset(log_end_offset)
+
+
+class UnknownPartition(StorageError):
+    """No log of this partition lives here."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"no log of {partition} in any directory here; create it first")
+        self.partition = partition
+
+
+class PartitionExists(StorageError):
+    """A log of this partition lives here already."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        super().__init__(f"a log of {partition} exists already; delete it before creating it anew")
+        self.partition = partition
+
+
+# What was sent cannot be stored.
+
+
+class CorruptRecords(StorageError):
+    """The bytes are no valid batches: damaged on their way or on the medium."""
+
+
+class RecordTooLarge(StorageError):
+    """A batch exceeds max.message.bytes of its topic."""
+
+
+class SegmentTooSmall(StorageError):
+    """The batches of one append exceed segment.bytes: no segment could ever hold them."""
+
+
+class InvalidRecords(StorageError):
+    """Well-formed batches that this log may not hold, such as no key on a compacted topic."""
+
+
+class InvalidTimestamp(StorageError):
+    """A timestamp is farther from the broker's clock than the topic allows."""
+
+
+class UnexpectedOffset(StorageError):
+    """A follower's append does not continue its log."""
+
+
+# The log or its directory is out of order.
+
+
+class LogFenced(StorageError):
+    """An earlier write failed: what follows it could be lost, so nothing is taken any more."""
+
+    def __init__(self, where: object, first_error: BaseException) -> None:
+        super().__init__(
+            f"{where} takes no writes since one failed with {type(first_error).__name__}: "
+            f"{first_error}; repair the disk and restart the broker"
+        )
+        self.first_error = first_error
+
+
+class DirectoryFailed(StorageError):
+    """A log directory gave an I/O error: all of its logs are offline."""
+
+    def __init__(self, directory: str, first_error: BaseException) -> None:
+        super().__init__(
+            f"log directory {directory} is offline since {type(first_error).__name__}: "
+            f"{first_error}; repair or replace the disk and restart the broker"
+        )
+        self.directory = directory
+        self.first_error = first_error
+
+
+class DirectoryLocked(StorageError):
+    """Another process serves this log directory."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(
+            f"log directory {directory} is in use by another process; stop that broker or give "
+            f"this one its own log.dirs"
+        )
+        self.directory = directory
+
+
+# A small file does not say what it should. Recovery reports these and rebuilds.
+
+
+class MalformedCheckpoint(StorageError):
+    """A small text file of a log directory does not parse."""
+
+    def __init__(self, path: str, line: int, problem: str) -> None:
+        super().__init__(f"{path}, line {line}: {problem}")
+        self.path = path
+        self.line = line  # counted from 1
+        self.problem = problem
+
+
+class MalformedTransactionIndex(StorageError):
+    """A transaction index holds something else after its `valid` entries."""
+
+    def __init__(self, path: str, valid: Sequence["AbortedTransaction"], problem: str) -> None:
+        super().__init__(f"{path}, after {len(valid)} valid entries: {problem}")
+        self.path = path
+        self.valid = list(valid)
+        self.problem = problem
+
+
+class CorruptSnapshot(StorageError):
+    """A producer snapshot cannot be trusted; an older one and the log replace it."""
+
+
+# An idempotent or transactional producer broke a rule, or was replaced.
+
+
+class OutOfOrderSequence(StorageError):
+    """Batches are missing between the producer's last one here and this one."""
+
+
+class DuplicateSequence(StorageError):
+    """The batch was stored, so long ago that its offset is no longer remembered."""
+
+
+class ProducerFenced(StorageError):
+    """A newer instance of this producer exists: its epoch is higher."""
+
+
+class InvalidTransactionState(StorageError):
+    """The write does not fit the producer's open transaction."""
+
+
+class CoordinatorFenced(StorageError):
+    """A marker comes from a transaction coordinator that has been replaced."""

@@ -1,0 +1,210 @@
+"""Who owns a folder: the topic of a partition's, the broker of a log directory, a clean end.
+
+Kafka's `partition.metadata`, `meta.properties` and `.kafka_cleanshutdown`; what to do when they do
+not fit is decided by those who read them.
+"""
+
+import base64
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from penstock.model.ids import TopicId
+from penstock.storage.checkpoints import MAX_INT, parse_number
+from penstock.storage.disk import Disk, read_file, replace_file
+from penstock.storage.errors import MalformedCheckpoint
+
+PARTITION_METADATA_FILE = "partition.metadata"
+BROKER_STAMP_FILE = "meta.properties"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+
+UNKNOWN_BROKER_EPOCH = -1
+_UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
+_SPECIAL = re.compile(r"([\\=:#! ])")  # what Java's properties put a backslash before
+_ESCAPED = re.compile(r"\\(.)")
+_SEPARATOR = re.compile(r"(?<!\\)\s*[=:]\s*")
+
+
+def encode_uuid(value: UUID) -> str:
+    """As Kafka prints its ids: URL-safe base64 of the 16 bytes, without padding."""
+    return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
+
+
+def decode_uuid(text: str) -> UUID:
+    if _UUID_TEXT.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is no id of 22 base64 characters")
+    return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+# partition.metadata: the id of the topic, so that a topic of the same name is not taken for it.
+
+
+def read_topic_id(disk: Disk, directory: str) -> TopicId | None:
+    path = os.path.join(directory, PARTITION_METADATA_FILE)
+    content = read_file(disk, path)
+    return None if content is None else decode_topic_id(content, path)
+
+
+def write_topic_id(disk: Disk, directory: str, topic_id: TopicId) -> None:
+    path = os.path.join(directory, PARTITION_METADATA_FILE)
+    replace_file(disk, path, encode_topic_id(topic_id))
+
+
+def encode_topic_id(topic_id: TopicId) -> bytes:
+    return f"version: 0\ntopic_id: {encode_uuid(topic_id)}".encode("ascii")
+
+
+def decode_topic_id(content: bytes, path: str) -> TopicId:
+    lines = content.decode("ascii", "replace").splitlines()
+    # A higher version only adds lines: Kafka promises that to those who go back.
+    parse_number(_value_of(lines, 0, "version", path), MAX_INT, path, 1)
+    try:
+        topic_id = decode_uuid(_value_of(lines, 1, "topic_id", path))
+    except ValueError as error:
+        raise MalformedCheckpoint(path, 2, str(error)) from None
+    if topic_id.int == 0:
+        raise MalformedCheckpoint(path, 2, "the topic id is all zeros, which no topic has")
+    return TopicId(topic_id)
+
+
+def _value_of(lines: list[str], index: int, key: str, path: str) -> str:
+    text = lines[index] if index < len(lines) else ""
+    prefix = f"{key}: "
+    if not text.startswith(prefix):
+        raise MalformedCheckpoint(path, index + 1, f"{prefix!r} expected, {text[:80]!r} found")
+    return text.removeprefix(prefix).strip()
+
+
+# meta.properties: the broker and cluster that a log directory belongs to.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStamp:
+    version: int = 0  # 0 names broker.id, 1 (Kafka without ZooKeeper) node.id
+    node_id: int | None = None
+    cluster_id: str | None = None
+    directory_id: UUID | None = None
+
+
+def read_broker_stamp(disk: Disk, directory: str) -> BrokerStamp | None:
+    path = os.path.join(directory, BROKER_STAMP_FILE)
+    content = read_file(disk, path)
+    return None if content is None else decode_broker_stamp(content, path)
+
+
+def write_broker_stamp(disk: Disk, directory: str, stamp: BrokerStamp) -> None:
+    replace_file(disk, os.path.join(directory, BROKER_STAMP_FILE), encode_broker_stamp(stamp))
+
+
+def encode_broker_stamp(stamp: BrokerStamp) -> bytes:
+    lines = ["#", f"version={stamp.version}"]
+    if stamp.node_id is not None:
+        lines.append(f"{_node_id_key(stamp.version)}={stamp.node_id}")
+    if stamp.cluster_id is not None:
+        lines.append(f"cluster.id={_escape(stamp.cluster_id)}")
+    if stamp.directory_id is not None:
+        lines.append(f"directory.id={encode_uuid(stamp.directory_id)}")
+    return "\n".join([*lines, ""]).encode("ascii")
+
+
+def decode_broker_stamp(content: bytes, path: str) -> BrokerStamp:
+    properties = _decode_properties(content, path)
+    version = _number_of(properties, "version", path) or 0
+    if version > 1:
+        line = properties["version"][1]
+        raise MalformedCheckpoint(path, line, f"version {version} is unknown, 0 or 1 expected")
+    stamp = BrokerStamp(
+        version=version,
+        node_id=_number_of(properties, _node_id_key(version), path),
+        cluster_id=properties.get("cluster.id", (None, 0))[0],
+        directory_id=_directory_id_of(properties, path),
+    )
+    if version == 1 and (stamp.node_id is None or stamp.cluster_id is None):
+        raise MalformedCheckpoint(path, 1, "version 1 needs both node.id and cluster.id")
+    return stamp
+
+
+def _node_id_key(version: int) -> str:
+    return "broker.id" if version == 0 else "node.id"
+
+
+def _escape(value: str) -> str:
+    if not (value.isascii() and value.isprintable()):
+        raise ValueError(f"cluster id {value!r} must be printable ASCII")
+    return _SPECIAL.sub(r"\\\1", value)
+
+
+def _decode_properties(content: bytes, path: str) -> dict[str, tuple[str, int]]:
+    """Each key's value and line. Of Java's format what its own writer produces for such values."""
+    properties: dict[str, tuple[str, int]] = {}
+    for line, raw in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+        text = raw.strip()
+        if not text or text[0] in "#!":
+            continue
+        key, *value = _SEPARATOR.split(text, maxsplit=1)
+        if not value:
+            raise MalformedCheckpoint(path, line, f"key=value expected, {text[:80]!r} found")
+        properties[_ESCAPED.sub(r"\1", key)] = (_ESCAPED.sub(r"\1", value[0]), line)
+    return properties
+
+
+def _number_of(properties: dict[str, tuple[str, int]], key: str, path: str) -> int | None:
+    if key not in properties:
+        return None
+    text, line = properties[key]
+    return parse_number(text, MAX_INT, path, line)
+
+
+def _directory_id_of(properties: dict[str, tuple[str, int]], path: str) -> UUID | None:
+    if "directory.id" not in properties:
+        return None
+    text, line = properties["directory.id"]
+    try:
+        return decode_uuid(text)
+    except ValueError as error:
+        raise MalformedCheckpoint(path, line, str(error)) from None
+
+
+# .kafka_cleanshutdown: everything was flushed before the broker ended.
+
+
+class CleanShutdown(NamedTuple):
+    broker_epoch: int  # -1 if the file does not say
+
+
+def take_clean_shutdown(disk: Disk, directory: str) -> CleanShutdown | None:
+    """The marker, which is durably gone when this returns.
+
+    A crash from now on, recovery's own included, must not pass for a clean end (KAFKA-10471).
+    """
+    path = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
+    content = read_file(disk, path)
+    if content is None:
+        return None
+    disk.unlink(path)
+    disk.sync_directory(directory)
+    return decode_clean_shutdown(content)
+
+
+def write_clean_shutdown(
+    disk: Disk, directory: str, broker_epoch: int = UNKNOWN_BROKER_EPOCH
+) -> None:
+    path = os.path.join(directory, CLEAN_SHUTDOWN_FILE)
+    replace_file(disk, path, encode_clean_shutdown(broker_epoch))
+
+
+def encode_clean_shutdown(broker_epoch: int = UNKNOWN_BROKER_EPOCH) -> bytes:
+    return b'{"version":0,"brokerEpoch":%d}' % broker_epoch
+
+
+def decode_clean_shutdown(content: bytes) -> CleanShutdown:
+    """That the file exists is the message; older Kafkas leave it empty."""
+    try:
+        broker_epoch = json.loads(content)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError):
+        return CleanShutdown(UNKNOWN_BROKER_EPOCH)
+    is_number = isinstance(broker_epoch, int) and not isinstance(broker_epoch, bool)
+    return CleanShutdown(broker_epoch if is_number else UNKNOWN_BROKER_EPOCH)

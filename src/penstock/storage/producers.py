@@ -1,0 +1,395 @@
+"""What one log knows of its idempotent and transactional producers.
+
+Checks and applies, never stores: snapshots and replay are the log's matter. Invariant: the state is
+a function of the batches applied, so a follower and a recovered log reach what the leader has.
+Numbers come straight from batch headers, hence plain ints.
+"""
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from penstock.model.ids import NO_TIMESTAMP, Offset, ProducerEpoch, ProducerId, TimestampMs
+from penstock.protocol.batch import MAX_SEQUENCE, NO_SEQUENCE
+from penstock.storage.errors import (
+    CoordinatorFenced,
+    DuplicateSequence,
+    InvalidTransactionState,
+    OutOfOrderSequence,
+    ProducerFenced,
+)
+
+WINDOW_BATCHES = 5  # what a client may have in flight, and so may send again
+NO_COORDINATOR_EPOCH = -1
+_SEQUENCES = MAX_SEQUENCE + 1
+
+
+class BatchRange(NamedTuple):
+    """Where a batch was stored that has now come again."""
+
+    base_offset: Offset
+    last_offset: Offset
+    timestamp_ms: TimestampMs
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset  # of the marker
+    aborted: bool
+
+
+class ProducerEntry(NamedTuple):
+    """One producer as snapshots and DescribeProducers show it: its last batch only."""
+
+    producer_id: ProducerId
+    producer_epoch: ProducerEpoch
+    last_sequence: int  # -1 if this epoch has no batch here
+    last_offset: Offset  # -1 likewise
+    offset_delta: int
+    timestamp_ms: TimestampMs  # of the last batch or marker
+    coordinator_epoch: int  # -1 before the first marker
+    current_txn_first_offset: Offset | None
+
+
+class _Batch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    last_offset: Offset
+    offset_delta: int
+    timestamp_ms: TimestampMs
+
+
+class _Producer:
+    """Slots and one shared tuple of batches: a log can know very many producers."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "last_seen_ms",
+        "producer_epoch",
+        "timestamp_ms",
+        "txn_first_offset",
+    )
+
+    def __init__(self, producer_epoch: int) -> None:
+        self.producer_epoch = producer_epoch
+        self.coordinator_epoch = NO_COORDINATOR_EPOCH
+        self.batches: tuple[_Batch, ...] = ()  # of this epoch alone, oldest first
+        self.timestamp_ms = NO_TIMESTAMP
+        self.last_seen_ms = NO_TIMESTAMP
+        self.txn_first_offset: Offset | None = None
+
+    def move_to_epoch(self, producer_epoch: int) -> None:
+        if producer_epoch != self.producer_epoch:
+            self.producer_epoch = producer_epoch
+            self.batches = ()
+
+    def touch(self, timestamp_ms: int, now_ms: int | None) -> None:
+        self.timestamp_ms = TimestampMs(timestamp_ms)
+        self.last_seen_ms = TimestampMs(timestamp_ms if now_ms is None else now_ms)
+
+
+class ProducerState:
+    """Owned and changed by its log alone: checked before an append, applied after it."""
+
+    __slots__ = (
+        "_completed",
+        "_completed_firsts",
+        "_name",
+        "_ongoing",
+        "_producers",
+        "map_end_offset",
+    )
+
+    def __init__(self, name: str = "this log") -> None:
+        self._name = name  # of the partition, for messages
+        self._producers: dict[int, _Producer] = {}
+        self._ongoing: list[tuple[Offset, ProducerId]] = []  # sorted by first offset
+        self._completed: deque[CompletedTransaction] = deque()  # not below the high watermark yet
+        self._completed_firsts: list[Offset] = []  # theirs, sorted
+        # The state covers the log up to here. `apply` moves it; for batches without a producer
+        # the log does.
+        self.map_end_offset = Offset(0)
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    # Before an append, on the leader alone.
+
+    def find_duplicate(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, last_sequence: int
+    ) -> BatchRange | None:
+        """Where this very batch is stored already. To be asked before `check`."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.producer_epoch != producer_epoch or base_sequence < 0:
+            return None
+        for batch in producer.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
+                base_offset = Offset(batch.last_offset - batch.offset_delta)
+                return BatchRange(base_offset, batch.last_offset, batch.timestamp_ms)
+        return None
+
+    def check(
+        self,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        transactional: bool,
+    ) -> None:
+        """Raise if the batch may not follow what the producer wrote before. Changes nothing.
+
+        Stricter than Kafka where the producer is unknown here: since KIP-360 Kafka takes any first
+        sequence then, and loses a first batch silently when the second one overtakes it
+        (KAFKA-14359, KAFKA-15591). Here it must be 0. A producer that was forgotten while idle
+        gets OutOfOrderSequence once, and clients since KIP-360 go on with a new epoch.
+
+        A batch without sequences is a coordinator's own (transactional offsets): clients' have
+        been refused before. Only its epoch and transaction are checked.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            if base_sequence > 0:
+                raise self._gap(producer_id, producer_epoch, base_sequence, expected=0)
+            return
+        self._check_epoch(producer, producer_id, producer_epoch)
+        if base_sequence != NO_SEQUENCE:
+            self._check_sequence(
+                producer, producer_id, producer_epoch, base_sequence, last_sequence
+            )
+        if producer.txn_first_offset is not None and not transactional:
+            raise InvalidTransactionState(
+                f"{self._name}: producer {producer_id} has had a transaction open since offset "
+                f"{producer.txn_first_offset} but sent a batch outside of it; end it first"
+            )
+
+    def check_marker(self, producer_id: int, producer_epoch: int, coordinator_epoch: int) -> None:
+        """Raise if the marker is a zombie's. One that is sent again passes, as often as it comes:
+        its coordinator may have lost the answer (KAFKA-19999)."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return
+        self._check_epoch(producer, producer_id, producer_epoch)
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise CoordinatorFenced(
+                f"{self._name}: marker for producer {producer_id} comes from coordinator epoch "
+                f"{coordinator_epoch}, but {producer.coordinator_epoch} has written one already; "
+                f"that coordinator has been replaced"
+            )
+
+    # After an append; also by followers and recovery. What is in the log is never judged.
+
+    def apply(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        base_offset: int,
+        last_offset: int,
+        timestamp_ms: int,
+        transactional: bool,
+        now_ms: int | None = None,
+    ) -> None:
+        """Take in a stored data batch. `now_ms`, where known, is what idleness counts from:
+        `timestamp_ms` is the client's word and can be years off."""
+        producer = self._producer_at(producer_id, producer_epoch)
+        batch = _Batch(
+            base_sequence,
+            last_sequence,
+            Offset(last_offset),
+            last_offset - base_offset,
+            TimestampMs(timestamp_ms),
+        )
+        producer.batches = (*producer.batches[1 - WINDOW_BATCHES :], batch)
+        producer.touch(timestamp_ms, now_ms)
+        if transactional and producer.txn_first_offset is None:
+            self._open_transaction(producer, producer_id, base_offset)
+        self.map_end_offset = Offset(last_offset + 1)
+
+    def apply_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        offset: int,
+        timestamp_ms: int,
+        now_ms: int | None = None,
+    ) -> CompletedTransaction | None:
+        """Take in a stored marker; None if it ended nothing, being sent again or of no batch."""
+        producer = self._producer_at(producer_id, producer_epoch)
+        producer.coordinator_epoch = coordinator_epoch
+        producer.touch(timestamp_ms, now_ms)
+        self.map_end_offset = Offset(offset + 1)
+        first_offset = producer.txn_first_offset
+        if first_offset is None:
+            return None
+        producer.txn_first_offset = None
+        pid = ProducerId(producer_id)
+        del self._ongoing[bisect_left(self._ongoing, (first_offset, pid))]
+        completed = CompletedTransaction(pid, first_offset, Offset(offset), not commit)
+        self._completed.append(completed)
+        insort(self._completed_firsts, first_offset)
+        return completed
+
+    # Transactions and the last stable offset.
+
+    @property
+    def first_unstable_offset(self) -> Offset | None:
+        """Where the oldest transaction begins that is undecided, or whose marker may yet be lost.
+
+        It can lie before the log's start, if retention was faster than the transaction.
+        """
+        ongoing, completed = self._ongoing, self._completed_firsts
+        if not completed:
+            return ongoing[0][0] if ongoing else None
+        return min(ongoing[0][0], completed[0]) if ongoing else completed[0]
+
+    def last_stable_offset_for(self, completed: CompletedTransaction) -> Offset:
+        """How far every transaction is decided once this one is: for its index entry."""
+        for first_offset, producer_id in self._ongoing[:2]:  # at most one is the producer's own
+            if producer_id != completed.producer_id:
+                return first_offset
+        return Offset(completed.last_offset + 1)
+
+    def on_high_watermark(self, offset: int) -> None:
+        """Completed transactions whose markers lie below it are stable from now on."""
+        completed = self._completed
+        while completed and completed[0].last_offset < offset:
+            first_offset = completed.popleft().first_offset
+            del self._completed_firsts[bisect_left(self._completed_firsts, first_offset)]
+
+    # The whole of it.
+
+    def find(self, producer_id: int) -> ProducerEntry | None:
+        producer = self._producers.get(producer_id)
+        return None if producer is None else _view(producer_id, producer)
+
+    def producers(self) -> Sequence[ProducerEntry]:
+        return [_view(producer_id, producer) for producer_id, producer in self._producers.items()]
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers idle for that long, except within a transaction; how many they were."""
+        expired = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.txn_first_offset is None and now_ms - producer.last_seen_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._completed.clear()
+        self._completed_firsts.clear()
+        self.map_end_offset = Offset(0)
+
+    def load(
+        self, entries: Iterable[ProducerEntry], map_end_offset: int = 0, now_ms: int | None = None
+    ) -> None:
+        """Become what a snapshot at `map_end_offset` says. With `now_ms` idleness counts anew:
+        its timestamps are the clients' word."""
+        self.clear()
+        for entry in entries:
+            self._load_entry(entry, now_ms)
+        self.map_end_offset = Offset(map_end_offset)
+
+    def _load_entry(self, entry: ProducerEntry, now_ms: int | None) -> None:
+        producer = self._producer_at(entry.producer_id, entry.producer_epoch)
+        producer.coordinator_epoch = entry.coordinator_epoch
+        producer.touch(entry.timestamp_ms, now_ms)
+        if entry.last_offset >= 0:
+            producer.batches = (_last_batch(entry),)
+        if entry.current_txn_first_offset is not None:
+            self._open_transaction(producer, entry.producer_id, entry.current_txn_first_offset)
+
+    def _producer_at(self, producer_id: int, producer_epoch: int) -> _Producer:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = _Producer(producer_epoch)
+        else:
+            # Even to a lower one: the leader that took it had forgotten the producer, we not yet.
+            producer.move_to_epoch(producer_epoch)
+        return producer
+
+    def _open_transaction(self, producer: _Producer, producer_id: int, first_offset: int) -> None:
+        producer.txn_first_offset = Offset(first_offset)
+        insort(self._ongoing, (producer.txn_first_offset, ProducerId(producer_id)))
+
+    def _check_epoch(self, producer: _Producer, producer_id: int, producer_epoch: int) -> None:
+        if producer_epoch < producer.producer_epoch:
+            raise ProducerFenced(
+                f"{self._name}: producer {producer_id} wrote with epoch {producer_epoch}, but "
+                f"epoch {producer.producer_epoch} exists; a newer instance has taken over"
+            )
+
+    def _check_sequence(
+        self,
+        producer: _Producer,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+    ) -> None:
+        batches = producer.batches if producer_epoch == producer.producer_epoch else ()
+        expected = (batches[-1].last_sequence + 1) % _SEQUENCES if batches else 0
+        if base_sequence == expected:
+            return
+        if batches and _is_long_before(last_sequence, batches[0].first_sequence):
+            raise DuplicateSequence(
+                f"{self._name}: producer {producer_id} sent sequences {base_sequence} to "
+                f"{last_sequence} again; they are stored, at offsets no longer remembered"
+            )
+        raise self._gap(producer_id, producer_epoch, base_sequence, expected)
+
+    def _gap(
+        self, producer_id: int, producer_epoch: int, base_sequence: int, expected: int
+    ) -> OutOfOrderSequence:
+        return OutOfOrderSequence(
+            f"{self._name}: producer {producer_id} with epoch {producer_epoch} sent sequence "
+            f"{base_sequence} where {expected} is next; send what is missing first, or go on with "
+            f"a new epoch"
+        )
+
+
+def _is_long_before(sequence: int, first_remembered: int) -> bool:
+    """Whether the sequence was surely taken before the window.
+
+    Clients count a duplicate as stored, so doubt means no. Behind the wrap from 2^31-1 to 0 a
+    smaller number can be one that is still to come, and a larger one proves nothing.
+    """
+    return 0 < first_remembered - sequence < _SEQUENCES // 2
+
+
+def _last_batch(entry: ProducerEntry) -> _Batch:
+    first_sequence = entry.last_sequence
+    if first_sequence != NO_SEQUENCE:
+        first_sequence = (entry.last_sequence - entry.offset_delta) % _SEQUENCES
+    return _Batch(
+        first_sequence,
+        entry.last_sequence,
+        entry.last_offset,
+        entry.offset_delta,
+        entry.timestamp_ms,
+    )
+
+
+def _view(producer_id: int, producer: _Producer) -> ProducerEntry:
+    batches = producer.batches
+    last = batches[-1] if batches else _Batch(-1, NO_SEQUENCE, Offset(-1), 0, NO_TIMESTAMP)
+    return ProducerEntry(
+        ProducerId(producer_id),
+        ProducerEpoch(producer.producer_epoch),
+        last.last_sequence,
+        last.last_offset,
+        last.offset_delta,
+        producer.timestamp_ms,
+        producer.coordinator_epoch,
+        producer.txn_first_offset,
+    )
