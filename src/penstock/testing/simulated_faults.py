@@ -1,0 +1,99 @@
+"""What goes wrong on a simulated disk, and when: planned ahead by the ordinal of an operation.
+
+Not the disk's state. Every mutation is admitted here first; its ordinal is its place in `trace`.
+"""
+
+import os
+from collections.abc import Set
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class SimulatedCrash(BaseException):
+    """The process or the machine stopped here; no `except Exception` may carry on after it."""
+
+
+class Kind(StrEnum):
+    CREATE = "create"
+    WRITE = "write"
+    TRUNCATE = "truncate"
+    SYNC = "sync"
+    SYNC_DIRECTORY = "sync_directory"
+    MAKE_DIRECTORY = "make_directory"
+    REMOVE_DIRECTORY = "remove_directory"
+    RENAME = "rename"
+    UNLINK = "unlink"
+    READ = "read"  # never traced; can fail by path
+
+
+MUTATIONS = frozenset(Kind) - {Kind.READ}
+
+
+class Operation(NamedTuple):
+    """A mutation the disk was asked for; by descriptor, the path is the one it was opened by."""
+
+    kind: Kind
+    path: str
+    target: str = ""  # of a rename
+    length: int = 0  # bytes of a write, or the size that a truncation asks for
+
+
+class WriteFault(NamedTuple):
+    """Only the first `keep_bytes` of a write land; then a crash, an error or just a short count."""
+
+    keep_bytes: int
+    crashes: bool = False
+    errno: int = 0  # given to the next write, as the kernel reports the short count first
+
+
+class FaultPlan:
+    """Owned by one SimulatedDisk and called under its lock."""
+
+    def __init__(self) -> None:
+        self.trace: list[Operation] = []
+        self.crashed = False
+        self.crash_ordinal: int | None = None
+        self.errors: dict[int, int] = {}  # by ordinal
+        self.write_faults: dict[int, WriteFault] = {}  # by ordinal
+        self.broken_paths: list[tuple[str, int, Set[Kind]]] = []
+
+    def admit(self, operation: Operation) -> WriteFault | None:
+        """Number the operation; raise its planned crash or error, or tell how its write is cut."""
+        ordinal = len(self.trace)
+        self.trace.append(operation)
+        if ordinal == self.crash_ordinal:
+            self.crash()
+        if ordinal in self.errors:
+            raise os_error(self.errors.pop(ordinal), operation.path)
+        if self.broken_paths:
+            self.check_path(operation.kind, operation.path, operation.target)
+        if ordinal in self.write_faults:
+            return self._cut(ordinal, operation)
+        return None
+
+    def check_alive(self) -> None:
+        if self.crashed:
+            raise SimulatedCrash(
+                f"the disk crashed at operation {len(self.trace) - 1}; continue on a survivor of it"
+            )
+
+    def check_path(self, kind: Kind, *paths: str) -> None:
+        for substring, errno, kinds in self.broken_paths:
+            if kind in kinds and any(substring in path for path in paths):
+                raise os_error(errno, paths[0])
+
+    def crash(self) -> None:
+        self.crashed = True
+        self.check_alive()
+
+    def _cut(self, ordinal: int, operation: Operation) -> WriteFault:
+        if operation.kind is not Kind.WRITE:
+            raise ValueError(
+                f"operation {ordinal} is a {operation.kind} of {operation.path}, which cannot be "
+                "cut in the middle; plan crash_before or fail_at without bytes"
+            )
+        return self.write_faults.pop(ordinal)
+
+
+def os_error(errno: int, path: str) -> OSError:
+    return OSError(errno, os.strerror(errno), path)

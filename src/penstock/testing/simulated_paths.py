@@ -1,0 +1,69 @@
+"""Where a path leads on a simulated disk, and the errors where it leads nowhere. No links."""
+
+import os
+from errno import EINVAL, EISDIR, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY
+from typing import NamedTuple
+
+from penstock.testing.simulated_faults import os_error
+from penstock.testing.simulated_files import Directory, File, Node
+
+_LONGEST_NAME_BYTES = 255
+
+
+class Place(NamedTuple):
+    """Where a path leads: the directories on the way, the last name, and what it names now."""
+
+    ancestors: tuple[Directory, ...]
+    name: str
+    node: Node | None
+
+    @property
+    def parent(self) -> Directory:
+        return self.ancestors[-1]
+
+
+def locate(root: Directory, path: str) -> Place:
+    """A missing last name is a place too; a missing directory before it is an error."""
+    if not path:
+        raise os_error(ENOENT, path)
+    names = [name for name in os.path.normpath(path).split("/") if name not in ("", ".")]
+    if not names:
+        return Place((root,), ".", root)
+    ancestors = [root]
+    for name in names[:-1]:
+        ancestors.append(step_into(ancestors[-1], name, path))
+    _check_name(names[-1], path)
+    return Place(tuple(ancestors), names[-1], ancestors[-1].names.get(names[-1]))
+
+
+def step_into(directory: Directory, name: str, path: str) -> Directory:
+    _check_name(name, path)
+    node = directory.names.get(name)
+    if node is None:
+        raise os_error(ENOENT, path)
+    if not isinstance(node, Directory):
+        raise os_error(ENOTDIR, path)
+    return node
+
+
+def _check_name(name: str, path: str) -> None:
+    if len(os.fsencode(name)) > _LONGEST_NAME_BYTES:
+        raise os_error(ENAMETOOLONG, path)
+
+
+def check_rename(old: Place, new: Place, source: str) -> None:
+    if old.node is None:
+        raise os_error(ENOENT, source)
+    if isinstance(old.node, Directory):
+        if any(old.node is ancestor for ancestor in new.ancestors):
+            raise os_error(EINVAL, source)
+        if isinstance(new.node, File):
+            raise os_error(ENOTDIR, source)
+        if isinstance(new.node, Directory) and new.node.names and new.node is not old.node:
+            raise os_error(ENOTEMPTY, source)
+    elif isinstance(new.node, Directory):
+        raise os_error(ENOTEMPTY if _holds(new.node, old) else EISDIR, source)
+
+
+def _holds(directory: Directory, place: Place) -> bool:
+    return any(directory is ancestor for ancestor in place.ancestors)
