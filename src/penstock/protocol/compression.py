@@ -1,0 +1,207 @@
+"""The five codecs of record batches, with output bounded while it is produced.
+
+Not a stream interface: batches are whole. Invariant of `decompress`: no more than about twice
+`limit` bytes are ever allocated, whatever sizes the input claims.
+"""
+
+import zlib
+from enum import IntEnum
+from typing import Protocol
+
+import cramjam
+
+from penstock.protocol.batch import Buffer, CorruptBatch
+
+
+class Codec(IntEnum):
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+class DecompressedTooLarge(CorruptBatch):
+    """The content exceeds what the caller allows; it may be sound, or a bomb."""
+
+    def __init__(self, codec: Codec, compressed_bytes: int, limit: int) -> None:
+        super().__init__(
+            f"{compressed_bytes} bytes of {codec.name.lower()} hold more than the {limit} allowed; "
+            "send smaller batches"
+        )
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """What Kafka's Java clients and librdkafka both read; `level` None is the codec's default."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WINDOW_BITS)
+        case Codec.SNAPPY:
+            return _compress_xerial(data)
+        case Codec.LZ4:
+            return _compress_lz4(data, level)
+        case Codec.ZSTD:
+            return bytes(memoryview(cramjam.zstd.compress(data, level)))
+
+
+def decompress(codec: Codec, data: Buffer, *, limit: int) -> bytes:
+    """The whole content, CorruptBatch, or DecompressedTooLarge once it passes `limit` bytes."""
+    if codec != Codec.NONE and not len(data):
+        raise CorruptBatch(f"no bytes where {codec.name.lower()} data should be")
+    match codec:
+        case Codec.NONE:
+            if len(data) > limit:
+                raise DecompressedTooLarge(codec, len(data), limit)
+            return bytes(data)
+        case Codec.GZIP:
+            return _decompress_gzip(memoryview(data), limit)
+        case Codec.SNAPPY:
+            return _decompress_snappy(memoryview(data), limit)
+        case Codec.LZ4:
+            return _decompress_frames(codec, cramjam.lz4, data, limit)
+        case Codec.ZSTD:
+            return _decompress_frames(codec, cramjam.zstd, data, limit)
+
+
+# gzip
+
+_GZIP_WINDOW_BITS = 31  # 15, plus 16 for the gzip wrapper
+_GZIP_CHUNK_BYTES = 64 * 1024
+# Producers write one member. zlib copies what follows a member, so their number is a cost factor.
+_MAX_GZIP_MEMBERS = 1024
+
+
+def _decompress_gzip(data: memoryview, limit: int) -> bytes:
+    parts: list[bytes] = []
+    position = members = 0
+    while position < len(data):
+        members += 1
+        if members > _MAX_GZIP_MEMBERS:
+            raise CorruptBatch(f"gzip data has more than {_MAX_GZIP_MEMBERS} members")
+        position = _read_gzip_member(data, position, limit, parts)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _read_gzip_member(data: memoryview, position: int, limit: int, parts: list[bytes]) -> int:
+    """Append the member's content to `parts`; the position after the member."""
+    room = limit - sum(map(len, parts))
+    inflater = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+    while not inflater.eof:
+        chunk = data[position : position + _GZIP_CHUNK_BYTES]
+        if not chunk:
+            raise CorruptBatch("gzip data is cut off")
+        position += len(chunk)
+        try:
+            part = inflater.decompress(chunk, room + 1)
+        except zlib.error as error:
+            raise CorruptBatch(f"gzip data is damaged: {error}") from None
+        room -= len(part)
+        if room < 0:
+            raise DecompressedTooLarge(Codec.GZIP, len(data), limit)
+        if part:
+            parts.append(part)
+    return position - len(inflater.unused_data)
+
+
+# snappy
+
+# Java frames snappy as the xerial library does; librdkafka writes one raw block and reads both.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"  # version, oldest reader
+_XERIAL_BLOCK_BYTES = 32 * 1024
+# Three bytes copy at most 64, so a block that claims more than this is lying.
+_SNAPPY_MAX_EXPANSION = 22
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    framed = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = memoryview(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES]))
+        framed += len(block).to_bytes(4, "big")
+        framed += block
+    return bytes(framed)
+
+
+def _decompress_snappy(data: memoryview, limit: int) -> bytes:
+    if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return bytes(_decompress_snappy_block(data, len(data), limit, limit))
+    content = bytearray()
+    position = 0
+    while position < len(data):
+        # Concatenated streams repeat the header where a block's length would stand.
+        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position = _after(data, position, len(_XERIAL_HEADER))
+            continue
+        start = _after(data, position, 4)
+        position = _after(data, start, int.from_bytes(data[start - 4 : start], "big"))
+        room = limit - len(content)
+        content += _decompress_snappy_block(data[start:position], len(data), room, limit)
+    return bytes(content)
+
+
+def _after(data: memoryview, position: int, length: int) -> int:
+    if length > len(data) - position:
+        raise CorruptBatch(
+            f"snappy data is cut off: {length} bytes wanted at position {position} of {len(data)}"
+        )
+    return position + length
+
+
+def _decompress_snappy_block(block: memoryview, total: int, room: int, limit: int) -> bytearray:
+    try:
+        claimed = cramjam.snappy.decompress_raw_len(block)
+        if claimed > _SNAPPY_MAX_EXPANSION * len(block):
+            raise CorruptBatch(f"snappy block of {len(block)} bytes claims to hold {claimed}")
+        if claimed > room:
+            raise DecompressedTooLarge(Codec.SNAPPY, total, limit)
+        content = bytearray(claimed)
+        cramjam.snappy.decompress_raw_into(block, content)
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"snappy data is damaged: {error}") from None
+    return content
+
+
+# lz4 and zstd
+
+
+class _FrameCodec(Protocol):
+    def decompress_into(self, data: Buffer, output: bytearray, /) -> int: ...
+
+
+_FIRST_GUESS_RATIO = 8
+_FIRST_GUESS_BYTES = 64 * 1024
+_GROWTH = 4  # decoding again costs a third more at worst
+# How the library says that `output` is full; a test holds it to these words.
+_OUTPUT_FULL = "failed to write whole buffer"
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    # Java reads independent blocks only; level 0 is the fast mode, as is Java's default.
+    encoder = cramjam.lz4.Compressor(
+        level=0 if level is None else level, content_checksum=False, block_linked=False
+    )
+    encoder.compress(data)
+    return bytes(memoryview(encoder.finish()))
+
+
+def _decompress_frames(codec: Codec, library: _FrameCodec, data: Buffer, limit: int) -> bytes:
+    """Concatenated frames into a buffer that grows by evidence, never by a size in a header.
+
+    zstd windows above 128 MiB are refused by the library; smaller ones are reserved, not touched.
+    """
+    capacity = min(limit, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))
+    while True:
+        output = bytearray(capacity)
+        try:
+            length = library.decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if _OUTPUT_FULL not in str(error):
+                raise CorruptBatch(f"{codec.name.lower()} data is damaged: {error}") from None
+            if capacity == limit:
+                raise DecompressedTooLarge(codec, len(data), limit) from None
+            capacity = min(limit, _GROWTH * capacity)
+        else:
+            return bytes(memoryview(output)[:length])
