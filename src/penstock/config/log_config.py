@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, ClassVar, Literal, Self
 
-LONG_MAX = 2**63 - 1  # Kafka's way to say "never" and "no limit" in a long
+from penstock.config.setting import DOUBLE_MAX, LONG_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,14 +68,17 @@ class StorageConfig:
     cleaner_io_max_bytes_per_second: float = inf
     cleaner_backoff_ms: int = 15_000
     producer_id_expiration_ms: int = 86_400_000
-    engine: Literal["segmented", "commitlog"] = "segmented"
 
     SOURCE_NAMES: ClassVar[Mapping[str, str]]  # field -> the broker setting it is read from
 
     @classmethod
     def from_broker(cls, resolved: Mapping[str, Any]) -> Self:
         """From a broker's resolved settings: setting name -> typed value, all present."""
-        return cls(**{field: resolved[name] for field, name in cls.SOURCE_NAMES.items()})
+        picked = {field: resolved[name] for field, name in cls.SOURCE_NAMES.items()}
+        # Kafka says "no limit" with the largest double; here that is infinity.
+        if picked["cleaner_io_max_bytes_per_second"] >= DOUBLE_MAX:
+            picked["cleaner_io_max_bytes_per_second"] = inf
+        return cls(**picked)
 
 
 # A topic setting's field is its name with underscores, without exception.
@@ -93,5 +96,4 @@ StorageConfig.SOURCE_NAMES = {
     "cleaner_io_max_bytes_per_second": "log.cleaner.io.max.bytes.per.second",
     "cleaner_backoff_ms": "log.cleaner.backoff.ms",
     "producer_id_expiration_ms": "producer.id.expiration.ms",
-    "engine": "storage.engine",
 }

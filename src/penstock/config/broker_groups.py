@@ -1,0 +1,232 @@
+"""Broker settings of consumer groups and their committed offsets."""
+
+from functools import partial
+
+from penstock.config.check import at_least, between, one_of_any_case, subset_of
+from penstock.config.declare import broker
+from penstock.config.setting import INT_MAX, NOT_YET, Kind, Setting, no_effect
+
+ONE_LOOP = no_effect("one event loop serves a broker")
+
+_later = partial(broker, effect=NOT_YET)
+
+_CLASSIC: tuple[Setting, ...] = (
+    _later("group.min.session.timeout.ms", Kind.INT, 6000, "Shortest session a member may ask."),
+    _later(
+        "group.max.session.timeout.ms", Kind.INT, 1_800_000, "Longest session a member may ask."
+    ),
+    _later(
+        "group.initial.rebalance.delay.ms",
+        Kind.INT,
+        3000,
+        "Time a new group waits for more members before its first assignment.",
+    ),
+    _later("group.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
+)
+
+_COORDINATOR: tuple[Setting, ...] = (
+    _later(
+        "group.coordinator.rebalance.protocols",
+        Kind.LIST,
+        ("classic", "consumer", "streams"),
+        "Group protocols that are offered.",
+        subset_of("consumer", "classic", "share", "streams"),
+    ),
+    broker(
+        "group.coordinator.threads",
+        Kind.INT,
+        4,
+        "Threads of the group coordinator.",
+        at_least(1),
+        effect=ONE_LOOP,
+    ),
+    broker(
+        "group.coordinator.background.threads",
+        Kind.INT,
+        2,
+        "Threads for the group coordinator's long jobs.",
+        at_least(1),
+        effect=ONE_LOOP,
+    ),
+    _later(
+        "group.coordinator.append.linger.ms",
+        Kind.INT,
+        -1,
+        "Time the coordinator gathers records before it writes; -1 adapts to the load.",
+        at_least(-1),
+    ),
+    _later(
+        "group.coordinator.cached.buffer.max.bytes",
+        Kind.INT,
+        1_048_588,
+        "Largest write buffer the coordinator keeps for reuse.",
+        at_least(524_288),
+    ),
+    broker(
+        "group.coordinator.new.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether Kafka's second coordinator is used.",
+        effect=no_effect("there is one coordinator"),
+    ),
+)
+
+_CONSUMER: tuple[Setting, ...] = (
+    _later(
+        "group.consumer.session.timeout.ms",
+        Kind.INT,
+        45_000,
+        "Silence after which a member is out.",
+        at_least(1),
+    ),
+    _later(
+        "group.consumer.min.session.timeout.ms",
+        Kind.INT,
+        45_000,
+        "Shortest session a group may be given.",
+        at_least(1),
+    ),
+    _later(
+        "group.consumer.max.session.timeout.ms",
+        Kind.INT,
+        60_000,
+        "Longest session a group may be given.",
+        at_least(1),
+    ),
+    _later(
+        "group.consumer.heartbeat.interval.ms",
+        Kind.INT,
+        5000,
+        "Time between two heartbeats of a member.",
+        at_least(1),
+    ),
+    _later(
+        "group.consumer.min.heartbeat.interval.ms",
+        Kind.INT,
+        5000,
+        "Shortest heartbeat interval a group may be given.",
+        at_least(1),
+    ),
+    _later(
+        "group.consumer.max.heartbeat.interval.ms",
+        Kind.INT,
+        15_000,
+        "Longest heartbeat interval a group may be given.",
+        at_least(1),
+    ),
+    _later("group.consumer.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
+    _later(
+        "group.consumer.assignors",
+        Kind.LIST,
+        ("uniform", "range"),
+        "Assignors on offer, the default first.",
+    ),
+    _later(
+        "group.consumer.migration.policy",
+        Kind.STRING,
+        "bidirectional",
+        "Which way a group may change between the classic and the consumer protocol.",
+        one_of_any_case("disabled", "downgrade", "upgrade", "bidirectional"),
+    ),
+    _later(
+        "group.consumer.assignment.interval.ms",
+        Kind.INT,
+        1000,
+        "Least time between two assignments of a group.",
+        at_least(0),
+    ),
+    _later(
+        "group.consumer.min.assignment.interval.ms",
+        Kind.INT,
+        0,
+        "Least value a group may set for that.",
+        at_least(0),
+    ),
+    _later(
+        "group.consumer.max.assignment.interval.ms",
+        Kind.INT,
+        15_000,
+        "Largest value a group may set for that.",
+        at_least(0),
+    ),
+    _later(
+        "group.consumer.regex.refresh.interval.ms",
+        Kind.INT,
+        600_000,
+        "Time between two looks for topics that match a subscribed pattern.",
+        at_least(10_000),
+    ),
+)
+
+_OFFSETS: tuple[Setting, ...] = (
+    _later(
+        "offset.metadata.max.bytes",
+        Kind.INT,
+        4096,
+        "Largest note a client may store with a committed offset.",
+    ),
+    _later(
+        "offsets.load.buffer.size",
+        Kind.INT,
+        5_242_880,
+        "Bytes read at a time when committed offsets are loaded.",
+        at_least(1),
+    ),
+    _later(
+        "offsets.retention.minutes",
+        Kind.INT,
+        10_080,
+        "Time committed offsets outlive their group's last member.",
+        at_least(1),
+    ),
+    _later(
+        "offsets.retention.check.interval.ms",
+        Kind.LONG,
+        600_000,
+        "Time between two looks for offsets whose time is over.",
+        at_least(1),
+    ),
+    _later(
+        "offsets.topic.num.partitions",
+        Kind.INT,
+        50,
+        "Partitions of the topic of committed offsets; fixed once it exists.",
+        at_least(1),
+    ),
+    _later(
+        "offsets.topic.replication.factor",
+        Kind.SHORT,
+        3,
+        "Replicas of the topic of committed offsets.",
+        at_least(1),
+    ),
+    _later(
+        "offsets.topic.segment.bytes",
+        Kind.INT,
+        104_857_600,
+        "Segment size of the topic of committed offsets.",
+        at_least(1),
+    ),
+    _later(
+        "offsets.topic.compression.codec",
+        Kind.INT,
+        0,
+        "Codec of that topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        between(0, 4),
+    ),
+    _later(
+        "offsets.commit.timeout.ms",
+        Kind.INT,
+        5000,
+        "Time a commit may wait for the replicas.",
+        at_least(1),
+    ),
+    _later(
+        "offsets.commit.required.acks",
+        Kind.SHORT,
+        -1,
+        "Deprecated by Kafka: replicas that must hold a commit; -1 for all in sync.",
+    ),
+)
+
+SETTINGS: tuple[Setting, ...] = (*_CLASSIC, *_COORDINATOR, *_CONSUMER, *_OFFSETS)

@@ -1,0 +1,201 @@
+"""Broker settings of the network: listeners, sockets, connection limits, request sizes."""
+
+from functools import partial
+
+from penstock.config.check import at_least
+from penstock.config.declare import broker, named
+from penstock.config.listeners import HOST_LIMITS, LISTENERS, PROTOCOL_MAP
+from penstock.config.setting import INT_MAX, NOT_YET, Kind, Setting, UpdateMode, no_effect
+
+ONE_LOOP = no_effect("one event loop serves a broker")
+
+_later = partial(broker, effect=NOT_YET)
+_per_broker = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
+_cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
+
+_LISTENERS: tuple[Setting, ...] = (
+    _per_broker(
+        "listeners",
+        Kind.LIST,
+        ("PLAINTEXT://:9092",),
+        "Addresses the broker listens on, as NAME://host:port; no host means every address.",
+        LISTENERS,
+    ),
+    _per_broker(
+        "advertised.listeners",
+        Kind.LIST,
+        None,
+        "Addresses that clients are told to use; those of listeners when unset.",
+        LISTENERS,
+        fallbacks=named("listeners"),
+    ),
+    _per_broker(
+        "listener.security.protocol.map",
+        Kind.STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Security protocol of each listener name.",
+        PROTOCOL_MAP,
+    ),
+    _later(
+        "inter.broker.listener.name",
+        Kind.STRING,
+        None,
+        "Listener the brokers use among themselves; or set security.inter.broker.protocol.",
+    ),
+    _later(
+        "control.plane.listener.name",
+        Kind.STRING,
+        None,
+        "Listener on which the controller alone speaks to the brokers.",
+    ),
+    _later(
+        "early.start.listeners",
+        Kind.LIST,
+        None,
+        "Listeners that may open before the authorizer is ready.",
+    ),
+)
+
+_SOCKETS: tuple[Setting, ...] = (
+    _later("socket.send.buffer.bytes", Kind.INT, 102_400, "Send buffer of a socket; -1: system."),
+    _later(
+        "socket.receive.buffer.bytes",
+        Kind.INT,
+        102_400,
+        "Receive buffer of a socket; -1 leaves it to the system.",
+    ),
+    _later(
+        "socket.request.max.bytes",
+        Kind.INT,
+        104_857_600,
+        "Largest request that is read; a longer one closes the connection.",
+        at_least(1),
+    ),
+    _later(
+        "socket.listen.backlog.size",
+        Kind.INT,
+        50,
+        "Connections that may wait to be accepted.",
+        at_least(1),
+    ),
+    _later(
+        "socket.connection.setup.timeout.ms",
+        Kind.LONG,
+        10_000,
+        "First time limit for a connection to another broker.",
+    ),
+    _later(
+        "socket.connection.setup.timeout.max.ms",
+        Kind.LONG,
+        30_000,
+        "Limit to which that time grows while attempts fail.",
+    ),
+)
+
+_CONNECTIONS: tuple[Setting, ...] = (
+    _cluster_wide("max.connections", Kind.INT, INT_MAX, "Connections of a broker.", at_least(0)),
+    _cluster_wide(
+        "max.connections.per.ip",
+        Kind.INT,
+        INT_MAX,
+        "Connections from one address; 0 needs max.connections.per.ip.overrides.",
+        at_least(0),
+    ),
+    _cluster_wide(
+        "max.connections.per.ip.overrides",
+        Kind.STRING,
+        "",
+        "Addresses with a limit of their own, as host:count pairs.",
+        HOST_LIMITS,
+    ),
+    _cluster_wide(
+        "max.connection.creation.rate",
+        Kind.INT,
+        INT_MAX,
+        "New connections a second that a broker accepts.",
+        at_least(0),
+    ),
+    _later(
+        "connections.max.idle.ms",
+        Kind.LONG,
+        600_000,
+        "Silence after which a connection is closed.",
+    ),
+    _later(
+        "connection.failed.authentication.delay.ms",
+        Kind.INT,
+        100,
+        "Time a refused connection is kept open, to slow down guessing.",
+        at_least(0),
+    ),
+)
+
+_REQUESTS: tuple[Setting, ...] = (
+    _later(
+        "queued.max.requests",
+        Kind.INT,
+        500,
+        "Requests that may wait before the broker stops reading.",
+        at_least(1),
+    ),
+    _later(
+        "queued.max.request.bytes",
+        Kind.LONG,
+        -1,
+        "Bytes of requests that may wait before the broker stops reading; -1 for no limit.",
+    ),
+    _later("request.timeout.ms", Kind.INT, 30_000, "Time a broker waits for another's answer."),
+    _later(
+        "fetch.max.bytes",
+        Kind.INT,
+        57_671_680,
+        "Most bytes in the answer to one fetch.",
+        at_least(1024),
+    ),
+    _later(
+        "max.incremental.fetch.session.cache.slots",
+        Kind.INT,
+        1000,
+        "Fetch sessions a broker remembers.",
+        at_least(0),
+    ),
+    _later(
+        "max.request.partition.size.limit",
+        Kind.INT,
+        2000,
+        "Partitions in one answer to DescribeTopicPartitions.",
+        at_least(1),
+    ),
+)
+
+_THREADS: tuple[Setting, ...] = (
+    broker(
+        "num.network.threads",
+        Kind.INT,
+        3,
+        "Threads that read and write sockets.",
+        at_least(1),
+        effect=ONE_LOOP,
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    broker(
+        "num.io.threads",
+        Kind.INT,
+        8,
+        "Threads that carry out requests.",
+        at_least(1),
+        effect=ONE_LOOP,
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    broker(
+        "background.threads",
+        Kind.INT,
+        10,
+        "Threads for background jobs.",
+        at_least(1),
+        effect=ONE_LOOP,
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+)
+
+SETTINGS: tuple[Setting, ...] = (*_LISTENERS, *_SOCKETS, *_CONNECTIONS, *_REQUESTS, *_THREADS)

@@ -1,0 +1,260 @@
+"""Broker settings of topics, replicas, leaders and the controller."""
+
+from functools import partial
+
+from penstock.config.check import at_least, at_least_or, one_of
+from penstock.config.declare import broker
+from penstock.config.listeners import SECURITY_PROTOCOLS
+from penstock.config.setting import LONG_MAX, NOT_YET, Kind, Setting, UpdateMode, no_effect
+
+NO_PURGATORY = no_effect("finished waits leave at once, nothing is left to purge")
+
+_later = partial(broker, effect=NOT_YET)
+_cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
+
+_TOPICS: tuple[Setting, ...] = (
+    _later(
+        "num.partitions",
+        Kind.INT,
+        1,
+        "Partitions of a topic that is created without a number.",
+        at_least(1),
+    ),
+    _later(
+        "default.replication.factor",
+        Kind.INT,
+        1,
+        "Replicas of a topic that is created without a number.",
+    ),
+    _later(
+        "auto.create.topics.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether a topic comes into being when a client first asks for it.",
+    ),
+    _later("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics can be deleted."),
+    _cluster_wide(
+        "min.insync.replicas",
+        Kind.INT,
+        1,
+        "Default of the topics' min.insync.replicas.",
+        at_least(1),
+    ),
+    _cluster_wide(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        False,
+        "Default of the topics' unclean.leader.election.enable.",
+    ),
+    _later(
+        "unclean.leader.election.interval.ms",
+        Kind.LONG,
+        300_000,
+        "Time between two looks for partitions that need an unclean election.",
+        at_least(1),
+    ),
+    broker(
+        "create.topic.policy.class.name",
+        Kind.CLASS,
+        None,
+        "Class that may refuse the creation of a topic.",
+        effect=no_effect("Java classes cannot be loaded"),
+    ),
+    broker(
+        "alter.config.policy.class.name",
+        Kind.CLASS,
+        None,
+        "Class that may refuse a change of settings.",
+        effect=no_effect("Java classes cannot be loaded"),
+    ),
+)
+
+_FOLLOWERS: tuple[Setting, ...] = (
+    _later(
+        "replica.lag.time.max.ms",
+        Kind.LONG,
+        30_000,
+        "Time after which a follower that has not caught up leaves the in-sync set.",
+    ),
+    broker(
+        "replica.lag.max.messages",
+        Kind.LONG,
+        -1,
+        "Messages after which a follower that lags leaves the in-sync set, as Kafka 0.8 had it; "
+        "-1 is off.",
+        at_least_or(1, -1),
+        effect=NOT_YET,
+        own=True,
+    ),
+    _later("replica.socket.timeout.ms", Kind.INT, 30_000, "Time a follower waits for its leader."),
+    _later(
+        "replica.socket.receive.buffer.bytes",
+        Kind.INT,
+        65_536,
+        "Receive buffer of a follower's socket.",
+    ),
+    _later(
+        "replica.fetch.max.bytes",
+        Kind.INT,
+        1_048_576,
+        "Bytes a follower asks for per partition; one larger batch still passes.",
+        at_least(0),
+    ),
+    _later(
+        "replica.fetch.wait.max.ms",
+        Kind.INT,
+        500,
+        "Time a leader may hold a follower's fetch while there is nothing new.",
+    ),
+    _later(
+        "replica.fetch.backoff.ms",
+        Kind.INT,
+        1000,
+        "Time a follower rests after a failed fetch.",
+        at_least(0),
+    ),
+    _later(
+        "replica.fetch.min.bytes",
+        Kind.INT,
+        1,
+        "Bytes a leader gathers before it answers a follower.",
+    ),
+    _later(
+        "replica.fetch.response.max.bytes",
+        Kind.INT,
+        10_485_760,
+        "Bytes a follower asks for in one fetch over all partitions.",
+        at_least(0),
+    ),
+    _cluster_wide(
+        "num.replica.fetchers",
+        Kind.INT,
+        1,
+        "Connections with which a follower fetches from one leader.",
+        at_least(1),
+    ),
+    broker(
+        "replica.high.watermark.checkpoint.interval.ms",
+        Kind.LONG,
+        5000,
+        "Time between two writes of the high watermarks.",
+    ),
+    broker(
+        "replica.selector.class",
+        Kind.STRING,
+        None,
+        "Class that picks the replica a consumer should read from.",
+        effect=NOT_YET,
+    ),
+    _later(
+        "follower.fetch.last.tiered.offset.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether a new follower starts at the last remote offset.",
+    ),
+    _later(
+        "num.replica.alter.log.dirs.threads",
+        Kind.INT,
+        None,
+        "Workers that move replicas between log directories; one per directory when unset.",
+    ),
+)
+
+_LEADERS: tuple[Setting, ...] = (
+    _later(
+        "auto.leader.rebalance.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether leadership returns to the preferred replicas by itself.",
+    ),
+    _later(
+        "leader.imbalance.per.broker.percentage",
+        Kind.INT,
+        10,
+        "Share of a broker's partitions led elsewhere above which leaders are moved back.",
+    ),
+    _later(
+        "leader.imbalance.check.interval.seconds",
+        Kind.LONG,
+        300,
+        "Time between two looks at that share.",
+        at_least(1),
+    ),
+    _later(
+        "controller.socket.timeout.ms",
+        Kind.INT,
+        30_000,
+        "Time the controller waits for a broker's answer.",
+    ),
+    broker(
+        "inter.broker.protocol.version",
+        Kind.STRING,
+        "3.9-IV0",
+        "Version the brokers speak among themselves.",
+        effect=no_effect("Penstock's brokers agree on versions by themselves"),
+    ),
+    _later(
+        "security.inter.broker.protocol",
+        Kind.STRING,
+        "PLAINTEXT",
+        "Security protocol among brokers; or set inter.broker.listener.name.",
+        one_of(*SECURITY_PROTOCOLS),
+    ),
+)
+
+_PURGATORY: tuple[Setting, ...] = (
+    broker(
+        "fetch.purgatory.purge.interval.requests",
+        Kind.INT,
+        1000,
+        "Waiting fetches after which finished ones are purged.",
+        effect=NO_PURGATORY,
+    ),
+    broker(
+        "producer.purgatory.purge.interval.requests",
+        Kind.INT,
+        1000,
+        "Waiting produce requests after which finished ones are purged.",
+        effect=NO_PURGATORY,
+    ),
+    broker(
+        "delete.records.purgatory.purge.interval.requests",
+        Kind.INT,
+        1,
+        "Waiting deletions after which finished ones are purged.",
+        effect=NO_PURGATORY,
+    ),
+)
+
+_per_broker = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
+_THROTTLES: tuple[Setting, ...] = (
+    _per_broker(
+        "leader.replication.throttled.rate",
+        Kind.LONG,
+        LONG_MAX,
+        "Bytes a second that leaders send to throttled replicas.",
+        at_least(0),
+    ),
+    _per_broker(
+        "follower.replication.throttled.rate",
+        Kind.LONG,
+        LONG_MAX,
+        "Bytes a second that throttled replicas fetch.",
+        at_least(0),
+    ),
+    _per_broker(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Kind.LONG,
+        LONG_MAX,
+        "Bytes a second for moving replicas between log directories.",
+        at_least(0),
+    ),
+)
+
+SETTINGS: tuple[Setting, ...] = (
+    *_TOPICS,
+    *_FOLLOWERS,
+    *_LEADERS,
+    *_PURGATORY,
+    *_THROTTLES,
+)

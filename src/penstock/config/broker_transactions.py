@@ -1,0 +1,117 @@
+"""Broker settings of idempotent producers and transactions."""
+
+from functools import partial
+
+from penstock.config.check import at_least
+from penstock.config.declare import broker
+from penstock.config.setting import NOT_YET, Kind, Setting, UpdateMode
+
+_later = partial(broker, effect=NOT_YET)
+
+SETTINGS: tuple[Setting, ...] = (
+    broker(
+        "producer.id.expiration.ms",
+        Kind.INT,
+        86_400_000,
+        "Silence after which a partition forgets a producer and its sequence numbers.",
+        at_least(1),
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    _later(
+        "producer.id.expiration.check.interval.ms",
+        Kind.INT,
+        600_000,
+        "Time between two looks for producers to forget.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.max.timeout.ms",
+        Kind.INT,
+        900_000,
+        "Longest time a producer may ask for a transaction.",
+        at_least(1),
+    ),
+    _later(
+        "transactional.id.expiration.ms",
+        Kind.INT,
+        604_800_000,
+        "Silence after which a transactional id is forgotten.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        Kind.INT,
+        10_000,
+        "Time between two looks for transactions that have taken too long.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        Kind.INT,
+        3_600_000,
+        "Time between two looks for transactional ids to forget.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.partition.verification.enable",
+        Kind.BOOLEAN,
+        True,
+        "Whether a partition asks the coordinator before a transaction's first write.",
+        update=UpdateMode.CLUSTER_WIDE,
+    ),
+    _later(
+        "transaction.two.phase.commit.enable",
+        Kind.BOOLEAN,
+        False,
+        "Whether producers may take part in an outside two-phase commit.",
+    ),
+    _later(
+        "add.partitions.to.txn.retry.backoff.ms",
+        Kind.INT,
+        20,
+        "First rest before a partition is added to a transaction again.",
+        at_least(1),
+    ),
+    _later(
+        "add.partitions.to.txn.retry.backoff.max.ms",
+        Kind.INT,
+        100,
+        "Limit of all such rests for one request.",
+        at_least(0),
+    ),
+    _later(
+        "transaction.state.log.num.partitions",
+        Kind.INT,
+        50,
+        "Partitions of the topic of transactions; fixed once it exists.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.state.log.replication.factor",
+        Kind.SHORT,
+        3,
+        "Replicas of the topic of transactions.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.state.log.min.isr",
+        Kind.INT,
+        2,
+        "min.insync.replicas of the topic of transactions.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.state.log.segment.bytes",
+        Kind.INT,
+        104_857_600,
+        "Segment size of the topic of transactions.",
+        at_least(1),
+    ),
+    _later(
+        "transaction.state.log.load.buffer.size",
+        Kind.INT,
+        5_242_880,
+        "Bytes read at a time when transactions are loaded.",
+        at_least(1),
+    ),
+)

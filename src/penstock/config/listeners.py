@@ -1,0 +1,76 @@
+"""Listener values: `NAME://host:port` lists and `NAME:PROTOCOL` maps, checked and taken apart.
+Nothing is resolved or bound here. An empty host means every address of the machine."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.config.check import Check
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_LISTENER = re.compile(
+    r"(?P<name>[A-Za-z0-9_.-]+)://"
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]*)):(?P<port>[0-9]{1,5})"
+)
+_HOST_LIMIT = re.compile(r"[^:,\s]+:[0-9]+")
+
+
+class Listener(NamedTuple):
+    name: str  # upper case, as Kafka compares them
+    host: str  # without brackets; empty: all addresses
+    port: int
+
+
+def find_listener(text: str) -> Listener | None:
+    """The listener `text` names, or None when it is not one."""
+    match = _LISTENER.fullmatch(text)
+    if match is None or int(match["port"]) > 65535:
+        return None
+    return Listener(match["name"].upper(), match["ipv6"] or match["host"] or "", int(match["port"]))
+
+
+def get_listeners(values: Iterable[str]) -> tuple[Listener, ...]:
+    """Listeners of a value that has passed LISTENERS; ValueError otherwise."""
+    return tuple(_get_listener(text) for text in values)
+
+
+def get_protocol_map(text: str) -> dict[str, str]:
+    """Listener name to security protocol, of a value that has passed PROTOCOL_MAP."""
+    pairs = (part.strip().split(":") for part in text.split(","))
+    return {name.strip().upper(): protocol.strip().upper() for name, protocol in pairs}
+
+
+def _get_listener(text: str) -> Listener:
+    listener = find_listener(text)
+    if listener is None:
+        raise ValueError(f"{text!r} is not a listener; {LISTENERS.allowed}")
+    return listener
+
+
+def _are_listeners(values: tuple[str, ...]) -> bool:
+    found = [find_listener(text) for text in values]
+    names = {listener.name for listener in found if listener is not None}
+    return bool(found) and None not in found and len(names) == len(found)
+
+
+def _is_protocol_map(text: str) -> bool:
+    pairs = [[side.strip() for side in part.split(":")] for part in text.split(",")]
+    return all(
+        len(pair) == 2 and pair[0] and pair[1].upper() in SECURITY_PROTOCOLS for pair in pairs
+    )
+
+
+def _are_host_limits(text: str) -> bool:
+    return not text or all(_HOST_LIMIT.fullmatch(part.strip()) for part in text.split(","))
+
+
+LISTENERS = Check(
+    allowed="each NAME://host:port with its own name, a port from 0 to 65535, "
+    "and an IPv6 host in [brackets]",
+    accepts=_are_listeners,
+)
+PROTOCOL_MAP = Check(
+    allowed=f"NAME:PROTOCOL pairs with a protocol of {', '.join(SECURITY_PROTOCOLS)}",
+    accepts=_is_protocol_map,
+)
+HOST_LIMITS = Check(allowed="host:count pairs, or empty", accepts=_are_host_limits)

@@ -1,0 +1,73 @@
+"""All settings by name. Every name is declared once per scope, checked when this is imported."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from penstock.config import (
+    broker_groups,
+    broker_log,
+    broker_logins,
+    broker_network,
+    broker_new_groups,
+    broker_replication,
+    broker_security,
+    broker_server,
+    broker_tiered,
+    broker_transactions,
+    broker_zookeeper,
+)
+from penstock.config.setting import Scope, Setting
+from penstock.config.topic_settings import TOPIC_SETTINGS as _TOPIC_SETTINGS
+
+# Heading of the documentation -> declarations, in the order a reader wants them.
+BROKER_THEMES: Mapping[str, tuple[Setting, ...]] = MappingProxyType(
+    {
+        "Server": broker_server.SETTINGS,
+        "Network": broker_network.SETTINGS,
+        "Log": broker_log.SETTINGS,
+        "Replication": broker_replication.SETTINGS,
+        "ZooKeeper": broker_zookeeper.SETTINGS,
+        "Groups and offsets": broker_groups.SETTINGS,
+        "Transactions": broker_transactions.SETTINGS,
+        "Security": broker_security.SETTINGS,
+        "Kerberos and OAuth": broker_logins.SETTINGS,
+        "Share and streams groups": broker_new_groups.SETTINGS,
+        "Tiered storage": broker_tiered.SETTINGS,
+    }
+)
+
+
+def by_name(settings: Iterable[Setting]) -> Mapping[str, Setting]:
+    """The settings under their names; a name declared twice breaks the invariant of this room."""
+    found: dict[str, Setting] = {}
+    for setting in settings:
+        assert setting.name not in found, f"{setting.name} is declared twice"
+        found[setting.name] = setting
+    return MappingProxyType(found)
+
+
+BROKER_SETTINGS = by_name(setting for theme in BROKER_THEMES.values() for setting in theme)
+TOPIC_SETTINGS = by_name(_TOPIC_SETTINGS)
+
+
+def settings_of(scope: Scope) -> Mapping[str, Setting]:
+    return BROKER_SETTINGS if scope is Scope.BROKER else TOPIC_SETTINGS
+
+
+def find_setting(name: str, scope: Scope) -> Setting | None:
+    return settings_of(scope).get(name)
+
+
+def find_listener_setting(name: str) -> Setting | None:
+    """The setting behind `listener.name.<listener>.[<mechanism>.]<setting>`, if there is one."""
+    if not name.startswith("listener.name."):
+        return None
+    parts = name.removeprefix("listener.name.").split(".")
+    candidates = (".".join(parts[start:]) for start in (1, 2))
+    return next((BROKER_SETTINGS[each] for each in candidates if each in BROKER_SETTINGS), None)
+
+
+def nearest_names(name: str, scope: Scope) -> list[str]:
+    """Up to three known names that look like `name`, the likeliest first."""
+    return get_close_matches(name, settings_of(scope), n=3, cutoff=0.75)

@@ -1,0 +1,191 @@
+"""One setting: its name, kind, default, bounds and effect, and its value to and from text.
+It knows no file and no other setting. Parsing what format wrote gives the same value back."""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from math import inf, isnan
+
+from penstock.config.check import ANYTHING, Check
+
+SHORT_MAX = 2**15 - 1
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1  # Kafka's way to say "never" and "no limit" in a long
+DOUBLE_MAX = sys.float_info.max  # Java's Double.MAX_VALUE, "no limit" in a double
+
+Value = bool | int | float | str | tuple[str, ...] | None
+
+ACTIVE = ""
+NOT_YET = "accepted, not yet in effect"
+
+
+def no_effect(reason: str) -> str:
+    """The effect of a setting that is accepted so that a Kafka file loads, and changes nothing."""
+    return f"accepted, no effect: {reason}"
+
+
+class Kind(StrEnum):
+    BOOLEAN = "boolean"
+    SHORT = "short"
+    INT = "int"
+    LONG = "long"
+    DOUBLE = "double"
+    STRING = "string"
+    LIST = "list"
+    PASSWORD = "password"  # noqa: S105 (a kind, not a secret)
+    CLASS = "class"
+
+
+class Scope(StrEnum):
+    BROKER = "broker"
+    TOPIC = "topic"
+
+
+class UpdateMode(StrEnum):
+    READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
+    CLUSTER_WIDE = "cluster-wide"
+
+
+class BadValueError(ValueError):
+    """The text cannot be a value of this setting; the message says what is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fallback:
+    """A broker setting that answers when the setting that names it was not given."""
+
+    name: str
+    multiplier: int = 1  # hours and minutes become milliseconds
+
+    def convert(self, value: Value) -> Value:
+        if self.multiplier == 1 or not isinstance(value, int):
+            return value
+        return -1 if value < 0 else value * self.multiplier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A declaration. Everything else (parsing, documents, typed configs) is read from it."""
+
+    name: str
+    kind: Kind
+    default: Value  # None: not set
+    doc: str
+    scope: Scope
+    check: Check = ANYTHING
+    effect: str = ACTIVE  # empty: in effect; otherwise why nothing happens
+    update: UpdateMode = UpdateMode.READ_ONLY
+    fallbacks: tuple[Fallback, ...] = ()  # in order: the first that was given wins
+    own: bool = False  # Penstock's, unknown to Kafka
+
+    @property
+    def active(self) -> bool:
+        return self.effect == ACTIVE
+
+    @property
+    def sensitive(self) -> bool:
+        return self.kind is Kind.PASSWORD
+
+    def parse(self, text: str) -> Value:
+        """The typed value of `text`, or BadValueError."""
+        value = _PARSERS[self.kind](text.strip())
+        if not self.check.accepts(value):
+            raise BadValueError(f"allowed: {self.allowed()}")
+        return value
+
+    def format(self, value: Value) -> str:
+        """Text that parses to `value`; a value that is not set has no text, hence empty."""
+        return format_value(value)
+
+    def show(self, text: str) -> str:
+        """`text` as a message may carry it: a secret never leaves."""
+        return "[hidden]" if self.sensitive else repr(text)
+
+    def allowed(self) -> str:
+        """What a user may write, in words."""
+        if not self.check.allowed:
+            return _KIND_IN_WORDS[self.kind]
+        # Bounds replace the kind's own range; a whole number stays one.
+        return f"{_KIND_IN_WORDS[self.kind].split(' from ')[0]}, {self.check.allowed}"
+
+
+def format_value(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if isinstance(value, float):
+        return _format_double(value)
+    return str(value)
+
+
+def _format_double(value: float) -> str:
+    if value in (inf, -inf):
+        return "Infinity" if value > 0 else "-Infinity"
+    return repr(value).replace("e+", "E").replace("e", "E")
+
+
+def _parse_boolean(text: str) -> bool:
+    lowered = text.lower()
+    if lowered not in ("true", "false"):
+        raise BadValueError("allowed: true or false")
+    return lowered == "true"
+
+
+def _whole_number(kind: Kind, largest: int) -> Callable[[str], int]:
+    smallest = -largest - 1
+
+    def parse(text: str) -> int:
+        number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
+        if number is None or not smallest <= number <= largest:
+            raise BadValueError(f"allowed: {_KIND_IN_WORDS[kind]}")
+        return number
+
+    return parse
+
+
+def _parse_double(text: str) -> float:
+    if re.fullmatch(r"[+-]?(Infinity|(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?[dDfF]?)", text, re.ASCII):
+        number = float(text.rstrip("dDfF"))
+        if not isnan(number):
+            return number
+    raise BadValueError(f"allowed: {_KIND_IN_WORDS[Kind.DOUBLE]}")
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
+def _parse_class(text: str) -> str:
+    if not re.fullmatch(r"[\w$]+(\.[\w$]+)*", text):
+        raise BadValueError(f"allowed: {_KIND_IN_WORDS[Kind.CLASS]}")
+    return text
+
+
+_KIND_IN_WORDS = {
+    Kind.BOOLEAN: "true or false",
+    Kind.SHORT: f"a whole number from {-SHORT_MAX - 1} to {SHORT_MAX}",
+    Kind.INT: f"a whole number from {-INT_MAX - 1} to {INT_MAX}",
+    Kind.LONG: f"a whole number from {-LONG_MAX - 1} to {LONG_MAX}",
+    Kind.DOUBLE: "a number",
+    Kind.STRING: "text",
+    Kind.LIST: "a comma-separated list",
+    Kind.PASSWORD: "a secret text",
+    Kind.CLASS: "a dotted class name",
+}
+_PARSERS: dict[Kind, Callable[[str], Value]] = {
+    Kind.BOOLEAN: _parse_boolean,
+    Kind.SHORT: _whole_number(Kind.SHORT, SHORT_MAX),
+    Kind.INT: _whole_number(Kind.INT, INT_MAX),
+    Kind.LONG: _whole_number(Kind.LONG, LONG_MAX),
+    Kind.DOUBLE: _parse_double,
+    Kind.STRING: str,
+    Kind.LIST: _parse_list,
+    Kind.PASSWORD: str,
+    Kind.CLASS: _parse_class,
+}
