@@ -55,6 +55,7 @@ class FaultPlan:
         self.crash_ordinal: int | None = None
         self.errors: dict[int, int] = {}  # by ordinal
         self.write_faults: dict[int, WriteFault] = {}  # by ordinal
+        self.late_errors: dict[object, int] = {}  # of a file's next write, after a short one
         self.broken_paths: list[tuple[str, int, Set[Kind]]] = []
 
     def admit(self, operation: Operation) -> WriteFault | None:

@@ -21,7 +21,6 @@ class File:
         "_shared",
         "content",
         "locked_by",
-        "next_write_errno",
         "pending",
     )
 
@@ -29,7 +28,6 @@ class File:
         self.content = bytearray(content)  # what a read sees
         self.pending: list[Pending] = []
         self.locked_by: int | None = None  # a descriptor
-        self.next_write_errno = 0
         # The medium holds content[:_durable_length] with the lost ranges as zeros, then the tail:
         # appending and syncing never copies the file.
         self._durable_length = len(self.content)

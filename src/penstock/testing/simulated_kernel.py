@@ -202,7 +202,7 @@ class SimulatedKernel:
                 raise os_error(EBADF, path)
             data = bytes(buffer)
             fault = self._faults.admit(Operation(Kind.WRITE, path, length=len(data)))
-            if fault is None and self.capacity_bytes is None and not node.next_write_errno:
+            if fault is None and self.capacity_bytes is None and not self._faults.late_errors:
                 node.append(data)
                 return len(data)
             return self._write_with_faults(node, path, data, fault)
@@ -210,9 +210,8 @@ class SimulatedKernel:
     def _write_with_faults(
         self, file: File, path: str, data: bytes, fault: WriteFault | None
     ) -> int:
-        if file.next_write_errno:
-            errno, file.next_write_errno = file.next_write_errno, 0
-            raise os_error(errno, path)
+        if file in self._faults.late_errors:
+            raise os_error(self._faults.late_errors.pop(file), path)
         landed = data if fault is None else data[: fault.keep_bytes]
         landed = landed[: self._free_bytes(len(landed))]
         if landed or fault is not None or not data:
@@ -221,8 +220,8 @@ class SimulatedKernel:
             raise os_error(ENOSPC, path)
         if fault is not None and fault.crashes:
             self._faults.crash()
-        if fault is not None:
-            file.next_write_errno = fault.errno
+        if fault is not None and fault.errno:
+            self._faults.late_errors[file] = fault.errno
         return len(landed)
 
     def _free_bytes(self, wanted: int) -> int:
@@ -329,7 +328,6 @@ def _read_only_copy(content: bytearray) -> Mapping:
     # Memory with a name of its own can be mapped for reading only; anonymous memory cannot.
     descriptor = os.memfd_create("simulated")
     try:
-        os.truncate(descriptor, len(content))
         os.pwrite(descriptor, content, 0)
         return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
     finally:
