@@ -1,0 +1,161 @@
+"""What a storage engine promises to the rooms above; the segmented log is one, a model is its twin.
+
+An engine and its logs belong to one owner thread. Only what a `Job` does between its visits to the
+owner, and the syncing behind `flush`, run elsewhere. Invariant of every log after every call:
+log_start_offset <= high_watermark <= log_end_offset, and durable_offset <= log_end_offset.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeVar
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
+from penstock.storage.epochs import EpochEnd
+from penstock.storage.errors import StorageError
+from penstock.storage.producers import ProducerState
+from penstock.storage.transaction_index import AbortedTransaction
+
+Result = TypeVar("Result")
+
+
+class Origin(Enum):
+    """Who wrote the batches decides what they may contain."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"  # may write control batches and internal topics
+    REPLICA = "replica"  # offsets and epochs are the leader's; nothing is stamped
+
+
+class FileSlice(NamedTuple):
+    fd: int
+    position: int
+    length: int
+
+
+class Releasable(Protocol):
+    def release(self) -> None: ...
+
+
+class Read(NamedTuple):
+    """Whole batches in file slices. The slices stay readable until the lease is released."""
+
+    slices: tuple[FileSlice, ...]
+    end_offset: Offset  # where the next read goes on
+    lease: Releasable
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.length for piece in self.slices)
+
+
+class Appended(NamedTuple):
+    base_offset: Offset
+    end_offset: Offset  # one past the last record
+    append_time_ms: TimestampMs  # -1 unless the topic stamps append time
+    duplicate: bool  # the batch was there already; offsets are those of the first time
+
+
+class AppendItem(NamedTuple):
+    """One partition's share of a request. Leaders stamp offsets into `batches` in place."""
+
+    log: "PartitionLog"
+    batches: memoryview
+    leader_epoch: LeaderEpoch
+    origin: Origin = Origin.CLIENT
+
+
+class TimedOffset(NamedTuple):
+    offset: Offset
+    timestamp_ms: TimestampMs
+    leader_epoch: LeaderEpoch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStatistics:
+    partition: TopicPartition
+    directory: str
+    log_start_offset: Offset
+    last_stable_offset: Offset
+    high_watermark: Offset
+    log_end_offset: Offset
+    durable_offset: Offset
+    size_bytes: int
+    segments: int
+    producers: int
+    fenced: str | None  # the first write error, if there was one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStatistics:
+    logs: tuple[LogStatistics, ...]
+    failed_directories: Mapping[str, str]  # path -> first error
+    open_files: int
+
+
+class OnOwner(Protocol):
+    """Runs a short function on the owner thread and gives back its result."""
+
+    def __call__(self, function: Callable[[], Result]) -> Result: ...
+
+
+class Job(Protocol):
+    """Upkeep of bounded size. `run` is called off the owner thread."""
+
+    name: str
+
+    def run(self, on_owner: OnOwner) -> None: ...
+
+
+class Progress(Protocol):
+    def __call__(self, *, done: int, total: int) -> None: ...
+
+
+class PartitionLog(Protocol):
+    partition: TopicPartition
+    topic_id: TopicId
+    config: LogConfig
+    log_start_offset: Offset
+    log_end_offset: Offset
+    durable_offset: Offset
+    high_watermark: Offset
+
+    @property
+    def last_stable_offset(self) -> Offset: ...
+    @property
+    def producers(self) -> ProducerState: ...
+    @property
+    def latest_epoch(self) -> LeaderEpoch: ...
+    def advance_high_watermark(self, offset: Offset) -> None: ...
+    def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read: ...
+    def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None: ...
+    def find_max_timestamp(self) -> TimedOffset | None: ...
+    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEnd | None: ...
+    def begin_epoch(self, epoch: LeaderEpoch) -> None: ...
+    def truncate_to(self, offset: Offset) -> None: ...
+    def restart_at(self, offset: Offset) -> None: ...
+    def delete_before(self, offset: Offset) -> None: ...
+    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTransaction]: ...
+    def reconfigure(self, config: LogConfig) -> None: ...
+    def statistics(self) -> LogStatistics: ...
+
+
+class Engine(Protocol):
+    def recover(self, progress: Progress) -> Mapping[TopicPartition, PartitionLog]: ...
+    def create(
+        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig
+    ) -> PartitionLog: ...
+    def delete(self, partition: TopicPartition) -> None: ...
+    def append(
+        self, items: Sequence[AppendItem], now_ms: int
+    ) -> list[Appended | StorageError]: ...  # one call per request, an answer per item
+    def flush(
+        self,
+        log: PartitionLog,
+        upto: Offset,
+        done: Callable[[StorageError | None], None],
+    ) -> None: ...  # group commit; `done` runs on the owner once durable_offset >= upto
+    def due_jobs(self, now_ms: int) -> Sequence[Job]: ...
+    def statistics(self) -> EngineStatistics: ...
+    def close(self) -> None: ...

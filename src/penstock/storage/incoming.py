@@ -1,0 +1,175 @@
+"""What a leader accepts into a log, and what it changes before storing. No state, no files.
+
+Batches of the usual kind pass on their header and CRC alone; records are looked at only where the
+topic asks for it: compaction needs keys, a topic's own codec needs recompression.
+"""
+
+from crc32c import crc32c
+
+from penstock.config.log_config import LogConfig
+from penstock.protocol.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    CorruptBatch,
+    check_client_batch,
+    check_header,
+    read_header,
+    stamp_append_time,
+)
+from penstock.protocol.compression import Codec
+from penstock.protocol.records import build_batch, iter_keys, iter_records
+from penstock.storage.engine import Origin
+from penstock.storage.errors import (
+    CorruptRecords,
+    InvalidRecords,
+    InvalidTimestamp,
+    RecordTooLarge,
+    SegmentTooSmall,
+)
+
+_CODECS = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
+_FOREVER_MS = 2**63 - 1
+_PLAIN_ATTRIBUTES = 0x1F  # codec, append time, transactional: nothing that only brokers set
+
+
+def read_incoming(batches: memoryview, origin: Origin, partition: object) -> BatchHeader:
+    """The header of the one batch that a leader's append holds, checked with its CRC."""
+    size = len(batches)
+    if size < HEADER_BYTES:
+        raise CorruptRecords(
+            f"{partition}: {size} bytes are too few for a record batch ({HEADER_BYTES} at least)"
+        )
+    header = BatchHeader._make(HEADER.unpack_from(batches))
+    # One test for the batch that nearly every client sends; the slow path names what is wrong.
+    if not (
+        header[3] == MAGIC
+        and header[1] == size - LOG_OVERHEAD
+        and header[5] & ~_PLAIN_ATTRIBUTES == 0
+        and header[12] == header[6] + 1 > 0
+        and header[9] == -1
+        and header[8] >= header[7] >= -1
+        and header[5] & CODEC_MASK <= Codec.ZSTD
+        and header[5] < 16
+    ):
+        _check_unusual(header, size, origin, partition)
+    if crc32c(batches[ATTRIBUTES_POSITION:]) != header[4]:
+        raise CorruptRecords(
+            f"{partition}: the batch's CRC does not match its {size} bytes; send it again"
+        )
+    return header
+
+
+def _check_unusual(header: BatchHeader, size: int, origin: Origin, partition: object) -> None:
+    try:
+        check_header(header._replace(base_offset=0), size)
+    except CorruptBatch as error:
+        raise CorruptRecords(f"{partition}: {error.reason}") from error
+    if header.size < size:
+        raise InvalidRecords(
+            f"{partition}: {size - header.size} bytes follow the batch; an append holds one batch"
+        )
+    if origin is Origin.CLIENT:
+        try:
+            check_client_batch(header)
+        except CorruptBatch as error:
+            raise InvalidRecords(f"{partition}: {error.reason}") from error
+
+
+def is_plain(config: LogConfig) -> bool:
+    """Whether batches of this topic are stored as they come, with no look at config each time."""
+    return (
+        not config.compact
+        and config.message_timestamp_type == "CreateTime"
+        and config.message_timestamp_before_max_ms == _FOREVER_MS
+        and config.compression_type == "producer"
+    )
+
+
+def prepare(
+    batches: memoryview,
+    header: BatchHeader,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    origin: Origin,
+    partition: object,
+) -> tuple[memoryview, BatchHeader]:
+    """The batch as this topic stores it: checked against its settings, converted, stamped."""
+    if header.attributes & CONTROL:
+        return batches, header
+    if config.compact and origin is Origin.CLIENT:
+        _check_keys(batches, partition)
+    wanted = _CODECS.get(config.compression_type)
+    if wanted is not None and wanted != header.codec:
+        batches, header = _recompress(batches, header, wanted, partition)
+    if config.message_timestamp_type == "LogAppendTime":
+        stamp_append_time(batches, 0, len(batches), now_ms)
+        return batches, read_header(batches)
+    check_times(header, config, now_ms, partition)
+    return batches, header
+
+
+def check_times(header: BatchHeader, config: LogConfig, now_ms: int, partition: object) -> None:
+    """The header's times against the broker's clock; -1 means that the client gave none."""
+    latest = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp > latest:
+        raise InvalidTimestamp(
+            f"{partition}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms "
+            f"ahead of the broker's clock; message.timestamp.after.max.ms allows "
+            f"{config.message_timestamp_after_max_ms}"
+        )
+    if 0 <= header.base_timestamp < now_ms - config.message_timestamp_before_max_ms:
+        raise InvalidTimestamp(
+            f"{partition}: timestamp {header.base_timestamp} lies "
+            f"{now_ms - header.base_timestamp} ms behind the broker's clock; "
+            f"message.timestamp.before.max.ms allows {config.message_timestamp_before_max_ms}"
+        )
+
+
+def check_size(size: int, config: LogConfig, partition: object) -> None:
+    if size > config.max_message_bytes:
+        raise RecordTooLarge(
+            f"{partition}: a batch of {size} bytes exceeds max.message.bytes "
+            f"{config.max_message_bytes}; send smaller batches or raise it"
+        )
+    if size > config.segment_bytes:
+        raise SegmentTooSmall(
+            f"{partition}: a batch of {size} bytes exceeds segment.bytes {config.segment_bytes}; "
+            f"send smaller batches or raise it"
+        )
+
+
+def _check_keys(batches: memoryview, partition: object) -> None:
+    try:
+        for place, (_, key, _, _) in enumerate(iter_keys(batches)):
+            if key is None:
+                raise InvalidRecords(
+                    f"{partition} is compacted: record {place} of the batch has no key; give it one"
+                )
+    except CorruptBatch as error:
+        raise InvalidRecords(f"{partition}: {error.reason}") from error
+
+
+def _recompress(
+    batches: memoryview, header: BatchHeader, codec: Codec, partition: object
+) -> tuple[memoryview, BatchHeader]:
+    try:
+        records = list(iter_records(batches))
+    except CorruptBatch as error:
+        raise InvalidRecords(f"{partition}: {error.reason}") from error
+    converted = build_batch(
+        records,
+        base_offset=header.base_offset,
+        codec=codec,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        transactional=header.is_transactional,
+    )
+    return memoryview(converted), read_header(converted)

@@ -1,0 +1,597 @@
+"""The log of one partition: segments in offset order, the last one active.
+
+Appends, reads and cuts; when to flush, delete or compact is decided elsewhere. One owner thread.
+Invariant: log_start_offset <= high_watermark <= log_end_offset, and the segments cover the log
+from its start to its end, each beginning where the one before it ends, or later.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from zlib import crc32
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import (
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    TimestampMs,
+    TopicId,
+    TopicPartition,
+)
+from penstock.protocol.batch import (
+    CONTROL,
+    TRANSACTIONAL,
+    BatchHeader,
+    CorruptBatch,
+    check_header,
+    is_crc_valid,
+    iter_headers,
+    stamp_offset_and_epoch,
+)
+from penstock.protocol.control import read_end_marker
+from penstock.storage.disk import Disk, write_fully
+from penstock.storage.engine import Appended, FileSlice, LogStatistics, Origin, Read, TimedOffset
+from penstock.storage.epochs import EpochCache, EpochEnd
+from penstock.storage.errors import (
+    CorruptRecords,
+    InvalidRecords,
+    LogFenced,
+    OffsetOutOfRange,
+    UnexpectedOffset,
+)
+from penstock.storage.handles import Handles
+from penstock.storage.incoming import check_size, check_times, is_plain, prepare, read_incoming
+from penstock.storage.lookup import find_by_time, find_max_timestamp
+from penstock.storage.producers import CompletedTransaction, ProducerState
+from penstock.storage.segment import MAX_RELATIVE_OFFSET, SUFFIXES, Segment, file_name
+from penstock.storage.segments import Segments
+from penstock.storage.snapshots import Snapshots
+from penstock.storage.transaction_index import AbortedTransaction, collect_aborted
+
+_NEVER = 2**63 - 1
+
+
+class SegmentedLog:
+    """Owned by its engine's owner thread. Made empty; `recovery` or `start_at` fills it."""
+
+    def __init__(
+        self,
+        *,
+        disk: Disk,
+        handles: Handles,
+        directory: str,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        on_rolled: Callable[["SegmentedLog"], None],
+        on_failed: Callable[["SegmentedLog", OSError], None],
+        snapshot_names: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.topic_id = topic_id
+        self.log_start_offset = Offset(0)
+        self.log_end_offset = Offset(0)
+        self.high_watermark = Offset(0)  # moves back only with a truncation
+        self.durable_offset = Offset(0)  # everything below survives a power cut
+        self.dirty_since_ms: int | None = None  # the first append that is not durable yet
+        self.names_changed = False  # files were made or removed since the folder was last synced
+        self.cleaned_offset = Offset(0)  # compaction has seen everything below
+        self.failure: OSError | None = None  # the first write error; no append after it
+        self.segments = Segments()
+        self.epochs = EpochCache()
+        self.producers = ProducerState(str(partition))
+        self.snapshots = Snapshots(disk, directory, snapshot_names)
+        self._disk = disk
+        self._handles = handles
+        self._write = disk.write
+        self._on_rolled = on_rolled
+        self._on_failed = on_failed
+        self._latest_epoch = -1  # of `epochs`, for the append path
+        self._roll_above_ms = _NEVER  # a batch later than this starts a new segment
+        self.reconfigure(config)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.config = config
+        self._is_plain = is_plain(config)
+        self._max_append_bytes = min(config.max_message_bytes, config.segment_bytes)
+        if len(self.segments):
+            self.segments.active.index_interval_bytes = config.index_interval_bytes
+            self._plan_roll()
+
+    @property
+    def name(self) -> str:
+        return str(self.partition)
+
+    # -- appending -------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, batches: memoryview, leader_epoch: int, origin: Origin, now_ms: int
+    ) -> Appended:
+        """Store one batch at the end, stamped with its offset and epoch in place."""
+        if self.failure is not None:
+            raise LogFenced(self.partition, self.failure)
+        header = read_incoming(batches, origin, self.partition)
+        config = self.config
+        append_time_ms = NO_TIMESTAMP
+        if not self._is_plain:
+            batches, header = prepare(
+                batches, header, config, now_ms=now_ms, origin=origin, partition=self.partition
+            )
+            if config.message_timestamp_type == "LogAppendTime":
+                append_time_ms = TimestampMs(now_ms)
+        elif header[8] > now_ms + config.message_timestamp_after_max_ms:
+            check_times(header, config, now_ms, self.partition)
+        size = len(batches)
+        if size > self._max_append_bytes:
+            check_size(size, config, self.partition)
+        if header[9] >= 0:
+            stored = self._check_producer(header, batches)
+            if stored is not None:
+                return stored
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header[6]
+        stamp_offset_and_epoch(batches, 0, base_offset, leader_epoch)
+        if leader_epoch != self._latest_epoch:
+            self.begin_epoch(LeaderEpoch(leader_epoch))
+        segment = self.segments.active
+        if (
+            size > config.segment_bytes - segment.size
+            or header[8] > self._roll_above_ms
+            or segment.is_index_full
+            or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+        ):
+            segment = self._roll(base_offset, now_ms)
+        self._put(segment, batches, size, now_ms)
+        self._note(segment, segment.size, size, last_offset, header[8])
+        if header[9] >= 0:
+            self._follow(segment, header._replace(base_offset=base_offset), batches, now_ms)
+        return Appended(base_offset, self.log_end_offset, append_time_ms, False)
+
+    def append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
+        """Store the leader's batches unchanged; a partial one at the end is left out."""
+        if self.failure is not None:
+            raise LogFenced(self.partition, self.failure)
+        found = self._check_continuation(batches)
+        first = Offset(found[0][1].base_offset)
+        for position, header in found:
+            content = batches[position : position + header.size]
+            segment = self._segment_for(header, now_ms)
+            self._put(segment, content, header.size, now_ms)
+            self._note(segment, segment.size, header.size, header.last_offset, header.max_timestamp)
+            self._follow_epoch(header)
+            if header.producer_id >= 0:
+                self._follow(segment, header, content, now_ms)
+        return Appended(first, self.log_end_offset, NO_TIMESTAMP, False)
+
+    def _check_continuation(self, batches: memoryview) -> list[tuple[int, BatchHeader]]:
+        """All whole batches, or an error before anything is written."""
+        end_offset: int = self.log_end_offset
+        try:
+            found = list(iter_headers(batches))
+            for position, header in found:
+                check_header(header, len(batches) - position)
+        except CorruptBatch as error:
+            raise CorruptRecords(f"{self.partition}: {error.reason}; fetch again") from error
+        for position, header in found:
+            if header.base_offset < end_offset:
+                raise UnexpectedOffset(
+                    f"{self.partition} ends at {end_offset}, the leader's batch begins at "
+                    f"{header.base_offset}; truncate to the leader's epoch end and fetch again"
+                )
+            if not is_crc_valid(batches, position, header.size):
+                raise CorruptRecords(
+                    f"{self.partition}: CRC of the batch at offset {header.base_offset} does not "
+                    f"match; fetch again"
+                )
+            end_offset = header.next_offset
+        if not found:
+            raise InvalidRecords(f"{self.partition}: {len(batches)} bytes hold no whole batch")
+        return found
+
+    def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
+        segment = self.segments.active
+        if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+            return self._roll(header.base_offset, now_ms)
+        if (
+            header.size > self.config.segment_bytes - segment.size
+            or header.max_timestamp > self._roll_above_ms
+            or segment.is_index_full
+        ):
+            return self._roll(self.log_end_offset, now_ms)
+        return segment
+
+    def _put(self, segment: Segment, content: memoryview, size: int, now_ms: int) -> None:
+        """Write at the end of the file, or fence the log: after a failed write nothing is sure."""
+        file = segment.file
+        file.touched = True
+        try:
+            descriptor = file.descriptor
+            if descriptor < 0:
+                descriptor = self._handles.descriptor(file)
+            written = self._write(descriptor, content)
+            if written != size:
+                write_fully(self._disk, descriptor, content[written:])
+        except OSError as error:
+            raise self._fence(error, segment) from error
+        if self.dirty_since_ms is None:
+            self.dirty_since_ms = now_ms
+
+    def _note(
+        self, segment: Segment, position: int, size: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        if position == 0:
+            segment.first_timestamp_ms = max_timestamp
+            self._plan_roll()
+        segment.note_batch(position, size, last_offset, max_timestamp)
+        self.log_end_offset = Offset(last_offset + 1)
+
+    def _fence(self, error: OSError, segment: Segment) -> LogFenced:
+        self.failure = error
+        # A torn batch behind the end is harmless, as recovery cuts it; taking it back is neater.
+        with suppress(OSError):
+            if segment.file.descriptor >= 0:
+                self._disk.truncate(segment.file.descriptor, segment.size)
+        self._on_failed(self, error)
+        return LogFenced(self.partition, error)
+
+    # -- producers and epochs --------------------------------------------------------------
+
+    def _check_producer(self, header: BatchHeader, batches: memoryview) -> Appended | None:
+        """Where the batch is stored already, or None if it may be appended; raises otherwise."""
+        if header.attributes & CONTROL:
+            marker = read_end_marker(batches)
+            if marker is not None:
+                self.producers.check_marker(
+                    header.producer_id, header.producer_epoch, marker.coordinator_epoch
+                )
+            return None
+        last_sequence = header.last_sequence
+        stored = self.producers.find_duplicate(
+            header.producer_id, header.producer_epoch, header.base_sequence, last_sequence
+        )
+        if stored is not None:
+            return Appended(
+                stored.base_offset, Offset(stored.last_offset + 1), stored.timestamp_ms, True
+            )
+        self.producers.check(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            last_sequence=last_sequence,
+            transactional=header.attributes & TRANSACTIONAL != 0,
+        )
+        return None
+
+    def _follow(
+        self, segment: Segment, header: BatchHeader, content: memoryview, now_ms: int
+    ) -> None:
+        """Producer state learns of a stored batch; an abort enters the transaction index."""
+        completed = self.apply_to_producers(header, content, now_ms)
+        if completed is not None and completed.aborted:
+            self.note_aborted(segment, completed)
+
+    def apply_to_producers(
+        self, header: BatchHeader, content: memoryview, now_ms: int | None
+    ) -> CompletedTransaction | None:
+        """What a batch with a producer id changes; also when the log is replayed."""
+        if header.attributes & CONTROL:
+            marker = read_end_marker(content)
+            if marker is None:
+                return None
+            return self.producers.apply_marker(
+                header.producer_id,
+                header.producer_epoch,
+                marker.coordinator_epoch,
+                marker.commit,
+                header.last_offset,
+                header.max_timestamp,
+                now_ms,
+            )
+        self.producers.apply(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.attributes & TRANSACTIONAL != 0,
+            now_ms,
+        )
+        return None
+
+    def note_aborted(self, segment: Segment, completed: CompletedTransaction) -> None:
+        segment.note_aborted(
+            AbortedTransaction(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                self.producers.last_stable_offset_for(completed),
+            )
+        )
+
+    def _follow_epoch(self, header: BatchHeader) -> None:
+        if header.leader_epoch > self._latest_epoch:
+            self.epochs.assign(header.leader_epoch, header.base_offset)
+            self._latest_epoch = header.leader_epoch
+
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        """From here on batches carry `epoch`, known even before the first of them (KAFKA-7415)."""
+        assert epoch >= self._latest_epoch, f"{self.partition}: epoch {epoch} is a former leader's"
+        self.epochs.assign(epoch, self.log_end_offset)
+        self._latest_epoch = epoch
+
+    def adopt_epochs(self, epochs: EpochCache) -> None:
+        self.epochs = epochs
+        self._latest_epoch = epochs.latest
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch:
+        return LeaderEpoch(self._latest_epoch)
+
+    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEnd | None:
+        return self.epochs.find_end_offset(epoch, self.log_end_offset)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read:
+        """Whole batches from the one that holds `start`, all of whose offsets are below `below`."""
+        if not self.log_start_offset <= start <= self.log_end_offset:
+            raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
+        segments, below = self.segments, min(below, self.log_end_offset)
+        if start < below:
+            for place in range(segments.place_of(start), len(segments)):
+                segment = segments[place]
+                placed = segment.find_batch(start)
+                if placed is None:
+                    continue
+                if placed.header.last_offset >= below:
+                    break
+                limit = placed.position + max_bytes
+                if placed.end_position > limit:
+                    if not at_least_one:
+                        break
+                    limit = placed.end_position
+                if below < segments.end_of(place, self.log_end_offset):
+                    limit = min(limit, self._position_of(segment, below))
+                end = segment.find_whole_end(placed.position, limit)
+                return self._slice(segment, place, placed.position, end)
+        return Read((), start, self._handles.lease())
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        placed = segment.find_batch(offset)
+        return segment.size if placed is None else placed.position
+
+    def _slice(self, segment: Segment, place: int, start: int, end: int) -> Read:
+        descriptor = self._handles.descriptor(segment.file)
+        if end < segment.size:
+            end_offset = segment.header_at(end).base_offset
+        else:
+            end_offset = self.segments.end_of(place, self.log_end_offset)
+        return Read(
+            (FileSlice(descriptor, start, end - start),),
+            Offset(end_offset),
+            self._handles.lease(segment.file),
+        )
+
+    def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None:
+        return find_by_time(
+            self.segments, timestamp_ms, start=self.log_start_offset, end=self.log_end_offset
+        )
+
+    def find_max_timestamp(self) -> TimedOffset | None:
+        return find_max_timestamp(
+            self.segments, start=self.log_start_offset, end=self.log_end_offset
+        )
+
+    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTransaction]:
+        """Aborted transactions that touch [start, below): a read_committed reader skips them."""
+        found: list[AbortedTransaction] = []
+        for segment in self.segments.starting_from(start):
+            part, complete = collect_aborted(segment.aborted, start, below)
+            found += part
+            if complete:
+                break
+        return found
+
+    # -- watermarks ------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def advance_high_watermark(self, offset: Offset) -> None:
+        """Never back, never past the end: a follower may hear of more than it has."""
+        reached = min(offset, self.log_end_offset)
+        if reached > self.high_watermark:
+            self.high_watermark = reached
+            self.producers.on_high_watermark(reached)
+
+    def delete_before(self, offset: Offset) -> None:
+        """Records below are gone for readers; their segments go with the next retention."""
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    # -- shape -----------------------------------------------------------------------------
+
+    def start_at(self, offset: Offset, now_ms: int) -> None:
+        """Make the first segment of an empty log."""
+        self.segments.add(self._create_segment(offset, now_ms))
+        self.log_start_offset = self.high_watermark = offset
+        self.log_end_offset = self.durable_offset = self.cleaned_offset = offset
+        self._plan_roll()
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment unless it is empty."""
+        if self.segments.active.size:
+            self._roll(self.log_end_offset, now_ms)
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        old = self.segments.active
+        try:
+            if old.size == 0:
+                self._remove(self.segments.pop_last())
+            else:
+                old.seal()
+                self.take_snapshot()
+            self.segments.add(self._create_segment(base_offset, now_ms))
+        except OSError as error:
+            raise self._fence(error, old) from error
+        self._plan_roll()
+        self._on_rolled(self)
+        return self.segments.active
+
+    def take_snapshot(self) -> None:
+        self.snapshots.take(self.log_end_offset, self.producers.producers())
+
+    def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
+        segment = self.segment_at(base_offset, now_ms)
+        segment.create()
+        self.names_changed = True
+        return segment
+
+    def segment_at(self, base_offset: int, now_ms: int) -> Segment:
+        return Segment(
+            self._disk,
+            self._handles,
+            self.directory,
+            base_offset,
+            created_ms=now_ms,
+            index_interval_bytes=self.config.index_interval_bytes,
+            index_bytes=self.config.segment_index_bytes,
+        )
+
+    def _plan_roll(self) -> None:
+        """A segment spans at most segment.ms of record time, less a jitter of its own."""
+        active = self.segments.active
+        if active.first_timestamp_ms is None:
+            self._roll_above_ms = _NEVER
+            return
+        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        if jitter:
+            # By name and offset, so that partitions made together do not roll together.
+            jitter = crc32(f"{self.partition}:{active.base_offset}".encode()) % jitter
+        self._roll_above_ms = active.first_timestamp_ms + self.config.segment_ms - jitter
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop everything from `offset` on, and the batch that holds it."""
+        if offset >= self.log_end_offset:
+            return
+        if offset < self.log_start_offset:
+            self.restart_at(offset)
+            return
+        self._changing(lambda: self._truncate(offset))
+
+    def _truncate(self, offset: Offset) -> None:
+        while self.segments.active.base_offset > offset:
+            self._remove(self.segments.pop_last())
+        active = self.segments.active
+        placed = active.find_batch(offset)
+        end_offset = Offset(offset if placed is None else min(offset, placed.header.base_offset))
+        if placed is not None:
+            active.cut(placed.position, end_offset)
+        elif not active.is_active:
+            active.resume(active.size)
+        self.settle_end(end_offset)
+        self.replay_producers()
+
+    def settle_end(self, end_offset: Offset) -> None:
+        """The log ends here now: nothing may point past it."""
+        self.log_end_offset = end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+        self.durable_offset = min(self.durable_offset, end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
+        self.epochs.truncate_from_end(end_offset)
+        self._latest_epoch = self.epochs.latest
+        self.snapshots.drop_above(end_offset)
+        self._plan_roll()
+
+    def restart_at(self, offset: Offset, now_ms: int = 0) -> None:
+        """Give up everything and go on, empty, at `offset`."""
+        self._changing(lambda: self._restart(offset, now_ms))
+
+    def _restart(self, offset: Offset, now_ms: int) -> None:
+        # Newest first: a crash on the way leaves a shorter log, not one with a hole.
+        while len(self.segments):
+            self._remove(self.segments.pop_last())
+        self.snapshots.drop_above(-1)
+        self.epochs.clear()
+        self._latest_epoch = -1
+        self.producers.clear()
+        self.start_at(offset, now_ms)
+        self.dirty_since_ms = None
+
+    def detach_first(self, count: int, now_ms: int) -> list[Segment]:
+        """Take the oldest segments out of the log; whoever takes them removes their files."""
+        if count == len(self.segments):
+            self.roll(now_ms)
+        gone = self.segments.pop_first(min(count, len(self.segments) - 1))
+        for segment in gone:
+            segment.release()
+        first = Offset(self.segments[0].base_offset)
+        if first > self.log_start_offset:
+            self.log_start_offset = first
+            self.epochs.truncate_from_start(first)
+        self.names_changed = self.names_changed or bool(gone)
+        return gone
+
+    def _remove(self, segment: Segment) -> None:
+        segment.release()
+        remove_files(self._disk, segment)
+        self.names_changed = True
+
+    def _changing(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except OSError as error:
+            self.failure = error
+            self._on_failed(self, error)
+            raise LogFenced(self.partition, error) from error
+
+    def replay_producers(self) -> None:
+        """Producer state as of the log's end: from the newest snapshot, then batch by batch."""
+        found = self.snapshots.find_latest(self.log_end_offset)
+        offset, entries = found if found is not None else (self.segments[0].base_offset, [])
+        self.producers.load(entries, offset)
+        for segment in self.segments.starting_from(offset):
+            placed = segment.find_batch(offset)
+            if placed is None:
+                continue
+            for _, header, content in segment.scan(check_crc=False, start=placed.position):
+                if header.producer_id >= 0:
+                    self.apply_to_producers(header, content, None)
+        self.producers.map_end_offset = self.log_end_offset
+        self.producers.on_high_watermark(self.high_watermark)
+
+    # -- what operators see ----------------------------------------------------------------
+
+    def statistics(self) -> LogStatistics:
+        return LogStatistics(
+            partition=self.partition,
+            directory=self.directory,
+            log_start_offset=self.log_start_offset,
+            last_stable_offset=self.last_stable_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            durable_offset=self.durable_offset,
+            size_bytes=self.segments.size_bytes,
+            segments=len(self.segments),
+            producers=len(self.producers),
+            fenced=None if self.failure is None else str(self.failure),
+        )
+
+
+def remove_files(disk: Disk, segment: Segment) -> None:
+    """The log file first: what is left without one is swept up at the next start."""
+    for suffix in SUFFIXES:
+        path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}"
+        if disk.exists(path):
+            disk.unlink(path)

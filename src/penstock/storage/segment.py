@@ -1,0 +1,456 @@
+"""One segment of a log: its file, its two sparse indexes and what is known of its records.
+
+Finds positions and keeps the indexes; which segment is written, read or deleted is the log's
+matter. Invariant: the first `size` bytes of the file are whole batches, in offset order.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.protocol.batch import (
+    HEADER,
+    HEADER_BYTES,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_OFFSET,
+    BatchHeader,
+)
+from penstock.storage.disk import (
+    APPEND,
+    CREATE,
+    REPLACE,
+    Disk,
+    read_file,
+    read_fully,
+    write_fully,
+)
+from penstock.storage.errors import CorruptRecords
+from penstock.storage.handles import Handle, Handles
+from penstock.storage.scan import Scan
+from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX, SparseIndex
+from penstock.storage.transaction_index import (
+    AbortedTransaction,
+    decode_entries,
+    encode_entry,
+)
+
+LOG_SUFFIX = ".log"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDEX_SUFFIX)
+MAX_RELATIVE_OFFSET = 2**31 - 1
+_HEADERS_BYTES = 4096  # one look into the file shows the headers of many small batches
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class Placed(NamedTuple):
+    """A batch's place in the file, with the header fields that searches ask for."""
+
+    position: int
+    header: BatchHeader
+
+    @property
+    def end_position(self) -> int:
+        return self.position + self.header[1] + LOG_OVERHEAD
+
+
+class Segment:
+    """Owned by its log. `is_active` says whether the indexes are in memory and may grow."""
+
+    __slots__ = (
+        "_aborted",
+        "_disk",
+        "_handles",
+        "_max_offset_entries",
+        "_max_time_entries",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "base_offset",
+        "bytes_since_index",
+        "created_ms",
+        "directory",
+        "file",
+        "first_timestamp_ms",
+        "index_interval_bytes",
+        "is_active",
+        "is_index_full",
+        "offset_index",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        handles: Handles,
+        directory: str,
+        base_offset: int,
+        *,
+        created_ms: int,
+        index_interval_bytes: int,
+        index_bytes: int,
+    ) -> None:
+        stem = f"{directory}/{base_offset:020d}"
+        self._disk = disk
+        self._handles = handles
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.index_interval_bytes = index_interval_bytes
+        # One entry of each kind stays free, for the last time entry at sealing.
+        self._max_offset_entries = index_bytes // OFFSET_INDEX.entry.size - 1
+        self._max_time_entries = index_bytes // TIME_INDEX.entry.size - 1
+        self.is_index_full = False
+        self.file = Handle(stem + LOG_SUFFIX, APPEND)
+        self.size = 0
+        self.offset_index = SparseIndex(stem + OFFSET_INDEX.suffix, OFFSET_INDEX, handles)
+        self.time_index = SparseIndex(stem + TIME_INDEX.suffix, TIME_INDEX, handles)
+        self.bytes_since_index = 0
+        self.first_timestamp_ms: int | None = (
+            None  # of the first batch: rolling by time counts from it
+        )
+        self.is_active = False
+        self._max_timestamp: int | None = None  # None: not looked up yet
+        self._max_timestamp_offset = base_offset
+        self._aborted: list[AbortedTransaction] | None = None  # None: not loaded yet
+
+    # -- life ------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the files of a new, empty, active segment; remains of the same name are emptied."""
+        for path in (self.file.path, self.offset_index.path, self.time_index.path):
+            self._disk.close(self._disk.open(path, CREATE))
+        if self._disk.size(self._handles.descriptor(self.file)):
+            self._disk.truncate(self._handles.descriptor(self.file), 0)
+        self.start_indexes()
+
+    def start_indexes(self) -> None:
+        """Begin with nothing known: the caller goes on with `note_batch` for each batch."""
+        self.offset_index.start_empty()
+        self.time_index.start_empty()
+        self.bytes_since_index = 0
+        self.is_index_full = False
+        self.first_timestamp_ms = None
+        self.is_active = True
+        self._max_timestamp = -1
+        self._max_timestamp_offset = self.base_offset
+        self._aborted = []
+
+    def seal(self) -> None:
+        """No more batches come: write the indexes out and keep them on disk only."""
+        self.write_indexes()
+        self.offset_index.seal(self._disk)
+        self.time_index.seal(self._disk)
+        self._aborted = None if self._aborted else self._aborted
+        self.is_active = False
+
+    def write_indexes(self) -> None:
+        """Bring what only memory knows to the files; the last time entry is the maximum."""
+        self._add_time_entry()
+        self.offset_index.write(self._disk)
+        self.time_index.write(self._disk)
+
+    def sync(self) -> None:
+        """The file and its indexes reach the medium."""
+        self._disk.sync(self._handles.descriptor(self.file))
+        self.offset_index.sync(self._disk)
+        self.time_index.sync(self._disk)
+
+    def release(self) -> None:
+        """Close everything: the files are about to be renamed or removed."""
+        self._handles.close(self.file)
+        self.offset_index.release()
+        self.time_index.release()
+
+    # -- appending -------------------------------------------------------------------------
+
+    def note_batch(self, position: int, size: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch now stands at `position`: keep size, maximum time and the sparse entries."""
+        if max_timestamp > self._max_timestamp:  # type: ignore[operator]  # active: it is known
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self.bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            self._add_time_entry()
+            self._check_full()
+            self.bytes_since_index = 0
+        self.bytes_since_index += size
+        self.size = position + size
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = max_timestamp
+
+    def _add_time_entry(self) -> None:
+        keys = self.time_index.keys
+        assert keys is not None
+        timestamp = self.max_timestamp
+        if timestamp >= 0 and (not keys or timestamp > keys[-1]):
+            self.time_index.append(timestamp, self._max_timestamp_offset - self.base_offset)
+
+    def _check_full(self) -> None:
+        self.is_index_full = (
+            len(self.offset_index) >= self._max_offset_entries
+            or len(self.time_index) >= self._max_time_entries
+        )
+
+    # -- time ------------------------------------------------------------------------------
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp, -1 if there is none."""
+        if self._max_timestamp is None:
+            self._load_max_timestamp()
+            assert self._max_timestamp is not None
+        return self._max_timestamp
+
+    @property
+    def max_timestamp_offset(self) -> int:
+        """The last offset of the first batch with the largest timestamp."""
+        return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
+
+    def _load_max_timestamp(self) -> None:
+        """From the last time entry where the log confirms it, else from the log itself."""
+        last = self.time_index.find_last()
+        if last is not None and self._confirms(last.key, self.base_offset + last.value):
+            self._max_timestamp = last.key
+            self._max_timestamp_offset = self.base_offset + last.value
+            return
+        self._max_timestamp = -1
+        for _, header, _ in self.scan(check_crc=False):
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp = header.max_timestamp
+                self._max_timestamp_offset = header.last_offset
+
+    def _confirms(self, timestamp: int, offset: int) -> bool:
+        placed = self.find_batch(offset)
+        return placed is not None and placed.header.max_timestamp == timestamp
+
+    def find_batch_by_time(self, timestamp_ms: int) -> Placed | None:
+        """The first batch whose largest timestamp is not below the asked one."""
+        entry = self.time_index.find_floor(timestamp_ms)
+        position = 0
+        if entry is not None:
+            offset = self.base_offset + entry.value
+            placed = self.find_batch(offset)
+            # An entry that the log does not confirm is no ground to stand on: start at the front.
+            if placed is not None and placed.header.max_timestamp == entry.key:
+                position = placed.position
+        return self._find_from(position, lambda header: header.max_timestamp >= timestamp_ms)
+
+    # -- finding ---------------------------------------------------------------------------
+
+    def find_batch(self, offset: int) -> Placed | None:
+        """The first batch whose last offset is not below `offset`; None past the end."""
+        position = 0
+        entry = self.offset_index.find_floor(offset - self.base_offset)
+        if entry is not None:
+            for placed in self._try_headers(entry.value, offset):
+                if placed.header[0] + placed.header[6] >= offset:
+                    return placed
+                position = placed.end_position
+        return self._find_from(position, lambda header: header[0] + header[6] >= offset)
+
+    def find_last_batch(self) -> Placed | None:
+        """From the last index entry on; CorruptRecords where the file does not end with a batch."""
+        if self.size == 0:
+            return None
+        entry = self.offset_index.find_last()
+        position = entry.value if entry is not None and self.has_batch_at(entry.value) else 0
+        placed = self._read_headers(position)[-1]
+        while placed.end_position < self.size:
+            placed = self._read_headers(placed.end_position)[-1]
+        return placed
+
+    def find_whole_end(self, start: int, limit: int) -> int:
+        """The largest batch boundary in [start, limit]; `start` is one."""
+        if limit >= self.size:
+            return self.size
+        entry = self.offset_index.find_floor_by_value(limit)
+        position = start
+        if entry is not None and entry.value > start and self.has_batch_at(entry.value):
+            position = entry.value
+        return self._find_end_from(position, limit)
+
+    def _find_end_from(self, position: int, limit: int) -> int:
+        while position < limit:
+            for placed in self._read_headers(position):
+                if placed.end_position > limit:
+                    return position
+                position = placed.end_position
+        return position
+
+    def _find_from(self, position: int, wanted: Callable[[BatchHeader], bool]) -> Placed | None:
+        while position < self.size:
+            for placed in self._read_headers(position):
+                if wanted(placed.header):
+                    return placed
+                position = placed.end_position
+        return None
+
+    def has_batch_at(self, position: int) -> bool:
+        return bool(self._try_headers(position, MAX_OFFSET))
+
+    def header_at(self, position: int) -> BatchHeader:
+        return self._read_headers(position)[0].header
+
+    def _try_headers(self, position: int, offset: int) -> list[Placed]:
+        """The batches at an index entry's position, none where the entry is damaged.
+
+        Any true batch start at or before `offset` will do to search on from.
+        """
+        try:
+            placed = self._read_headers(position)
+        except CorruptRecords:
+            return []
+        return placed if self.base_offset <= placed[0].header[0] <= offset else []
+
+    def _read_headers(self, position: int) -> list[Placed]:
+        """The batches from `position` on, as many as one short read shows: at least one."""
+        size = self.size
+        length = min(_HEADERS_BYTES, size - position)
+        if length < HEADER_BYTES or position < 0:
+            raise self._corrupt(position)
+        content = self._disk.pread(self._handles.descriptor(self.file), length, position)
+        found: list[Placed] = []
+        place, last_place = 0, len(content) - HEADER_BYTES
+        while place <= last_place:
+            header = BatchHeader._make(HEADER.unpack_from(content, place))
+            end = place + header[1] + LOG_OVERHEAD
+            if (
+                header[3] != MAGIC
+                or end < place + HEADER_BYTES
+                or header[6] < 0
+                or position + end > size
+            ):
+                raise self._corrupt(position + place)
+            found.append(Placed(position + place, header))
+            place = end
+        if not found:
+            raise self._corrupt(position)
+        return found
+
+    def _corrupt(self, position: int) -> CorruptRecords:
+        return CorruptRecords(
+            f"{self.file.path} has no whole batch at position {position} of {self.size}; "
+            f"run `penstock log verify {self.directory}` and restart the broker to recover"
+        )
+
+    def read_batch(self, placed: Placed) -> bytes:
+        length = placed.end_position - placed.position
+        descriptor = self._handles.descriptor(self.file)
+        return read_fully(self._disk, descriptor, length, placed.position)
+
+    def scan(self, *, check_crc: bool, start: int = 0) -> Scan:
+        return Scan(
+            self._disk,
+            self._handles.descriptor(self.file),
+            start=start,
+            end=self.size,
+            check_crc=check_crc,
+        )
+
+    # -- going on after a stop or a cut ------------------------------------------------------
+
+    def resume(self, size: int) -> None:
+        """Become active with the file as it is: take the indexes from disk, look at the tail only.
+
+        CorruptRecords where the file does not end with a whole batch: then it needs recovery.
+        """
+        self.size = size
+        self._aborted = None
+        self.offset_index.load(self._disk)
+        self.time_index.load(self._disk)
+        self.is_active = True
+        self._max_timestamp = None
+        self._settle_indexes()
+
+    def cut(self, position: int, offset: int) -> None:
+        """End at a batch boundary; batches from `offset` on are gone."""
+        self._disk.truncate(self._handles.descriptor(self.file), position)
+        aborted = [entry for entry in self.aborted if entry.last_offset < offset]
+        if len(aborted) < len(self.aborted):
+            self.rewrite_aborted(aborted)
+        self.resume(position)
+
+    def rebuild_indexes(self) -> None:
+        """From the batches themselves; the file must be whole."""
+        aborted = self._aborted
+        size = self.size
+        self.start_indexes()
+        self._aborted = aborted
+        self.size = size
+        for position, header, _ in self.scan(check_crc=False):
+            self.note_batch(position, header.size, header.last_offset, header.max_timestamp)
+        self.offset_index.rewrite(self._disk)
+        self.time_index.rewrite(self._disk)
+
+    def _settle_indexes(self) -> None:
+        """Drop entries past the end, then note the batches after the last entry."""
+        offsets, times = self.offset_index, self.time_index
+        offsets.keep_values_below(self._disk, self.size)
+        last = offsets.find_last()
+        if last is not None and not self.has_batch_at(last.value):
+            self.rebuild_indexes()
+            return
+        tail = self.find_last_batch()
+        end_offset = self.base_offset if tail is None else tail.header.next_offset
+        times.keep_values_below(self._disk, end_offset - self.base_offset)
+        time = times.find_last()
+        if time is not None and not self._confirms(time.key, self.base_offset + time.value):
+            self.rebuild_indexes()
+            return
+        self._note_tail(0 if last is None else last.value)
+        self._check_full()
+
+    def _note_tail(self, position: int) -> None:
+        time = self.time_index.find_last()
+        self._max_timestamp = -1 if time is None else time.key
+        self._max_timestamp_offset = self.base_offset + (0 if time is None else time.value)
+        self.bytes_since_index = self.size - position
+        self.first_timestamp_ms = self.header_at(0).max_timestamp if self.size else None
+        while position < self.size:
+            for placed in self._read_headers(position):
+                header = placed.header
+                if header.max_timestamp > self._max_timestamp:
+                    self._max_timestamp = header.max_timestamp
+                    self._max_timestamp_offset = header.last_offset
+                position = placed.end_position
+
+    # -- aborted transactions --------------------------------------------------------------
+
+    @property
+    def transaction_index_path(self) -> str:
+        return f"{self.directory}/{file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)}"
+
+    @property
+    def aborted(self) -> list[AbortedTransaction]:
+        if self._aborted is None:
+            content = read_file(self._disk, self.transaction_index_path) or b""
+            self._aborted = decode_entries(content, self.transaction_index_path)
+        return self._aborted
+
+    def note_aborted(self, entry: AbortedTransaction) -> None:
+        self.aborted.append(entry)
+        self._put_aborted(CREATE, encode_entry(entry))
+
+    def rewrite_aborted(self, entries: list[AbortedTransaction]) -> None:
+        """Make the index hold just these; an index without entries has no file."""
+        self._aborted = entries
+        if entries:
+            self._put_aborted(REPLACE, b"".join(map(encode_entry, entries)))
+        elif self._disk.exists(self.transaction_index_path):
+            self._disk.unlink(self.transaction_index_path)
+
+    def sync_aborted(self) -> None:
+        if self._disk.exists(self.transaction_index_path):
+            self._put_aborted(APPEND, b"", sync=True)
+
+    def _put_aborted(self, flags: int, content: bytes, *, sync: bool = False) -> None:
+        descriptor = self._disk.open(self.transaction_index_path, flags)
+        try:
+            write_fully(self._disk, descriptor, content)
+            if sync:
+                self._disk.sync(descriptor)
+        finally:
+            self._disk.close(descriptor)

@@ -1,0 +1,69 @@
+"""Snapshot files of a log's producer state: which there are, which to trust, which to drop.
+
+A snapshot that is missing or damaged only costs a longer replay of the log, so none is synced.
+"""
+
+from collections.abc import Iterable
+
+from penstock.storage.disk import REPLACE, Disk, write_fully
+from penstock.storage.errors import CorruptSnapshot
+from penstock.storage.producer_snapshot import (
+    encode,
+    find_snapshot_offset,
+    read_snapshot,
+    snapshot_name,
+)
+from penstock.storage.producers import ProducerEntry
+
+
+class Snapshots:
+    """Owned by its log; the offsets in memory mirror the folder."""
+
+    __slots__ = ("_directory", "_disk", "_offsets")
+
+    def __init__(self, disk: Disk, directory: str, names: Iterable[str]) -> None:
+        self._disk = disk
+        self._directory = directory
+        found = (find_snapshot_offset(name) for name in names)
+        self._offsets: set[int] = {offset for offset in found if offset is not None}
+
+    @property
+    def offsets(self) -> list[int]:
+        return sorted(self._offsets)
+
+    def take(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
+        descriptor = self._disk.open(self._path(offset), REPLACE)
+        try:
+            write_fully(self._disk, descriptor, encode(entries))
+        finally:
+            self._disk.close(descriptor)
+        self._offsets.add(offset)
+
+    def find_latest(self, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
+        """The newest whole one not above the offset; damaged ones are dropped on the way."""
+        for offset in sorted((o for o in self._offsets if o <= at_most), reverse=True):
+            try:
+                entries = read_snapshot(self._disk, self._path(offset))
+            except CorruptSnapshot:
+                entries = None
+            if entries is not None:
+                return offset, entries
+            self._drop(offset)
+        return None
+
+    def drop_above(self, offset: int) -> None:
+        for found in [o for o in self._offsets if o > offset]:
+            self._drop(found)
+
+    def drop_below(self, offset: int) -> None:
+        for found in [o for o in self._offsets if o < offset]:
+            self._drop(found)
+
+    def _drop(self, offset: int) -> None:
+        self._offsets.discard(offset)
+        path = self._path(offset)
+        if self._disk.exists(path):
+            self._disk.unlink(path)
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{snapshot_name(offset)}"

@@ -1,0 +1,186 @@
+"""Sparse indexes of a segment: offset to file position, timestamp to offset. Kafka's formats.
+
+An index is a cache: it may be short or stale, so whoever uses an entry checks it against the log.
+Entries of the active segment live in memory and reach the file in pieces; a sealed segment's are
+searched in its map. Keys never decrease.
+"""
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from penstock.storage.disk import APPEND, CREATE, REPLACE, Disk, read_file, write_fully
+from penstock.storage.handles import Handles, MappedFile
+
+
+class IndexEntry(NamedTuple):
+    key: int
+    value: int
+
+
+class IndexFormat(NamedTuple):
+    suffix: str
+    entry: struct.Struct
+    key_type: str  # array type codes
+    value_type: str
+
+
+OFFSET_INDEX = IndexFormat(".index", struct.Struct(">II"), "I", "I")  # relative offset, position
+TIME_INDEX = IndexFormat(".timeindex", struct.Struct(">qI"), "q", "I")  # timestamp, relative offset
+
+
+class SparseIndex:
+    """One index file. Owned by its segment.
+
+    `keys` is None while the entries are only on disk (sealed); then look-ups go through the map.
+    """
+
+    __slots__ = ("_file", "_format", "_handles", "_written", "keys", "path", "values")
+
+    def __init__(self, path: str, index_format: IndexFormat, handles: Handles) -> None:
+        self.path = path
+        self.keys: array[int] | None = None
+        self.values: array[int] = array(index_format.value_type)
+        self._format = index_format
+        self._handles = handles
+        self._file = MappedFile(path)
+        self._written = 0  # entries in memory that are in the file too
+
+    def __len__(self) -> int:
+        if self.keys is not None:
+            return len(self.keys)
+        mapping = self._handles.mapping(self._file)
+        return 0 if mapping is None else len(mapping) // self._format.entry.size
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self) * self._format.entry.size
+
+    def entry(self, position: int) -> IndexEntry:
+        if self.keys is not None:
+            return IndexEntry(self.keys[position], self.values[position])
+        mapping = self._handles.mapping(self._file)
+        assert mapping is not None
+        key, value = self._format.entry.unpack_from(mapping, position * self._format.entry.size)
+        return IndexEntry(key, value)
+
+    def find_last(self) -> IndexEntry | None:
+        count = len(self)
+        return self.entry(count - 1) if count else None
+
+    def find_floor(self, key: int) -> IndexEntry | None:
+        """The entry with the largest key that is not above `key`."""
+        if self.keys is not None:
+            place = bisect_right(self.keys, key) - 1
+            return None if place < 0 else IndexEntry(self.keys[place], self.values[place])
+        return self._find_floor_on_disk(key)
+
+    def _find_floor_on_disk(self, key: int) -> IndexEntry | None:
+        mapping = self._handles.mapping(self._file)
+        if mapping is None:
+            return None
+        unpack, width = self._format.entry.unpack_from, self._format.entry.size
+        low, high = 0, len(mapping) // width
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack(mapping, middle * width)[0] > key:
+                high = middle
+            else:
+                low = middle + 1
+        if low == 0:
+            return None
+        found_key, value = unpack(mapping, (low - 1) * width)
+        return IndexEntry(found_key, value)
+
+    def find_floor_by_value(self, value: int) -> IndexEntry | None:
+        """The last entry whose value is not above `value`; values never decrease either."""
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) >> 1
+            if self.entry(middle).value > value:
+                high = middle
+            else:
+                low = middle + 1
+        return self.entry(low - 1) if low else None
+
+    # -- the active segment's side ---------------------------------------------------------
+
+    def start_empty(self) -> None:
+        self._handles.unmap(self._file)
+        self.keys = array(self._format.key_type)
+        self.values = array(self._format.value_type)
+        self._written = 0
+
+    def load(self, disk: Disk) -> None:
+        """Take the file's entries into memory, up to the first that does not increase."""
+        self.start_empty()
+        assert self.keys is not None
+        content = read_file(disk, self.path) or b""
+        whole = len(content) - len(content) % self._format.entry.size
+        previous = -1
+        for key, value in self._format.entry.iter_unpack(memoryview(content)[:whole]):
+            if key <= previous:
+                break  # a preallocated or zero-filled tail
+            self.keys.append(key)
+            self.values.append(value)
+            previous = key
+        if len(self.keys) * self._format.entry.size == len(content):
+            self._written = len(self.keys)
+        else:
+            self.rewrite(disk)
+
+    def append(self, key: int, value: int) -> None:
+        assert self.keys is not None
+        self.keys.append(key)
+        self.values.append(value)
+
+    def keep_values_below(self, disk: Disk, limit: int) -> None:
+        """Forget entries that point at `limit` or beyond."""
+        assert self.keys is not None
+        count = bisect_left(self.values, limit)
+        if count < len(self.keys):
+            del self.keys[count:]
+            del self.values[count:]
+            self.rewrite(disk)
+
+    def write(self, disk: Disk) -> None:
+        """Bring the entries that only memory has to the file."""
+        assert self.keys is not None
+        if self._written == len(self.keys):
+            return
+        pack = self._format.entry.pack
+        fresh = b"".join(map(pack, self.keys[self._written :], self.values[self._written :]))
+        self._put(disk, CREATE, fresh)
+        self._written = len(self.keys)
+
+    def rewrite(self, disk: Disk) -> None:
+        """Make the file hold just the entries in memory."""
+        assert self.keys is not None
+        self._put(disk, REPLACE, b"".join(map(self._format.entry.pack, self.keys, self.values)))
+        self._written = len(self.keys)
+
+    def seal(self, disk: Disk) -> None:
+        self.write(disk)
+        self.keys = None
+        self.values = array(self._format.value_type)
+        self._written = 0
+
+    def sync(self, disk: Disk) -> None:
+        descriptor = disk.open(self.path, APPEND)
+        try:
+            disk.sync(descriptor)
+        finally:
+            disk.close(descriptor)
+
+    def release(self) -> None:
+        """Let go of the map: the file is about to be renamed, removed or replaced."""
+        self._handles.unmap(self._file)
+
+    def _put(self, disk: Disk, flags: int, content: bytes) -> None:
+        self._handles.unmap(self._file)
+        descriptor = disk.open(self.path, flags)
+        try:
+            write_fully(disk, descriptor, content)
+        finally:
+            disk.close(descriptor)
