@@ -183,7 +183,7 @@ def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     encoder = cramjam.lz4.Compressor(
         level=0 if level is None else level, content_checksum=False, block_linked=False
     )
-    encoder.compress(data)
+    encoder.compress(bytes(data))  # the library takes nothing else here
     return bytes(memoryview(encoder.finish()))
 
 
