@@ -115,6 +115,7 @@ public final class KafkaDriver {
         Properties config = clientConfig();
         config.put("isolation.level", command.get("isolation").asText());
         config.put("enable.auto.commit", "false");
+        config.put("fetch.max.wait.ms", "10");
         config.put("key.deserializer", ByteArrayDeserializer.class.getName());
         config.put("value.deserializer", ByteArrayDeserializer.class.getName());
         TopicPartition source = new TopicPartition(topicOf(command), command.get("partition").asInt());
