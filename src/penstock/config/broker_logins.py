@@ -14,7 +14,13 @@ _STRING, _LONG, _INT, _DOUBLE = Kind.STRING, Kind.LONG, Kind.INT, Kind.DOUBLE
 
 _KERBEROS: tuple[Setting, ...] = (
     _kerberos("sasl.kerberos.service.name", _STRING, None, "Principal the brokers run as."),
-    _kerberos("sasl.kerberos.kinit.cmd", _STRING, "/usr/bin/kinit", "Command for tickets."),
+    _kerberos(
+        "sasl.kerberos.kinit.cmd",
+        _STRING,
+        "/usr/bin/kinit",
+        "Command for tickets.",
+        update=UpdateMode.READ_ONLY,
+    ),
     _kerberos(
         "sasl.kerberos.principal.to.local.rules",
         Kind.LIST,
@@ -95,7 +101,7 @@ _BEARER: tuple[Setting, ...] = (
     _later(
         "sasl.oauthbearer.clock.skew.seconds", _INT, 30, "Difference of clocks that is forgiven."
     ),
-    _later("sasl.oauthbearer.expected.audience", Kind.LIST, None, "Audiences that are accepted."),
+    _later("sasl.oauthbearer.expected.audience", Kind.LIST, (), "Audiences that are accepted."),
     _later("sasl.oauthbearer.expected.issuer", _STRING, None, "Issuer that is accepted."),
     _later(
         "sasl.oauthbearer.header.urlencode",

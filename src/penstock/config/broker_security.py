@@ -1,4 +1,5 @@
-"""Broker settings of TLS, SASL and authorisation, tokens and stored passwords."""
+"""Broker settings of TLS, SASL and authorisation, tokens and stored passwords. What names a file,
+a class or a login is read-only here, though Kafka lets clients change some of it."""
 
 from functools import partial
 
@@ -34,7 +35,6 @@ _ACCESS: tuple[Setting, ...] = (
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         "Java class that names the principal of a connection.",
         effect=NO_JAVA,
-        update=UpdateMode.PER_BROKER,
     ),
     broker("security.providers", _STRING, None, "Java classes of algorithms.", effect=NO_JAVA),
     _later(
@@ -83,20 +83,22 @@ _TLS: tuple[Setting, ...] = (
         "How a server's name is checked; empty for no check.",
     ),
     _per_broker("ssl.keystore.type", _STRING, "JKS", "Format of the broker's key file."),
-    _per_broker("ssl.keystore.location", _STRING, None, "File of the broker's key."),
+    _later("ssl.keystore.location", _STRING, None, "File of the broker's key."),
     _per_broker("ssl.keystore.password", _PASSWORD, None, "Password of that file."),
     _per_broker("ssl.key.password", _PASSWORD, None, "Password of the key itself."),
     _per_broker("ssl.keystore.key", _PASSWORD, None, "The key itself, as PEM."),
     _per_broker("ssl.keystore.certificate.chain", _PASSWORD, None, "Its certificates, as PEM."),
     _per_broker("ssl.truststore.type", _STRING, "JKS", "Format of the file of authorities."),
-    _per_broker("ssl.truststore.location", _STRING, None, "File of trusted authorities."),
+    _later("ssl.truststore.location", _STRING, None, "File of trusted authorities."),
     _per_broker("ssl.truststore.password", _PASSWORD, None, "Password of that file."),
     _per_broker("ssl.truststore.certificates", _PASSWORD, None, "Trusted authorities, as PEM."),
     _java("ssl.provider", _STRING, None, "Java provider of TLS."),
     _java("ssl.keymanager.algorithm", _STRING, "SunX509", "Java's key manager."),
     _java("ssl.trustmanager.algorithm", _STRING, "PKIX", "Java's trust manager."),
     _java("ssl.secure.random.implementation", _STRING, None, "Java's random numbers."),
-    _java("ssl.engine.factory.class", Kind.CLASS, None, "Java class that builds TLS engines."),
+    broker(
+        "ssl.engine.factory.class", Kind.CLASS, None, "Java class of TLS engines.", effect=OPENSSL
+    ),
 )
 
 _SASL: tuple[Setting, ...] = (
@@ -109,9 +111,7 @@ _SASL: tuple[Setting, ...] = (
         "GSSAPI",
         "Mechanism the brokers use among themselves.",
     ),
-    _per_broker(
-        "sasl.jaas.config", _PASSWORD, None, "Login of a mechanism, in the syntax of JAAS."
-    ),
+    _later("sasl.jaas.config", _PASSWORD, None, "Login of a mechanism, in the syntax of JAAS."),
     _later(
         "sasl.server.max.receive.size",
         Kind.INT,

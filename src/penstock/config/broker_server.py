@@ -4,7 +4,7 @@ from functools import partial
 
 from penstock.config.check import at_least, one_of
 from penstock.config.declare import broker, named
-from penstock.config.setting import NOT_YET, Kind, Setting, UpdateMode, no_effect
+from penstock.config.setting import NOT_YET, Kind, Setting, no_effect
 
 NO_JMX = no_effect("there is no JVM and no JMX")
 
@@ -114,7 +114,6 @@ _METRICS: tuple[Setting, ...] = (
         ("org.apache.kafka.common.metrics.JmxReporter",),
         "Java classes that publish metrics.",
         effect=NO_JMX,
-        update=UpdateMode.CLUSTER_WIDE,
     ),
     broker(
         "auto.include.jmx.reporter",

@@ -69,5 +69,17 @@ def find_listener_setting(name: str) -> Setting | None:
 
 
 def nearest_names(name: str, scope: Scope) -> list[str]:
-    """Up to three known names that look like `name`, the likeliest first."""
-    return get_close_matches(name, settings_of(scope), n=3, cutoff=0.75)
+    """Up to three known names: the other scope's name for the same thing, else what looks alike."""
+    counterparts = _counterparts(name, scope)
+    return counterparts or get_close_matches(name, settings_of(scope), n=3, cutoff=0.75)
+
+
+def _counterparts(name: str, scope: Scope) -> list[str]:
+    if scope is Scope.TOPIC:
+        return [
+            topic.name
+            for topic in _TOPIC_SETTINGS
+            if any(synonym.name == name for synonym in topic.fallbacks)
+        ]
+    topic_setting = TOPIC_SETTINGS.get(name)
+    return [synonym.name for synonym in topic_setting.fallbacks[:1]] if topic_setting else []

@@ -1,12 +1,21 @@
 """Settings of a topic, each with the broker settings that answer when the topic has none."""
 
-from penstock.config.check import at_least, between, between_or, one_of, subset_of
+import re
+
+from penstock.config.check import Check, at_least, between, between_or, one_of, subset_of
 from penstock.config.declare import HOUR_MS, MINUTE_MS, named, scaled_by, topic
 from penstock.config.setting import LONG_MAX, NOT_YET, Kind, Setting, no_effect
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 NO_TIERS = no_effect("there is no tiered storage")
 ONE_FORMAT = no_effect("message format v2 is the only one")
+
+_REPLICAS = Check(
+    allowed="each partition:broker, or * alone",
+    accepts=lambda value: (
+        value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", part) for part in value)
+    ),
+)
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     topic(
@@ -251,6 +260,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         Kind.LIST,
         (),
         "Replicas (partition:broker, or *) whose leaders' sending is throttled.",
+        _REPLICAS,
         effect=NOT_YET,
     ),
     topic(
@@ -258,6 +268,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         Kind.LIST,
         (),
         "Replicas (partition:broker, or *) whose followers' fetching is throttled.",
+        _REPLICAS,
         effect=NOT_YET,
     ),
     topic(

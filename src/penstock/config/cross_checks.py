@@ -1,0 +1,180 @@
+"""Rules between settings: conflicts stop a broker, doubts are only told. Values are typed already,
+one by one in bounds."""
+
+from collections.abc import Iterator, Mapping, Set
+from typing import Any, NamedTuple
+
+from penstock.config.listeners import get_listeners, get_protocol_map
+
+Values = Mapping[str, Any]
+
+
+class Finding(NamedTuple):
+    name: str  # the setting to look at first
+    message: str
+
+
+def broker_conflicts(values: Values, given: Set[str]) -> list[Finding]:
+    """What cannot work together in a broker. `given` are the names the user wrote."""
+    return [
+        *_identity_conflicts(values, given),
+        *_log_conflicts(values),
+        *_listener_conflicts(values, given),
+        *_sasl_conflicts(values, given),
+        *_connection_conflicts(values),
+        *_order_conflicts(values),
+    ]
+
+
+def topic_conflicts(values: Values) -> list[Finding]:
+    """What cannot work together in a topic."""
+    return list(_check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms"))
+
+
+def broker_doubts(values: Values, given: Set[str]) -> list[Finding]:
+    """What works, but hardly as meant."""
+    return [*_shadowed(values, given), *_few_replicas(values)]
+
+
+def _identity_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
+    broker_id = values["broker.id"]
+    if {"broker.id", "node.id"} <= given and broker_id != values["node.id"]:
+        other = values["node.id"]
+        yield Finding("node.id", f"is {other} but broker.id is {broker_id}; give one of them")
+    largest = values["reserved.broker.max.id"]
+    if values["broker.id.generation.enable"] and broker_id > largest:
+        yield Finding(
+            "broker.id",
+            f"is {broker_id}, above reserved.broker.max.id = {largest}, where numbers are given "
+            "out; raise that or set broker.id.generation.enable = false",
+        )
+    if not values["broker.id.generation.enable"] and broker_id < 0:
+        yield Finding("broker.id", "is needed when broker.id.generation.enable = false")
+
+
+def _log_conflicts(values: Values) -> Iterator[Finding]:
+    retention_ms = values["log.retention.ms"]
+    if retention_ms == 0:
+        yield Finding("log.retention.ms", "is 0, which keeps nothing; use -1 to keep everything")
+    log_dirs = values["log.dirs"]
+    if "" in log_dirs:
+        yield Finding("log.dirs", "has an empty entry; remove the comma too many")
+    if len(set(log_dirs)) < len(log_dirs):
+        yield Finding("log.dirs", f"names a directory twice: {', '.join(log_dirs)}")
+    yield from _check_order(
+        values, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    )
+
+
+def _listener_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
+    names = {listener.name for listener in get_listeners(values["listeners"])}
+    advertised = get_listeners(values["advertised.listeners"])
+    yield from _advertised_conflicts(values, given, names)
+    protocols = get_protocol_map(values["listener.security.protocol.map"])
+    for name in sorted(names - protocols.keys()):
+        yield Finding("listeners", f"{name} has no protocol in listener.security.protocol.map")
+    inter_broker = values["inter.broker.listener.name"]
+    if inter_broker is not None and "security.inter.broker.protocol" in given:
+        yield Finding(
+            "inter.broker.listener.name", "excludes security.inter.broker.protocol; give one"
+        )
+    wanted = (inter_broker or values["security.inter.broker.protocol"]).upper()
+    if wanted not in {listener.name for listener in advertised}:
+        key = "inter.broker.listener.name" if inter_broker else "security.inter.broker.protocol"
+        yield Finding(key, f"{wanted} is not among the advertised listeners")
+
+
+def _advertised_conflicts(values: Values, given: Set[str], names: Set[str]) -> Iterator[Finding]:
+    key = "advertised.listeners" if "advertised.listeners" in given else "listeners"
+    for listener in get_listeners(values["advertised.listeners"]):
+        if listener.name not in names:
+            yield Finding(key, f"{listener.name} is not among listeners")
+        if listener.host in ("0.0.0.0", "::"):  # noqa: S104 (refused, not bound)
+            yield Finding(
+                key,
+                f"{listener.host} cannot be reached by clients; set advertised.listeners to a "
+                "name or address of this machine",
+            )
+
+
+def _sasl_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
+    protocols = get_protocol_map(values["listener.security.protocol.map"])
+    listener = values["inter.broker.listener.name"]
+    protocol = protocols.get((listener or values["security.inter.broker.protocol"]).upper(), "")
+    mechanism = values["sasl.mechanism.inter.broker.protocol"]
+    # A listener may enable mechanisms of its own, which the general list does not know.
+    own_list = any(name.endswith(".sasl.enabled.mechanisms") for name in given)
+    if not protocol.startswith("SASL") or own_list:
+        return
+    if mechanism not in values["sasl.enabled.mechanisms"]:
+        yield Finding(
+            "sasl.mechanism.inter.broker.protocol",
+            f"{mechanism} is not among sasl.enabled.mechanisms",
+        )
+
+
+def _connection_conflicts(values: Values) -> Iterator[Finding]:
+    queued = values["queued.max.request.bytes"]
+    if 0 < queued < values["socket.request.max.bytes"]:
+        yield Finding(
+            "queued.max.request.bytes",
+            f"is {queued}, too small for one request of socket.request.max.bytes = "
+            f"{values['socket.request.max.bytes']}; raise it or use -1",
+        )
+    if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
+        yield Finding(
+            "max.connections.per.ip", "is 0, which needs max.connections.per.ip.overrides"
+        )
+    idle_ms = values["connections.max.idle.ms"]
+    if 0 <= idle_ms <= values["connection.failed.authentication.delay.ms"]:
+        yield Finding(
+            "connection.failed.authentication.delay.ms",
+            f"must be below connections.max.idle.ms = {idle_ms}",
+        )
+
+
+_ORDERED = (
+    ("replica.fetch.wait.max.ms", "replica.socket.timeout.ms"),
+    ("replica.fetch.wait.max.ms", "replica.lag.time.max.ms"),
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
+)
+
+
+def _order_conflicts(values: Values) -> Iterator[Finding]:
+    for smaller, larger in _ORDERED:
+        yield from _check_order(values, smaller, larger)
+
+
+def _check_order(values: Values, smaller: str, larger: str) -> Iterator[Finding]:
+    if values[smaller] > values[larger]:
+        yield Finding(smaller, f"is {values[smaller]}, above {larger} = {values[larger]}")
+
+
+_SHADOWING = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.dirs", "log.dir"),
+)
+
+
+def _shadowed(values: Values, given: Set[str]) -> Iterator[Finding]:
+    for chain in _SHADOWING:
+        first, *others = [name for name in chain if name in given] or [""]
+        for other in others:
+            yield Finding(other, f"is not used, because {first} = {values[first]} is set")
+
+
+def _few_replicas(values: Values) -> Iterator[Finding]:
+    needed, made = values["min.insync.replicas"], values["default.replication.factor"]
+    if needed > made:
+        yield Finding(
+            "min.insync.replicas",
+            f"is {needed}, above default.replication.factor = {made}: topics created with the "
+            "default will refuse every acks=all write",
+        )

@@ -1,0 +1,43 @@
+"""Settings as a user gave them: text, and where it stands. Not yet checked against any setting."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple, Self
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used. Carries every problem that was found, not the first."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        noun = "problem" if count == 1 else "problems"
+        super().__init__("\n  ".join((f"{count} {noun} in the configuration:", *self.problems)))
+
+
+class GivenValue(NamedTuple):
+    text: str
+    where: str  # "server.properties:12", "--set", "topic orders"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    values: Mapping[str, GivenValue] = field(default_factory=lambda: MappingProxyType({}))
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # raised together with those found later
+
+    @classmethod
+    def from_mapping(cls, texts: Mapping[str, str], *, where: str) -> Self:
+        return cls(values={name: GivenValue(text, where) for name, text in texts.items()})
+
+    def overlaid_by(self, other: "Given") -> "Given":
+        """Both together; where both name a setting, the other's value stands."""
+        return Given(
+            values={**self.values, **other.values},
+            warnings=self.warnings + other.warnings,
+            problems=self.problems + other.problems,
+        )
+
+
+NOTHING_GIVEN = Given()

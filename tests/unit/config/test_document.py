@@ -1,0 +1,13 @@
+"""The committed page."""
+
+from pathlib import Path
+
+from penstock.config.document import document
+
+_PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+
+def test_the_committed_page_is_what_the_declarations_print() -> None:
+    assert _PAGE.read_text() == document(), (
+        "run: python -m penstock.config.document > docs/configuration.md"
+    )

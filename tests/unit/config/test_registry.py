@@ -1,0 +1,154 @@
+"""The declarations as a whole."""
+
+import pytest
+
+from penstock.config.document import document
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.refused import find_refusal
+from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS, by_name, find_listener_setting
+from penstock.config.resolve import resolve_broker
+from penstock.config.setting import Kind, Setting, UpdateMode, Value
+
+_ALL = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
+_INT_MAX = 2147483647
+_LONG_MAX = 9223372036854775807
+
+# Typed from Kafka's documentation, not from the declarations.
+_KAFKAS_BROKER_DEFAULTS: dict[str, Value] = {
+    "auto.create.topics.enable": True,
+    "background.threads": 10,
+    "broker.id": -1,
+    "compression.type": "producer",
+    "connections.max.idle.ms": 600_000,
+    "controlled.shutdown.enable": True,
+    "default.replication.factor": 1,
+    "delete.topic.enable": True,
+    "fetch.max.bytes": 57_671_680,
+    "group.initial.rebalance.delay.ms": 3000,
+    "group.max.session.timeout.ms": 1_800_000,
+    "group.max.size": _INT_MAX,
+    "listeners": ("PLAINTEXT://:9092",),
+    "log.cleaner.dedupe.buffer.size": 134_217_728,
+    "log.cleaner.min.cleanable.ratio": 0.5,
+    "log.dir": ("/tmp/kafka-logs",),
+    "log.flush.interval.messages": _LONG_MAX,
+    "log.retention.hours": 168,
+    "log.retention.ms": None,
+    "log.roll.hours": 168,
+    "log.segment.bytes": 1_073_741_824,
+    "message.max.bytes": 1_048_588,
+    "min.insync.replicas": 1,
+    "num.io.threads": 8,
+    "num.network.threads": 3,
+    "num.partitions": 1,
+    "offsets.retention.minutes": 10_080,
+    "offsets.topic.num.partitions": 50,
+    "offsets.topic.replication.factor": 3,
+    "queued.max.requests": 500,
+    "replica.fetch.max.bytes": 1_048_576,
+    "replica.lag.time.max.ms": 30_000,
+    "sasl.enabled.mechanisms": ("GSSAPI",),
+    "socket.request.max.bytes": 104_857_600,
+    "ssl.client.auth": "none",
+    "transaction.max.timeout.ms": 900_000,
+    "transaction.state.log.min.isr": 2,
+    "transactional.id.expiration.ms": 604_800_000,
+    "unclean.leader.election.enable": False,
+    "zookeeper.session.timeout.ms": 18_000,
+}
+_PENSTOCKS_OWN: dict[str, Value] = {
+    "controller.election": "race",
+    "offsets.storage": "kafka",
+    "replica.lag.max.messages": -1,
+    "send.method": "sendfile",
+    "storage.engine": "segmented",
+}
+
+
+@pytest.mark.parametrize("name", _KAFKAS_BROKER_DEFAULTS)
+def test_a_well_known_default_is_kafkas(name: str) -> None:
+    assert BROKER_SETTINGS[name].default == _KAFKAS_BROKER_DEFAULTS[name]
+
+
+def test_our_own_settings_are_marked_and_no_others() -> None:
+    assert {each.name: each.default for each in _ALL if each.own} == _PENSTOCKS_OWN
+
+
+def test_a_name_declared_twice_is_an_error() -> None:
+    setting = BROKER_SETTINGS["log.dirs"]
+    with pytest.raises(AssertionError, match=r"log\.dirs is declared twice"):
+        by_name([setting, setting])
+
+
+@pytest.mark.parametrize(
+    "setting", [each for each in _ALL if each.fallbacks], ids=lambda each: each.name
+)
+def test_every_fallback_is_a_broker_setting_of_a_fitting_kind(setting: Setting) -> None:
+    whole = {Kind.SHORT, Kind.INT, Kind.LONG}
+    for fallback in setting.fallbacks:
+        other = BROKER_SETTINGS[fallback.name]
+        assert other.kind is setting.kind or {other.kind, setting.kind} <= whole
+        assert other.active == setting.active
+
+
+@pytest.mark.parametrize("setting", TOPIC_SETTINGS.values(), ids=lambda each: each.name)
+def test_a_topics_default_is_what_its_broker_settings_default_to(setting: Setting) -> None:
+    broker = resolve_broker()
+    defaults = {synonym.convert(broker[synonym.name]) for synonym in setting.fallbacks}
+    assert defaults - {None} <= {setting.default}
+    assert not setting.fallbacks or setting.default in defaults
+
+
+def test_active_settings_are_exactly_those_that_a_typed_config_reads() -> None:
+    topic_names = set(LogConfig.SOURCE_NAMES.values())
+    broker_names = set(StorageConfig.SOURCE_NAMES.values())
+    readers = [*map(TOPIC_SETTINGS.get, topic_names), *map(BROKER_SETTINGS.get, broker_names)]
+    for reader in readers:
+        assert reader is not None
+        broker_names |= {fallback.name for fallback in reader.fallbacks}
+    assert {each.name for each in TOPIC_SETTINGS.values() if each.active} == topic_names
+    assert {each.name for each in BROKER_SETTINGS.values() if each.active} == broker_names
+
+
+def test_every_idle_setting_says_why() -> None:
+    reasons = ("accepted, not yet in effect", "accepted, no effect: ")
+    silent = [each.name for each in _ALL if not (each.active or each.effect.startswith(reasons))]
+    assert silent == []
+
+
+def test_every_setting_is_described_in_a_sentence() -> None:
+    assert [each.name for each in _ALL if not each.doc.endswith(".")] == []
+
+
+def test_no_client_can_change_what_names_a_file_a_class_or_a_login() -> None:
+    endings = (".location", ".file", ".url", ".path", ".class", ".class.name", ".cmd")
+    dangerous = {each.name for each in _ALL if each.kind is Kind.CLASS}
+    dangerous |= {each.name for each in _ALL if each.name.endswith(endings)}
+    dangerous |= {"log.dir", "log.dirs", "metric.reporters", "sasl.jaas.config"}
+    changeable = {each.name for each in _ALL if each.update is not UpdateMode.READ_ONLY}
+    assert len(dangerous) > 20
+    assert dangerous & changeable == set()
+
+
+def test_passwords_and_keys_are_sensitive() -> None:
+    for setting in _ALL:
+        if setting.name.endswith((".password", ".secret", "jaas.config", ".passphrase")):
+            assert setting.sensitive, setting.name
+
+
+def test_no_declared_setting_is_also_refused() -> None:
+    assert [name for name in BROKER_SETTINGS if find_refusal(name)] == []
+
+
+def test_a_listener_prefix_hides_a_setting_with_or_without_a_mechanism() -> None:
+    plain = find_listener_setting("listener.name.internal.ssl.client.auth")
+    nested = find_listener_setting("listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config")
+    assert plain is BROKER_SETTINGS["ssl.client.auth"]
+    assert nested is BROKER_SETTINGS["sasl.jaas.config"]
+    assert find_listener_setting("listener.name.internal.unknown") is None
+    assert find_listener_setting("ssl.client.auth") is None
+
+
+def test_the_document_names_every_setting() -> None:
+    page = document()
+    assert [each.name for each in _ALL if f"- `{each.name}`" not in page] == []
