@@ -1,0 +1,185 @@
+"""Replaces a run of sealed segments by one new segment, so that a crash leaves one or the other.
+
+Names only: what the new files hold is the compaction's matter, which segments are in memory the
+log's. Invariant: `<base>.log.swap` exists only from the moment at which the new segment counts and
+until it bears its final name; before it all old files are whole, after it none is needed.
+
+    write, sync   <base>.log.cleaned, .index.cleaned, .timeindex.cleaned, .txnindex.cleaned
+    commit        .cleaned -> .swap, the log last: the commit point; then sync the folder
+    complete      old files -> .deleted; .swap -> final names, the log first; then sync the folder
+    sweep         .deleted removed
+
+Kafka leaves the same names with the same meaning, and each can finish what the other began.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from penstock.protocol.batch import MAX_OFFSET
+from penstock.storage.disk import READ, Disk
+from penstock.storage.scan import Scan
+from penstock.storage.segment import LOG_SUFFIX, SUFFIXES, file_name
+
+CLEANED = ".cleaned"
+SWAP = ".swap"
+DELETED = ".deleted"
+TEMPORARY = ".tmp"
+
+# All but the log: they follow it where it is renamed first, and precede it where it is last.
+_COMPANIONS = tuple(suffix for suffix in SUFFIXES if suffix != LOG_SUFFIX)
+_NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)(\.cleaned|\.swap)?")
+
+
+class Swap:
+    """One replacement while the broker runs. The job that wrote the new files owns it.
+
+    `commit`, `undo` and `complete` are a few renames and run where the log lives; `discard`,
+    `sweep` and syncing the folder take their time elsewhere.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, *, base_offset: int, old_base_offsets: Sequence[int]
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._base_offset = base_offset
+        self._old_base_offsets = old_base_offsets
+
+    def path(self, suffix: str, stage: str = CLEANED) -> str:
+        return f"{self._directory}/{file_name(self._base_offset, suffix)}{stage}"
+
+    def commit(self) -> None:
+        """From the last rename on, a crash rolls forward."""
+        for suffix in (*_COMPANIONS, LOG_SUFFIX):
+            _rename_if_there(self._disk, self.path(suffix, CLEANED), self.path(suffix, SWAP))
+
+    def undo(self) -> None:
+        """Back behind the commit point: the old files are all there until `complete`."""
+        _rename_if_there(self._disk, self.path(LOG_SUFFIX, SWAP), self.path(LOG_SUFFIX, CLEANED))
+
+    def complete(self) -> None:
+        """Old names out, new names in. The commit must have reached the medium.
+
+        Old files go newest first, though any order would do: while `.log.swap` is there, finishing
+        removes whatever is left of them. The new log gets its name before its companions, because
+        a `.txnindex` with its final name could be the old one as well as the new one: as long as
+        it is called `.swap`, there is no doubt.
+        """
+        for base_offset in sorted(self._old_base_offsets, reverse=True):
+            for suffix in SUFFIXES:
+                path = f"{self._directory}/{file_name(base_offset, suffix)}"
+                _rename_if_there(self._disk, path, path + DELETED)
+        for suffix in SUFFIXES:
+            _rename_if_there(self._disk, self.path(suffix, SWAP), self.path(suffix, ""))
+
+    def sweep(self) -> None:
+        for base_offset in self._old_base_offsets:
+            for suffix in SUFFIXES:
+                path = f"{self._directory}/{file_name(base_offset, suffix)}{DELETED}"
+                _unlink_if_there(self._disk, path)
+
+    def discard(self) -> None:
+        """Remove the new files; nothing was committed, or it was undone."""
+        for suffix in _COMPANIONS:
+            _unlink_if_there(self._disk, self.path(suffix, SWAP))
+        # `.log.cleaned` is what tells a companion's `.swap` from one after the commit: it goes
+        # only when they are gone for good.
+        self._disk.sync_directory(self._directory)
+        for suffix in (*_COMPANIONS, LOG_SUFFIX):
+            _unlink_if_there(self._disk, self.path(suffix, CLEANED))
+
+
+class _Leftover(NamedTuple):
+    name: str
+    base_offset: int
+    suffix: str
+    stage: str  # empty: a segment's file with its final name
+
+
+def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> None:
+    """Bring a partition's folder into one valid state after a crash: recovery's first step.
+
+    `names` is what the folder holds. Can itself be interrupted anywhere and called again. Only
+    segment files with final names, and what is no business of swaps, are left.
+    """
+    names = list(names)
+    files = [found for found in map(_parse, names) if found is not None]
+    # Kafka renames the log to `.swap` before its companions, and splits one segment into several:
+    # either is complete only once no `.cleaned` at or below is left. Here it is the companions of
+    # an uncommitted swap that this finds.
+    first_cleaned = min((f.base_offset for f in files if f.stage == CLEANED), default=MAX_OFFSET)
+    void = [f for f in files if f.stage == SWAP and f.base_offset >= first_cleaned]
+    _remove_void(disk, directory, void)
+    rubbish = [name for name in names if name.endswith((CLEANED, DELETED, TEMPORARY))]
+    for name in rubbish:
+        disk.unlink(f"{directory}/{name}")
+    swaps = [f for f in files if f.stage == SWAP and f not in void]
+    if swaps:
+        _roll_forward(disk, directory, files, swaps)
+    if rubbish or void or swaps:
+        disk.sync_directory(directory)
+
+
+def _remove_void(disk: Disk, directory: str, void: list[_Leftover]) -> None:
+    """Before the `.cleaned` files that prove them void, and durably so."""
+    for found in sorted(void, key=lambda f: f.suffix != LOG_SUFFIX):
+        disk.unlink(f"{directory}/{found.name}")
+    if void:
+        disk.sync_directory(directory)
+
+
+def _roll_forward(
+    disk: Disk, directory: str, files: list[_Leftover], swaps: list[_Leftover]
+) -> None:
+    disk.sync_directory(directory)  # after a kill the commit may be in memory only
+    logs = [f for f in swaps if f.suffix == LOG_SUFFIX]
+    finals = sorted((f for f in files if not f.stage), key=lambda f: -f.base_offset)
+    for log in logs:
+        last_offset = _read_last_offset(disk, f"{directory}/{log.name}", log.base_offset)
+        for old in finals:
+            if _is_replaced(old, log.base_offset, last_offset):
+                _unlink_if_there(disk, f"{directory}/{old.name}")
+    present = {f.base_offset for f in chain(logs, finals) if f.suffix == LOG_SUFFIX}
+    for found in sorted(swaps, key=lambda f: f.suffix != LOG_SUFFIX):
+        path = f"{directory}/{found.name}"
+        if found.base_offset in present:
+            disk.rename(path, path.removesuffix(SWAP))
+        else:
+            disk.unlink(path)  # of no segment at all
+
+
+def _is_replaced(old: _Leftover, base_offset: int, last_offset: int) -> bool:
+    if old.base_offset == base_offset:
+        return old.suffix != LOG_SUFFIX  # the rename replaces the log itself
+    return base_offset < old.base_offset <= last_offset
+
+
+def _read_last_offset(disk: Disk, path: str, base_offset: int) -> int:
+    """Of the batches in a log that was synced as a whole before it got its name."""
+    descriptor = disk.open(path, READ)
+    try:
+        last_offset = base_offset
+        for _, header, _ in Scan(disk, descriptor, end=disk.size(descriptor), check_crc=False):
+            last_offset = header.last_offset
+        return last_offset
+    finally:
+        disk.close(descriptor)
+
+
+def _parse(name: str) -> _Leftover | None:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    return _Leftover(name, int(match[1]), match[2], match[3] or "")
+
+
+def _rename_if_there(disk: Disk, source: str, target: str) -> None:
+    if disk.exists(source):
+        disk.rename(source, target)
+
+
+def _unlink_if_there(disk: Disk, path: str) -> None:
+    if disk.exists(path):
+        disk.unlink(path)
