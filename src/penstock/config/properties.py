@@ -73,6 +73,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         pending += stripped
         if _continues(stripped):
             pending = pending[:-1]
+            if not pending:
+                first = 0  # nothing to continue: to Java too the next line begins afresh
             continue
         yield first, pending
         pending, first = "", 0

@@ -51,6 +51,8 @@ def test_what_is_written_is_ascii_with_a_line_for_each(values: dict[str, str]) -
         ("# comment \\\na=b", {"a": "b"}),
         ("a=b\\\\\nc=d", {"a": "b\\", "c": "d"}),
         ("a=b\\", {"a": "b"}),
+        ("\\\n# a comment\na=b", {"a": "b"}),
+        ("\\\n\na=b", {"a": "b"}),
         ("a\\ b\\:c\\=d=e", {"a b:c=d": "e"}),
         ("a=\\u0041\\u00e9\\t\\z", {"a": "Aé\tz"}),
         ("a=\\ud83d\\ude00", {"a": "😀"}),
