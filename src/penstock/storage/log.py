@@ -159,7 +159,7 @@ class SegmentedLog:
             segment = self._segment_for(header, now_ms)
             self._put(segment, content, header.size, now_ms)
             self._note(segment, segment.size, header.size, header.last_offset, header.max_timestamp)
-            self._follow_epoch(header)
+            self.follow_epoch(header)
             if header.producer_id >= 0:
                 self._follow(segment, header, content, now_ms)
         return Appended(first, self.log_end_offset, NO_TIMESTAMP, False)
@@ -311,7 +311,7 @@ class SegmentedLog:
             )
         )
 
-    def _follow_epoch(self, header: BatchHeader) -> None:
+    def follow_epoch(self, header: BatchHeader) -> None:
         if header.leader_epoch > self._latest_epoch:
             self.epochs.assign(header.leader_epoch, header.base_offset)
             self._latest_epoch = header.leader_epoch
@@ -559,7 +559,7 @@ class SegmentedLog:
     def replay_producers(self) -> None:
         """Producer state as of the log's end: from the newest snapshot, then batch by batch."""
         found = self.snapshots.find_latest(self.log_end_offset)
-        offset, entries = found if found is not None else (self.segments[0].base_offset, [])
+        offset, entries = found if found is not None else (0, [])
         self.producers.load(entries, offset)
         for segment in self.segments.starting_from(offset):
             placed = segment.find_batch(offset)

@@ -373,6 +373,17 @@ class Segment:
             self.rewrite_aborted(aborted)
         self.resume(position)
 
+    def truncate_file(self, position: int) -> None:
+        """End the file here; nothing else is touched, the caller opens the log anew."""
+        self._disk.truncate(self._handles.descriptor(self.file), position)
+        self.size = position
+
+    def rewrite_indexes(self) -> None:
+        """Make the index files hold just what memory knows."""
+        self._add_time_entry()
+        self.offset_index.rewrite(self._disk)
+        self.time_index.rewrite(self._disk)
+
     def rebuild_indexes(self) -> None:
         """From the batches themselves; the file must be whole."""
         aborted = self._aborted
@@ -382,8 +393,7 @@ class Segment:
         self.size = size
         for position, header, _ in self.scan(check_crc=False):
             self.note_batch(position, header.size, header.last_offset, header.max_timestamp)
-        self.offset_index.rewrite(self._disk)
-        self.time_index.rewrite(self._disk)
+        self.rewrite_indexes()
 
     def _settle_indexes(self) -> None:
         """Drop entries past the end, then note the batches after the last entry."""

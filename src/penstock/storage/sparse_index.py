@@ -65,6 +65,16 @@ class SparseIndex:
         key, value = self._format.entry.unpack_from(mapping, position * self._format.entry.size)
         return IndexEntry(key, value)
 
+    def is_plausible(self) -> bool:
+        """Whether the file can be an index: whole entries, the last not below the first."""
+        mapping = self._handles.mapping(self._file)
+        if mapping is None:
+            return True
+        if len(mapping) % self._format.entry.size:
+            return False
+        count = len(mapping) // self._format.entry.size
+        return count == 1 or self.entry(count - 1).key > self.entry(0).key
+
     def find_last(self) -> IndexEntry | None:
         count = len(self)
         return self.entry(count - 1) if count else None

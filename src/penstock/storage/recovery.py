@@ -1,0 +1,364 @@
+"""Opens a log from its folder, after a clean stop or a crash. Never gives up on damaged files.
+
+Log files are the truth, everything else is rebuilt from them where it is missing or wrong. After a
+crash every batch from the recovery point on is checked, and the log ends before the first that is
+torn, damaged or contradicted by its neighbours.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from penstock.model.ids import Offset
+from penstock.protocol.batch import LOG_OVERHEAD, BatchHeader
+from penstock.storage.disk import Disk, read_file
+from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEntry, decode_epochs
+from penstock.storage.errors import CorruptRecords, MalformedCheckpoint, MalformedTransactionIndex
+from penstock.storage.log import SegmentedLog, remove_files
+from penstock.storage.segment import (
+    LOG_SUFFIX,
+    MAX_RELATIVE_OFFSET,
+    SUFFIXES,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+)
+from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What the checkpoints of the log directory say about one log."""
+
+    clean: bool  # the last stop was clean: no batch needs checking
+    recovery_point: Offset
+    log_start_offset: Offset
+    high_watermark: Offset
+    cleaned_offset: Offset
+
+
+def open_log(
+    log: SegmentedLog,
+    disk: Disk,
+    names: set[str],
+    remembered: Remembered,
+    now_ms: int,
+    report: Report,
+) -> None:
+    """Fill a new SegmentedLog from the files in its folder; swaps there are finished already."""
+    _remove_orphans(disk, log.directory, names, report)
+    bases = sorted(_base_of(name) for name in names if name.endswith(LOG_SUFFIX))
+    if not bases:
+        log.start_at(remembered.log_start_offset, now_ms)
+        return
+    opening = _Opening(log, disk, names, bases, remembered, now_ms, report)
+    opening.run()
+
+
+class _Restart(Exception):  # noqa: N818 - not an error: what was learnt changes the start
+    """The log was cut where it had been read already: open it anew."""
+
+
+class _Opening:
+    """One try after the other to open one log, each with less of it, until one holds."""
+
+    def __init__(
+        self,
+        log: SegmentedLog,
+        disk: Disk,
+        names: set[str],
+        bases: list[int],
+        remembered: Remembered,
+        now_ms: int,
+        report: Report,
+    ) -> None:
+        self._log = log
+        self._disk = disk
+        self._names = names
+        self._bases = bases
+        self._remembered = remembered
+        self._now_ms = now_ms
+        self._report = report
+
+    def run(self) -> None:
+        log, remembered = self._log, self._remembered
+        known = self._read_epochs()
+        if remembered.clean and known is not None and self._try_clean(known):
+            log.durable_offset = log.log_end_offset
+        else:
+            self._recover(known)
+            log.durable_offset = min(remembered.recovery_point, log.log_end_offset)
+            log.dirty_since_ms = self._now_ms
+            log.names_changed = True
+        self._settle()
+
+    def _settle(self) -> None:
+        log, remembered = self._log, self._remembered
+        start = max(remembered.log_start_offset, Offset(log.segments[0].base_offset))
+        if start > log.log_end_offset:
+            # The records that were deleted outlived those behind them: nothing is left to keep.
+            self._report(
+                f"{log.directory} starts at {start} but ends at {log.log_end_offset}; "
+                f"going on empty"
+            )
+            log.restart_at(start, self._now_ms)
+            return
+        log.log_start_offset = start
+        log.high_watermark = min(max(remembered.high_watermark, start), log.log_end_offset)
+        log.cleaned_offset = min(remembered.cleaned_offset, log.log_end_offset)
+        log.durable_offset = max(log.durable_offset, start)
+        log.epochs.truncate_from_start(start)
+        log.producers.on_high_watermark(log.high_watermark)
+
+    def _read_epochs(self) -> list[EpochEntry] | None:
+        """None where the checkpoint is missing or damaged: then only the batches know."""
+        path = f"{self._log.directory}/{EPOCH_FILE}"
+        content = read_file(self._disk, path)
+        if content is None:
+            return None
+        try:
+            return decode_epochs(content, path)
+        except MalformedCheckpoint as error:
+            self._report(f"{error}; rebuilding it from the log")
+            return None
+
+    # -- after a clean stop ----------------------------------------------------------------
+
+    def _try_clean(self, known: list[EpochEntry]) -> bool:
+        """Open without reading the log, but for the headers at its very end."""
+        log = self._log
+        try:
+            for base in self._bases:
+                segment = self._segment(base)
+                if base == self._bases[-1]:
+                    segment.resume(segment.size)
+                else:
+                    self._check_sealed(segment)
+                self._check_transaction_index(segment)
+                log.segments.add(segment)
+            last = log.segments.active.find_last_batch()
+        except (CorruptRecords, MalformedTransactionIndex) as error:
+            self._report(f"{error}; recovering the whole log")
+            self._forget()
+            return False
+        log.adopt_epochs(EpochCache(known))
+        log.settle_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
+        log.replay_producers()
+        return True
+
+    def _check_sealed(self, segment: Segment) -> None:
+        """An index that cannot be right is rebuilt; its entries are checked when they are used."""
+        for index in (segment.offset_index, segment.time_index):
+            if _name_of(index.path) not in self._names or not index.is_plausible():
+                self._report(f"{index.path} is missing or damaged; rebuilding it from its segment")
+                segment.rebuild_indexes()
+                segment.seal()
+                return
+
+    def _check_transaction_index(self, segment: Segment) -> None:
+        if _name_of(segment.transaction_index_path) in self._names:
+            _ = segment.aborted  # raises where it does not decode
+
+    def _forget(self) -> None:
+        while len(self._log.segments):
+            self._log.segments.pop_last().release()
+
+    def _segment(self, base: int) -> Segment:
+        segment = self._log.segment_at(base, self._now_ms)
+        segment.size = self._disk.size_of(segment.file.path)
+        return segment
+
+    # -- after a crash ---------------------------------------------------------------------
+
+    def _recover(self, known: list[EpochEntry] | None) -> None:
+        while True:
+            try:
+                self._recover_once(known)
+            except _Restart:
+                self._forget()
+            else:
+                return
+
+    def _recover_once(self, known: list[EpochEntry] | None) -> None:
+        log = self._log
+        point = self._remembered.recovery_point if known is not None else 0
+        first = max(0, sum(1 for base in self._bases if base <= point) - 1)
+        first = self._load_trusted(first)
+        trusted_end = Offset(self._bases[first])
+        log.adopt_epochs(EpochCache(known or ()))
+        if known is None:
+            log.epochs.dirty = True
+        log.log_end_offset = trusted_end
+        log.snapshots.drop_above(trusted_end)
+        log.replay_producers()
+        check = _Check(log, self._disk, known or [], self._cut)
+        check.run([self._segment(base) for base in self._bases[first:]])
+
+    def _load_trusted(self, first: int) -> int:
+        """Segments wholly below the recovery point reached the disk; 0 if one is not sane."""
+        log = self._log
+        try:
+            for base in self._bases[:first]:
+                segment = self._segment(base)
+                self._check_sealed(segment)
+                self._check_transaction_index(segment)
+                log.segments.add(segment)
+        except (CorruptRecords, MalformedTransactionIndex) as error:
+            self._report(f"{error}; checking the whole log")
+            self._forget()
+            return 0
+        return first
+
+    def _cut(self, segment: Segment, position: int, problem: str) -> None:
+        """End the log in this segment, on disk; later segments first, so that no hole appears."""
+        later = [base for base in self._bases if base > segment.base_offset]
+        lost = self._disk.size_of(segment.file.path) - position
+        self._report(
+            f"{segment.file.path}: {problem} at position {position}; cutting {lost} bytes "
+            f"and {len(later)} later segments"
+        )
+        for base in reversed(later):
+            remove_files(self._disk, self._log.segment_at(base, self._now_ms))
+            self._bases.remove(base)
+        segment.truncate_file(position)
+
+
+Cut = Callable[[Segment, int, str], None]
+
+
+class _Check:
+    """Walks segments batch by batch and rebuilds indexes, epochs and producer state on the way."""
+
+    def __init__(self, log: SegmentedLog, disk: Disk, known: list[EpochEntry], cut: Cut) -> None:
+        self._log = log
+        self._disk = disk
+        self._cut = cut
+        self._known = EpochCache(known)
+        # Below this offset the checkpoint knows the epoch of every batch.
+        self._settled_below: int = known[-1].start_offset if known else 0
+        self._expected: int = log.log_end_offset  # where the next batch begins, or later
+        # The last batch, if it jumped in offset or epoch. Both lie outside its CRC, so the next
+        # batch may show that it was damaged.
+        self._suspect: tuple[Segment, int] | None = None
+
+    def run(self, segments: list[Segment]) -> None:
+        for place, segment in enumerate(segments):
+            if segment.base_offset < self._expected:
+                before = segments[place - 1]
+                self._blame(before, before.size, f"{segment.file.path} overlaps what ends")
+            is_whole = self._take_in(segment)
+            self._log.segments.add(segment)
+            self._expected = max(self._expected, segment.base_offset)
+            if not is_whole:
+                break
+        self._finish()
+
+    def _finish(self) -> None:
+        log = self._log
+        for segment in log.segments:
+            if segment.is_active:
+                segment.rewrite_indexes()
+                if segment is not log.segments.active:
+                    segment.seal()
+        log.settle_end(Offset(self._expected))
+        log.producers.map_end_offset = log.log_end_offset
+
+    def _take_in(self, segment: Segment) -> bool:
+        """Note every batch of one file; False where a torn or damaged one was cut off."""
+        log, expected = self._log, self._expected
+        scan = segment.scan(check_crc=True)
+        segment.start_indexes()
+        segment.rewrite_aborted([])
+        note, settled, latest = segment.note_batch, self._settled_below, log.latest_epoch
+        end = segment.base_offset + MAX_RELATIVE_OFFSET
+        for position, header, content in scan:
+            last = header[0] + header[6]
+            # The usual batch goes on in offset and epoch; what does not is looked at closely.
+            if header[0] != expected or header[2] != latest or last > end or header[0] < settled:
+                self._look_closely(segment, position, header)
+                latest = log.latest_epoch
+            else:
+                self._suspect = None
+            note(position, header[1] + LOG_OVERHEAD, last, header[8])
+            expected = self._expected = last + 1
+            if header[9] >= 0:
+                self._follow_producer(segment, header, content)
+        segment.size = scan.position
+        if scan.problem is not None:
+            self._cut(segment, scan.position, scan.problem)
+        return scan.problem is None
+
+    def _follow_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
+        completed = self._log.apply_to_producers(header, content, None)
+        if completed is not None and completed.aborted:
+            self._log.note_aborted(segment, completed)
+
+    def _look_closely(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        problem = self._find_contradiction(segment, header)
+        if problem is not None:
+            self._blame(segment, position, problem)
+        self._suspect = None
+        if header.base_offset > self._expected:
+            indexed = _indexed_offset(self._disk, segment, position)
+            if indexed is not None and indexed != header.last_offset:
+                self._blame(segment, position, f"offset {indexed} stands here by the index")
+            self._suspect = segment, position
+        if header.leader_epoch > self._log.latest_epoch:
+            self._suspect = segment, position
+            self._log.follow_epoch(header)
+
+    def _find_contradiction(self, segment: Segment, header: BatchHeader) -> str | None:
+        """Why a batch with a valid CRC cannot stand here."""
+        offset, epoch = header.base_offset, header.leader_epoch
+        if offset < self._expected:
+            return f"offset {offset} after {self._expected - 1}"
+        if header.last_offset > segment.base_offset + MAX_RELATIVE_OFFSET:
+            return f"offset {header.last_offset} is too far from the segment's first"
+        if offset < self._settled_below:
+            written = self._known.find_epoch_at(offset)
+            if written is not None and written != epoch:
+                return f"epoch {epoch} where the checkpoint says {written}, offset {offset},"
+        elif epoch < self._log.latest_epoch:
+            return f"epoch {epoch} after epoch {self._log.latest_epoch}"
+        return None
+
+    def _blame(self, segment: Segment, position: int, problem: str) -> NoReturn:
+        """Of two batches that contradict each other, the one that jumped is the damaged one."""
+        culprit, place = self._suspect if self._suspect is not None else (segment, position)
+        self._cut(culprit, place, problem)
+        raise _Restart
+
+
+def _indexed_offset(disk: Disk, segment: Segment, position: int) -> int | None:
+    """What the index file, as the crash left it, says about the batch at `position`."""
+    content = read_file(disk, segment.offset_index.path) or b""
+    whole = len(content) - len(content) % OFFSET_INDEX.entry.size
+    for relative, indexed_position in OFFSET_INDEX.entry.iter_unpack(content[:whole]):
+        if indexed_position == position:
+            return segment.base_offset + int(relative)
+    return None
+
+
+def _remove_orphans(disk: Disk, directory: str, names: set[str], report: Report) -> None:
+    """Indexes whose log file is gone: a deletion was cut short."""
+    others = (OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDEX_SUFFIX)
+    for name in sorted(names):
+        stem, dot, suffix = name.partition(".")
+        if dot + suffix in others and stem + LOG_SUFFIX not in names:
+            report(f"{directory}/{name} has no log file; removing it")
+            disk.unlink(f"{directory}/{name}")
+            names.discard(name)
+
+
+def is_segment_file(name: str) -> bool:
+    stem, dot, suffix = name.partition(".")
+    return len(stem) == 20 and stem.isdigit() and dot + suffix in SUFFIXES
+
+
+def _base_of(name: str) -> int:
+    return int(name.partition(".")[0])
+
+
+def _name_of(path: str) -> str:
+    return path.rpartition("/")[2]
