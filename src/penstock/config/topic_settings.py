@@ -143,7 +143,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "cleanup.policy",
         Kind.LIST,
         ("delete",),
-        "What happens to old segments: delete by age and size, compact by key, or both; empty keeps all.",
+        "How old segments go: delete by age and size, compact by key, or both; empty keeps all.",
         subset_of("delete", "compact"),
         synonyms=named("log.cleanup.policy"),
     ),
