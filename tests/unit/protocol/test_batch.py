@@ -205,6 +205,7 @@ def test_a_batch_that_is_not_whole_has_no_valid_crc() -> None:
     batch = bytes(three_records())
     assert is_crc_valid(batch, 0, len(batch))
     assert not is_crc_valid(batch[:-1], 0, len(batch))
+    assert not is_crc_valid(batch, 0, len(batch) + 1)
     assert not is_crc_valid(batch, 1, len(batch))
     assert not is_crc_valid(batch, 0, 60)
 

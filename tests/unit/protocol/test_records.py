@@ -187,6 +187,7 @@ def test_timestamps_overflow_as_kafkas_do_and_can_be_rewritten() -> None:
         b"",
         b"\x00" * 7,
         b"\x01" + b"\x00" * 9,  # length -1
+        b"\x8b\x80\x00\x00\x00\x00\x01\x01\x00",  # length -6, padded to three bytes
         b"\x0e\x00\x00\x00\x01\x01\x00",  # length 7 of 6
         b"\x80\x80\x80\x80\x10\x00\x00\x00\x01\x01\x00",  # length beyond 32 bits
         b"\xfe\xff\xff\xff\x0f\x00\x00\x00\x01\x01\x00",  # length 2^31-1
@@ -229,6 +230,16 @@ def test_damage_in_record_headers_is_corrupt(headers: bytes) -> None:
     body = b"\x00\x00\x00\x01\x01" + headers
     batch = batch_around(bytes([2 * len(body)]) + body)
     with pytest.raises(CorruptBatch):
+        list(iter_records(batch))
+
+
+def test_a_record_that_ends_before_its_header_count_is_corrupt() -> None:
+    short = b"\x0a\x00\x00\x00\x01\x01"
+    whole = b"\x0e\x00\x00\x02\x01\x02a\x00"
+    batch = batch_around(short + whole, record_count=2, last_offset_delta=1)
+    with pytest.raises(CorruptBatch, match="pass its end"):
+        list(iter_keys(batch))
+    with pytest.raises(CorruptBatch, match="pass its end"):
         list(iter_records(batch))
 
 
