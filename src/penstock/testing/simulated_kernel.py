@@ -160,22 +160,18 @@ class SimulatedKernel:
                 raise os_error(ENOTEMPTY, path)
             self._faults.admit(Operation(Kind.REMOVE_DIRECTORY, path))
             place = self._place(path)
-            # What moved out of it must be safe elsewhere before it can be gone.
-            self._namespace.change([Edit(place.parent, place.name, None)], [directory])
+            self._namespace.change([Edit(place.parent, place.name, None)])
 
     def rename(self, source: str, target: str) -> None:
         with self._lock:
             old, new = self._place(source), self._place(target)
             check_rename(old, new, source)
             self._faults.admit(Operation(Kind.RENAME, source, target))
-            if old.node is new.node:
-                return
             edits = [Edit(old.parent, old.name, None), Edit(new.parent, new.name, old.node)]
+            # Moved to another directory, a file must not be lost with a new directory on its way,
+            # nor with the old one when that is removed next.
             apart = old.parent is not new.parent
-            replaced = [new.node] if isinstance(new.node, Directory) else []
-            # Between two directories, neither may come back from a power cut without the file.
-            ways = [*old.ancestors, *new.ancestors] if apart else []
-            self._namespace.change(edits, [*ways, *replaced])
+            self._namespace.change(edits, [*old.ancestors, *new.ancestors] if apart else [])
 
     def unlink(self, path: str) -> None:
         with self._lock:

@@ -204,6 +204,8 @@ def test_rename_refuses_what_the_kernel_refuses(place: Place) -> None:
     assert errno_of(rename, path("empty"), path("file")) == ENOTDIR
     assert errno_of(rename, path("empty"), path("full")) == ENOTEMPTY
     assert errno_of(rename, path("full/inner"), path("full")) == ENOTEMPTY
+    place.put("full/file")
+    assert errno_of(rename, path("full/file"), path("full")) == ENOTEMPTY
     assert errno_of(rename, path("full"), path("full/inner/deeper")) == EINVAL
     assert errno_of(rename, path("file/x"), path("new")) == ENOTDIR
 

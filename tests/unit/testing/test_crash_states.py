@@ -125,11 +125,12 @@ def test_an_unsynced_unlink_may_come_undone() -> None:
     assert outcomes(disk, "/data/log") == {None}
 
 
-@pytest.mark.parametrize("target", ["/data/new", "/other/new", "/data/made/new"])
+@pytest.mark.parametrize("target", ["/data/new", "/other/new", "/data/made/new", "/other/made/new"])
 def test_a_rename_leaves_exactly_one_of_both_names(target: str) -> None:
     disk = SimulatedDisk("/data", "/other")
     synced_file(disk, "/data/old", b"abc")
     disk.make_directory("/data/made")
+    disk.make_directory("/other/made")
     disk.rename("/data/old", target)
     for choice in every_choice():
         files = disk.survivor_of_power_cut(choice).files()
@@ -143,6 +144,17 @@ def test_syncing_either_directory_of_a_rename_settles_it_in_both(synced: str) ->
     disk.rename("/data/old", "/other/new")
     disk.sync_directory(synced)
     assert disk.survivor_of_power_cut(LoseEverything()).files() == {"/other/new": b"abc"}
+
+
+def test_a_synced_rename_takes_along_the_changes_before_it_in_both_directories() -> None:
+    disk = SimulatedDisk("/data", "/other")
+    synced_file(disk, "/data/log", b"new")
+    synced_file(disk, "/other/log", b"old")
+    disk.unlink("/other/log")
+    disk.rename("/data/log", "/other/log")
+    disk.sync_directory("/data")
+    for choice in every_choice():
+        assert disk.survivor_of_power_cut(choice).files() == {"/other/log": b"new"}
 
 
 def test_a_removed_directory_does_not_take_along_what_moved_out_of_it() -> None:

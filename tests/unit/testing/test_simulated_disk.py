@@ -231,6 +231,8 @@ def test_after_a_failed_sync_no_later_sync_saves_the_bytes() -> None:
     disk.fail_at(next_ordinal(disk), EIO)
     with pytest.raises(OSError, match="/data/log"):
         disk.sync(descriptor)
+    lost = disk.survivor_of_power_cut(KeepEverything()).files()
+    assert lost == {"/data/log": b"abc\0\0\0\0"}
     disk.write(descriptor, b"later")
     disk.sync(descriptor)
     assert read_file(disk, "/data/log") == b"abclostlater"
@@ -278,6 +280,8 @@ def test_a_copy_and_its_original_go_separate_ways() -> None:
     assert twin.files() == {"/data/log": b"abcdtwin", "/data/new": b""}
     assert twin.survivor_of_power_cut(LoseEverything()).files() == {"/data/log": b"abc"}
     assert disk.survivor_of_power_cut(LoseEverything()).files() == {"/data/log": b"abc"}
+    assert twin.survivor_of_power_cut(KeepEverything()).files() == twin.files()
+    assert disk.survivor_of_power_cut(KeepEverything()).files() == disk.files()
 
 
 def test_tampering_reaches_the_cache_and_the_medium() -> None:
