@@ -30,9 +30,11 @@ class Entry(NamedTuple):
 class Disk(Protocol):
     """Calls of the kernel, one each; a descriptor is an int as the kernel's are."""
 
-    # Attributes rather than methods on the hot path: no frame between the log and the kernel.
-    write: Callable[[int, Buffer], int]  # at the end of the file; may be short
-    pread: Callable[[int, int, int], bytes]  # descriptor, length, position; short at the end
+    # Callables rather than methods on the hot path: no frame between the log and the kernel.
+    @property
+    def write(self) -> Callable[[int, Buffer], int]: ...  # at the end of the file; may be short
+    @property
+    def pread(self) -> Callable[[int, int, int], bytes]: ...  # length, position; short at the end
 
     def open(self, path: str, flags: int) -> int: ...
     def close(self, descriptor: int) -> None: ...

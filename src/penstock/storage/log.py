@@ -31,7 +31,7 @@ from penstock.protocol.batch import (
 from penstock.protocol.control import read_end_marker
 from penstock.storage.disk import Disk, write_fully
 from penstock.storage.engine import Appended, FileSlice, LogStatistics, Origin, Read, TimedOffset
-from penstock.storage.epochs import EpochCache, EpochEnd
+from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEnd, write_epochs
 from penstock.storage.errors import (
     CorruptRecords,
     InvalidRecords,
@@ -76,7 +76,10 @@ class SegmentedLog:
         self.durable_offset = Offset(0)  # everything below survives a power cut
         self.dirty_since_ms: int | None = None  # the first append that is not durable yet
         self.names_changed = False  # files were made or removed since the folder was last synced
+        self.unsynced_paths: set[str] = set()  # small files that the next flush takes along
+        self.generation = 0  # counts cuts: a flush begun before one promises nothing after it
         self.cleaned_offset = Offset(0)  # compaction has seen everything below
+        self.is_compacting = False  # segments are being replaced: retention waits
         self.failure: OSError | None = None  # the first write error; no append after it
         self.segments = Segments()
         self.epochs = EpochCache()
@@ -451,6 +454,28 @@ class SegmentedLog:
     def take_snapshot(self) -> None:
         self.snapshots.take(self.log_end_offset, self.producers.producers())
 
+    def prepare_close(self) -> None:
+        """Write what only memory knows, so that the next clean start need not read the log."""
+        active = self.segments.active
+        active.write_indexes()
+        self.unsynced_paths.add(active.time_index.path)
+        self.unsynced_paths.add(active.offset_index.path)
+        if self.log_end_offset not in self.snapshots:
+            self.take_snapshot()
+
+    @property
+    def needs_flush(self) -> bool:
+        return bool(
+            self.durable_offset < self.log_end_offset
+            or self.names_changed
+            or self.unsynced_paths
+            or self.epochs.dirty
+        )
+
+    def drop_old_snapshots(self) -> None:
+        """Those that no segment is left to need."""
+        self.snapshots.drop_below(self.segments[0].base_offset)
+
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
         segment = self.segment_at(base_offset, now_ms)
         segment.create()
@@ -480,12 +505,12 @@ class SegmentedLog:
             jitter = crc32(f"{self.partition}:{active.base_offset}".encode()) % jitter
         self._roll_above_ms = active.first_timestamp_ms + self.config.segment_ms - jitter
 
-    def truncate_to(self, offset: Offset) -> None:
+    def truncate_to(self, offset: Offset, now_ms: int) -> None:
         """Drop everything from `offset` on, and the batch that holds it."""
         if offset >= self.log_end_offset:
             return
         if offset < self.log_start_offset:
-            self.restart_at(offset)
+            self.restart_at(offset, now_ms)
             return
         self._changing(lambda: self._truncate(offset))
 
@@ -500,10 +525,19 @@ class SegmentedLog:
         elif not active.is_active:
             active.resume(active.size)
         self.settle_end(end_offset)
+        self._write_epochs()
         self.replay_producers()
+
+    def _write_epochs(self) -> None:
+        """At once after a cut: recovery takes the checkpoint's word against a batch's, so it may
+        not be older than the batches that come next."""
+        if self.epochs.dirty:
+            write_epochs(self._disk, f"{self.directory}/{EPOCH_FILE}", self.epochs.entries)
+            self.epochs.dirty = False
 
     def settle_end(self, end_offset: Offset) -> None:
         """The log ends here now: nothing may point past it."""
+        self.generation += 1
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
@@ -514,7 +548,7 @@ class SegmentedLog:
         self.snapshots.drop_above(end_offset)
         self._plan_roll()
 
-    def restart_at(self, offset: Offset, now_ms: int = 0) -> None:
+    def restart_at(self, offset: Offset, now_ms: int) -> None:
         """Give up everything and go on, empty, at `offset`."""
         self._changing(lambda: self._restart(offset, now_ms))
 
@@ -522,8 +556,10 @@ class SegmentedLog:
         # Newest first: a crash on the way leaves a shorter log, not one with a hole.
         while len(self.segments):
             self._remove(self.segments.pop_last())
+        self.generation += 1
         self.snapshots.drop_above(-1)
         self.epochs.clear()
+        self._write_epochs()
         self._latest_epoch = -1
         self.producers.clear()
         self.start_at(offset, now_ms)

@@ -152,11 +152,9 @@ class Segment:
         self.offset_index.write(self._disk)
         self.time_index.write(self._disk)
 
-    def sync(self) -> None:
-        """The file and its indexes reach the medium."""
-        self._disk.sync(self._handles.descriptor(self.file))
-        self.offset_index.sync(self._disk)
-        self.time_index.sync(self._disk)
+    @property
+    def index_paths(self) -> tuple[str, str, str]:
+        return self.offset_index.path, self.time_index.path, self.transaction_index_path
 
     def release(self) -> None:
         """Close everything: the files are about to be renamed or removed."""
@@ -452,15 +450,9 @@ class Segment:
         elif self._disk.exists(self.transaction_index_path):
             self._disk.unlink(self.transaction_index_path)
 
-    def sync_aborted(self) -> None:
-        if self._disk.exists(self.transaction_index_path):
-            self._put_aborted(APPEND, b"", sync=True)
-
-    def _put_aborted(self, flags: int, content: bytes, *, sync: bool = False) -> None:
+    def _put_aborted(self, flags: int, content: bytes) -> None:
         descriptor = self._disk.open(self.transaction_index_path, flags)
         try:
             write_fully(self._disk, descriptor, content)
-            if sync:
-                self._disk.sync(descriptor)
         finally:
             self._disk.close(descriptor)

@@ -31,6 +31,9 @@ class Snapshots:
     def offsets(self) -> list[int]:
         return sorted(self._offsets)
 
+    def __contains__(self, offset: int) -> bool:
+        return offset in self._offsets
+
     def take(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
         descriptor = self._disk.open(self._path(offset), REPLACE)
         try:

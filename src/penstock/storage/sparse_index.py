@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from penstock.storage.disk import APPEND, CREATE, REPLACE, Disk, read_file, write_fully
+from penstock.storage.disk import CREATE, REPLACE, Disk, read_file, write_fully
 from penstock.storage.handles import Handles, MappedFile
 
 
@@ -175,13 +175,6 @@ class SparseIndex:
         self.keys = None
         self.values = array(self._format.value_type)
         self._written = 0
-
-    def sync(self, disk: Disk) -> None:
-        descriptor = disk.open(self.path, APPEND)
-        try:
-            disk.sync(descriptor)
-        finally:
-            disk.close(descriptor)
 
     def release(self) -> None:
         """Let go of the map: the file is about to be renamed, removed or replaced."""

@@ -1,0 +1,174 @@
+"""One log directory of a broker: its lock, its clean-stop marker, its checkpoints, its partitions.
+
+What is inside a partition's folder is the log's matter. A directory that fails takes its own logs
+offline and no others.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+from uuid import uuid4
+
+from penstock.model.ids import InvalidTopicName, Offset, TopicPartition, check_topic_name
+from penstock.storage.checkpoints import (
+    CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    read_offsets_or_report,
+    write_offsets,
+)
+from penstock.storage.disk import CREATE, Disk
+from penstock.storage.errors import DirectoryLocked
+from penstock.storage.log import SegmentedLog
+from penstock.storage.partition_metadata import take_clean_shutdown, write_clean_shutdown
+from penstock.storage.recovery import Remembered, Report
+
+LOCK_FILE = ".lock"
+DELETED_SUFFIX = "-delete"
+OTHER_SUFFIXES = ("-future", "-stray")  # Kafka's: replicas on the move, or left behind
+
+
+class Checkpoints(NamedTuple):
+    """Offsets per partition, as the four files of a directory hold them."""
+
+    recovery_points: dict[TopicPartition, Offset]
+    log_starts: dict[TopicPartition, Offset]
+    high_watermarks: dict[TopicPartition, Offset]
+    cleaned: dict[TopicPartition, Offset]
+
+
+class LogDirectory:
+    """Owned by the engine. `failure` is set once and ends every write below `path`."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.path = path
+        self.failure: OSError | None = None
+        self.logs: dict[TopicPartition, SegmentedLog] = {}
+        self.names_changed = False
+        self._disk = disk
+        self._lock = -1
+        self._is_clean = False
+        self._checkpoints = Checkpoints({}, {}, {}, {})
+
+    def open(self, report: Report) -> None:
+        """Lock it, take the clean-stop marker away before anything else (KAFKA-10471), read."""
+        self._make()
+        self._lock = self._disk.open(self._at(LOCK_FILE), CREATE)
+        if not self._disk.try_lock(self._lock):
+            self._disk.close(self._lock)
+            self._lock = -1
+            raise DirectoryLocked(self.path)
+        self._is_clean = take_clean_shutdown(self._disk, self.path) is not None
+        self._checkpoints = Checkpoints(
+            *(
+                read_offsets_or_report(self._disk, self._at(name), report)
+                for name in (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
+            )
+        )
+
+    def _make(self) -> None:
+        missing: list[str] = []
+        path = self.path
+        while not self._disk.exists(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for path in reversed(missing):
+            self._disk.make_directory(path)
+            self._disk.sync_directory(os.path.dirname(path))
+
+    def partitions(self, report: Report) -> list[tuple[TopicPartition, str]]:
+        """The partitions with a folder here. Folders of deleted ones are removed for good."""
+        found: list[tuple[TopicPartition, str]] = []
+        for entry in self._disk.list(self.path):
+            if not entry.is_directory:
+                continue
+            if entry.name.endswith(DELETED_SUFFIX):
+                self.remove_folder(self._at(entry.name))
+                continue
+            partition = parse_folder_name(entry.name)
+            if partition is not None:
+                found.append((partition, self._at(entry.name)))
+            elif not entry.name.endswith(OTHER_SUFFIXES):
+                report(f"{self._at(entry.name)} is no partition's folder; leaving it alone")
+        return found
+
+    def remembered(self, partition: TopicPartition) -> Remembered:
+        checkpoints, zero = self._checkpoints, Offset(0)
+        return Remembered(
+            clean=self._is_clean,
+            recovery_point=checkpoints.recovery_points.get(partition, zero),
+            log_start_offset=checkpoints.log_starts.get(partition, zero),
+            high_watermark=checkpoints.high_watermarks.get(partition, zero),
+            cleaned_offset=checkpoints.cleaned.get(partition, zero),
+        )
+
+    def make_folder(self, partition: TopicPartition) -> str:
+        check_topic_name(partition.topic)
+        folder = self._at(str(partition))
+        self._disk.make_directory(folder)
+        self.names_changed = True
+        return folder
+
+    def set_aside(self, folder: str) -> str:
+        """Give a deleted partition's folder a name that no partition has; atomic."""
+        # The name must stay below the file system's 255 bytes: keep the end of long topic names.
+        name = f"{os.path.basename(folder)[-200:]}.{uuid4().hex}{DELETED_SUFFIX}"
+        self._disk.rename(folder, self._at(name))
+        self.names_changed = True
+        return self._at(name)
+
+    def remove_folder(self, folder: str) -> None:
+        for entry in self._disk.list(folder):
+            self._disk.unlink(f"{folder}/{entry.name}")
+        self._disk.remove_directory(folder)
+
+    def list_logs(self) -> list[SegmentedLog]:
+        return list(self.logs.values())
+
+    def gather(self) -> Checkpoints:
+        """What the checkpoint files should say now: every log here, led or not (KAFKA-1647)."""
+        logs = self.logs.items()
+        return Checkpoints(
+            {partition: log.durable_offset for partition, log in logs},
+            {partition: log.log_start_offset for partition, log in logs},
+            {partition: log.high_watermark for partition, log in logs},
+            {partition: log.cleaned_offset for partition, log in logs if log.cleaned_offset},
+        )
+
+    def write(self, checkpoints: Checkpoints, names: Iterable[str]) -> None:
+        """Write those files of `names` whose content has changed since the last time."""
+        for place, name in enumerate(
+            (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
+        ):
+            if name in names and checkpoints[place] != self._checkpoints[place]:
+                write_offsets(self._disk, self._at(name), checkpoints[place])
+                self._checkpoints = self._checkpoints._replace(
+                    **{Checkpoints._fields[place]: checkpoints[place]}
+                )
+
+    def sync_names(self) -> None:
+        if self.names_changed:
+            self.names_changed = False
+            self._disk.sync_directory(self.path)
+
+    def close(self, *, clean: bool) -> None:
+        """Unlock; `clean` says that all is on disk, so that the next start checks nothing."""
+        if clean:
+            write_clean_shutdown(self._disk, self.path)
+        if self._lock >= 0:
+            self._disk.close(self._lock)
+            self._lock = -1
+
+    def _at(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+
+def parse_folder_name(name: str) -> TopicPartition | None:
+    topic, dash, number = name.rpartition("-")
+    if not dash or not number.isascii() or not number.isdigit() or str(int(number)) != number:
+        return None
+    try:
+        return TopicPartition(check_topic_name(topic), int(number))
+    except InvalidTopicName:
+        return None

@@ -1,0 +1,70 @@
+"""Which whole segments have outlived their topic's settings. Pure: no files, no clock.
+
+Consumed or not makes no difference. Nothing at or above the high watermark is ever deleted.
+"""
+
+from typing import NamedTuple
+
+from penstock.config.log_config import LogConfig
+
+
+class SegmentAge(NamedTuple):
+    """What retention needs to know of a segment."""
+
+    end_offset: int  # where the next one begins
+    size_bytes: int
+    newest_ms: int  # its largest timestamp, or when it was made if its records have none
+
+
+def count_expired(
+    segments: list[SegmentAge],
+    config: LogConfig,
+    *,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+) -> int:
+    """How many of the oldest segments go. An empty active segment never does."""
+    count = len(_leading(segments, log_start_offset))
+    if not config.delete:
+        return count
+    deletable = _leading(segments, high_watermark)
+    return max(
+        count,
+        _count_too_old(deletable, config, now_ms),
+        _count_too_much(deletable, sum(s.size_bytes for s in segments), config),
+    )
+
+
+def _leading(segments: list[SegmentAge], offset: int) -> list[SegmentAge]:
+    """The oldest segments that lie wholly below the offset and hold anything."""
+    leading: list[SegmentAge] = []
+    for segment in segments:
+        if segment.end_offset > offset or not segment.size_bytes:
+            break
+        leading.append(segment)
+    return leading
+
+
+def _count_too_old(segments: list[SegmentAge], config: LogConfig, now_ms: int) -> int:
+    count = 0
+    if config.retention_ms < 0:
+        return count
+    for segment in segments:
+        if now_ms - segment.newest_ms <= config.retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _count_too_much(segments: list[SegmentAge], total_bytes: int, config: LogConfig) -> int:
+    """A segment goes if what stays is still as large as asked for."""
+    count, excess = 0, total_bytes - config.retention_bytes
+    if config.retention_bytes < 0:
+        return count
+    for segment in segments:
+        excess -= segment.size_bytes
+        if excess < 0:
+            break
+        count += 1
+    return count

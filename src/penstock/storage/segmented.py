@@ -1,0 +1,376 @@
+"""The segmented engine: a folder per partition, segments and indexes in Kafka's formats.
+
+Assembles directories, logs, group commit and upkeep; decides nothing about a single log's content.
+All methods belong to the owner thread. A directory that fails takes only its own logs offline.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from uuid import UUID
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import Offset, TopicId, TopicPartition
+from penstock.storage.checkpoints import (
+    CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from penstock.storage.compaction import CompactionJob, find_filthiest
+from penstock.storage.directory import LogDirectory
+from penstock.storage.disk import REPLACE, Disk, RealDisk, write_fully
+from penstock.storage.engine import (
+    Appended,
+    AppendItem,
+    EngineStatistics,
+    Job,
+    Origin,
+    PartitionLog,
+    Progress,
+)
+from penstock.storage.errors import (
+    DirectoryFailed,
+    LogFenced,
+    MalformedCheckpoint,
+    PartitionExists,
+    StorageError,
+    UnknownPartition,
+)
+from penstock.storage.group_commit import Background, GroupCommit, Inline
+from penstock.storage.handles import Handles
+from penstock.storage.log import SegmentedLog
+from penstock.storage.partition_metadata import (
+    PARTITION_METADATA_FILE,
+    encode_topic_id,
+    read_topic_id,
+)
+from penstock.storage.recovery import Report, open_log
+from penstock.storage.swap import finish_swaps
+from penstock.storage.upkeep import CheckpointJob, RemovalJob, RetentionJob
+
+NO_TOPIC_ID = TopicId(UUID(int=0))
+_ALL_CHECKPOINTS = frozenset(
+    (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
+)
+
+
+class SegmentedEngine:
+    """Every log of one broker. `recover` first; `close` last, or the next start checks the logs."""
+
+    def __init__(
+        self,
+        config: StorageConfig,
+        *,
+        config_of: Callable[[str], LogConfig],
+        disk: Disk | None = None,
+        background: Background | None = None,
+        post: Callable[[Callable[[], None]], None] = lambda work: work(),
+        report: Report = lambda message: None,
+        descriptors: int = 900,
+    ) -> None:
+        self._config = config
+        self._config_of = config_of  # a topic's settings, asked when its logs are opened
+        self._disk: Disk = RealDisk() if disk is None else disk
+        self._background: Background = Inline() if background is None else background
+        self._post = post
+        self._report = report
+        self._handles = Handles(self._disk, descriptors=descriptors, maps=descriptors)
+        self._directories = [LogDirectory(self._disk, path) for path in config.log_dirs]
+        self._committers = {
+            directory.path: self._make_committer(directory) for directory in self._directories
+        }
+        self._logs: dict[TopicPartition, SegmentedLog] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._removals: list[RemovalJob] = []
+        self._next_due_ms: dict[str, int] = {}
+
+    def _make_committer(self, directory: LogDirectory) -> GroupCommit:
+        return GroupCommit(
+            self._disk,
+            self._handles,
+            self._background,
+            self._post,
+            partial(self._fail_directory, directory),
+        )
+
+    # -- opening ---------------------------------------------------------------------------
+
+    def recover(self, progress: Progress, now_ms: int) -> Mapping[TopicPartition, PartitionLog]:
+        """Open every log of every directory that works; DirectoryFailed if none does."""
+        found: list[tuple[LogDirectory, TopicPartition, str]] = []
+        for directory in self._directories:
+            try:
+                directory.open(self._report)
+                found += [
+                    (directory, partition, folder)
+                    for partition, folder in directory.partitions(self._report)
+                ]
+            except OSError as error:
+                self._fail_directory(directory, error)
+        for done, (directory, partition, folder) in enumerate(found):
+            progress(done=done, total=len(found))
+            if directory.failure is None:
+                self._open(directory, partition, folder, now_ms)
+        progress(done=len(found), total=len(found))
+        self._check_any_works()
+        return dict(self._logs)
+
+    def _check_any_works(self) -> None:
+        failed = [directory for directory in self._directories if directory.failure is not None]
+        if len(failed) == len(self._directories):
+            first = failed[0]
+            assert first.failure is not None
+            raise DirectoryFailed(first.path, first.failure) from first.failure
+
+    def _open(
+        self, directory: LogDirectory, partition: TopicPartition, folder: str, now_ms: int
+    ) -> None:
+        if partition in self._logs:
+            self._report(
+                f"{folder} is a second copy of {partition}; "
+                f"serving {self._logs[partition].directory} and leaving this one alone"
+            )
+            return
+        try:
+            finish_swaps(self._disk, folder, self._names(folder))
+            names = self._names(folder)
+            topic_id = self._read_topic_id(folder)
+            log = self._make_log(directory, partition, folder, topic_id, names)
+            remembered = directory.remembered(partition)
+            open_log(log, self._disk, names, remembered, now_ms, self._report)
+        except OSError as error:
+            self._fail_directory(directory, error)
+            return
+        self._register(directory, log)
+
+    def _names(self, folder: str) -> set[str]:
+        return {entry.name for entry in self._disk.list(folder) if not entry.is_directory}
+
+    def _read_topic_id(self, folder: str) -> TopicId:
+        try:
+            return read_topic_id(self._disk, folder) or NO_TOPIC_ID
+        except MalformedCheckpoint as error:
+            self._report(f"{error}; the topic's id is to be learnt again")
+            return NO_TOPIC_ID
+
+    def _make_log(
+        self,
+        directory: LogDirectory,
+        partition: TopicPartition,
+        folder: str,
+        topic_id: TopicId,
+        names: set[str],
+        config: LogConfig | None = None,
+    ) -> SegmentedLog:
+        return SegmentedLog(
+            disk=self._disk,
+            handles=self._handles,
+            directory=folder,
+            partition=partition,
+            topic_id=topic_id,
+            config=self._config_of(partition.topic) if config is None else config,
+            on_rolled=self._flush_sealed,
+            on_failed=lambda _, error: self._fail_directory(directory, error),
+            snapshot_names=sorted(names),
+        )
+
+    def _register(self, directory: LogDirectory, log: SegmentedLog) -> None:
+        self._logs[log.partition] = directory.logs[log.partition] = log
+        self._homes[log.partition] = directory
+
+    def create(
+        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
+        """A new, empty log in the directory with the fewest."""
+        if partition in self._logs:
+            raise PartitionExists(partition)
+        self._check_any_works()
+        working = [item for item in self._directories if item.failure is None]
+        directory = min(working, key=lambda item: len(item.logs))
+        try:
+            folder = directory.make_folder(partition)
+            log = self._make_log(directory, partition, folder, topic_id, set(), config)
+            self._put_topic_id(log)
+            log.start_at(Offset(0), now_ms)
+        except FileExistsError as error:
+            raise PartitionExists(partition) from error
+        except OSError as error:
+            self._fail_directory(directory, error)
+            raise DirectoryFailed(directory.path, error) from error
+        self._register(directory, log)
+        return log
+
+    def _put_topic_id(self, log: SegmentedLog) -> None:
+        """Not synced here: creating a thousand partitions must not wait for the disk as often."""
+        path = f"{log.directory}/{PARTITION_METADATA_FILE}"
+        descriptor = self._disk.open(path, REPLACE)
+        try:
+            write_fully(self._disk, descriptor, encode_topic_id(log.topic_id))
+        finally:
+            self._disk.close(descriptor)
+        log.unsynced_paths.add(path)
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Gone at once for everybody; readers with a lease finish, files go with the next job."""
+        log = self._logs.pop(partition, None)
+        if log is None:
+            raise UnknownPartition(partition)
+        directory = self._homes.pop(partition)
+        del directory.logs[partition]
+        for segment in log.segments:
+            segment.release()
+        try:
+            folder = directory.set_aside(log.directory)
+        except OSError as error:
+            self._fail_directory(directory, error)
+            raise DirectoryFailed(directory.path, error) from error
+        log.failure = FileNotFoundError(f"{partition} was deleted")
+        self._removals.append(RemovalJob(directory, folder, self._fail_directory))
+
+    # -- serving ---------------------------------------------------------------------------
+
+    def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
+        """One answer per item; an item that fails costs the others nothing."""
+        results: list[Appended | StorageError] = []
+        for log, batches, leader_epoch, origin in items:
+            assert isinstance(log, SegmentedLog)
+            try:
+                if origin is Origin.REPLICA:
+                    appended = log.append_as_follower(batches, now_ms)
+                else:
+                    appended = log.append_as_leader(batches, leader_epoch, origin, now_ms)
+            except StorageError as error:
+                results.append(error)
+                continue
+            results.append(appended)
+            if log.log_end_offset - log.durable_offset >= log.config.flush_messages:
+                self.flush(log, log.log_end_offset, _ignore)
+        return results
+
+    def flush(
+        self, log: PartitionLog, upto: Offset, done: Callable[[StorageError | None], None]
+    ) -> None:
+        assert isinstance(log, SegmentedLog)
+        if log.failure is not None:
+            done(LogFenced(log.partition, log.failure))
+        elif log.durable_offset >= upto:
+            done(None)
+        else:
+            self._committers[self._homes[log.partition].path].request(log, upto, done)
+
+    def _flush_sealed(self, log: SegmentedLog) -> None:
+        """A sealed segment is made durable in the background, whatever the flush settings."""
+        if log.partition in self._homes:
+            self.flush(log, log.log_end_offset, _ignore)
+
+    def _fail_directory(self, directory: LogDirectory, error: OSError) -> None:
+        if directory.failure is None:
+            directory.failure = error
+            self._report(f"log directory {directory.path} is offline: {error}")
+        for log in directory.logs.values():
+            log.failure = log.failure or error
+
+    # -- upkeep ----------------------------------------------------------------------------
+
+    def due_jobs(self, now_ms: int) -> Sequence[Job]:
+        """What is to be done now; the caller runs the jobs, one after the other or side by side."""
+        config = self._config
+        jobs: list[Job] = list(self._removals)
+        self._removals.clear()
+        self._flush_overdue(now_ms)
+        names = self._due_checkpoints(now_ms)
+        if names:
+            jobs.append(CheckpointJob(self._directories, names, self._fail_directory))
+        if self._is_due("retention", config.retention_check_interval_ms, now_ms):
+            for log in self._logs.values():
+                log.producers.expire(now_ms, config.producer_id_expiration_ms)
+            jobs.append(RetentionJob(self._disk, self._directories, now_ms, self._fail_directory))
+        if config.cleaner_enable and self._is_due("cleaner", config.cleaner_backoff_ms, now_ms):
+            jobs += self._due_compaction(now_ms)
+        return jobs
+
+    def _due_compaction(self, now_ms: int) -> list[Job]:
+        log = find_filthiest(self._logs.values(), now_ms)
+        if log is None:
+            return []
+        return [CompactionJob(log, disk=self._disk, storage=self._config, now_ms=now_ms)]
+
+    def _due_checkpoints(self, now_ms: int) -> frozenset[str]:
+        config = self._config
+        intervals = {
+            RECOVERY_POINT_FILE: config.recovery_checkpoint_interval_ms,
+            LOG_START_FILE: config.start_offset_checkpoint_interval_ms,
+            HIGH_WATERMARK_FILE: config.high_watermark_checkpoint_interval_ms,
+            CLEANER_FILE: config.recovery_checkpoint_interval_ms,
+        }
+        return frozenset(
+            name for name, interval in intervals.items() if self._is_due(name, interval, now_ms)
+        )
+
+    def _is_due(self, name: str, interval_ms: int, now_ms: int) -> bool:
+        due = self._next_due_ms.setdefault(name, now_ms + interval_ms)
+        if now_ms < due:
+            return False
+        self._next_due_ms[name] = now_ms + interval_ms
+        return True
+
+    def _flush_overdue(self, now_ms: int) -> None:
+        for log in self._logs.values():
+            since = log.dirty_since_ms
+            if since is not None and now_ms - since >= log.config.flush_ms:
+                self.flush(log, log.log_end_offset, _ignore)
+
+    def statistics(self) -> EngineStatistics:
+        return EngineStatistics(
+            logs=tuple(log.statistics() for log in self._logs.values()),
+            failed_directories={
+                item.path: str(item.failure) for item in self._directories if item.failure
+            },
+            open_files=self._handles.open_count,
+        )
+
+    # -- closing ---------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Bring everything to disk and say so; flushes and jobs under way must have ended."""
+        for directory in self._directories:
+            clean = directory.failure is None and self._close_directory(directory)
+            try:
+                directory.close(clean=clean)
+            except OSError as error:
+                self._fail_directory(directory, error)
+        self._handles.close_all()
+        self._logs.clear()
+        self._homes.clear()
+
+    def _close_directory(self, directory: LogDirectory) -> bool:
+        try:
+            for log in directory.logs.values():
+                log.prepare_close()
+            commit = GroupCommit(
+                self._disk,
+                self._handles,
+                _JoinedEach(self._background),
+                lambda work: work(),
+                partial(self._fail_directory, directory),
+            )
+            commit.flush_all(log for log in directory.logs.values() if log.needs_flush)
+            directory.sync_names()
+            directory.write(directory.gather(), _ALL_CHECKPOINTS)
+        except OSError as error:
+            self._fail_directory(directory, error)
+        return directory.failure is None
+
+
+class _JoinedEach:
+    """Rounds run in the caller's thread, their files side by side: closing waits for the disk."""
+
+    def __init__(self, background: Background) -> None:
+        self.each = background.each
+
+    def run(self, work: Callable[[], None]) -> None:
+        work()
+
+
+def _ignore(error: StorageError | None) -> None:
+    """A failed flush has fenced its log already."""

@@ -1,0 +1,109 @@
+"""Jobs that keep a data directory in order: checkpoints, retention, removal of deleted folders.
+
+Each visits the owner for what concerns logs in memory, and touches files off it.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from penstock.storage.directory import LogDirectory
+from penstock.storage.disk import Disk
+from penstock.storage.engine import OnOwner
+from penstock.storage.log import SegmentedLog, remove_files
+from penstock.storage.retention import SegmentAge, count_expired
+from penstock.storage.segment import Segment
+
+OnFailed = Callable[[LogDirectory, OSError], None]
+
+
+class CheckpointJob:
+    """Writes those of the four offset files that have changed."""
+
+    name = "checkpoint"
+
+    def __init__(
+        self, directories: Iterable[LogDirectory], names: frozenset[str], on_failed: OnFailed
+    ) -> None:
+        self._directories = [item for item in directories if item.failure is None]
+        self._names = names
+        self._on_failed = on_failed
+
+    def run(self, on_owner: OnOwner) -> None:
+        for directory in self._directories:
+            checkpoints = on_owner(directory.gather)
+            try:
+                directory.sync_names()
+                directory.write(checkpoints, self._names)
+            except OSError as error:
+                on_owner(partial(self._on_failed, directory, error))
+
+
+class RetentionJob:
+    """Deletes what has outlived its topic's settings, log by log."""
+
+    name = "retention"
+
+    def __init__(
+        self, disk: Disk, directories: Iterable[LogDirectory], now_ms: int, on_failed: OnFailed
+    ) -> None:
+        self._disk = disk
+        self._directories = [item for item in directories if item.failure is None]
+        self._now_ms = now_ms
+        self._on_failed = on_failed
+
+    def run(self, on_owner: OnOwner) -> None:
+        for directory in self._directories:
+            logs = on_owner(directory.list_logs)
+            try:
+                for log in logs:
+                    self._clean(log, on_owner)
+            except OSError as error:
+                on_owner(partial(self._on_failed, directory, error))
+
+    def _clean(self, log: SegmentedLog, on_owner: OnOwner) -> None:
+        detached = on_owner(partial(detach_expired, log, self._now_ms))
+        for segment in detached:
+            remove_files(self._disk, segment)
+        if detached:
+            on_owner(log.drop_old_snapshots)
+
+
+def detach_expired(log: SegmentedLog, now_ms: int) -> list[Segment]:
+    """Decide and take out of the log, in one visit to its owner."""
+    if log.failure is not None or log.is_compacting:
+        return []
+    count = count_expired(
+        [_age(log, place) for place in range(len(log.segments))],
+        log.config,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        now_ms=now_ms,
+    )
+    return log.detach_first(count, now_ms) if count else []
+
+
+def _age(log: SegmentedLog, place: int) -> SegmentAge:
+    segment = log.segments[place]
+    newest = segment.max_timestamp
+    return SegmentAge(
+        log.segments.end_of(place, log.log_end_offset),
+        segment.size,
+        newest if newest >= 0 else segment.created_ms,
+    )
+
+
+class RemovalJob:
+    """Removes the folder of a deleted partition, which has its own name already."""
+
+    name = "removal"
+
+    def __init__(self, directory: LogDirectory, folder: str, on_failed: OnFailed) -> None:
+        self._directory = directory
+        self._folder = folder
+        self._on_failed = on_failed
+
+    def run(self, on_owner: OnOwner) -> None:
+        try:
+            self._directory.remove_folder(self._folder)
+        except OSError as error:
+            on_owner(partial(self._on_failed, self._directory, error))
