@@ -255,6 +255,8 @@ def test_a_directory_opens_for_reading_only(place: Place) -> None:
     assert errno_of(disk.open, place.root, CREATE) == EISDIR
     descriptor = disk.open(place.root, READ)
     assert errno_of(disk.pread, descriptor, 1, 0) == EISDIR
+    assert errno_of(disk.read_into, descriptor, memoryview(bytearray(1)), 0) == EISDIR
+    assert disk.read_into(descriptor, memoryview(bytearray()), 0) == 0
     assert errno_of(disk.write, descriptor, b"x") == EBADF
     disk.sync(descriptor)
     assert disk.try_lock(descriptor)
