@@ -11,6 +11,7 @@ from typing import NamedTuple
 from penstock.protocol.batch import (
     APPEND_TIME,
     ATTRIBUTES_POSITION,
+    CODEC_MASK,
     CONTROL,
     CRC_POSITION,
     DELETE_HORIZON,
@@ -79,6 +80,16 @@ def iter_keys(
     data = _read_payload(header, batch, limit)
     for offset, timestamp_ms, key, value_start, _, _ in _walk(header, data):
         yield offset, key, value_start >= 0, timestamp_ms
+
+
+def walk_records(
+    batch: Buffer, *, limit: int | None = None
+) -> tuple[bytes, Iterator[tuple[int, int, bytes | None, int, int, int]]]:
+    """The batch's encoded records and, lazily, (offset, timestamp, key, value start or -1, value
+    end, record end) of each. A record's bytes begin where the one before it ends."""
+    header = read_header(batch)
+    data = _read_payload(header, batch, limit)
+    return data, _walk(header, data)
 
 
 def default_limit(compressed_bytes: int) -> int:
@@ -302,6 +313,27 @@ def build_batch(
         record_count=len(records),
     )
     return _seal(header, payload)
+
+
+def replace_records(
+    header: BatchHeader, encoded: Buffer, *, record_count: int, max_timestamp_ms: int
+) -> bytearray:
+    """The batch with only these of its records, as `walk_records` showed their bytes; the range of
+    offsets, the base timestamp and all else stay. With none left it is a bare header."""
+    attributes, base_timestamp = header.attributes, header.base_timestamp
+    if not record_count:
+        attributes &= ~(CODEC_MASK | DELETE_HORIZON)
+        base_timestamp = _NO_TIMESTAMP
+    elif header.codec:
+        encoded = compress(Codec(header.codec), encoded, None)
+    changed = header._replace(
+        batch_length=HEADER_BYTES - LOG_OVERHEAD + len(encoded),
+        attributes=attributes,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp_ms,
+        record_count=record_count,
+    )
+    return _seal(changed, encoded)
 
 
 def _seal(header: BatchHeader, payload: Buffer) -> bytearray:
