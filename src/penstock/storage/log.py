@@ -80,6 +80,10 @@ class SegmentedLog:
         self.generation = 0  # counts cuts: a flush begun before one promises nothing after it
         self.cleaned_offset = Offset(0)  # compaction has seen everything below
         self.is_compacting = False  # segments are being replaced: retention waits
+        self.uncleanable: str | None = None  # why compaction gave this log up until a restart
+        self.delete_horizon_ms: int | None = None  # when a tombstone may go; None: not known
+        # Takes back a swap of segments that is committed but not carried out: before every cut.
+        self.undo_swap: Callable[[], None] | None = None
         self.failure: OSError | None = None  # the first write error; no append after it
         self.segments = Segments()
         self.epochs = EpochCache()
@@ -584,13 +588,27 @@ class SegmentedLog:
         remove_files(self._disk, segment)
         self.names_changed = True
 
+    def replace_run(self, run: list[Segment], new: Segment) -> None:
+        """Compaction rewrote these segments and has renamed the files already."""
+        self.segments.replace(run, new)
+        for segment in run:
+            segment.release()
+        self.snapshots.drop(segment.base_offset for segment in run[1:])
+
+    def fail(self, error: OSError) -> LogFenced:
+        """Nothing is sure about this log's files any more: take no writes."""
+        self.failure = error
+        self._on_failed(self, error)
+        return LogFenced(self.partition, error)
+
     def _changing(self, change: Callable[[], None]) -> None:
+        undo, self.undo_swap = self.undo_swap, None
         try:
+            if undo is not None:
+                undo()
             change()
         except OSError as error:
-            self.failure = error
-            self._on_failed(self, error)
-            raise LogFenced(self.partition, error) from error
+            raise self.fail(error) from error
 
     def replay_producers(self) -> None:
         """Producer state as of the log's end: from the newest snapshot, then batch by batch."""

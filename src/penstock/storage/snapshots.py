@@ -62,6 +62,10 @@ class Snapshots:
         for found in [o for o in self._offsets if o < offset]:
             self._drop(found)
 
+    def drop(self, offsets: Iterable[int]) -> None:
+        for offset in self._offsets.intersection(offsets):
+            self._drop(offset)
+
     def _drop(self, offset: int) -> None:
         self._offsets.discard(offset)
         path = self._path(offset)
