@@ -171,7 +171,8 @@ class KafkaBroker:
         config.write_text(self._config_text(port, controller_port))
         if not (self.data / "meta.properties").exists():
             self._format(config)
-        command = self._jars.command("kafka.Kafka", str(config), heap_mib=512)
+        run = self._jars.command if self._jars.archive.exists() else self._jars.archiving_command
+        command = run("kafka.Kafka", str(config), heap_mib=512)
         self._child = Child(command, self.directory / "broker.log")
         try:
             self._child.wait_line(STARTED, timeout_s=START_TIMEOUT_S)
@@ -186,6 +187,7 @@ class KafkaBroker:
         # 143 is how the JVM says that SIGTERM ended it after its hooks had run.
         if status not in (0, 143):
             raise KafkaFailedError(f"Kafka left with status {status}: {child.tail()}")
+        self._jars.keep_archive()
 
     def kill(self) -> None:
         """Kill it as a crash would: no hook runs, nothing is flushed or trimmed."""

@@ -14,8 +14,8 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.CreateTopicsResult;
 import org.apache.kafka.clients.admin.NewTopic;
-import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -61,7 +61,6 @@ public final class KafkaDriver {
         try {
             switch (command.get("op").asText()) {
                 case "create_topic" -> createTopic(command, answer);
-                case "topic_id" -> topicId(command, answer);
                 case "begin" -> producer(command).beginTransaction();
                 case "commit" -> producer(command).commitTransaction();
                 case "abort" -> producer(command).abortTransaction();
@@ -79,14 +78,9 @@ public final class KafkaDriver {
         Map<String, String> config = new HashMap<>();
         command.get("config").properties().forEach(e -> config.put(e.getKey(), e.getValue().asText()));
         NewTopic topic = new NewTopic(topicOf(command), command.get("partitions").asInt(), (short) 1);
-        admin.createTopics(List.of(topic.configs(config))).all().get();
-        topicId(command, answer);
-    }
-
-    private void topicId(JsonNode command, ObjectNode answer) throws Exception {
-        String topic = topicOf(command);
-        TopicDescription found = admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic);
-        answer.put("topic_id", found.topicId().toString());
+        // Asking for the id later would race with the broker's own news of the topic.
+        CreateTopicsResult created = admin.createTopics(List.of(topic.configs(config)));
+        answer.put("topic_id", created.topicId(topicOf(command)).get().toString());
     }
 
     private void send(JsonNode command, ObjectNode answer) throws Exception {

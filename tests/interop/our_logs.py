@@ -1,0 +1,100 @@
+"""Penstock's storage engine on a data directory, as the interop tests use it.
+
+The only place here that knows how the engine is called. One owner, no threads, a clock that stands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.protocol.batch import BatchHeader, iter_headers
+from penstock.protocol.records import Record, iter_records
+from penstock.storage.engine import Appended, AppendItem, Origin, PartitionLog
+from penstock.storage.log import SegmentedLog
+from penstock.storage.segmented import SegmentedEngine
+
+FOREVER_MS = 2**62
+SMALL_SEGMENTS = LogConfig(
+    segment_bytes=8192, index_interval_bytes=512, segment_ms=FOREVER_MS, retention_ms=-1
+)
+NOW_MS = 1_800_000_000_000
+
+
+class OurLogs:
+    """All logs of one data directory, opened by the engine; `close` is a clean stop."""
+
+    def __init__(self, data: Path, config: LogConfig = SMALL_SEGMENTS) -> None:
+        self.reports: list[str] = []  # what recovery had to say
+        self.engine = SegmentedEngine(
+            StorageConfig(log_dirs=(str(data),)),
+            config_of=lambda _: config,
+            report=self.reports.append,
+        )
+        self._config = config
+        found = self.engine.recover(_no_progress, NOW_MS)
+        self.logs = {str(partition): _segmented(log) for partition, log in found.items()}
+
+    def create(self, name: str, topic_id: UUID) -> SegmentedLog:
+        """A new log; `name` is that of its folder."""
+        topic, _, number = name.rpartition("-")
+        partition = TopicPartition(topic, int(number))
+        log = self.engine.create(partition, TopicId(topic_id), self._config, NOW_MS)
+        self.logs[name] = _segmented(log)
+        return self.logs[name]
+
+    def append(
+        self,
+        log: SegmentedLog,
+        batch: bytearray,
+        *,
+        leader_epoch: int,
+        origin: Origin = Origin.CLIENT,
+    ) -> Appended:
+        """Append one batch as the leader; everything that is appended counts as replicated."""
+        item = AppendItem(log, memoryview(batch), LeaderEpoch(leader_epoch), origin)
+        (appended,) = self.engine.append([item], NOW_MS)
+        assert isinstance(appended, Appended), appended
+        log.advance_high_watermark(log.log_end_offset)
+        return appended
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def read_batches(log: SegmentedLog) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Every batch of the log through its own reads, a few at a time."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        read = log.read(offset, below=log.log_end_offset, max_bytes=3000, at_least_one=True)
+        try:
+            content = b"".join(os.pread(s.fd, s.length, s.position) for s in read.slices)
+        finally:
+            read.lease.release()
+        for position, header in iter_headers(content):
+            yield header, content[position : position + header.size]
+        assert read.end_offset > offset, f"a read at {offset} makes no progress"
+        offset = read.end_offset
+
+
+def read_records(log: SegmentedLog) -> list[Record]:
+    """Every record but the control ones."""
+    return [
+        record
+        for header, batch in read_batches(log)
+        if not header.is_control
+        for record in iter_records(batch)
+    ]
+
+
+def _segmented(log: PartitionLog) -> SegmentedLog:
+    assert isinstance(log, SegmentedLog)
+    return log
+
+
+def _no_progress(*, done: int, total: int) -> None:
+    """The tests do not show any."""
