@@ -7,6 +7,7 @@ from its start to its end, each beginning where the one before it ends, or later
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from struct import Struct
 from zlib import crc32
 
 from penstock.config.log_config import LogConfig
@@ -26,7 +27,6 @@ from penstock.protocol.batch import (
     check_header,
     is_crc_valid,
     iter_headers,
-    stamp_offset_and_epoch,
 )
 from penstock.protocol.control import read_end_marker
 from penstock.storage.disk import Disk, write_fully
@@ -40,7 +40,7 @@ from penstock.storage.errors import (
     UnexpectedOffset,
 )
 from penstock.storage.handles import Handles
-from penstock.storage.incoming import check_size, check_times, is_plain, prepare, read_incoming
+from penstock.storage.incoming import check_times, is_plain, prepare, read_incoming
 from penstock.storage.lookup import find_by_time, find_max_timestamp
 from penstock.storage.producers import CompletedTransaction, ProducerState
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, SUFFIXES, Segment, file_name
@@ -49,6 +49,9 @@ from penstock.storage.snapshots import Snapshots
 from penstock.storage.transaction_index import AbortedTransaction, collect_aborted
 
 _NEVER = 2**63 - 1
+# The first fields of a batch, outside its CRC: base offset and leader epoch are the leader's to
+# give, and writing the length between them again makes it one call.
+_PLACE = Struct(">qii")
 
 
 class SegmentedLog:
@@ -101,6 +104,7 @@ class SegmentedLog:
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config
         self._is_plain = is_plain(config)
+        self.flush_messages = config.flush_messages
         self._max_append_bytes = min(config.max_message_bytes, config.segment_bytes)
         if len(self.segments):
             self.segments.active.index_interval_bytes = config.index_interval_bytes
@@ -121,24 +125,23 @@ class SegmentedLog:
         header = read_incoming(batches, origin, self.partition)
         config = self.config
         append_time_ms = NO_TIMESTAMP
-        if not self._is_plain:
-            batches, header = prepare(
-                batches, header, config, now_ms=now_ms, origin=origin, partition=self.partition
+        if not self._is_plain or header[9] >= 0 or len(batches) > self._max_append_bytes:
+            known = BatchHeader._make(header)
+            batches, known = prepare(
+                batches, known, config, now_ms=now_ms, origin=origin, partition=self.partition
             )
-            if config.message_timestamp_type == "LogAppendTime":
-                append_time_ms = TimestampMs(now_ms)
-        elif header[8] > now_ms + config.message_timestamp_after_max_ms:
-            check_times(header, config, now_ms, self.partition)
-        size = len(batches)
-        if size > self._max_append_bytes:
-            check_size(size, config, self.partition)
-        if header[9] >= 0:
-            stored = self._check_producer(header, batches)
+            stored = self._check_producer(known, batches) if known.producer_id >= 0 else None
             if stored is not None:
                 return stored
+            if config.message_timestamp_type == "LogAppendTime":
+                append_time_ms = TimestampMs(now_ms)
+            header = known
+        elif header[8] > now_ms + config.message_timestamp_after_max_ms:
+            check_times(BatchHeader._make(header), config, now_ms, self.partition)
+        size = len(batches)
         base_offset = self.log_end_offset
         last_offset = base_offset + header[6]
-        stamp_offset_and_epoch(batches, 0, base_offset, leader_epoch)
+        _PLACE.pack_into(batches, 0, base_offset, header[1], leader_epoch)
         if leader_epoch != self._latest_epoch:
             self.begin_epoch(LeaderEpoch(leader_epoch))
         segment = self.segments.active
@@ -149,10 +152,10 @@ class SegmentedLog:
             or last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
         ):
             segment = self._roll(base_offset, now_ms)
-        self._put(segment, batches, size, now_ms)
-        self._note(segment, segment.size, size, last_offset, header[8])
+        self._store(segment, batches, size, last_offset, header[8], now_ms)
         if header[9] >= 0:
-            self._follow(segment, header._replace(base_offset=base_offset), batches, now_ms)
+            known = BatchHeader._make(header)._replace(base_offset=base_offset)
+            self._follow(segment, known, batches, now_ms)
         return Appended(base_offset, self.log_end_offset, append_time_ms, False)
 
     def append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
@@ -164,8 +167,8 @@ class SegmentedLog:
         for position, header in found:
             content = batches[position : position + header.size]
             segment = self._segment_for(header, now_ms)
-            self._put(segment, content, header.size, now_ms)
-            self._note(segment, segment.size, header.size, header.last_offset, header.max_timestamp)
+            last_offset, max_timestamp = header.last_offset, header.max_timestamp
+            self._store(segment, content, header.size, last_offset, max_timestamp, now_ms)
             self.follow_epoch(header)
             if header.producer_id >= 0:
                 self._follow(segment, header, content, now_ms)
@@ -208,9 +211,17 @@ class SegmentedLog:
             return self._roll(self.log_end_offset, now_ms)
         return segment
 
-    def _put(self, segment: Segment, content: memoryview, size: int, now_ms: int) -> None:
+    def _store(
+        self,
+        segment: Segment,
+        content: memoryview,
+        size: int,
+        last_offset: int,
+        max_timestamp: int,
+        now_ms: int,
+    ) -> None:
         """Write at the end of the file, or fence the log: after a failed write nothing is sure."""
-        file = segment.file
+        file, position = segment.file, segment.size
         file.touched = True
         try:
             descriptor = file.descriptor
@@ -223,15 +234,10 @@ class SegmentedLog:
             raise self._fence(error, segment) from error
         if self.dirty_since_ms is None:
             self.dirty_since_ms = now_ms
-
-    def _note(
-        self, segment: Segment, position: int, size: int, last_offset: int, max_timestamp: int
-    ) -> None:
-        if position == 0:
-            segment.first_timestamp_ms = max_timestamp
-            self._plan_roll()
         segment.note_batch(position, size, last_offset, max_timestamp)
         self.log_end_offset = Offset(last_offset + 1)
+        if position == 0:
+            self._plan_roll()
 
     def _fence(self, error: OSError, segment: Segment) -> LogFenced:
         self.failure = error

@@ -170,27 +170,29 @@ class Segment:
             self._max_timestamp = max_timestamp
             self._max_timestamp_offset = last_offset
         if self.bytes_since_index > self.index_interval_bytes:
-            self.offset_index.append(last_offset - self.base_offset, position)
+            # Straight into the arrays: every batch of 4 KiB and more comes here (bench/storage).
+            offsets = self.offset_index
+            keys = offsets.keys
+            keys.append(last_offset - self.base_offset)  # type: ignore[union-attr]
+            offsets.values.append(position)
             self._add_time_entry()
-            self._check_full()
-            self.bytes_since_index = 0
-        self.bytes_since_index += size
+            if len(keys) >= self._max_offset_entries:  # type: ignore[arg-type]
+                self.is_index_full = True
+            self.bytes_since_index = size
+        else:
+            self.bytes_since_index += size
+            if position == 0:
+                self.first_timestamp_ms = max_timestamp
         self.size = position + size
-        if self.first_timestamp_ms is None:
-            self.first_timestamp_ms = max_timestamp
 
     def _add_time_entry(self) -> None:
-        keys = self.time_index.keys
+        timestamp, keys = self._max_timestamp, self.time_index.keys
+        assert timestamp is not None
         assert keys is not None
-        timestamp = self.max_timestamp
-        if timestamp >= 0 and (not keys or timestamp > keys[-1]):
+        if timestamp > (keys[-1] if keys else -1):
             self.time_index.append(timestamp, self._max_timestamp_offset - self.base_offset)
-
-    def _check_full(self) -> None:
-        self.is_index_full = (
-            len(self.offset_index) >= self._max_offset_entries
-            or len(self.time_index) >= self._max_time_entries
-        )
+            if len(keys) >= self._max_time_entries:
+                self.is_index_full = True
 
     # -- time ------------------------------------------------------------------------------
 
@@ -409,7 +411,9 @@ class Segment:
             self.rebuild_indexes()
             return
         self._note_tail(0 if last is None else last.value)
-        self._check_full()
+        self.is_index_full = (
+            len(offsets) >= self._max_offset_entries or len(times) >= self._max_time_entries
+        )
 
     def _note_tail(self, position: int) -> None:
         time = self.time_index.find_last()

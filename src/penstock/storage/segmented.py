@@ -48,6 +48,7 @@ from penstock.storage.recovery import Report, open_log
 from penstock.storage.swap import finish_swaps
 from penstock.storage.upkeep import CheckpointJob, RemovalJob, RetentionJob
 
+_REPLICA = Origin.REPLICA
 NO_TOPIC_ID = TopicId(UUID(int=0))
 _ALL_CHECKPOINTS = frozenset(
     (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
@@ -232,18 +233,18 @@ class SegmentedEngine:
     def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
         """One answer per item; an item that fails costs the others nothing."""
         results: list[Appended | StorageError] = []
-        for log, batches, leader_epoch, origin in items:
-            assert isinstance(log, SegmentedLog)
+        for item in items:
+            log: SegmentedLog = item[0]  # type: ignore[assignment]  # every log here is ours
             try:
-                if origin is Origin.REPLICA:
-                    appended = log.append_as_follower(batches, now_ms)
+                if item[3] is _REPLICA:
+                    appended = log.append_as_follower(item[1], now_ms)
                 else:
-                    appended = log.append_as_leader(batches, leader_epoch, origin, now_ms)
+                    appended = log.append_as_leader(item[1], item[2], item[3], now_ms)
             except StorageError as error:
                 results.append(error)
                 continue
             results.append(appended)
-            if log.log_end_offset - log.durable_offset >= log.config.flush_messages:
+            if log.log_end_offset - log.durable_offset >= log.flush_messages:
                 self.flush(log, log.log_end_offset, _ignore)
         return results
 
