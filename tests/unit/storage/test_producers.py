@@ -445,6 +445,20 @@ def test_a_snapshot_knows_a_batch_that_wrapped(log: Log) -> None:
     log.append(2)
 
 
+def test_a_snapshot_knows_a_batch_at_offset_zero(log: Log) -> None:
+    log.append(0)
+    log.state.load(decode(encode(log.state.producers())), map_end_offset=1)
+    assert log.state.find_duplicate(0, 0, 0, 0) == (0, 0, 1000)
+    log.append(1)
+
+
+def test_an_older_undecided_transaction_counts_before_a_newer_decided_one(log: Log) -> None:
+    log.append(0, pid=1, transactional=True)  # 0
+    log.append(0, pid=2, transactional=True)  # 1
+    log.mark(pid=2)
+    assert log.state.first_unstable_offset == 0
+
+
 def test_a_restart_does_not_expire_a_producer_that_writes_history(log: Log) -> None:
     log.append(0, timestamp_ms=0)
     log.state.load(log.state.producers(), map_end_offset=1, now_ms=50 * DAY_MS)
