@@ -41,6 +41,9 @@ _SMALL_NODE = {
     "transaction.state.log.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
+    # After a kill the next start waits until the dead one's session is over; by default 9 s.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
     "num.network.threads": "1",
     "num.io.threads": "2",
     "log.cleaner.dedupe.buffer.size": "8388608",

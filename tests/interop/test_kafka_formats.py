@@ -47,6 +47,9 @@ from penstock.storage.producer_snapshot import decode as decode_snapshot
 from penstock.storage.producer_snapshot import encode as encode_snapshot
 from penstock.storage.transaction_index import decode_entries, encode_entry
 
+# One worker runs all that needs Kafka: a second would only wait for the corpus.
+pytestmark = pytest.mark.xdist_group("kafka")
+
 
 class Stopped(NamedTuple):
     """A data directory and Kafka's own view of all its files."""

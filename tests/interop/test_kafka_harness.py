@@ -26,6 +26,9 @@ from tests.interop.kafka_dump import (
 )
 from tests.interop.kafka_jars import KafkaJars, KafkaUnavailableError
 
+# One worker runs all that needs Kafka: a second would only wait for the corpus.
+pytestmark = pytest.mark.xdist_group("kafka")
+
 
 @pytest.fixture(scope="session")
 def clean_dump(kafka_jars: KafkaJars, kafka_corpus: Corpus) -> Dump:

@@ -26,6 +26,9 @@ from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import Origin
 from penstock.storage.log import SegmentedLog
 
+# One worker runs all that needs Kafka: a second would only wait for the corpus.
+pytestmark = pytest.mark.xdist_group("kafka")
+
 TOPIC_ID = UUID(int=0x1234567890ABCDEF)
 TRANSACTIONS = "transactions-0"
 COORDINATOR_EPOCH = 7

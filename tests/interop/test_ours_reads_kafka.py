@@ -35,6 +35,9 @@ from penstock.storage.log import SegmentedLog
 from penstock.storage.partition_metadata import encode_uuid
 from penstock.storage.producer_snapshot import decode as decode_snapshot
 
+# One worker runs all that needs Kafka: a second would only wait for the corpus.
+pytestmark = pytest.mark.xdist_group("kafka")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
