@@ -1,0 +1,397 @@
+"""Compaction: of every key only the latest record stays (cleanup.policy=compact).
+
+A job makes one pass over one log, off the owner thread, and visits the owner only to plan and to
+put each new segment in its place. Invariant: new segments replace old ones in offset order, so that
+a tombstone or marker gets its delete horizon only after all that it deletes is gone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from errno import EDQUOT, ENOSPC
+from functools import partial
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import Offset
+from penstock.protocol.batch import MAX_TIMESTAMP_POSITION, BatchHeader, CorruptBatch
+from penstock.storage.compaction_filter import BatchFilter, LastBatch
+from penstock.storage.compaction_map import KeyMap
+from penstock.storage.compaction_output import CleanedSegment
+from penstock.storage.compaction_plan import (
+    NO_HORIZON_MS,
+    IndexBytes,
+    Source,
+    find_filthiest,
+    group_sources,
+    measure,
+    sealed_sources,
+)
+from penstock.storage.compaction_throttle import Throttle
+from penstock.storage.compaction_transactions import Transactions
+from penstock.storage.disk import READ, Disk, read_file
+from penstock.storage.engine import OnOwner
+from penstock.storage.errors import CorruptRecords, MalformedTransactionIndex
+from penstock.storage.log import SegmentedLog
+from penstock.storage.scan import Scan
+from penstock.storage.segment import Segment
+from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
+from penstock.storage.swap import Swap
+from penstock.storage.transaction_index import (
+    AbortedTransaction,
+    collect_aborted,
+    decode_entries,
+)
+
+__all__ = ["CompactionJob", "CompactionResult", "Throttle", "find_filthiest"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult:
+    """What a pass has done. `problem` says why it ended early, if it did."""
+
+    first_dirty_offset: Offset
+    cleaned_offset: Offset  # where the next pass begins
+    bytes_before: int
+    bytes_after: int
+    problem: str | None = None
+
+
+class _Overtaken(Exception):  # noqa: N818 - not an error: the log went another way meanwhile
+    """The log was cut, deleted or fenced: what this pass knows of it is void."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """The log as it was when the pass began; files are read by their names here."""
+
+    directory: str
+    config: LogConfig
+    generation: int
+    first_dirty_offset: int
+    end_offset: int
+    sources: list[Source]
+    later_index_paths: list[str]  # transaction indexes of sealed segments after the sources
+    active_aborted: list[AbortedTransaction]
+    producers: dict[int, LastBatch]
+
+
+@dataclass(slots=True)
+class _Tally:
+    cleaned_offset: int
+    bytes_before: int = 0
+    bytes_after: int = 0
+    next_horizon_ms: int = NO_HORIZON_MS
+    problem: str | None = None
+
+
+class CompactionJob:
+    """One pass over one log. Run it once."""
+
+    def __init__(
+        self,
+        log: SegmentedLog,
+        *,
+        disk: Disk,
+        storage: StorageConfig,
+        now_ms: int,
+        throttle: Throttle | None = None,
+        on_done: Callable[[CompactionResult], None] = lambda result: None,
+    ) -> None:
+        self.name = f"compaction of {log.partition}"
+        self._log = log
+        self._disk = disk
+        self._storage = storage
+        self._now_ms = now_ms
+        self._throttle = throttle or Throttle(storage.cleaner_io_max_bytes_per_second)
+        self._on_done = on_done
+
+    def run(self, on_owner: OnOwner) -> None:
+        plan = on_owner(self._begin)
+        if plan is None:
+            return
+        tally = _Tally(plan.first_dirty_offset)
+        try:
+            self._clean(plan, tally, on_owner)
+        except _Overtaken:
+            tally.problem = "the log changed meanwhile; a later pass begins anew"
+        except (CorruptRecords, CorruptBatch, MalformedTransactionIndex) as error:
+            tally.problem = f"{error}; no further pass before a restart"
+            on_owner(partial(self._give_up, str(error)))
+        except OSError as error:
+            tally.problem = str(error)
+            on_owner(partial(self._take_error, plan, error))
+        finally:
+            on_owner(partial(self._end, plan, tally))
+
+    # -- on the owner thread ---------------------------------------------------------------
+
+    def _begin(self) -> _Plan | None:
+        log = self._log
+        if log.failure is not None or log.is_compacting:
+            return None
+        cleanable = measure(log, self._now_ms)
+        if not cleanable.segment_count:
+            return None
+        log.is_compacting = True
+        sealed = sealed_sources(log)
+        return _Plan(
+            directory=log.directory,
+            config=log.config,
+            generation=log.generation,
+            first_dirty_offset=cleanable.first_dirty_offset,
+            end_offset=cleanable.end_offset,
+            sources=sealed[: cleanable.segment_count],
+            later_index_paths=[s.transaction_index_path for s in sealed[cleanable.segment_count :]],
+            active_aborted=list(log.segments.active.aborted),
+            producers={
+                entry.producer_id: LastBatch(entry.last_offset, entry.producer_epoch)
+                for entry in log.producers.producers()
+            },
+        )
+
+    def _commit(self, plan: _Plan, run: list[Segment], swap: Swap) -> bool:
+        log = self._log
+        if not self._is_current(plan) or not log.segments.holds(run):
+            return False
+        try:
+            swap.commit()
+        except OSError as error:
+            log.fail(error)
+            raise _Overtaken from error
+        log.undo_swap = swap.undo
+        return True
+
+    def _complete(self, run: list[Segment], swap: Swap, size: int) -> bool:
+        """False if a cut has taken the commit back."""
+        log = self._log
+        if log.failure is not None:
+            raise _Overtaken  # nothing is undone: a restart finishes the swap
+        if log.undo_swap is None:
+            return False
+        log.undo_swap = None
+        try:
+            swap.complete()
+        except OSError as error:
+            log.fail(error)
+            raise _Overtaken from error
+        new = log.segment_at(run[0].base_offset, run[-1].created_ms)
+        new.size = size
+        log.replace_run(run, new)
+        return True
+
+    def _is_current(self, plan: _Plan) -> bool:
+        """Also asked off the owner, to stop early: then the answer may be stale, never wrong."""
+        return self._log.failure is None and self._log.generation == plan.generation
+
+    def _give_up(self, problem: str) -> None:
+        self._log.uncleanable = problem
+
+    def _take_error(self, plan: _Plan, error: OSError) -> None:
+        """A full disk only ends the pass; any other error says that the disk is not to be trusted,
+        unless the files are those of a log that was cut or deleted meanwhile."""
+        if self._is_current(plan) and error.errno not in (ENOSPC, EDQUOT):
+            self._log.fail(error)
+
+    def _end(self, plan: _Plan, tally: _Tally) -> None:
+        log = self._log
+        log.is_compacting = False
+        if tally.problem is None and self._is_current(plan):
+            log.cleaned_offset = Offset(tally.cleaned_offset)
+            log.delete_horizon_ms = tally.next_horizon_ms
+        self._on_done(
+            CompactionResult(
+                first_dirty_offset=Offset(plan.first_dirty_offset),
+                cleaned_offset=log.cleaned_offset,
+                bytes_before=tally.bytes_before,
+                bytes_after=tally.bytes_after,
+                problem=tally.problem,
+            )
+        )
+
+    # -- off the owner thread --------------------------------------------------------------
+
+    def _clean(self, plan: _Plan, tally: _Tally, on_owner: OnOwner) -> None:
+        aborted = self._read_aborted(plan)
+        keys = self._map_keys(plan, aborted)
+        batch_filter = BatchFilter(
+            latest=keys.latest,
+            end_offset=keys.end_offset,
+            transactions=Transactions(aborted),
+            producers=plan.producers,
+            now_ms=self._now_ms,
+            delete_retention_ms=plan.config.delete_retention_ms,
+        )
+        sources = [source for source in plan.sources if source.base_offset < keys.end_offset]
+        index_bytes = [self._index_bytes(source) for source in sources]
+        for group in group_sources(sources, index_bytes, plan.config):
+            self._rewrite(plan, group, batch_filter, tally, on_owner)
+        tally.cleaned_offset = keys.end_offset
+        tally.next_horizon_ms = batch_filter.next_horizon_ms
+
+    def _read_aborted(self, plan: _Plan) -> list[AbortedTransaction]:
+        """All that touch the sources, also those whose markers lie in later segments."""
+        start, below = plan.sources[0].base_offset, plan.end_offset
+        found: list[AbortedTransaction] = []
+        paths = [source.transaction_index_path for source in plan.sources]
+        for path in (*paths, *plan.later_index_paths):
+            content = read_file(self._disk, path)
+            if content:
+                part, is_complete = collect_aborted(decode_entries(content, path), start, below)
+                found += part
+                if is_complete:
+                    return found
+        return found + collect_aborted(plan.active_aborted, start, below)[0]
+
+    def _map_keys(self, plan: _Plan, aborted: list[AbortedTransaction]) -> KeyMap:
+        """Where the map fills, this pass ends, at a batch: the rest stays dirty for the next."""
+        keys = KeyMap(
+            first_offset=plan.first_dirty_offset,
+            transactions=Transactions(aborted),
+            capacity_bytes=self._storage.cleaner_dedupe_buffer_bytes,
+        )
+        for source in plan.sources:
+            if source.end_offset <= plan.first_dirty_offset:
+                continue
+            for _, header, content in self._scan(plan, source):
+                if keys.is_full and header.last_offset >= plan.first_dirty_offset:
+                    return keys
+                keys.add(header, content)
+            keys.end_offset = source.end_offset
+        return keys
+
+    def _scan(self, plan: _Plan, source: Source) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        descriptor = self._disk.open(source.path, READ)
+        try:
+            yield from self._scan_open(plan, source, descriptor)
+        finally:
+            self._disk.close(descriptor)
+
+    def _scan_open(
+        self, plan: _Plan, source: Source, descriptor: int
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """CRCs are checked: damage must neither pass for a key nor get a new, valid CRC."""
+        scan = Scan(self._disk, descriptor, end=source.size, check_crc=True)
+        for scanned in scan:
+            if not self._is_current(plan):
+                raise _Overtaken
+            self._throttle.spend(len(scanned[2]))
+            yield scanned
+        if scan.problem is not None:
+            if not self._is_current(plan):
+                raise _Overtaken
+            raise CorruptRecords(
+                f"{source.path}: {scan.problem} at position {scan.position}; "
+                f"run `penstock log verify {plan.directory}`"
+            )
+
+    def _index_bytes(self, source: Source) -> IndexBytes:
+        stem = source.path.removesuffix(".log")
+        sizes = [0, 0]
+        for place, suffix in enumerate((OFFSET_INDEX.suffix, TIME_INDEX.suffix)):
+            with suppress(FileNotFoundError):  # an index is a cache
+                sizes[place] = self._disk.size_of(stem + suffix)
+        return IndexBytes(*sizes)
+
+    def _rewrite(
+        self,
+        plan: _Plan,
+        group: list[Source],
+        batch_filter: BatchFilter,
+        tally: _Tally,
+        on_owner: OnOwner,
+    ) -> None:
+        """One group into one new segment, put in its place if anything changed."""
+        swap = Swap(
+            self._disk,
+            plan.directory,
+            base_offset=group[0].base_offset,
+            old_base_offsets=[source.base_offset for source in group],
+        )
+        output = CleanedSegment(
+            self._disk,
+            swap,
+            base_offset=group[0].base_offset,
+            index_interval_bytes=plan.config.index_interval_bytes,
+            buffer_bytes=max(1, self._storage.cleaner_io_buffer_bytes),
+        )
+        before = sum(source.size for source in group)
+        try:
+            has_changed = self._write(plan, group, batch_filter, output)
+            aborted = batch_filter.take_aborted()
+            if has_changed:
+                output.finish(aborted)
+        except BaseException:
+            self._discard(swap)
+            raise
+        finally:
+            output.close()
+        tally.bytes_before += before
+        tally.bytes_after += output.size
+        if has_changed:
+            self._swap(plan, [source.segment for source in group], swap, output.size, on_owner)
+
+    def _write(
+        self,
+        plan: _Plan,
+        group: Sequence[Source],
+        batch_filter: BatchFilter,
+        output: CleanedSegment,
+    ) -> bool:
+        """False if the group is one segment that stays as it is: then no byte was written."""
+        last = next((source for source in reversed(group) if source.size), None)
+        has_changed = len(group) > 1
+        for source in group:
+            descriptor = self._disk.open(source.path, READ)
+            try:
+                for position, header, content in self._scan_open(plan, source, descriptor):
+                    ends_run = source is last and position + header.size == source.size
+                    kept = batch_filter.apply(header, content, ends_run=ends_run)
+                    if kept is not content and not has_changed:
+                        has_changed = True
+                        output.copy(descriptor, position)
+                    if kept is not None:
+                        self._put(output, header, kept, has_changed)
+            finally:
+                self._disk.close(descriptor)
+        return has_changed
+
+    def _put(
+        self,
+        output: CleanedSegment,
+        header: BatchHeader,
+        kept: bytes | bytearray | memoryview,
+        is_written: bool,
+    ) -> None:
+        time = kept[MAX_TIMESTAMP_POSITION : MAX_TIMESTAMP_POSITION + 8]
+        output.note(len(kept), header.last_offset, int.from_bytes(time, "big", signed=True))
+        if is_written:
+            output.write(kept)
+            self._throttle.spend(len(kept))
+
+    def _swap(
+        self, plan: _Plan, run: list[Segment], swap: Swap, size: int, on_owner: OnOwner
+    ) -> None:
+        """Renames on the owner, so that no reader meets a new file under an old segment's size;
+        syncing the folder off it. Between the two visits a cut takes the commit back."""
+        if not on_owner(lambda: self._commit(plan, run, swap)):
+            self._discard(swap)
+            raise _Overtaken
+        self._sync_names(plan, on_owner)
+        if not on_owner(lambda: self._complete(run, swap, size)):
+            self._discard(swap)
+            raise _Overtaken
+        self._sync_names(plan, on_owner)
+        swap.sweep()
+
+    def _sync_names(self, plan: _Plan, on_owner: OnOwner) -> None:
+        """Past the commit a failed sync leaves both outcomes open: the log must not go on."""
+        try:
+            self._disk.sync_directory(plan.directory)
+        except OSError as failed:
+            error = failed
+            on_owner(lambda: self._log.failure or self._log.fail(error))
+            raise _Overtaken from failed
+
+    def _discard(self, swap: Swap) -> None:
+        with suppress(OSError):  # whatever is left is removed at the next start
+            swap.discard()

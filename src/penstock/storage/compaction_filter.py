@@ -1,0 +1,211 @@
+"""What becomes of one batch: kept as it is, rebuilt with fewer records, emptied or dropped.
+
+Pure: bytes in, bytes out. Invariant: no offset, sequence, epoch or timestamp of a record that stays
+ever changes, and the last state of a producer that is still known stays readable.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.protocol.batch import (
+    CONTROL,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
+from penstock.protocol.compression import Codec
+from penstock.protocol.control import read_end_marker
+from penstock.protocol.records import (
+    build_batch,
+    iter_records,
+    replace_records,
+    walk_records,
+)
+from penstock.storage.compaction_map import MAX_PLAIN_BYTES, digest_of
+from penstock.storage.compaction_plan import NO_HORIZON_MS
+from penstock.storage.compaction_transactions import Transactions
+from penstock.storage.transaction_index import AbortedTransaction
+
+
+class LastBatch(NamedTuple):
+    """What the log knows of a producer: its last data batch here, and its epoch."""
+
+    last_offset: int  # -1 if its present epoch has no batch
+    producer_epoch: int
+
+
+class _Picked(NamedTuple):
+    record_count: int
+    max_timestamp_ms: int
+    encoded: bytes
+    has_tombstones: bool
+
+
+_NOTHING = _Picked(0, -1, b"", False)
+
+
+class BatchFilter:
+    """One pass's rules; fed every batch from the log's first on, in order."""
+
+    def __init__(
+        self,
+        *,
+        latest: Mapping[bytes, int],
+        end_offset: int,
+        transactions: Transactions,
+        producers: Mapping[int, LastBatch],
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self.next_horizon_ms = NO_HORIZON_MS  # the earliest of those left in the log
+        self._latest = latest
+        self._end_offset = end_offset  # what begins here or later is not this pass's business
+        self._transactions = transactions
+        self._producers = producers
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self._aborted: list[AbortedTransaction] = []
+
+    def apply(self, header: BatchHeader, content: memoryview, *, ends_run: bool) -> Buffer | None:
+        """The batch as it shall stand, None if it goes; `content` itself if it stays unchanged.
+
+        The batch that `ends_run` is at least kept empty, so that a segment's range of offsets does
+        not depend on what compaction finds in it.
+        """
+        if header.attributes & CONTROL:
+            return self._filter_marker(header, content, ends_run)
+        kept: Buffer | None = content
+        if header.base_offset < self._end_offset:
+            kept = self._filter_data(header, content, ends_run)
+        if kept is not None and header.attributes & TRANSACTIONAL:
+            self._transactions.keep(header.producer_id)
+        return kept
+
+    def take_aborted(self) -> list[AbortedTransaction]:
+        """Index entries that are still needed, of the markers met since the last call."""
+        taken, self._aborted = self._aborted, []
+        return taken
+
+    # -- data ------------------------------------------------------------------------------
+
+    def _filter_data(
+        self, header: BatchHeader, content: memoryview, ends_run: bool
+    ) -> Buffer | None:
+        picked = _NOTHING
+        if header.record_count and not self._transactions.is_aborted(header):
+            picked = self._pick(header, content)
+        if not picked.record_count:
+            # Its last sequence would be lost with it (KAFKA-5490).
+            is_needed = ends_run or self._is_last_of_producer(header)
+            return self._emptied(header, content) if is_needed else None
+        kept: Buffer = content
+        if picked.record_count < header.record_count:
+            kept = replace_records(
+                header,
+                picked.encoded,
+                record_count=picked.record_count,
+                max_timestamp_ms=(
+                    header.max_timestamp if header.is_append_time else picked.max_timestamp_ms
+                ),
+            )
+        return self._with_horizon(header, kept) if picked.has_tombstones else kept
+
+    def _pick(self, header: BatchHeader, content: memoryview) -> _Picked:
+        """The records that no later one of their key replaces. Those without a key go, as in
+        Kafka: they came before the topic was compacted, and nobody could ever replace them."""
+        data, walk = walk_records(content)
+        find, digest = self._latest.get, digest_of
+        drops_tombstones = header.has_delete_horizon and header.base_timestamp <= self._now_ms
+        pieces: list[bytes] = []
+        count, max_timestamp_ms, has_tombstones = 0, -1, False
+        piece = start = 0  # where the records begin that stay, and where the present one does
+        for offset, timestamp_ms, key, value_start, _, end in walk:
+            if (
+                key is not None
+                and find(key if len(key) <= MAX_PLAIN_BYTES else digest(key), -1) <= offset
+                and (value_start >= 0 or not drops_tombstones)
+            ):
+                count += 1
+                if timestamp_ms > max_timestamp_ms:
+                    max_timestamp_ms = timestamp_ms
+                if value_start < 0:
+                    has_tombstones = True
+            else:
+                if piece < start:
+                    pieces.append(data[piece:start])
+                piece = end
+            start = end
+        if piece < start:
+            pieces.append(data[piece:start])
+        return _Picked(count, max_timestamp_ms, b"".join(pieces), has_tombstones)
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self._producers.get(header.producer_id)
+        if last is None:
+            return False
+        if last.last_offset >= 0:
+            return header.last_offset == last.last_offset
+        # No batch in its epoch: a marker alone tells of it, and fences its former self.
+        return header.is_control and header.producer_epoch == last.producer_epoch
+
+    # -- markers ---------------------------------------------------------------------------
+
+    def _filter_marker(
+        self, header: BatchHeader, content: memoryview, ends_run: bool
+    ) -> Buffer | None:
+        if not header.record_count:
+            return content if ends_run else None  # emptied before, just to hold its place
+        marker = read_end_marker(content)
+        if marker is None:
+            return content
+        has_data = self._transactions.try_end(header.producer_id)
+        if has_data and not marker.commit:
+            entry = self._transactions.find_entry(header)
+            if entry is not None:
+                self._aborted.append(entry)
+        if has_data or header.base_offset >= self._end_offset:
+            return content
+        return self._filter_lone_marker(header, content, ends_run)
+
+    def _filter_lone_marker(
+        self, header: BatchHeader, content: memoryview, ends_run: bool
+    ) -> Buffer | None:
+        """Nothing is left of its transaction: it goes like a tombstone, since whoever has read the
+        data must find how it ended (KAFKA-8522)."""
+        if self._is_last_of_producer(header):
+            return content
+        if header.has_delete_horizon and header.base_timestamp <= self._now_ms:
+            return self._emptied(header, content) if ends_run else None
+        return self._with_horizon(header, content)
+
+    # -- rebuilding ------------------------------------------------------------------------
+
+    def _emptied(self, header: BatchHeader, content: memoryview) -> Buffer:
+        if not header.record_count:
+            return content
+        return replace_records(header, b"", record_count=0, max_timestamp_ms=header.max_timestamp)
+
+    def _with_horizon(self, header: BatchHeader, kept: Buffer) -> Buffer:
+        """With the time from which on its tombstones may go: set at the first pass (KIP-534)."""
+        if header.has_delete_horizon:
+            self.next_horizon_ms = min(self.next_horizon_ms, header.base_timestamp)
+            return kept
+        horizon_ms = self._now_ms + self._delete_retention_ms
+        self.next_horizon_ms = min(self.next_horizon_ms, horizon_ms)
+        kept_header = read_header(kept)
+        return build_batch(
+            list(iter_records(kept)),
+            base_offset=header.base_offset,
+            codec=Codec(header.codec),
+            leader_epoch=header.leader_epoch,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            transactional=header.is_transactional,
+            control=header.is_control,
+            append_time_ms=header.max_timestamp if header.is_append_time else None,
+            max_timestamp_ms=kept_header.max_timestamp,
+            last_offset_delta=header.last_offset_delta,
+            delete_horizon_ms=horizon_ms,
+        )

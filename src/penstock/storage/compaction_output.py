@@ -1,0 +1,107 @@
+"""The new segment that a pass writes: its log, both sparse indexes and its transaction index.
+
+Files only, under their `.cleaned` names; giving them others is the swap's matter. Everything is
+synced before `finish` returns.
+"""
+
+from collections.abc import Sequence
+
+from penstock.storage.disk import REPLACE, Buffer, Disk, read_fully, write_fully
+from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
+from penstock.storage.swap import Swap
+from penstock.storage.transaction_index import AbortedTransaction, encode_entry
+
+_COPY_BYTES = 1 << 20
+
+
+class CleanedSegment:
+    """Owned by the job that writes it, off the owner thread. `close` in any case."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        swap: Swap,
+        *,
+        base_offset: int,
+        index_interval_bytes: int,
+        buffer_bytes: int,
+    ) -> None:
+        self.size = 0
+        self._disk = disk
+        self._swap = swap
+        self._base_offset = base_offset
+        self._index_interval_bytes = index_interval_bytes
+        self._buffer_bytes = buffer_bytes
+        self._buffer = bytearray()
+        self._descriptor = -1
+        self._offsets = bytearray()  # the indexes as they go to their files
+        self._times = bytearray()
+        self._bytes_since_index = 0
+        self._max_timestamp = -1
+        self._max_timestamp_offset = base_offset
+        self._last_time_entry = -1
+
+    def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
+        """A batch stands next; as a segment's own `note_batch`, sparse entries included."""
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp = max_timestamp
+            self._max_timestamp_offset = last_offset
+        if self._bytes_since_index > self._index_interval_bytes:
+            self._offsets += OFFSET_INDEX.entry.pack(last_offset - self._base_offset, self.size)
+            self._add_time_entry()
+            self._bytes_since_index = 0
+        self._bytes_since_index += size
+        self.size += size
+
+    def write(self, batch: Buffer) -> None:
+        self._buffer += batch
+        if len(self._buffer) >= self._buffer_bytes:
+            self._flush()
+
+    def copy(self, source: int, length: int) -> None:
+        """The first bytes of another file, of batches that were noted already."""
+        position = 0
+        while position < length:
+            chunk = read_fully(self._disk, source, min(_COPY_BYTES, length - position), position)
+            if not chunk:
+                raise EOFError(f"a segment ended at byte {position} of {length} while being copied")
+            self.write(chunk)
+            position += len(chunk)
+
+    def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._flush()
+        self._disk.sync(self._descriptor)
+        self._add_time_entry()
+        self._put(OFFSET_INDEX.suffix, self._offsets)
+        self._put(TIME_INDEX.suffix, self._times)
+        stale = self._swap.path(TRANSACTION_INDEX_SUFFIX)
+        if aborted:
+            self._put(TRANSACTION_INDEX_SUFFIX, b"".join(map(encode_entry, aborted)))
+        elif self._disk.exists(stale):
+            self._disk.unlink(stale)  # of an attempt that was given up
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            self._disk.close(self._descriptor)
+            self._descriptor = -1
+
+    def _flush(self) -> None:
+        if self._descriptor < 0:
+            self._descriptor = self._disk.open(self._swap.path(LOG_SUFFIX), REPLACE)
+        write_fully(self._disk, self._descriptor, self._buffer)
+        self._buffer.clear()
+
+    def _add_time_entry(self) -> None:
+        if self._max_timestamp > self._last_time_entry:
+            self._last_time_entry = self._max_timestamp
+            relative = self._max_timestamp_offset - self._base_offset
+            self._times += TIME_INDEX.entry.pack(self._max_timestamp, relative)
+
+    def _put(self, suffix: str, content: Buffer) -> None:
+        descriptor = self._disk.open(self._swap.path(suffix), REPLACE)
+        try:
+            write_fully(self._disk, descriptor, content)
+            self._disk.sync(descriptor)
+        finally:
+            self._disk.close(descriptor)

@@ -1,0 +1,31 @@
+"""How fast compaction may go (log.cleaner.io.max.bytes.per.second)."""
+
+from collections.abc import Callable
+from math import inf
+from time import monotonic, sleep
+
+_SHORTEST_PAUSE_S = 0.01  # debts below are paid later, together
+
+
+class Throttle:
+    """Bounds the bytes read and written in a second, over all jobs that share it."""
+
+    def __init__(
+        self,
+        bytes_per_second: float = inf,
+        *,
+        clock: Callable[[], float] = monotonic,
+        pause: Callable[[float], None] = sleep,
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._pause = pause
+        self._free_at = -inf  # when what was spent so far is paid for
+
+    def spend(self, count: int) -> None:
+        if self._bytes_per_second == inf:
+            return
+        now = self._clock()
+        self._free_at = max(self._free_at, now) + count / self._bytes_per_second
+        if self._free_at - now >= _SHORTEST_PAUSE_S:
+            self._pause(self._free_at - now)

@@ -1,0 +1,55 @@
+"""Which batches belong to aborted transactions, and of which transactions anything is left.
+
+Knows the log's transaction indexes and what a pass reports; reads no files.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from penstock.protocol.batch import TRANSACTIONAL, BatchHeader
+from penstock.storage.transaction_index import AbortedTransaction
+
+
+class Transactions:
+    """One pass's view, fed in offset order."""
+
+    __slots__ = ("_aborted", "_markers", "_with_data")
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        self._aborted: dict[int, list[AbortedTransaction]] = {}
+        for entry in sorted(aborted, key=lambda entry: entry.last_offset):
+            self._aborted.setdefault(entry.producer_id, []).append(entry)
+        self._markers = {
+            producer_id: [entry.last_offset for entry in entries]
+            for producer_id, entries in self._aborted.items()
+        }
+        self._with_data: set[int] = set()  # producers of batches kept since their last marker
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """Whether a data batch lies in a transaction whose marker says abort."""
+        if not header.attributes & TRANSACTIONAL:
+            return False
+        entry = self._find_next(header.producer_id, header.base_offset)
+        return entry is not None and entry.first_offset <= header.base_offset
+
+    def keep(self, producer_id: int) -> None:
+        """A batch of its transaction stays, with records or without."""
+        self._with_data.add(producer_id)
+
+    def try_end(self, producer_id: int) -> bool:
+        """A marker was met: whether anything is left of the transaction that it ends."""
+        has_data = producer_id in self._with_data
+        self._with_data.discard(producer_id)
+        return has_data
+
+    def find_entry(self, marker: BatchHeader) -> AbortedTransaction | None:
+        entry = self._find_next(marker.producer_id, marker.last_offset - 1)
+        return entry if entry is not None and entry.last_offset == marker.last_offset else None
+
+    def _find_next(self, producer_id: int, offset: int) -> AbortedTransaction | None:
+        """The producer's first aborted transaction whose marker comes after the offset."""
+        markers = self._markers.get(producer_id)
+        if markers is None:
+            return None
+        place = bisect_right(markers, offset)
+        return self._aborted[producer_id][place] if place < len(markers) else None
