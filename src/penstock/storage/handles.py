@@ -6,7 +6,9 @@ never while somebody holds a lease on it. Everything here belongs to the engine'
 
 from collections import deque
 
-from penstock.storage.disk import READ, Disk, Mapping
+from penstock.storage.disk import READ, Disk, Mapping, read_fully
+
+COPIED_BYTES = 4096  # up to here a copy is cheaper than a map, and holds no descriptor
 
 
 class Handle:
@@ -24,13 +26,13 @@ class Handle:
 
 
 class MappedFile:
-    """A sealed file's bytes, mapped while `mapping` is set."""
+    """A sealed file's bytes while `content` is set: a map, or a copy if it is a page or less."""
 
-    __slots__ = ("mapping", "path", "touched")
+    __slots__ = ("content", "path", "touched")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.mapping: Mapping | None = None
+        self.content: Mapping | bytes | None = None
         self.touched = False
 
 
@@ -52,17 +54,19 @@ class Lease:
 
 
 class Handles:
-    """Opens files on demand and keeps at most `capacity` descriptors and as many maps.
+    """Opens files on demand and keeps a bounded number of descriptors and maps.
 
     Second chance (clock) order instead of strict recency: a use costs one attribute store.
     """
 
-    def __init__(self, disk: Disk, *, descriptors: int = 900, maps: int = 900) -> None:
+    def __init__(
+        self, disk: Disk, *, descriptors: int = 1200, maps: int = 600, copies: int = 4096
+    ) -> None:
         self._disk = disk
         self._descriptor_capacity = descriptors
-        self._map_capacity = maps
         self._open: deque[Handle] = deque()
-        self._mapped: deque[MappedFile] = deque()
+        self._mapped: deque[MappedFile] = deque(maxlen=maps)  # each holds a descriptor
+        self._copied: deque[MappedFile] = deque(maxlen=copies)  # a page at most each
 
     @property
     def open_count(self) -> int:
@@ -77,15 +81,12 @@ class Handles:
             self._open.append(handle)
         return handle.descriptor
 
-    def mapping(self, file: MappedFile) -> Mapping | None:
+    def content(self, file: MappedFile) -> Mapping | bytes | None:
         """The file's bytes, or None where it is empty or missing."""
         file.touched = True
-        if file.mapping is None:
-            self._make_room_for_map()
-            file.mapping = self._map(file.path)
-            if file.mapping is not None:
-                self._mapped.append(file)
-        return file.mapping
+        if file.content is None:
+            self._load(file)
+        return file.content
 
     def lease(self, *handles: Handle) -> Lease:
         return Lease(self, handles)
@@ -107,15 +108,14 @@ class Handles:
             self._close(handle)
 
     def unmap(self, file: MappedFile) -> None:
-        if file.mapping is not None:
-            self._mapped.remove(file)
-            file.mapping.close()
-            file.mapping = None
+        if file.content is not None:
+            self._cache_of(file).remove(file)
+            _drop(file)
 
     def close_all(self) -> None:
         for handle in tuple(self._open):
             self.close(handle)
-        for file in tuple(self._mapped):
+        for file in (*self._mapped, *self._copied):
             self.unmap(file)
 
     def _close(self, handle: Handle) -> None:
@@ -135,23 +135,38 @@ class Handles:
             else:
                 self._close(handle)
 
-    def _make_room_for_map(self) -> None:
-        while len(self._mapped) >= self._map_capacity:
-            file = self._mapped.popleft()
-            if file.touched:
-                file.touched = False
-                self._mapped.append(file)
-            else:
-                assert file.mapping is not None
-                file.mapping.close()
-                file.mapping = None
-
-    def _map(self, path: str) -> Mapping | None:
+    def _load(self, file: MappedFile) -> None:
         try:
-            descriptor = self._disk.open(path, READ)
+            descriptor = self._disk.open(file.path, READ)
         except FileNotFoundError:
-            return None
+            return
         try:
-            return self._disk.map(descriptor) if self._disk.size(descriptor) else None
+            size = self._disk.size(descriptor)
+            if size > COPIED_BYTES:
+                file.content = self._disk.map(descriptor)
+            elif size:
+                file.content = read_fully(self._disk, descriptor, size, 0)
         finally:
             self._disk.close(descriptor)
+        if file.content:
+            self._keep(file, self._cache_of(file))
+
+    def _cache_of(self, file: MappedFile) -> deque[MappedFile]:
+        return self._copied if isinstance(file.content, bytes) else self._mapped
+
+    def _keep(self, file: MappedFile, cache: deque[MappedFile]) -> None:
+        """Add to a full cache by dropping the first that was not touched since the last round."""
+        while len(cache) == cache.maxlen:
+            oldest = cache.popleft()
+            if oldest.touched:
+                oldest.touched = False
+                cache.append(oldest)
+            else:
+                _drop(oldest)
+        cache.append(file)
+
+
+def _drop(file: MappedFile) -> None:
+    content, file.content = file.content, None
+    if content is not None and not isinstance(content, bytes):
+        content.close()

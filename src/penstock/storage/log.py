@@ -79,6 +79,7 @@ class SegmentedLog:
         self.durable_offset = Offset(0)  # everything below survives a power cut
         self.dirty_since_ms: int | None = None  # the first append that is not durable yet
         self.names_changed = False  # files were made or removed since the folder was last synced
+        self.is_folder_new = False  # its name in the log directory may not have reached the disk
         self.unsynced_paths: set[str] = set()  # small files that the next flush takes along
         self.generation = 0  # counts cuts: a flush begun before one promises nothing after it
         self.cleaned_offset = Offset(0)  # compaction has seen everything below
@@ -202,7 +203,9 @@ class SegmentedLog:
     def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
         segment = self.segments.active
         if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-            return self._roll(header.base_offset, now_ms)
+            # At the log's end if possible: recovery takes a hole between segments for a loss.
+            is_near = header.last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+            return self._roll(self.log_end_offset if is_near else header.base_offset, now_ms)
         if (
             header.size > self.config.segment_bytes - segment.size
             or header.max_timestamp > self._roll_above_ms
@@ -315,13 +318,16 @@ class SegmentedLog:
         return None
 
     def note_aborted(self, segment: Segment, completed: CompletedTransaction) -> None:
-        segment.note_aborted(
-            AbortedTransaction(
-                completed.producer_id,
-                completed.first_offset,
-                completed.last_offset,
-                self.producers.last_stable_offset_for(completed),
-            )
+        if not segment.aborted:
+            self.names_changed = True  # the index is made with its first entry
+        segment.note_aborted(self.aborted_entry(completed))
+
+    def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
+        return AbortedTransaction(
+            completed.producer_id,
+            completed.first_offset,
+            completed.last_offset,
+            self.producers.last_stable_offset_for(completed),
         )
 
     def follow_epoch(self, header: BatchHeader) -> None:
@@ -368,25 +374,20 @@ class SegmentedLog:
                     limit = placed.end_position
                 if below < segments.end_of(place, self.log_end_offset):
                     limit = min(limit, self._position_of(segment, below))
-                end = segment.find_whole_end(placed.position, limit)
-                return self._slice(segment, place, placed.position, end)
+                end, end_offset = segment.find_whole_end(placed.position, limit)
+                if end_offset is None:
+                    end_offset = segments.end_of(place, self.log_end_offset)
+                return self._slice(segment, placed.position, end, end_offset)
         return Read((), start, self._handles.lease())
 
     def _position_of(self, segment: Segment, offset: int) -> int:
         placed = segment.find_batch(offset)
         return segment.size if placed is None else placed.position
 
-    def _slice(self, segment: Segment, place: int, start: int, end: int) -> Read:
+    def _slice(self, segment: Segment, start: int, end: int, end_offset: int) -> Read:
         descriptor = self._handles.descriptor(segment.file)
-        if end < segment.size:
-            end_offset = segment.header_at(end).base_offset
-        else:
-            end_offset = self.segments.end_of(place, self.log_end_offset)
-        return Read(
-            (FileSlice(descriptor, start, end - start),),
-            Offset(end_offset),
-            self._handles.lease(segment.file),
-        )
+        lease = self._handles.lease(segment.file)
+        return Read((FileSlice(descriptor, start, end - start),), Offset(end_offset), lease)
 
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None:
         return find_by_time(

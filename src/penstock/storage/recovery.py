@@ -25,6 +25,7 @@ from penstock.storage.segment import (
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 
 Report = Callable[[str], None]
+_LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +113,10 @@ class _Opening:
         log.producers.on_high_watermark(log.high_watermark)
 
     def _read_epochs(self) -> list[EpochEntry] | None:
-        """None where the checkpoint is missing or damaged: then only the batches know."""
+        """None where the checkpoint is missing, empty or damaged: then only the batches know."""
         path = f"{self._log.directory}/{EPOCH_FILE}"
         content = read_file(self._disk, path)
-        if content is None:
+        if not content:
             return None
         try:
             return decode_epochs(content, path)
@@ -192,7 +193,14 @@ class _Opening:
         log.log_end_offset = trusted_end
         log.snapshots.drop_above(trusted_end)
         log.replay_producers()
-        check = _Check(log, self._disk, known or [], self._cut)
+        check = _Check(
+            log,
+            self._disk,
+            known or [],
+            self._cut,
+            # Compaction may take the last batches of a segment away, nothing else does.
+            may_have_holes=log.config.compact or self._remembered.cleaned_offset > 0,
+        )
         check.run([self._segment(base) for base in self._bases[first:]])
 
     def _load_trusted(self, first: int) -> int:
@@ -230,10 +238,19 @@ Cut = Callable[[Segment, int, str], None]
 class _Check:
     """Walks segments batch by batch and rebuilds indexes, epochs and producer state on the way."""
 
-    def __init__(self, log: SegmentedLog, disk: Disk, known: list[EpochEntry], cut: Cut) -> None:
+    def __init__(
+        self,
+        log: SegmentedLog,
+        disk: Disk,
+        known: list[EpochEntry],
+        cut: Cut,
+        *,
+        may_have_holes: bool,
+    ) -> None:
         self._log = log
         self._disk = disk
         self._cut = cut
+        self._may_have_holes = may_have_holes
         self._known = EpochCache(known)
         # Below this offset the checkpoint knows the epoch of every batch.
         self._settled_below: int = known[-1].start_offset if known else 0
@@ -247,6 +264,10 @@ class _Check:
             if segment.base_offset < self._expected:
                 before = segments[place - 1]
                 self._blame(before, before.size, f"{segment.file.path} overlaps what ends")
+            if self._is_hole(segment):
+                before = segments[place - 1]
+                self._cut(before, before.size, f"batches up to {segment.base_offset} are missing")
+                break
             is_whole = self._take_in(segment)
             self._log.segments.add(segment)
             self._expected = max(self._expected, segment.base_offset)
@@ -254,11 +275,19 @@ class _Check:
                 break
         self._finish()
 
+    def _is_hole(self, segment: Segment) -> bool:
+        """Whether batches before this segment are gone: a power cut may take the end of one file
+        and leave the next. A new segment begins where the log ends, but for jumps that no relative
+        offset can express."""
+        missing = segment.base_offset - self._expected
+        return 0 < missing < _LEAST_JUMP and not self._may_have_holes
+
     def _finish(self) -> None:
         log = self._log
         for segment in log.segments:
             if segment.is_active:
                 segment.rewrite_indexes()
+                segment.store_aborted()
                 if segment is not log.segments.active:
                     segment.seal()
         log.settle_end(Offset(self._expected))
@@ -269,21 +298,24 @@ class _Check:
         log, expected = self._log, self._expected
         scan = segment.scan(check_crc=True)
         segment.start_indexes()
-        segment.rewrite_aborted([])
         note, settled, latest = segment.note_batch, self._settled_below, log.latest_epoch
-        end = segment.base_offset + MAX_RELATIVE_OFFSET
-        for position, header, content in scan:
+        end, is_suspect = segment.base_offset + MAX_RELATIVE_OFFSET, self._suspect is not None
+        for position, header, place in scan.walk():
             last = header[0] + header[6]
             # The usual batch goes on in offset and epoch; what does not is looked at closely.
             if header[0] != expected or header[2] != latest or last > end or header[0] < settled:
-                self._look_closely(segment, position, header)
-                latest = log.latest_epoch
-            else:
-                self._suspect = None
-            note(position, header[1] + LOG_OVERHEAD, last, header[8])
-            expected = self._expected = last + 1
+                self._expected = expected
+                self._look_closely(segment, position, BatchHeader._make(header))
+                latest, is_suspect = log.latest_epoch, self._suspect is not None
+            elif is_suspect:
+                self._suspect, is_suspect = None, False
+            size = header[1] + LOG_OVERHEAD
+            note(position, size, last, header[8])
+            expected = last + 1
             if header[9] >= 0:
-                self._follow_producer(segment, header, content)
+                content = scan.content(place, size)
+                self._follow_producer(segment, BatchHeader._make(header), content)
+        self._expected = expected
         segment.size = scan.position
         if scan.problem is not None:
             self._cut(segment, scan.position, scan.problem)
@@ -292,7 +324,7 @@ class _Check:
     def _follow_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
         completed = self._log.apply_to_producers(header, content, None)
         if completed is not None and completed.aborted:
-            self._log.note_aborted(segment, completed)
+            segment.aborted.append(self._log.aborted_entry(completed))
 
     def _look_closely(self, segment: Segment, position: int, header: BatchHeader) -> None:
         problem = self._find_contradiction(segment, header)

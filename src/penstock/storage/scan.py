@@ -21,10 +21,11 @@ from penstock.storage.disk import Disk
 
 CHUNK_BYTES = 1 << 20
 
-# Position, header and the whole batch; the view is valid until the next step of the scan. A plain
-# tuple and no checks beyond these: recovery walks every batch of a segment (bench/storage).
+# Position, header and the whole batch; the view is valid until the next step of the scan.
 Scanned = tuple[int, BatchHeader, memoryview]
-_new_header = BatchHeader._make
+# Position, header fields in BatchHeader's order, and the batch's place in the scan's buffer. Bare,
+# as recovery walks every batch of a segment (bench/storage).
+Walked = tuple[int, tuple[int, ...], int]
 
 
 class Scan:
@@ -49,12 +50,18 @@ class Scan:
 
     def __iter__(self) -> Iterator[Scanned]:
         """Whole valid batches in order."""
+        for position, fields, place in self.walk():
+            header = BatchHeader._make(fields)
+            yield position, header, self.content(place, header.size)
+
+    def content(self, place: int, size: int) -> memoryview:
+        return self._buffer[place : place + size]
+
+    def walk(self) -> Iterator[Walked]:
+        """The same for those who need no more than the header of most batches."""
         while self.problem is None and self.position < self._end:
             filled = self._fill()
-            if filled == 0:
-                self.problem = "the file is shorter than its size said"
-            else:
-                yield from self._walk(filled)
+            yield from self._walk(filled)
 
     def _fill(self) -> int:
         """Read from `position`: a full buffer, or what is left of the file."""
@@ -65,40 +72,45 @@ class Scan:
                 self._descriptor, self._buffer[filled:wanted], self.position + filled
             )
             if count == 0:
+                self._end = self.position + filled  # the file is shorter than its owner thought
                 break
             filled += count
         return filled
 
-    def _walk(self, filled: int) -> Iterator[Scanned]:
+    def _walk(self, filled: int) -> Iterator[Walked]:
         buffer, check_crc, first, place = self._buffer, self._check_crc, self.position, 0
-        unpack = HEADER.unpack_from
-        while filled - place >= HEADER_BYTES:
-            header = _new_header(unpack(buffer, place))
-            size = header[1] + LOG_OVERHEAD
-            if header[3] != MAGIC or size < HEADER_BYTES or header[6] < 0 or header[0] < 0:
-                self.problem = _describe(header, self._end - first - place)
-                return
-            if size > filled - place:
-                self._read_on(place, size)
-                return
-            content = buffer[place : place + size]
-            if check_crc and crc32c(content[ATTRIBUTES_POSITION:]) != header[4]:
-                self.problem = f"the CRC is not {header[4]:#010x} as the header says"
-                return
-            place += size
+        unpack, last_place = HEADER.unpack_from, filled - HEADER_BYTES
+        try:
+            while place <= last_place:
+                header = unpack(buffer, place)
+                end = place + header[1] + LOG_OVERHEAD
+                if header[3] != MAGIC or end < place + HEADER_BYTES or header[0] | header[6] < 0:
+                    self.problem = _describe(BatchHeader._make(header), self._end - first - place)
+                    return
+                if end > filled:
+                    break
+                if check_crc and crc32c(buffer[place + ATTRIBUTES_POSITION : end]) != header[4]:
+                    self.problem = f"the CRC is not {header[4]:#010x} as the header says"
+                    return
+                yield first + place, header, place
+                place = end
+        finally:
             self.position = first + place
-            yield first + place - size, header, content
-        if first + filled >= self._end and place < filled:
-            self.problem = f"{filled - place} bytes at the end are too few for a batch"
+        if place < filled:
+            self._read_on(place, filled)
 
-    def _read_on(self, place: int, size: int) -> None:
-        """The batch does not end in the buffer: read again from its start, or give up."""
+    def _read_on(self, place: int, filled: int) -> None:
+        """A batch begins at `place` and does not end in the buffer: read on from it, or give up."""
         left = self._end - self.position
-        if size > left:
-            self.problem = f"{size} bytes announced, {left} are there"
-        elif place == 0:
-            # Safe to allocate: the file is as long as the header says.
-            self._buffer = memoryview(bytearray(size))
+        if left < HEADER_BYTES:
+            self.problem = f"{left} bytes at the end are too few for a batch"
+        elif filled - place >= HEADER_BYTES:
+            size = HEADER.unpack_from(self._buffer, place)[1] + LOG_OVERHEAD
+            if size > left:
+                self.problem = f"{size} bytes announced, {left} are there"
+            elif size > len(self._buffer):
+                # Safe to allocate: the file is as long as the header says.
+                self._buffer = memoryview(bytearray(size))
 
 
 def _describe(header: BatchHeader, available: int) -> str:

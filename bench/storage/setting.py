@@ -1,0 +1,62 @@
+"""A log to measure on, and the batches to fill it with."""
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from uuid import UUID
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.protocol.records import Record, build_batch
+from penstock.storage.engine import Appended, AppendItem
+from penstock.storage.log import SegmentedLog
+from penstock.storage.segmented import SegmentedEngine
+
+NOW_MS = 1_800_000_000_000
+EPOCH = LeaderEpoch(0)
+PARTITION = TopicPartition("bench", 0)
+
+
+@contextmanager
+def data_directory() -> Iterator[str]:
+    """Beside the repository rather than in /tmp, which may be memory."""
+    home = Path(os.environ.get("BENCH_DIR", Path(__file__).parents[2] / ".cache"))
+    home.mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=home, prefix="bench-") as path:
+        yield path
+
+
+def open_engine(path: str, config: LogConfig | None = None) -> SegmentedEngine:
+    topic = LogConfig() if config is None else config
+    engine = SegmentedEngine(StorageConfig(log_dirs=(path,)), config_of=lambda _: topic)
+    engine.recover(lambda *, done, total: None, NOW_MS)
+    return engine
+
+
+def create_log(engine: SegmentedEngine, config: LogConfig, partition: int = 0) -> SegmentedLog:
+    name = TopicPartition(PARTITION.topic, partition)
+    log = engine.create(name, TopicId(UUID(int=1)), config, NOW_MS)
+    assert isinstance(log, SegmentedLog)
+    return log
+
+
+def make_batch(batch_bytes: int, record_bytes: int = 1000, seed: int = 7) -> bytearray:
+    """A batch of about the size asked for, of random values that do not compress."""
+    source = random.Random(seed)
+    count = max(1, (batch_bytes - 61) // (record_bytes + 10))
+    return build_batch(
+        [Record(i, NOW_MS, None, source.randbytes(record_bytes), ()) for i in range(count)]
+    )
+
+
+def append(engine: SegmentedEngine, log: SegmentedLog, batch: bytearray | memoryview) -> None:
+    (result,) = engine.append([AppendItem(log, memoryview(batch), EPOCH)], NOW_MS)
+    assert isinstance(result, Appended), result
+
+
+def abandon(engine: SegmentedEngine) -> None:
+    """Let go of the directory as a crash would: no flush, no marker."""
+    engine.abandon()
