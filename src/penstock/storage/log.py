@@ -523,9 +523,9 @@ class SegmentedLog:
         if offset < self.log_start_offset:
             self.restart_at(offset, now_ms)
             return
-        self._changing(lambda: self._truncate(offset))
+        self._changing(lambda: self._truncate(offset, now_ms))
 
-    def _truncate(self, offset: Offset) -> None:
+    def _truncate(self, offset: Offset, now_ms: int) -> None:
         while self.segments.active.base_offset > offset:
             self._remove(self.segments.pop_last())
         active = self.segments.active
@@ -537,7 +537,7 @@ class SegmentedLog:
             active.resume(active.size)
         self.settle_end(end_offset)
         self._write_epochs()
-        self.replay_producers()
+        self.replay_producers(now_ms)
 
     def _write_epochs(self) -> None:
         """At once after a cut: recovery takes the checkpoint's word against a batch's, so it may
@@ -617,18 +617,21 @@ class SegmentedLog:
         except OSError as error:
             raise self.fail(error) from error
 
-    def replay_producers(self) -> None:
-        """Producer state as of the log's end: from the newest snapshot, then batch by batch."""
+    def replay_producers(self, now_ms: int) -> None:
+        """Producer state as of the log's end: from the newest snapshot, then batch by batch.
+
+        Idleness counts from now: a record's own time may be long past and its producer alive.
+        """
         found = self.snapshots.find_latest(self.log_end_offset)
         offset, entries = found if found is not None else (0, [])
-        self.producers.load(entries, offset)
+        self.producers.load(entries, offset, now_ms)
         for segment in self.segments.starting_from(offset):
             placed = segment.find_batch(offset)
             if placed is None:
                 continue
             for _, header, content in segment.scan(check_crc=False, start=placed.position):
                 if header.producer_id >= 0:
-                    self.apply_to_producers(header, content, None)
+                    self.apply_to_producers(header, content, now_ms)
         self.producers.map_end_offset = self.log_end_offset
         self.producers.on_high_watermark(self.high_watermark)
 

@@ -145,7 +145,7 @@ class _Opening:
             return False
         log.adopt_epochs(EpochCache(known))
         log.settle_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
-        log.replay_producers()
+        log.replay_producers(self._now_ms)
         return True
 
     def _check_sealed(self, segment: Segment) -> None:
@@ -192,12 +192,13 @@ class _Opening:
             log.epochs.dirty = True
         log.log_end_offset = trusted_end
         log.snapshots.drop_above(trusted_end)
-        log.replay_producers()
+        log.replay_producers(self._now_ms)
         check = _Check(
             log,
             self._disk,
             known or [],
             self._cut,
+            now_ms=self._now_ms,
             # Compaction may take the last batches of a segment away, nothing else does.
             may_have_holes=log.config.compact or self._remembered.cleaned_offset > 0,
         )
@@ -245,9 +246,11 @@ class _Check:
         known: list[EpochEntry],
         cut: Cut,
         *,
+        now_ms: int,
         may_have_holes: bool,
     ) -> None:
         self._log = log
+        self._now_ms = now_ms
         self._disk = disk
         self._cut = cut
         self._may_have_holes = may_have_holes
@@ -322,7 +325,7 @@ class _Check:
         return scan.problem is None
 
     def _follow_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
-        completed = self._log.apply_to_producers(header, content, None)
+        completed = self._log.apply_to_producers(header, content, self._now_ms)
         if completed is not None and completed.aborted:
             segment.aborted.append(self._log.aborted_entry(completed))
 
