@@ -162,7 +162,12 @@ class SparseIndex:
     def rewrite(self, disk: Disk) -> None:
         """Make the file hold just the entries in memory."""
         assert self.keys is not None
-        self._put(disk, REPLACE, self._encode(0))
+        content, found = self._encode(0), read_file(disk, self.path)
+        # What is right already stays: emptying a file and filling it again is slow on ext4.
+        if found is None or not content.startswith(found):
+            self._put(disk, REPLACE, content)
+        elif len(found) < len(content):
+            self._put(disk, CREATE, content[len(found) :])
         self._written = len(self.keys)
 
     def seal(self, disk: Disk) -> None:
