@@ -60,6 +60,9 @@ class LogDirectory:
             self._lock = -1
             raise DirectoryLocked(self.path)
         self._is_clean = take_clean_shutdown(self._disk, self.path) is not None
+        if not self._is_clean:
+            # After a kill, folders may have names in memory only; logs in them promise durability.
+            self._disk.sync_directory(self.path)
         self._checkpoints = Checkpoints(
             *(
                 read_offsets_or_report(self._disk, self._at(name), report)
@@ -151,6 +154,11 @@ class LogDirectory:
         if self.names_changed:
             self.names_changed = False
             self._disk.sync_directory(self.path)
+
+    def remove_deleted(self, folder: str) -> None:
+        """Only once its new name is durable: else a power cut brings back half a partition."""
+        self._disk.sync_directory(self.path)
+        self.remove_folder(folder)
 
     def close(self, *, clean: bool) -> None:
         """Unlock; `clean` says that all is on disk, so that the next start checks nothing."""

@@ -4,7 +4,9 @@ While a round runs, requests gather for the next, so that a slow disk makes roun
 queues longer. A log waits at most once, whatever the number of its callers.
 """
 
+import os
 from collections.abc import Callable, Iterable
+from errno import ENOENT
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.model.ids import Offset
@@ -51,7 +53,7 @@ class _Share(NamedTuple):
     paths: tuple[str, ...]
     lease: Releasable
     epochs: bytes | None
-    folder: str | None  # to be synced, if names in it changed
+    folders: tuple[str, ...]  # in which names changed
 
 
 class GroupCommit:
@@ -72,6 +74,7 @@ class GroupCommit:
         self._on_failed = on_failed
         self._waiting: dict[SegmentedLog, list[tuple[Offset, Done]]] = {}
         self._is_running = False
+        self._gone: set[SegmentedLog] = set()  # whose folders a round did not find
 
     def request(self, log: SegmentedLog, upto: Offset, done: Done) -> None:
         self._waiting.setdefault(log, []).append((upto, done))
@@ -100,8 +103,8 @@ class GroupCommit:
         dirty = log.segments.starting_from(log.durable_offset)
         epochs = encode_epochs(log.epochs.entries) if log.epochs.dirty else None
         log.epochs.dirty = False
-        folder = log.directory if log.names_changed else None
-        log.names_changed = False
+        folders = _folders_to_sync(log)
+        log.names_changed = log.is_folder_new = False
         paths = [path for segment in dirty if not segment.is_active for path in segment.index_paths]
         paths += [log.segments.active.transaction_index_path, *log.unsynced_paths]
         log.unsynced_paths.clear()
@@ -114,7 +117,7 @@ class GroupCommit:
             tuple(paths),
             self._handles.lease(*(segment.file for segment in dirty)),
             epochs,
-            folder,
+            folders,
         )
 
     def _sync(self, shares: list[_Share], callers: list[list[tuple[Offset, Done]]]) -> None:
@@ -130,10 +133,20 @@ class GroupCommit:
             self._disk.sync(descriptor)
         for path in share.paths:
             sync_path(self._disk, path)
+        try:
+            self._sync_names(share)
+        except FileNotFoundError:
+            # Deleted meanwhile; the owner knows. What else is missing is a failure.
+            if self._disk.exists(share.log.directory):
+                raise
+            self._gone.add(share.log)
+
+    def _sync_names(self, share: _Share) -> None:
         if share.epochs is not None:
-            replace_file(self._disk, f"{share.log.directory}/{EPOCH_FILE}", share.epochs)
-        elif share.folder is not None:
-            self._disk.sync_directory(share.folder)
+            path = f"{share.log.directory}/{EPOCH_FILE}"
+            replace_file(self._disk, path, share.epochs, writer=".flush")
+        for folder in share.folders:
+            self._disk.sync_directory(folder)
 
     def _finish(
         self,
@@ -149,13 +162,20 @@ class GroupCommit:
         else:
             for share, waiting in zip(shares, callers, strict=True):
                 self._settle(share, waiting)
+        self._gone.clear()
         if self._waiting and not self._is_running:
             self._start_round()
 
     def _settle(self, share: _Share, waiting: list[tuple[Offset, Done]]) -> None:
         log = share.log
+        if log in self._gone and log.failure is None:
+            error = FileNotFoundError(ENOENT, "the folder of a log has vanished", log.directory)
+            self._fail([log], [waiting], error)
+            return
         if log.generation == share.generation:
             log.durable_offset = max(log.durable_offset, share.upto)
+        elif share.epochs is not None:
+            log.epochs.dirty = True  # the round may have written epochs that the cut had removed
         for upto, done in waiting:
             if log.failure is not None:
                 done(LogFenced(log.partition, log.failure))
@@ -173,6 +193,12 @@ class GroupCommit:
         for log, waiting in zip(logs, callers, strict=True):
             for _, done in waiting:
                 done(LogFenced(log.partition, error))
+
+
+def _folders_to_sync(log: SegmentedLog) -> tuple[str, ...]:
+    """Its own, and the one above it while its own name there may be in memory only."""
+    folders = (log.directory,) if log.names_changed else ()
+    return (*folders, os.path.dirname(log.directory)) if log.is_folder_new else folders
 
 
 def sync_path(disk: Disk, path: str) -> None:

@@ -104,6 +104,6 @@ class RemovalJob:
 
     def run(self, on_owner: OnOwner) -> None:
         try:
-            self._directory.remove_folder(self._folder)
+            self._directory.remove_deleted(self._folder)
         except OSError as error:
             on_owner(partial(self._on_failed, self._directory, error))

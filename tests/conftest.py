@@ -1,0 +1,68 @@
+"""Figures that tests report (recoveries done, cases tried), summed and shown at the end of a run.
+
+Under xdist each worker hands its figures to the controller.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+import pytest
+
+_FIGURES: Counter[str] = Counter()
+_NOTES: dict[str, set[str]] = {}
+
+
+def record_figure(name: str, value: int = 1) -> None:
+    """Add to a figure of the whole run. Tests get it as the fixture of the same name."""
+    _FIGURES[name] += value
+
+
+@pytest.fixture(name="record_figure")
+def _record_figure() -> object:
+    return record_figure
+
+
+@pytest.fixture(name="record_note")
+def _record_note() -> object:
+    return record_note
+
+
+def record_note(name: str, lines: Iterable[str]) -> None:
+    """Lines to show under a name, each once, however many tests bring it."""
+    _NOTES.setdefault(name, set()).update(lines)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["figures"] = dict(_FIGURES)
+        output["notes"] = {name: sorted(lines) for name, lines in _NOTES.items()}
+
+
+class _Collector:
+    """The controller's ear for its workers."""
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        output = getattr(node, "workeroutput", {})
+        _FIGURES.update(output.get("figures", {}))
+        for name, lines in output.get("notes", {}).items():
+            record_note(name, lines)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(_Collector(), "figures")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for line in _lines(_FIGURES, _NOTES):
+        terminalreporter.write_line(line)
+
+
+def _lines(figures: Mapping[str, int], notes: Mapping[str, set[str]]) -> Iterator[str]:
+    for name, value in sorted(figures.items()):
+        yield f"{name}: {value:,}"
+    for name, found in sorted(notes.items()):
+        yield f"{name}:"
+        yield from (f"  {line}" for line in sorted(found))
