@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from crc32c import crc32c
@@ -49,8 +50,8 @@ def measure(
             share = keys / records
             once = alternate(
                 1,
-                raw=lambda: _read_and_write(files, path, share),
-                ours=lambda: job.run(_on_owner),
+                raw=partial(_read_and_write, files, path, share),
+                ours=partial(job.run, _on_owner),
             )
             for name, spent in once.items():
                 seconds[name] += spent

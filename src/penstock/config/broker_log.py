@@ -58,6 +58,7 @@ _DIRECTORIES: tuple[Setting, ...] = (
         2,
         "Workers per log directory that recover logs at start and flush them at stop.",
         at_least(1),
+        effect=nothing("one thread recovers all logs, as fast as it can read them"),
     ),
     broker(
         "log.initial.task.delay.ms",
@@ -115,13 +116,20 @@ _SEGMENTS: tuple[Setting, ...] = (
         "Default of the topics' index.interval.bytes.",
         at_least(0),
     ),
-    _default("log.preallocate", _BOOLEAN, False, "Default of the topics' preallocate."),
+    _default(
+        "log.preallocate",
+        _BOOLEAN,
+        False,
+        "Default of the topics' preallocate.",
+        effect=nothing("files grow as they are written"),
+    ),
     _default(
         "log.segment.delete.delay.ms",
         _LONG,
         60_000,
         "Default of the topics' file.delete.delay.ms.",
         at_least(0),
+        effect=nothing("a file that is being read lives until its last reader is done"),
     ),
 )
 

@@ -26,11 +26,9 @@ class LogConfig:
     delete_retention_ms: int = 86_400_000
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = LONG_MAX
-    file_delete_delay_ms: int = 60_000
     min_cleanable_dirty_ratio: float = 0.5
     cleanup_policy: frozenset[str] = frozenset({"delete"})
     compression_type: str = "producer"
-    preallocate: bool = False
     message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     message_timestamp_before_max_ms: int = LONG_MAX
     message_timestamp_after_max_ms: int = 3_600_000
@@ -57,7 +55,6 @@ class StorageConfig:
     """How one broker's storage recovers, checks and cleans, whatever the topic."""
 
     log_dirs: tuple[str, ...] = ("/tmp/kafka-logs",)  # noqa: S108 (Kafka's own default)
-    recovery_threads_per_data_dir: int = 2
     retention_check_interval_ms: int = 300_000
     recovery_checkpoint_interval_ms: int = 60_000
     start_offset_checkpoint_interval_ms: int = 60_000
@@ -85,7 +82,6 @@ class StorageConfig:
 LogConfig.SOURCE_NAMES = {field.name: field.name.replace("_", ".") for field in fields(LogConfig)}
 StorageConfig.SOURCE_NAMES = {
     "log_dirs": "log.dirs",
-    "recovery_threads_per_data_dir": "num.recovery.threads.per.data.dir",
     "retention_check_interval_ms": "log.retention.check.interval.ms",
     "recovery_checkpoint_interval_ms": "log.flush.offset.checkpoint.interval.ms",
     "start_offset_checkpoint_interval_ms": "log.flush.start.offset.checkpoint.interval.ms",

@@ -130,6 +130,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "Time between a segment's removal from the log and its deletion from disk.",
         at_least(0),
         synonyms=named("log.segment.delete.delay.ms"),
+        effect=no_effect("a file that is being read lives until its last reader is done"),
     ),
     topic(
         "min.cleanable.dirty.ratio",
@@ -188,6 +189,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         False,
         "Whether a new segment file takes its full size on disk at once.",
         synonyms=named("log.preallocate"),
+        effect=no_effect("files grow as they are written"),
     ),
     topic(
         "message.timestamp.type",
