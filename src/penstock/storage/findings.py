@@ -1,0 +1,77 @@
+"""What a check of files found: problems, notes and counts. Collects, decides nothing."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+
+class Finding(NamedTuple):
+    kind: str  # a stable word for scripts, such as `crc` or `time-index`
+    path: str
+    position: int | None  # the byte in a binary file
+    line: int | None  # the line in a text file, counted from 1
+    message: str
+    is_problem: bool  # False: worth knowing, but nothing is wrong
+
+    @property
+    def place(self) -> str:
+        """The file, and where in it."""
+        if self.position is not None:
+            return f"{self.path}, position {self.position}"
+        return self.path if self.line is None else f"{self.path}, line {self.line}"
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}"
+
+
+class Findings:
+    """Filled by one check, in the order in which things were found."""
+
+    def __init__(self, on_finding: Callable[[Finding], None] = lambda finding: None) -> None:
+        self.all: list[Finding] = []
+        self.files = 0
+        self.batches = 0
+        self.records = 0  # only counted where records were decoded
+        self.size_bytes = 0
+        self._on_finding = on_finding
+
+    @property
+    def problems(self) -> list[Finding]:
+        return [finding for finding in self.all if finding.is_problem]
+
+    @property
+    def notes(self) -> list[Finding]:
+        return [finding for finding in self.all if not finding.is_problem]
+
+    @property
+    def is_clean(self) -> bool:
+        return not any(finding.is_problem for finding in self.all)
+
+    def problem(
+        self,
+        kind: str,
+        path: str,
+        message: str,
+        *,
+        position: int | None = None,
+        line: int | None = None,
+    ) -> None:
+        self._add(Finding(kind, path, position, line, message, True))
+
+    def note(
+        self,
+        kind: str,
+        path: str,
+        message: str,
+        *,
+        position: int | None = None,
+        line: int | None = None,
+    ) -> None:
+        self._add(Finding(kind, path, position, line, message, False))
+
+    def count_file(self, size_bytes: int) -> None:
+        self.files += 1
+        self.size_bytes += size_bytes
+
+    def _add(self, finding: Finding) -> None:
+        self.all.append(finding)
+        self._on_finding(finding)

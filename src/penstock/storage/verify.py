@@ -1,0 +1,217 @@
+"""Checks a data directory or a partition's folder and reports every inconsistency it finds.
+
+Reads only, takes no lock and needs no broker. Small files are read before the log they speak of, so
+that a running broker's appends are no contradiction.
+"""
+
+import os
+from collections.abc import Callable
+
+from penstock.model.ids import TopicPartition
+from penstock.storage.checkpoints import (
+    CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+    decode_offsets,
+)
+from penstock.storage.directory import (
+    DELETED_SUFFIX,
+    LOCK_FILE,
+    OTHER_SUFFIXES,
+    parse_folder_name,
+)
+from penstock.storage.disk import Disk, Entry, RealDisk, read_file
+from penstock.storage.errors import MalformedCheckpoint
+from penstock.storage.findings import Finding, Findings
+from penstock.storage.inspect_files import FileKind, parse_name
+from penstock.storage.partition_metadata import (
+    BROKER_STAMP_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    decode_broker_stamp,
+)
+from penstock.storage.verify_partition import PartitionCheck
+from penstock.storage.verify_segment import Progress
+
+_OFFSET_FILES = {
+    RECOVERY_POINT_FILE: "everything below {offset} was flushed",
+    LOG_START_FILE: "the log starts at {offset}",
+    HIGH_WATERMARK_FILE: "the high watermark is {offset}",
+    CLEANER_FILE: "everything below {offset} was compacted",
+}
+
+
+class NotALog(ValueError):  # noqa: N818 - named for what is found
+    """The path is neither a partition's folder nor a data directory."""
+
+
+def verify_directory(
+    path: str | os.PathLike[str],
+    disk: Disk | None = None,
+    *,
+    records: bool = False,
+    on_finding: Callable[[Finding], None] = lambda finding: None,
+    progress: Progress = lambda count: None,
+) -> Findings:
+    """Check a partition's folder or a whole data directory; NotALog if it is neither."""
+    disk = RealDisk() if disk is None else disk
+    check = _DirectoryCheck(disk, os.fspath(path), Findings(on_finding), records, progress)
+    check.run()
+    return check.findings
+
+
+def is_partition_folder(disk: Disk, path: str) -> bool:
+    """By its content, or by its name where it is empty."""
+    entries = disk.list(path)
+    kinds = {parse_name(entry.name).kind for entry in entries if not entry.is_directory}
+    if kinds & {FileKind.LOG, FileKind.EPOCHS, FileKind.PARTITION_METADATA}:
+        return True
+    return not entries and parse_folder_name(_last_part(path)) is not None
+
+
+def count_log_bytes(disk: Disk, path: str) -> int:
+    """Of all log files that a check of this path will read."""
+    total = 0
+    for entry in disk.list(path):
+        below = f"{path}/{entry.name}"
+        if entry.is_directory:
+            if parse_folder_name(entry.name) is not None:
+                total += count_log_bytes(disk, below)
+        elif parse_name(entry.name).kind is FileKind.LOG:
+            total += disk.size_of(below)
+    return total
+
+
+class _DirectoryCheck:
+    def __init__(
+        self, disk: Disk, path: str, findings: Findings, with_records: bool, progress: Progress
+    ) -> None:
+        self.findings = findings
+        self._disk = disk
+        self._path = path.rstrip("/") or "/"
+        self._with_records = with_records
+        self._progress = progress
+
+    def run(self) -> None:
+        if is_partition_folder(self._disk, self._path):
+            parent = os.path.dirname(os.path.abspath(self._path))
+            is_clean = self._disk.exists(f"{parent}/{CLEAN_SHUTDOWN_FILE}")
+            self._check_partition(self._path, is_clean)
+            return
+        entries = sorted(self._disk.list(self._path))
+        if not any(map(_is_of_data_directory, entries)):
+            raise NotALog(
+                f"{self._path} is neither a partition's folder nor a data directory: it holds "
+                f"no log, no partition's folder and no checkpoint"
+            )
+        self._check_data_directory(entries)
+
+    def _check_data_directory(self, entries: list[Entry]) -> None:
+        is_clean = any(entry.name == CLEAN_SHUTDOWN_FILE for entry in entries)
+        checkpoints = {name: self._read_offsets(name) for name in _OFFSET_FILES}
+        self._check_stamp()
+        ends: dict[TopicPartition, int] = {}
+        for entry in entries:
+            if not entry.is_directory:
+                self._look_at_name(entry)
+                continue
+            partition = parse_folder_name(entry.name)
+            if partition is None:
+                self._look_at_folder(entry)
+                continue
+            end_offset = self._check_partition(f"{self._path}/{entry.name}", is_clean)
+            ends[partition] = 0 if end_offset is None else end_offset
+        for name, offsets in checkpoints.items():
+            self._compare(name, offsets, ends, is_clean)
+
+    def _check_partition(self, folder: str, is_clean: bool) -> int | None:
+        check = PartitionCheck(
+            disk=self._disk,
+            findings=self.findings,
+            directory=folder,
+            is_clean_stop=is_clean,
+            with_records=self._with_records,
+            progress=self._progress,
+        )
+        try:
+            return check.run()
+        except OSError as error:
+            self.findings.problem("unreadable", error.filename or folder, str(error))
+            return None
+
+    # -- names -----------------------------------------------------------------------------
+
+    def _look_at_name(self, entry: Entry) -> None:
+        path, name = f"{self._path}/{entry.name}", parse_name(entry.name)
+        if name.leftover:
+            self.findings.note("leftover", path, "a replacement of this file was cut short")
+        elif name.kind is None and entry.name != LOCK_FILE:
+            self.findings.note("unknown", path, "is no file of a data directory")
+
+    def _look_at_folder(self, entry: Entry) -> None:
+        path = f"{self._path}/{entry.name}"
+        if entry.name.endswith(DELETED_SUFFIX):
+            self.findings.note(
+                "leftover", path, "belongs to a deleted partition; the next start removes it"
+            )
+        elif entry.name.endswith(OTHER_SUFFIXES):
+            self.findings.note("leftover", path, "is a replica on the move, or left behind")
+        else:
+            self.findings.note("unknown", path, "is no partition's folder: <topic>-<number>")
+
+    # -- small files -----------------------------------------------------------------------
+
+    def _check_stamp(self) -> None:
+        path = f"{self._path}/{BROKER_STAMP_FILE}"
+        content = self._read(path)
+        if content is not None:
+            try:
+                decode_broker_stamp(content, path)
+            except MalformedCheckpoint as error:
+                self.findings.problem("checkpoint", path, error.problem, line=error.line)
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = f"{self._path}/{name}"
+        content = self._read(path)
+        try:
+            return {} if content is None else dict(decode_offsets(content, path))
+        except MalformedCheckpoint as error:
+            self.findings.problem("checkpoint", path, error.problem, line=error.line)
+            return {}
+
+    def _read(self, path: str) -> bytes | None:
+        content = read_file(self._disk, path)
+        if content is not None:
+            self.findings.count_file(len(content))
+        return content
+
+    def _compare(
+        self,
+        name: str,
+        offsets: dict[TopicPartition, int],
+        ends: dict[TopicPartition, int],
+        is_clean: bool,
+    ) -> None:
+        path = f"{self._path}/{name}"
+        for line, (partition, offset) in enumerate(offsets.items(), start=3):
+            if partition not in ends:
+                self.findings.note(
+                    "checkpoint", path, f"names {partition}, which has no folder here", line=line
+                )
+            elif offset > ends[partition]:
+                # After a crash an unflushed tail may be gone; what was flushed never is.
+                is_loss = is_clean or name == RECOVERY_POINT_FILE
+                report = self.findings.problem if is_loss else self.findings.note
+                said = _OFFSET_FILES[name].format(offset=offset)
+                message = f"{partition}: {said}, but the log ends at {ends[partition]}"
+                report("checkpoint", path, message, line=line)
+
+
+def _is_of_data_directory(entry: Entry) -> bool:
+    if entry.is_directory:
+        return parse_folder_name(entry.name) is not None
+    return entry.name == LOCK_FILE or parse_name(entry.name).kind is not None
+
+
+def _last_part(path: str) -> str:
+    return os.path.basename(os.path.abspath(path))

@@ -1,0 +1,232 @@
+"""Checks one partition's folder: its names, its small files, and its segments as one log."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from penstock.storage.disk import Disk, read_file
+from penstock.storage.epochs import EPOCH_FILE, EpochEntry, decode_epochs
+from penstock.storage.errors import CorruptSnapshot, MalformedCheckpoint
+from penstock.storage.findings import Findings
+from penstock.storage.inspect_files import FileKind, FileName, parse_name
+from penstock.storage.partition_metadata import PARTITION_METADATA_FILE, decode_topic_id
+from penstock.storage.producer_snapshot import decode, snapshot_name
+from penstock.storage.producers import ProducerEntry
+from penstock.storage.segment import LOG_SUFFIX, file_name
+from penstock.storage.verify_order import BatchOrder
+from penstock.storage.verify_producers import ProducerReplay
+from penstock.storage.verify_segment import Progress, SegmentCheck
+
+_INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TRANSACTION_INDEX)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCheck:
+    """One folder of a log. `is_clean_stop`: whoever wrote it said that all is on disk."""
+
+    disk: Disk
+    findings: Findings
+    directory: str
+    is_clean_stop: bool
+    with_records: bool
+    progress: Progress
+
+    def run(self) -> int | None:
+        """The log's end as its batches show it; None where the folder holds no log."""
+        names = list(self._names())
+        bases = sorted(_bases(names, FileKind.LOG))
+        self._check_companions(names, set(bases))
+        self._check_metadata()
+        if not bases:
+            self.findings.note("empty", self.directory, "holds no log file")
+            return None
+        epochs = self._read_epochs()
+        snapshots = self._read_snapshots(names)
+        order = self._check_log(bases, epochs, snapshots)
+        self._check_epoch_file(order)
+        self._check_epoch_starts(epochs, order.expected_offset)
+        return order.expected_offset
+
+    # -- names -----------------------------------------------------------------------------
+
+    def _names(self) -> Iterator[FileName]:
+        for entry in sorted(self.disk.list(self.directory)):
+            name = parse_name(entry.name)
+            path = f"{self.directory}/{entry.name}"
+            if entry.is_directory or name.kind is None:
+                self.findings.note("unknown", path, "is no file of a log")
+            elif name.leftover:
+                self._note_leftover(path, name)
+            elif name.kind in _NEEDS_OFFSET and name.base_offset is None:
+                self.findings.problem(
+                    "name", path, "the name of a segment's file is an offset of 20 digits"
+                )
+            else:
+                yield name
+
+    def _note_leftover(self, path: str, name: FileName) -> None:
+        self.findings.note(
+            "leftover",
+            path,
+            f"{name.leftover} marks a step that is under way or was cut short; the next start "
+            f"finishes or removes it",
+        )
+
+    def _check_companions(self, names: list[FileName], bases: set[int]) -> None:
+        for name in names:
+            if name.kind in _INDEXES and name.base_offset not in bases:
+                self.findings.problem(
+                    "orphan",
+                    f"{self.directory}/{name.name}",
+                    "has no log file; the next start removes it",
+                )
+
+    # -- small files -----------------------------------------------------------------------
+
+    def _check_metadata(self) -> None:
+        path = f"{self.directory}/{PARTITION_METADATA_FILE}"
+        content = self._read(path)
+        if content is not None:
+            try:
+                decode_topic_id(content, path)
+            except MalformedCheckpoint as error:
+                self.findings.problem("checkpoint", path, error.problem, line=error.line)
+
+    def _read_epochs(self) -> list[EpochEntry] | None:
+        path = f"{self.directory}/{EPOCH_FILE}"
+        content = self._read(path)
+        try:
+            return None if content is None else decode_epochs(content, path)
+        except MalformedCheckpoint as error:
+            self.findings.problem("checkpoint", path, error.problem, line=error.line)
+            return None
+
+    def _read_snapshots(self, names: list[FileName]) -> dict[int, list[ProducerEntry]]:
+        snapshots = {}
+        for offset in _bases(names, FileKind.SNAPSHOT):
+            path = f"{self.directory}/{snapshot_name(offset)}"
+            content = self._read(path)
+            try:
+                if content is not None:
+                    snapshots[offset] = decode(content, path)
+            except CorruptSnapshot as error:
+                self.findings.problem("snapshot", path, str(error).removeprefix(f"{path} "))
+        return snapshots
+
+    def _read(self, path: str) -> bytes | None:
+        content = read_file(self.disk, path)
+        if content is not None:
+            self.findings.count_file(len(content))
+        return content
+
+    # -- the log ---------------------------------------------------------------------------
+
+    def _check_log(
+        self,
+        bases: list[int],
+        epochs: list[EpochEntry] | None,
+        snapshots: dict[int, list[ProducerEntry]],
+    ) -> BatchOrder:
+        order = BatchOrder(self.findings, epochs, is_clean_stop=self.is_clean_stop)
+        producers = ProducerReplay(self.findings, self.directory)
+        producers.start(bases[0], snapshots.get(bases[0]))
+        waiting = _WaitingSnapshots(self.findings, self.directory, snapshots, producers)
+        waiting.note_below(bases[0])
+        for base_offset, following in zip(bases, [*bases[1:], None], strict=True):
+            check = SegmentCheck(
+                disk=self.disk,
+                findings=self.findings,
+                directory=self.directory,
+                base_offset=base_offset,
+                next_base_offset=following,
+                is_clean_stop=self.is_clean_stop,
+                with_records=self.with_records,
+                order=order,
+                producers=producers,
+                before_offset=waiting.compare_up_to,
+                progress=self.progress,
+            )
+            self._check_segment(check)
+            self._note_gap(base_offset, following, order)
+        waiting.compare_up_to(order.expected_offset)
+        waiting.report_beyond(order.expected_offset)
+        return order
+
+    def _check_segment(self, check: SegmentCheck) -> None:
+        try:
+            check.run()
+        except FileNotFoundError:
+            check.order.lose_track()
+            check.producers.lose_track()
+            self.findings.note("gone", check.path, "was removed while the log was being read")
+
+    def _note_gap(self, base_offset: int, following: int | None, order: BatchOrder) -> None:
+        if following is not None and order.expected_offset < following:
+            self.findings.note(
+                "gap",
+                f"{self.directory}/{file_name(base_offset, LOG_SUFFIX)}",
+                f"offsets {order.expected_offset} to {following - 1} lie between this segment and "
+                f"the next: compaction removed them, or a segment or its end is missing",
+            )
+
+    def _check_epoch_file(self, order: BatchOrder) -> None:
+        """While a broker runs, and until the first flush, there may be none."""
+        path = f"{self.directory}/{EPOCH_FILE}"
+        if order.latest_epoch >= 0 and not self.disk.exists(path):
+            report = self.findings.problem if self.is_clean_stop else self.findings.note
+            report("missing", path, "is missing; the next start rebuilds it from the log")
+
+    def _check_epoch_starts(self, epochs: list[EpochEntry] | None, end_offset: int) -> None:
+        for line, entry in enumerate(epochs or (), start=3):
+            if entry.start_offset > end_offset:
+                self.findings.problem(
+                    "checkpoint",
+                    f"{self.directory}/{EPOCH_FILE}",
+                    f"epoch {entry.epoch} begins at offset {entry.start_offset}, but the log ends "
+                    f"at {end_offset}",
+                    line=line,
+                )
+
+
+class _WaitingSnapshots:
+    """Compares each snapshot when the replay of the log has come to its offset."""
+
+    def __init__(
+        self,
+        findings: Findings,
+        directory: str,
+        snapshots: dict[int, list[ProducerEntry]],
+        producers: ProducerReplay,
+    ) -> None:
+        self._findings = findings
+        self._directory = directory
+        self._snapshots = snapshots
+        self._producers = producers
+        self._waiting = sorted(snapshots, reverse=True)
+
+    def note_below(self, base_offset: int) -> None:
+        while self._waiting and self._waiting[-1] < base_offset:
+            path = self._path(self._waiting.pop())
+            self._findings.note("orphan", path, "lies before the log's first segment")
+
+    def compare_up_to(self, offset: int) -> None:
+        while self._waiting and self._waiting[-1] <= offset:
+            found = self._waiting.pop()
+            self._producers.compare_snapshot(self._path(found), self._snapshots[found])
+
+    def report_beyond(self, end_offset: int) -> None:
+        for offset in reversed(self._waiting):
+            self._findings.problem(
+                "snapshot",
+                self._path(offset),
+                f"is of offset {offset}, but the log ends at {end_offset}",
+            )
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{snapshot_name(offset)}"
+
+
+_NEEDS_OFFSET = (FileKind.LOG, FileKind.SNAPSHOT, *_INDEXES)
+
+
+def _bases(names: list[FileName], kind: FileKind) -> list[int]:
+    return [n.base_offset for n in names if n.kind is kind and n.base_offset is not None]

@@ -1,0 +1,155 @@
+"""Replays the producers of a log to tell what its transaction indexes and snapshots should say.
+
+Only as strict as the log allows: where compaction removed offsets, or the log begins in the middle
+and no snapshot says with what, absence proves nothing.
+"""
+
+from penstock.protocol.batch import BatchHeader, CorruptBatch
+from penstock.protocol.control import read_end_marker
+from penstock.storage.findings import Findings
+from penstock.storage.producers import ProducerEntry, ProducerState
+from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTransaction
+
+
+class ProducerReplay:
+    """Fed with every sound batch that has a producer. One per log and check."""
+
+    def __init__(self, findings: Findings, name: str) -> None:
+        self.is_exact = True  # the replay knows all that the broker knew
+        self._is_blind = False
+        self._findings = findings
+        self._state = ProducerState(name)
+        self._with_records: set[int] = set()  # producers whose open transaction holds any
+        self._expected: dict[int, AbortedTransaction] = {}  # by the marker's offset
+        self._markers: dict[int, int] = {}  # offset of an abort marker -> its producer
+
+    def start(self, base_offset: int, snapshot: list[ProducerEntry] | None) -> None:
+        """Begin where the log does; what came before, only a snapshot of that offset knows."""
+        if snapshot is not None:
+            self._state.load(snapshot, base_offset)
+        elif base_offset > 0:
+            self.is_exact = False
+
+    def lose_track(self) -> None:
+        """Batches could not be read: what they said of producers is not known."""
+        self._is_blind = True
+        self.is_exact = False
+
+    def take(self, path: str, position: int, header: BatchHeader, content: memoryview) -> None:
+        if header.is_control:
+            self._take_marker(path, position, header, content)
+            return
+        self._state.apply(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.last_sequence,
+            header.base_offset,
+            header.last_offset,
+            header.max_timestamp,
+            header.is_transactional,
+        )
+        if header.is_transactional and header.record_count:
+            self._with_records.add(header.producer_id)
+
+    def _take_marker(
+        self, path: str, position: int, header: BatchHeader, content: memoryview
+    ) -> None:
+        try:
+            marker = read_end_marker(content)
+        except CorruptBatch as error:
+            self._findings.problem("control", path, error.reason, position=position)
+            self.lose_track()
+            return
+        if marker is None:
+            return
+        offset, producer_id = header.last_offset, header.producer_id
+        if not marker.commit:
+            self._markers[offset] = producer_id
+        completed = self._state.apply_marker(
+            producer_id,
+            header.producer_epoch,
+            marker.coordinator_epoch,
+            marker.commit,
+            offset,
+            header.max_timestamp,
+        )
+        # Of a transaction whose records were all compacted away, nothing is left to hide.
+        is_due = self.is_exact or producer_id in self._with_records
+        if completed is not None and completed.aborted and is_due:
+            stable = self._state.last_stable_offset_for(completed)
+            self._expected[offset] = AbortedTransaction(*completed[:3], stable)
+        self._with_records.discard(producer_id)
+        self._state.on_high_watermark(offset + 1)
+
+    # -- transaction indexes ---------------------------------------------------------------
+
+    def compare_index(
+        self, path: str, entries: list[AbortedTransaction], *, end_offset: int | None
+    ) -> None:
+        """With the markers seen since the last call; entries from `end_offset` on are news."""
+        if self._is_blind:
+            self.forget_markers()
+            return
+        found = set()
+        for place, entry in enumerate(entries):
+            if end_offset is not None and entry.last_offset >= end_offset:
+                continue
+            found.add(entry.last_offset)
+            problem = self._find_problem(entry)
+            if problem is not None:
+                position = place * ENTRY_BYTES
+                self._findings.problem("transaction-index", path, problem, position=position)
+        for offset, expected in self._expected.items():
+            if offset not in found:
+                self._findings.problem(
+                    "transaction-index",
+                    path,
+                    f"the abort of producer {expected.producer_id} at offset {offset} is missing, "
+                    f"so its records from {expected.first_offset} on look committed",
+                    position=len(entries) * ENTRY_BYTES,
+                )
+        self.forget_markers()
+
+    def forget_markers(self) -> None:
+        """The index could not be compared."""
+        self._expected, self._markers = {}, {}
+
+    def _find_problem(self, entry: AbortedTransaction) -> str | None:
+        if self._markers.get(entry.last_offset) != entry.producer_id:
+            return (
+                f"the log has no abort marker of producer {entry.producer_id} at offset "
+                f"{entry.last_offset}"
+            )
+        expected = self._expected.get(entry.last_offset)
+        if expected is None or entry == expected:
+            return None
+        if not self.is_exact and entry.first_offset <= expected.first_offset:
+            return None  # compaction has removed the transaction's first records
+        return f"{entry} differs from what the log says: {expected}"
+
+    # -- snapshots -------------------------------------------------------------------------
+
+    def compare_snapshot(self, path: str, entries: list[ProducerEntry]) -> None:
+        """With the state as of now. A broker may have forgotten what the log still shows."""
+        if not self.is_exact:
+            return
+        for entry in entries:
+            known = self._state.find(entry.producer_id)
+            if known is None:
+                problem = "of which the log shows nothing"
+            elif _agree(entry, known):
+                continue
+            else:
+                problem = f"the log shows {known}"
+            self._findings.problem("snapshot", path, f"holds {entry}, {problem}")
+
+
+def _agree(entry: ProducerEntry, known: ProducerEntry) -> bool:
+    """A producer that was idle for long may have come back to a broker that had forgotten it."""
+    if entry.last_offset < 0:
+        known = known._replace(last_sequence=-1, last_offset=entry.last_offset, offset_delta=0)
+        entry = entry._replace(offset_delta=0, last_sequence=-1)
+    if entry.coordinator_epoch < 0:
+        known = known._replace(coordinator_epoch=entry.coordinator_epoch)
+    return entry == known
