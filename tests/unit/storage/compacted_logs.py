@@ -49,14 +49,15 @@ def make_log(disk: Disk, config: LogConfig) -> SegmentedLog:
         config=config,
         on_rolled=lambda log: None,
         on_failed=fail,
+        before_cut=lambda log, offset: None,
     )
 
 
 class Table:
     """A compacted log that counts as replicated and durable at once."""
 
-    def __init__(self, disk: Disk | None = None, **settings: object) -> None:
-        self.disk = SimulatedDisk(FOLDER) if disk is None else disk
+    def __init__(self, **settings: object) -> None:
+        self.disk = SimulatedDisk(FOLDER)
         self.config = LogConfig(**{"cleanup_policy": COMPACT, **settings})  # type: ignore[arg-type]
         self.log = make_log(self.disk, self.config)
         self.log.start_at(Offset(0), 0)
@@ -64,10 +65,10 @@ class Table:
         self._sequences: dict[tuple[int, int], int] = {}
 
     @classmethod
-    def on(cls, disk: Disk, config: LogConfig) -> "Table":
+    def on(cls, disk: SimulatedDisk, config: LogConfig) -> "Table":
         """The one whose files the disk holds."""
         table = cls.__new__(cls)
-        table.disk, table.config, table.now_ms = disk, config, 1_000  # type: ignore[assignment]
+        table.disk, table.config, table.now_ms = disk, config, 1_000
         table.log = reopen(disk, config)
         table._sequences = {}
         return table
@@ -79,11 +80,15 @@ class Table:
         epoch: int = 0,
         transactional: bool = False,
         codec: Codec = Codec.NONE,
+        step_ms: int = 0,
     ) -> int:
-        """Append one batch; its base offset."""
+        """Append one batch, its records `step_ms` apart; its base offset."""
         sequence = self._sequences.get((pid, epoch), 0)
         batch = build_batch(
-            [Record(i, self.now_ms, key, value) for i, (key, value) in enumerate(records)],
+            [
+                Record(place, self.now_ms + place * step_ms, key, value)
+                for place, (key, value) in enumerate(records)
+            ],
             codec=codec,
             producer_id=pid,
             producer_epoch=epoch if pid >= 0 else -1,
@@ -151,7 +156,7 @@ class Table:
             if header.is_control and read_end_marker(content) is not None
         ]
 
-    def keys(self) -> list[bytes | None]:
+    def list_keys(self) -> list[bytes | None]:
         return [seen.key for seen in self.everything()]
 
     def reopened(self) -> SegmentedLog:

@@ -1,0 +1,563 @@
+from collections.abc import Callable
+from errno import EIO, ENOSPC
+from itertools import pairwise
+from typing import TypeVar
+
+import pytest
+from tests.unit.storage.compacted_logs import FOLDER, Table, directly, lasting, table_of
+
+from penstock.config.log_config import StorageConfig
+from penstock.model.ids import Offset, TimestampMs
+from penstock.protocol.batch import APPEND_TIME
+from penstock.protocol.compression import Codec
+from penstock.protocol.records import iter_records
+from penstock.storage.compaction import CompactionJob, CompactionResult
+from penstock.storage.compaction_map import ENTRY_BYTES
+from penstock.storage.compaction_throttle import Throttle
+from penstock.testing.simulated_disk import Kind
+
+RETENTION_MS = 500
+Result = TypeVar("Result")
+
+
+def make_table(**settings: object) -> Table:
+    return Table(delete_retention_ms=RETENTION_MS, **settings)
+
+
+def leftovers(table: Table) -> list[str]:
+    endings = (".cleaned", ".swap", ".deleted")
+    return [path for path in table.disk.files() if path.endswith(endings)]
+
+
+# -- records -------------------------------------------------------------------------------------
+
+
+def test_the_latest_record_of_a_key_stays_at_its_offset() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), (b"b", b"1"))
+    table.put((b"a", b"2"))
+    table.roll()
+    table.compact()
+    assert [(s.offset, s.key, s.value) for s in table.everything()] == [
+        (1, b"b", b"1"),
+        (2, b"a", b"2"),
+    ]
+    assert table.log.log_end_offset == 3
+
+
+def test_the_active_segment_is_left_alone() -> None:
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.roll()
+    table.put((b"a", b"2"))
+    table.compact()
+    assert table.list_keys() == [b"a", b"a"]
+
+
+def test_a_dirty_key_replaces_one_in_the_clean_part() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), (b"b", b"1"))
+    table.roll()
+    table.compact()
+    table.put((b"a", b"2"))
+    table.roll()
+    table.compact()
+    assert table_of(table.committed()) == {b"a": b"2", b"b": b"1"}
+    assert len(table.everything()) == 2
+
+
+def test_records_without_a_key_go() -> None:
+    table = make_table(cleanup_policy=frozenset({"delete"}))
+    table.put((None, b"1"), (b"a", b"1"))
+    table.roll()
+    table.compact()
+    assert table.list_keys() == [b"a"]
+
+
+def test_long_keys_that_share_a_beginning_are_different_keys() -> None:
+    table = make_table()
+    keys = [b"k" * length for length in range(1, 40)]
+    for key in keys:
+        table.put((key, b"1"))
+    table.put((b"k" * 16, b"2"))
+    table.roll()
+    table.compact()
+    assert sorted(k for k in table.list_keys() if k is not None) == keys
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_that_stays_whole_is_copied_byte_for_byte(codec: Codec) -> None:
+    table = make_table()
+    table.put((b"gone", b"1"))
+    table.put((b"a", b"1" * 100), (b"b", b"1" * 100), codec=codec)
+    table.put((b"gone", b"2"))
+    table.roll()
+    whole = next(content for header, content in table.batches() if header.base_offset == 1)
+    table.compact()
+    assert [content for header, content in table.batches() if header.base_offset == 1] == [whole]
+    assert table.list_keys() == [b"a", b"b", b"gone"]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_rebuilt_batch_keeps_codec_producer_range_and_sequence(codec: Codec) -> None:
+    table = make_table()
+    table.put((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), pid=5, codec=codec)
+    old = table.batches()[0][0]
+    table.put((b"a", b"2"), (b"c", b"2"))
+    table.roll()
+    table.compact()
+    new, content = table.batches()[0]
+    kept = ("base_offset", "leader_epoch", "attributes", "last_offset_delta", "producer_id")
+    for name in (*kept, "producer_epoch", "base_sequence", "last_sequence", "max_timestamp"):
+        assert getattr(new, name) == getattr(old, name)
+    assert new.record_count == 1
+    assert [(r.offset, r.key, r.value) for r in iter_records(content)] == [(1, b"b", b"1")]
+
+
+def test_the_largest_timestamp_is_that_of_the_records_that_stay() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), (b"b", b"1"), (b"c", b"1"), step_ms=10)
+    table.put((b"a", b"2"), (b"c", b"2"))
+    table.roll()
+    table.compact()
+    header, content = table.batches()[0]
+    assert header.max_timestamp == 1_010
+    assert [record.timestamp_ms for record in iter_records(content)] == [1_010]
+
+
+def test_append_time_stays_through_a_rebuild() -> None:
+    table = make_table(message_timestamp_type="LogAppendTime")
+    table.now_ms = 5_000
+    table.put((b"a", b"1"), (b"b", b"1"))
+    table.put((b"a", None))
+    table.roll()
+    table.compact()
+    assert all(header.attributes & APPEND_TIME for header, _ in table.batches())
+    assert [(s.key, s.timestamp_ms) for s in table.everything()] == [(b"b", 5_000), (b"a", 5_000)]
+
+
+# -- tombstones ----------------------------------------------------------------------------------
+
+
+def test_a_tombstone_goes_once_its_time_after_the_first_pass_is_over() -> None:
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.put((b"a", None), (b"b", b"1"))
+    table.roll()
+    table.now_ms = 100_000  # the record's own age plays no part
+    table.compact()
+    assert table.list_keys() == [b"a", b"b"]
+    assert table.log.delete_horizon_ms == 100_000 + RETENTION_MS
+    table.now_ms += RETENTION_MS - 1
+    table.compact()
+    assert table.list_keys() == [b"a", b"b"]
+    table.now_ms += 1
+    table.compact()
+    assert table.list_keys() == [b"b"]
+
+
+def test_records_beside_a_tombstone_keep_their_time() -> None:
+    table = make_table()
+    table.put((b"a", None), (b"b", b"1"))
+    table.roll()
+    table.now_ms = 100_000
+    table.compact()
+    assert [seen.timestamp_ms for seen in table.everything()] == [1_000, 1_000]
+    table.now_ms += RETENTION_MS
+    table.compact()
+    assert [(seen.key, seen.timestamp_ms) for seen in table.everything()] == [(b"b", 1_000)]
+
+
+# -- transactions and producers ------------------------------------------------------------------
+
+
+def test_aborted_records_go_and_hide_nothing_older() -> None:
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.put((b"a", b"2"), pid=1, transactional=True)
+    table.end(1, commit=False)
+    table.roll()
+    table.compact()
+    assert [(s.key, s.value) for s in table.everything()] == [(b"a", b"1")]
+
+
+def test_an_open_transaction_holds_compaction_back() -> None:
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.put((b"a", b"2"), pid=1, transactional=True)
+    table.roll()
+    table.put((b"a", b"3"))
+    table.roll()
+    assert table.compact() is None
+    table.end(1, commit=True)
+    table.compact()
+    assert [s.value for s in table.everything()] == [b"3"]
+
+
+def test_a_marker_stays_while_its_records_do_and_goes_a_while_after_them() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), pid=1, transactional=True)
+    marker = table.end(1, commit=True)
+    table.put((b"b", b"1"), pid=1)  # so that the producer's last batch is another
+    table.roll()
+    table.compact()
+    assert table.markers() == [marker]
+    table.put((b"a", b"2"), (b"b", b"2"))
+    table.roll()
+    table.compact()
+    assert table.markers() == [marker]
+    table.now_ms += RETENTION_MS
+    table.compact()
+    assert table.markers() == []
+
+
+def test_an_abort_stays_known_to_readers_until_its_records_are_gone() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), pid=1, transactional=True)
+    table.end(1, commit=False)
+    table.roll()
+    table.compact()
+    empty = table.batches()[0][0]
+    assert (empty.producer_id, empty.record_count) == (1, 0)
+    assert [a.first_offset for a in table.log.aborted(Offset(0), Offset(2))] == [0]
+    table.put((b"b", b"1"), pid=1)
+    table.roll()
+    table.compact()
+    assert table.log.aborted(Offset(0), table.log.log_end_offset) == []
+
+
+def test_keys_of_control_records_replace_nothing() -> None:
+    table = make_table()
+    commit_key = b"\x00\x00\x00\x01"
+    table.put((commit_key, b"mine"))
+    table.put((b"a", b"1"), pid=1, transactional=True)
+    table.end(1, commit=True)
+    table.roll()
+    table.compact()
+    assert (commit_key, b"mine") in [(s.key, s.value) for s in table.everything()]
+    table.put((commit_key, b"newer"))
+    table.roll()
+    table.compact()
+    assert len(table.markers()) == 1
+
+
+def test_an_active_producers_last_batch_stays_as_an_empty_one() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), pid=3)
+    table.put((b"a", b"1"), pid=3)
+    table.put((b"a", b"2"))
+    table.roll()
+    table.compact()
+    empties = [header for header, _ in table.batches() if not header.record_count]
+    assert [(h.producer_id, h.base_offset, h.last_sequence) for h in empties] == [(3, 1, 1)]
+    assert lasting(list(table.reopened().producers.producers())) == lasting(
+        list(table.log.producers.producers())
+    )
+
+
+def test_a_forgotten_producers_batches_go_altogether() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), pid=3)
+    table.put((b"a", b"2"))
+    table.roll()
+    table.log.producers.expire(now_ms=10**9, expiration_ms=1)
+    table.compact()
+    assert [header.base_offset for header, _ in table.batches()] == [1]
+
+
+def test_a_producer_known_by_a_marker_alone_stays_known() -> None:
+    table = make_table()
+    table.put((b"a", b"1"), pid=3, transactional=True)
+    table.end(3, commit=True, epoch=1)
+    table.put((b"a", b"2"))
+    table.roll()
+    for _ in range(3):
+        table.compact()
+        table.now_ms += RETENTION_MS
+    reopened = table.reopened().producers.find(3)
+    assert reopened is not None
+    assert reopened.producer_epoch == 1
+
+
+# -- shape ---------------------------------------------------------------------------------------
+
+
+def test_the_batch_that_ends_a_run_stays_so_that_its_range_does() -> None:
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.roll()
+    table.put((b"b", None))
+    table.roll()
+    table.compact()
+    table.now_ms += RETENTION_MS
+    table.compact()
+    assert [(h.base_offset, h.record_count) for h, _ in table.batches()] == [(0, 1), (1, 0)]
+
+
+def test_neighbours_combine_up_to_the_size_of_a_segment() -> None:
+    table = make_table(segment_bytes=1_000)
+    for number in range(12):
+        table.put((b"k%d" % number, b"v" * 300))
+        table.roll()
+    table.compact()
+    sizes = [segment.size for segment in table.log.segments]
+    assert all(size <= 1_000 for size in sizes)
+    assert all(a + b > 1_000 for a, b in pairwise(sizes[:-1]))
+    assert len(table.everything()) == 12
+
+
+def test_the_new_segments_indexes_find_every_batch() -> None:
+    table = make_table(index_interval_bytes=200)
+    for number in range(60):
+        table.now_ms += 1
+        table.put((b"k%d" % (number % 40), b"v" * 50))
+    table.roll()
+    table.compact()
+    segment = table.log.segments[0]
+    assert len(segment.offset_index) > 5
+    for header, _ in table.batches():
+        placed = segment.find_batch(header.base_offset)
+        assert placed is not None
+        assert placed.header == header
+        found = table.log.find_by_time(TimestampMs(header.max_timestamp))
+        assert found is not None
+        assert found.offset == header.base_offset
+    assert segment.max_timestamp == table.now_ms
+
+
+def test_a_segment_in_which_nothing_changes_is_not_written() -> None:
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.roll()
+    before = len(table.disk.trace)
+    result = table.compact()
+    assert result is not None
+    assert table.log.cleaned_offset == 1
+    assert len(table.disk.trace) == before
+
+
+def test_a_small_map_makes_several_passes() -> None:
+    table = make_table()
+    for number in range(10):
+        table.put((b"k%d" % number, b"1"))
+    for number in range(10):
+        table.put((b"k%d" % number, b"2"))
+    table.roll()
+    small = StorageConfig(cleaner_dedupe_buffer_bytes=4 * ENTRY_BYTES)
+    ends = []
+    while table.log.cleaned_offset < 20:
+        table.compact(small)
+        ends.append(table.log.cleaned_offset)
+    assert len(ends) == 5
+    assert [s.value for s in table.everything()] == [b"2"] * 10
+
+
+def test_snapshots_of_segments_that_are_no_more_go() -> None:
+    table = make_table()
+    for _ in range(3):
+        table.put((b"a", b"1"), pid=1)
+        table.roll()
+    assert table.log.snapshots.offsets == [1, 2, 3]
+    table.compact()
+    assert table.log.snapshots.offsets == [3]
+
+
+# -- beside a log in use -------------------------------------------------------------------------
+
+
+class Meddler:
+    """An owner to whom something happens right before the job's next visits."""
+
+    def __init__(self, *actions: Callable[[], object] | None) -> None:
+        self._actions = list(actions)
+
+    def __call__(self, function: Callable[[], Result]) -> Result:
+        if self._actions:
+            action = self._actions.pop(0)
+            if action is not None:
+                action()
+        return function()
+
+
+def run(table: Table, on_owner: Meddler) -> CompactionResult:
+    results: list[CompactionResult] = []
+    CompactionJob(
+        table.log,
+        disk=table.disk,
+        storage=StorageConfig(),
+        now_ms=table.now_ms,
+        on_done=results.append,
+    ).run(on_owner)
+    return results[0]
+
+
+def filled() -> Table:
+    table = make_table()
+    table.put((b"a", b"1"), (b"b", b"1"))
+    table.roll()
+    table.put((b"a", b"2"))
+    table.roll()
+    table.put((b"c", b"1"))
+    return table
+
+
+PLAN, COMMIT, COMPLETE = None, None, None
+
+
+def test_a_reader_with_a_lease_reads_on_in_the_old_file() -> None:
+    table = filled()
+    read = table.log.read(Offset(0), below=Offset(3), max_bytes=10_000, at_least_one=True)
+    piece = read.slices[0]
+    before = table.disk.pread(piece.fd, piece.length, piece.position)
+    table.compact()
+    assert table.disk.pread(piece.fd, piece.length, piece.position) == before
+    read.lease.release()
+    assert table.list_keys() == [b"b", b"a", b"c"]
+
+
+def test_appends_and_rolls_go_on_during_a_pass() -> None:
+    table = filled()
+
+    def append() -> None:
+        table.put((b"d", b"1"))
+        table.roll()
+
+    result = run(table, Meddler(PLAN, append, append, append))
+    assert result.problem is None
+    assert table.list_keys() == [b"b", b"a", b"c", b"d", b"d", b"d"]
+    assert table.log.log_end_offset == 7
+
+
+@pytest.mark.parametrize("visit", [1, 2])
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_a_cut_during_a_pass_wins(visit: int, offset: int) -> None:
+    table = filled()
+    expected = filled()
+    expected.log.truncate_to(Offset(offset), 0)
+    actions: list[Callable[[], object] | None] = [None] * visit
+    result = run(table, Meddler(*actions, lambda: table.log.truncate_to(Offset(offset), 0)))
+    assert result.problem is not None
+    assert table.everything() == expected.everything()
+    assert table.reopened().log_end_offset == expected.log.log_end_offset
+    assert table.log.cleaned_offset == 0
+    assert not leftovers(table)
+    assert not table.log.is_compacting
+
+
+def test_a_cut_above_the_commit_point_takes_the_swap_back_too() -> None:
+    table = filled()
+    table.put((b"d", b"1"))
+    result = run(table, Meddler(PLAN, COMMIT, lambda: table.log.truncate_to(Offset(4), 0)))
+    assert result.problem is not None
+    assert table.list_keys() == [b"a", b"b", b"a", b"c"]
+    assert not leftovers(table)
+    table.compact()
+    assert table.list_keys() == [b"b", b"a", b"c"]
+
+
+def test_a_log_that_fails_meanwhile_is_left_as_it_is() -> None:
+    table = filled()
+
+    def fail() -> None:
+        table.log.failure = OSError(EIO, "elsewhere")
+
+    result = run(table, Meddler(PLAN, fail))
+    assert result.problem is not None
+    assert [segment.base_offset for segment in table.log.segments] == [0, 2, 3]
+    assert not leftovers(table)
+
+
+def test_one_pass_at_a_time() -> None:
+    table = filled()
+    table.log.is_compacting = True
+    assert table.compact() is None
+
+
+# -- trouble -------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_ends_the_pass_and_nothing_else() -> None:
+    table = filled()
+    table.disk.fail_path(".log.cleaned", ENOSPC, frozenset({Kind.WRITE}))
+    result = table.compact()
+    assert result is not None
+    assert result.problem is not None
+    assert table.log.failure is None
+    assert table.list_keys() == [b"a", b"b", b"a", b"c"]
+    assert not leftovers(table)
+    table.disk.heal()
+    table.compact()
+    assert table.list_keys() == [b"b", b"a", b"c"]
+
+
+def test_a_failing_disk_fences_the_log() -> None:
+    table = filled()
+    table.disk.fail_path(".log.cleaned", EIO, frozenset({Kind.SYNC}))
+    table.compact()
+    assert table.log.failure is not None
+
+
+def test_a_folder_that_cannot_be_synced_fences_the_log() -> None:
+    table = filled()
+    table.disk.fail_path(FOLDER, EIO, frozenset({Kind.SYNC_DIRECTORY}))
+    table.compact()
+    assert table.log.failure is not None
+
+
+def test_damage_is_not_copied_and_the_log_is_given_up() -> None:
+    table = filled()
+    table.disk.flip_bit(table.log.segments[0].file.path, 8 * 70)
+    result = table.compact()
+    assert result is not None
+    assert result.problem is not None
+    assert table.log.uncleanable is not None
+    assert table.log.failure is None
+    assert [segment.base_offset for segment in table.log.segments] == [0, 2, 3]
+
+
+def test_no_descriptor_stays_open() -> None:
+    table = filled()
+    table.compact()
+    table.log.segments.active.release()
+    for segment in table.log.segments:
+        segment.release()
+    assert table.disk.open_descriptors == 0
+
+
+def test_a_throttle_pauses_for_what_was_spent() -> None:
+    clock = [100.0]
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    throttle = Throttle(1_000, clock=lambda: clock[0], pause=pause)
+    for _ in range(10):
+        throttle.spend(500)
+    assert clock[0] == pytest.approx(105.0)
+    clock[0] += 60  # idle time buys nothing
+    throttle.spend(500)
+    assert pauses[-1] == pytest.approx(0.5)
+
+
+def test_a_pass_spends_what_it_reads_and_writes() -> None:
+    table = filled()
+    spent: list[float] = []
+    clock = [0.0]
+
+    def pause(seconds: float) -> None:
+        spent.append(seconds)
+        clock[0] += seconds
+
+    size = sum(segment.size for segment in table.log.segments) - table.log.segments.active.size
+    job = CompactionJob(
+        table.log,
+        disk=table.disk,
+        storage=StorageConfig(),
+        now_ms=0,
+        throttle=Throttle(1, clock=lambda: clock[0], pause=pause),
+    )
+    job.run(directly)
+    written = table.log.segments[0].size
+    assert sum(spent) == pytest.approx(2 * size + written)
