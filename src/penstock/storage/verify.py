@@ -69,6 +69,19 @@ def is_partition_folder(disk: Disk, path: str) -> bool:
     return not entries and parse_folder_name(_last_part(path)) is not None
 
 
+def check_is_log(disk: Disk, path: str) -> None:
+    """NotALog if the folder is neither a partition's nor a data directory."""
+    if is_partition_folder(disk, path):
+        return
+    for entry in disk.list(path):
+        if _is_of_data_directory(disk, path, entry):
+            return
+    raise NotALog(
+        f"{path} is neither a partition's folder nor a data directory: it holds no log, no "
+        f"partition's folder and no checkpoint"
+    )
+
+
 def count_log_bytes(disk: Disk, path: str) -> int:
     """Of all log files that a check of this path will read."""
     total = 0
@@ -98,13 +111,8 @@ class _DirectoryCheck:
             is_clean = self._disk.exists(f"{parent}/{CLEAN_SHUTDOWN_FILE}")
             self._check_partition(self._path, is_clean)
             return
-        entries = sorted(self._disk.list(self._path))
-        if not any(map(_is_of_data_directory, entries)):
-            raise NotALog(
-                f"{self._path} is neither a partition's folder nor a data directory: it holds "
-                f"no log, no partition's folder and no checkpoint"
-            )
-        self._check_data_directory(entries)
+        check_is_log(self._disk, self._path)
+        self._check_data_directory(sorted(self._disk.list(self._path)))
 
     def _check_data_directory(self, entries: list[Entry]) -> None:
         is_clean = any(entry.name == CLEAN_SHUTDOWN_FILE for entry in entries)
@@ -207,10 +215,11 @@ class _DirectoryCheck:
                 report("checkpoint", path, message, line=line)
 
 
-def _is_of_data_directory(entry: Entry) -> bool:
-    if entry.is_directory:
-        return parse_folder_name(entry.name) is not None
-    return entry.name == LOCK_FILE or parse_name(entry.name).kind is not None
+def _is_of_data_directory(disk: Disk, path: str, entry: Entry) -> bool:
+    if not entry.is_directory:
+        return entry.name == LOCK_FILE or parse_name(entry.name).kind is not None
+    is_named_so = parse_folder_name(entry.name) is not None
+    return is_named_so and is_partition_folder(disk, f"{path}/{entry.name}")
 
 
 def _last_part(path: str) -> str:

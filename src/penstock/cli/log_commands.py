@@ -1,0 +1,183 @@
+"""`penstock log`: looks into the files of a log, without a broker. Reads only."""
+
+import json
+import os
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+
+from penstock.cli.dump import Dump, DumpOptions
+from penstock.cli.dump_text import JsonView, TextView
+from penstock.cli.progress import byte_progress
+from penstock.storage.disk import RealDisk
+from penstock.storage.findings import Finding, Findings
+from penstock.storage.inspect_files import parse_name
+from penstock.storage.verify import NotALog, check_is_log, count_log_bytes, verify_directory
+
+app = typer.Typer(
+    help="Look into the files of a log: no broker needed, and safe beside a running one.\n\n"
+    "Works on Penstock's data directories and on Kafka's: the formats are the same.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_DUMP_HELP = """Show what files of a log hold: batches, records, index entries, checkpoints.
+
+PATH is a file of a log (.log, .index, .timeindex, .txnindex, .snapshot, a checkpoint), a
+partition's folder (all of its files in order) or a data directory (its checkpoints, then every
+partition's folder).
+
+Damage does not stop it: what can be read is shown, the rest is named on stderr with file and
+position, and the exit code is 1.
+
+\b
+Examples:
+  penstock log dump data/orders-0
+  penstock log dump data/orders-0/00000000000000000000.log --deep
+  penstock log dump data/orders-0 --from-offset 1200 --max-batches 5 --deep
+  penstock log dump data/orders-0 --json | jq 'select(.type == "batch") | .codec'
+"""
+
+_VERIFY_HELP = """Check that the files of a log agree with each other and with themselves.
+
+DIR is a partition's folder or a data directory. Checks every CRC, offsets and epochs from batch to
+batch, the three indexes against the log, producer snapshots, the epoch checkpoint, names, and the
+data directory's checkpoints. Reports every problem with file and position, not just the first.
+Notes are worth knowing, but nothing is wrong.
+
+Exit code: 0 clean, 1 there are problems, 2 DIR is no log.
+
+\b
+Examples:
+  penstock log verify data
+  penstock log verify data/orders-0 --records
+  penstock log verify data --json | jq 'select(.type == "problem")'
+"""
+
+
+@app.command(help=_DUMP_HELP)
+def dump(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="Files, folders or data directories.")
+    ],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Show the records in each batch as well.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line instead of text.")
+    ] = False,
+    from_offset: Annotated[
+        int, typer.Option("--from-offset", min=0, help="Begin at this offset.")
+    ] = 0,
+    max_batches: Annotated[
+        int | None,
+        typer.Option("--max-batches", min=1, help="End after so many batches, in all."),
+    ] = None,
+) -> None:
+    for path in paths:
+        _check_usable(path)
+    view = JsonView(sys.stdout) if as_json else TextView(sys.stdout)
+    options = DumpOptions(deep=deep, from_offset=from_offset, max_batches=max_batches)
+    # Where the dump itself goes to the terminal, a bar would only get between its lines.
+    wanted = not sys.stdout.isatty()
+    total = sum(os.path.getsize(p) if os.path.isfile(p) else _count(p) for p in paths)
+    with byte_progress("reading", total, wanted=wanted) as progress:
+        run = Dump(RealDisk(), view, options, progress=progress)
+        for path in paths:
+            run.dump(path)
+    for message in run.damage:
+        typer.echo(message, err=True)
+    if run.damage:
+        raise typer.Exit(1)
+
+
+@app.command(help=_VERIFY_HELP)
+def verify(
+    directory: Annotated[
+        str, typer.Argument(metavar="DIR", help="A partition's folder or a data directory.")
+    ],
+    records: Annotated[
+        bool, typer.Option("--records", help="Decode every record too (slower).")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object a line instead of text.")
+    ] = False,
+) -> None:
+    if not os.path.isdir(directory):
+        _fail(f"{directory} is no directory; give a partition's folder or a data directory", 2)
+    show = _show_finding_as_json if as_json else _show_finding
+    with byte_progress("checking", _count(directory)) as progress:
+        try:
+            findings = verify_directory(
+                directory, records=records, on_finding=show, progress=progress
+            )
+        except NotALog as error:
+            _fail(str(error), 2)
+        except OSError as error:
+            _fail(f"cannot read {directory}: {error}", 1)
+    _show_summary(findings, with_records=records, as_json=as_json)
+    if not findings.is_clean:
+        raise typer.Exit(1)
+
+
+def _check_usable(path: str) -> None:
+    """What cannot be meant is wrong usage; what is damaged is not."""
+    if not os.path.lexists(path):
+        _fail(f"{path} does not exist; give a file of a log, its folder or a data directory", 2)
+    if not os.path.isdir(path):
+        if parse_name(os.path.basename(path)).kind is None:
+            _fail(f"{path} is no file of a log: its name is not one of theirs", 2)
+        return
+    try:
+        check_is_log(RealDisk(), path)
+    except NotALog as error:
+        _fail(str(error), 2)
+    except OSError as error:
+        _fail(f"cannot read {path}: {error}", 1)
+
+
+def _count(path: str) -> int:
+    try:
+        return count_log_bytes(RealDisk(), path)
+    except OSError:
+        return 0  # only the bar needs it; whoever reads the files will say more
+
+
+def _show_finding(finding: Finding) -> None:
+    typer.echo(f"{'PROBLEM' if finding.is_problem else 'note'} [{finding.kind}] {finding}")
+
+
+def _show_finding_as_json(finding: Finding) -> None:
+    fields = {
+        "type": "problem" if finding.is_problem else "note",
+        "kind": finding.kind,
+        "path": finding.path,
+        "position": finding.position,
+        "line": finding.line,
+        "message": finding.message,
+    }
+    typer.echo(json.dumps(fields))
+
+
+def _show_summary(findings: Findings, *, with_records: bool, as_json: bool) -> None:
+    counts = {
+        "files": findings.files,
+        "batches": findings.batches,
+        "records": findings.records if with_records else None,
+        "bytes": findings.size_bytes,
+        "problems": len(findings.problems),
+        "notes": len(findings.notes),
+    }
+    if as_json:
+        typer.echo(json.dumps({"type": "summary", **counts}))
+        return
+    parts = [f"{count:,} {name}" for name, count in counts.items() if count is not None]
+    verdict = "clean" if findings.is_clean else "NOT CLEAN"
+    typer.echo(f"{verdict}: {', '.join(parts)}")
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"penstock: {message}", err=True)
+    raise typer.Exit(code)

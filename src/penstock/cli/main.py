@@ -1,0 +1,56 @@
+"""The command `penstock`: what every subcommand shares. Each group lives in its own module.
+
+Exit codes: 0 done, 1 the answer is no (message on stderr), 2 wrong usage.
+"""
+
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from penstock.cli.log_commands import app as log_app
+
+app = typer.Typer(
+    name="penstock",
+    help="A Kafka-compatible distributed log in Python.",
+    epilog="Exit codes: 0 done, 1 the answer is no (message on stderr), 2 wrong usage.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(log_app, name="log")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {version('penstock')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _shared(
+    _: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point of the command."""
+    for stream in (sys.stdout, sys.stderr):
+        # Records and file names may hold what the terminal's encoding does not: show it escaped.
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    app()
+
+
+if __name__ == "__main__":
+    main()

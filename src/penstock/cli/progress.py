@@ -1,0 +1,23 @@
+"""A progress bar on stderr for long work, where a person is watching. Never on stdout."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def byte_progress(
+    title: str, total_bytes: int, *, wanted: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """A function to be told of every piece of work; it shows something only on a terminal."""
+    if not (wanted and sys.stderr.isatty()):
+        yield lambda count: None
+        return
+    # Imported here: a third of the start-up time, for what scripts never see.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total_bytes)
+        yield lambda count: progress.advance(task, count)

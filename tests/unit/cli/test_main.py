@@ -1,0 +1,75 @@
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from tests.unit.storage.sample_logs import write_sample
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+
+
+def test_the_version_is_the_package_version() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"penstock {version('penstock')}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["log", "Exit codes: 0 done, 1"]),
+        (["log", "--help"], ["dump", "verify", "no broker needed"]),
+        (["log", "dump", "-h"], ["Examples:", "penstock log dump data/orders-0", "--max-batches"]),
+        (["log", "verify", "--help"], ["Examples:", "penstock log verify data", "--records"]),
+    ],
+)
+def test_help_explains_itself_with_examples(arguments: list[str], words: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    for word in words:
+        assert word in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["log", "nonsense"],
+        ["log", "dump"],
+        ["log", "dump", "/nowhere"],
+        ["log", "dump", __file__],
+        ["log", "dump", str(Path(__file__).parent)],
+        ["log", "dump", "--max-batches", "0", "/"],
+        ["log", "verify"],
+        ["log", "verify", "/nowhere"],
+        ["log", "verify", __file__],
+        ["log", "verify", str(Path(__file__).parent)],
+    ],
+)
+def test_wrong_usage_ends_with_2_and_a_message_on_stderr(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr
+
+
+def test_the_installed_command_checks_a_data_directory(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    command = [str(Path(sys.executable).parent / "penstock"), "log", "verify", str(tmp_path)]
+    clean = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (clean.returncode, clean.stderr) == (0, "")
+    assert clean.stdout.startswith("clean: ")
+    log = min(tmp_path.glob("t-0/*.log"))
+    log.write_bytes(log.read_bytes()[:-1])
+    damaged = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert damaged.returncode == 1
+    assert f"PROBLEM [damage] {log}, position " in damaged.stdout
+
+
+def test_a_reader_that_stops_early_sees_no_traceback(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    command = f"{Path(sys.executable).parent / 'penstock'} log dump {tmp_path} --deep | head -1"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert len(result.stdout.splitlines()) == 1
+    assert result.stderr == ""
