@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,20 @@ def test_a_log_that_was_restarted_further_on_is_clean() -> None:
         writer.log.restart_at(Offset(5000), NOW_MS)
         fill(Writer(writer.engine))
     assert verify(disk).all == []
+
+
+def test_a_compacted_log_is_clean() -> None:
+    disk = SimulatedDisk(DATA)
+    config = replace(SMALL, cleanup_policy=frozenset({"compact"}))
+    with writing(DATA, config, disk) as writer:
+        fill(writer)
+        before = writer.log.statistics().size_bytes
+        for now_ms in (NOW_MS, NOW_MS + 86_400_000, NOW_MS + 10 * 86_400_000):
+            for job in writer.engine.due_jobs(now_ms):
+                job.run(lambda function: function())
+            assert verify_directory(DATA, disk, records=True).problems == []
+        assert writer.log.statistics().size_bytes < before // 2
+    assert verify(disk, records=True).problems == []
 
 
 def test_an_empty_log_and_an_empty_directory_are_clean() -> None:
