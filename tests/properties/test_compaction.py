@@ -16,7 +16,14 @@ LAG_MS = 300
 PLAIN_PRODUCER = -1
 IDEMPOTENT = (1, 2)
 TRANSACTIONAL = (11, 12, 13)
-KEYS = [b"a", b"b", b"c", b"d", b"a key longer than a digest", b"another such key, just as long"]
+KEYS = [
+    b"a",
+    b"b",
+    b"c",
+    b"d",
+    b"a key that is longer than a digest",
+    b"another key of the same length ....",
+]
 
 
 class Put(NamedTuple):
@@ -60,7 +67,7 @@ steps = st.one_of(
     st.builds(Wait, st.sampled_from([10, LAG_MS, RETENTION_MS])),
     st.builds(Compact, st.sampled_from([1, 3, 1_000])),
 )
-histories = st.lists(steps, max_size=40)
+histories = st.lists(steps, min_size=8, max_size=40)
 thorough = settings(
     max_examples=scaled(test=200, verify=1_000, release=5_000),
     deadline=None,

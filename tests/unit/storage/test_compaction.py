@@ -168,6 +168,22 @@ def test_records_beside_a_tombstone_keep_their_time() -> None:
     assert [(seen.key, seen.timestamp_ms) for seen in table.everything()] == [(b"b", 1_000)]
 
 
+def test_a_tombstone_beyond_the_passs_end_waits_for_its_own_pass() -> None:
+    table = make_table()
+    for key in (b"a", b"b", b"c"):
+        table.put((key, b"1"))
+    table.put((b"a", None))
+    table.roll()
+    tiny = StorageConfig(cleaner_dedupe_buffer_bytes=ENTRY_BYTES)
+    while table.log.cleaned_offset < 4:
+        table.compact(tiny)
+        assert table_of(table.committed()) == {b"b": b"1", b"c": b"1"}
+        table.now_ms += 2 * RETENTION_MS
+    assert table.list_keys() == [b"b", b"c", b"a"]
+    table.compact(tiny)
+    assert table.list_keys() == [b"b", b"c"]
+
+
 # -- transactions and producers ------------------------------------------------------------------
 
 
