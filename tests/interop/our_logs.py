@@ -6,8 +6,9 @@ The only place here that knows how the engine is called. One owner, no threads, 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -18,21 +19,27 @@ from penstock.storage.engine import Appended, AppendItem, Origin, PartitionLog
 from penstock.storage.log import SegmentedLog
 from penstock.storage.segmented import SegmentedEngine
 
+Result = TypeVar("Result")
+
 FOREVER_MS = 2**62
 SMALL_SEGMENTS = LogConfig(
     segment_bytes=8192, index_interval_bytes=512, segment_ms=FOREVER_MS, retention_ms=-1
 )
 NOW_MS = 1_800_000_000_000
+LONGEST_INTERVAL_MS = 300_000  # of the engine's upkeep
 
 
 class OurLogs:
     """All logs of one data directory, opened by the engine; `close` is a clean stop."""
 
-    def __init__(self, data: Path, config: LogConfig = SMALL_SEGMENTS) -> None:
+    def __init__(
+        self, data: Path, config: LogConfig = SMALL_SEGMENTS, *, only_topic: str | None = None
+    ) -> None:
+        """`config` is for every topic, or for one while the others keep small plain segments."""
         self.reports: list[str] = []  # what recovery had to say
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(data),)),
-            config_of=lambda _: config,
+            config_of=lambda topic: config if only_topic in (None, topic) else SMALL_SEGMENTS,
             report=self.reports.append,
         )
         self._config = config
@@ -62,6 +69,14 @@ class OurLogs:
         log.advance_high_watermark(log.log_end_offset)
         return appended
 
+    def run_upkeep(self) -> list[str]:
+        """All jobs that come due once every interval has passed; their names."""
+        self.engine.due_jobs(NOW_MS)
+        jobs = self.engine.due_jobs(NOW_MS + LONGEST_INTERVAL_MS)
+        for job in jobs:
+            job.run(_at_once)
+        return [job.name for job in jobs]
+
     def close(self) -> None:
         self.engine.close()
 
@@ -89,6 +104,11 @@ def read_records(log: SegmentedLog) -> list[Record]:
         if not header.is_control
         for record in iter_records(batch)
     ]
+
+
+def _at_once(function: Callable[[], Result]) -> Result:
+    """The owner is this very thread."""
+    return function()
 
 
 def _segmented(log: PartitionLog) -> SegmentedLog:
