@@ -5,11 +5,22 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.storage.compacted_logs import Seen, Table, lasting, read_committed, table_of
+from tests.unit.storage.compacted_logs import (
+    FOLDER,
+    Seen,
+    Table,
+    iter_batches,
+    lasting,
+    make_log,
+    read_committed,
+    table_of,
+)
 
 from penstock.config.log_config import StorageConfig
+from penstock.model.ids import Offset
 from penstock.protocol.compression import Codec
 from penstock.storage.compaction_map import ENTRY_BYTES
+from penstock.storage.recovery import Remembered, open_log
 
 RETENTION_MS = 1_000
 LAG_MS = 300
@@ -224,3 +235,32 @@ def test_records_younger_than_the_lag_stay(history: list[Step]) -> None:
         if isinstance(step, Compact):
             after = set(table.committed())
             assert all(seen in after for seen in before if seen.timestamp_ms > young_from_ms)
+
+
+@thorough
+@given(histories)
+def test_recovery_after_a_kill_finds_a_compacted_log_whole(history: list[Step]) -> None:
+    model = Model()
+    for step in history:
+        model.run(step)
+    model.settle()
+    table, log = model.table, model.table.log
+    disk = table.disk.survivor_of_kill()
+    recovered = make_log(disk, table.config)
+    nothing = Offset(0)
+    remembered = Remembered(
+        clean=False,
+        recovery_point=nothing,
+        log_start_offset=nothing,
+        high_watermark=log.high_watermark,
+        cleaned_offset=nothing,
+    )
+    reports: list[str] = []
+    names = {entry.name for entry in disk.list(FOLDER)}
+    open_log(recovered, disk, names, remembered, table.now_ms, reports.append)
+    assert list(iter_batches(recovered)) == table.batches()
+    assert recovered.log_end_offset == log.log_end_offset
+    assert read_committed(recovered) == table.committed()
+    assert lasting(list(recovered.producers.producers())) == lasting(
+        list(log.producers.producers())
+    )
