@@ -1,0 +1,395 @@
+"""What a log is, shown step by step on real files: run it with `make demo`.
+
+Writes events, looks them up by offset and by time, aborts a transaction, kills a writer in the
+middle of its work, recovers, compacts, and checks every file at the end. Each step checks its own
+result: the exit code is 0 only if all of them hold. KEEP=1 keeps the files.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from uuid import uuid4
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
+from penstock.protocol.batch import HEADER_BYTES, iter_headers
+from penstock.protocol.compression import Codec
+from penstock.protocol.control import build_end_marker_batch, read_end_marker
+from penstock.protocol.records import Record, build_batch, iter_records
+from penstock.storage.engine import Appended, AppendItem, Origin, PartitionLog
+from penstock.storage.errors import StorageError
+from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.verify import verify_directory
+
+NOW_MS = int(time.time() * 1000)
+DAY_MS = 86_400_000
+SMALL = LogConfig(segment_bytes=64 * 1024)  # Kafka's default is 1 GiB; small ones show more
+EVENTS = 6_000
+BATCH = 20
+
+
+def main() -> None:
+    started = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="penstock-demo-"))
+    try:
+        write_and_look_up(folder / "data")
+        kill_and_recover(folder / "crash")
+        compact(folder / "compacted")
+        print(f"\nAll steps held, in {time.monotonic() - started:.1f} s.")
+    finally:
+        if os.environ.get("KEEP"):
+            print(f"Files kept. Look around: penstock log dump --deep {folder}/data | less")
+        else:
+            shutil.rmtree(folder)
+
+
+# -- 1 to 4: one log, from its first record to a transaction -----------------------------------
+
+
+def write_and_look_up(data: Path) -> None:
+    engine, _ = open_engine(data)
+    log = create(engine, "orders")
+    write_events(engine, log)
+    look_up_by_offset(log)
+    look_up_by_time(log)
+    abort_a_transaction(engine, log)
+    engine.close()
+    check(data)
+
+
+def write_events(engine: SegmentedEngine, log: PartitionLog) -> None:
+    title("A log is a file to which batches are added, and never changed after that")
+    codecs = list(Codec)
+    before = time.perf_counter()
+    for first in range(0, EVENTS, BATCH):
+        codec = codecs[first // BATCH % len(codecs)]
+        append(engine, log, build_batch(orders(first, BATCH), codec=codec))
+    seconds = time.perf_counter() - before
+    flush(engine, log)
+    statistics = log.statistics()
+    say(
+        f"{EVENTS:,} events went in as {EVENTS // BATCH} batches in {seconds * 1000:.0f} ms, "
+        f"compressed by their sender with {', '.join(codec.name.lower() for codec in codecs)}.",
+        f"The log stamped each batch with its offset, {log.log_start_offset} to "
+        f"{log.log_end_offset - 1}, and stored it as it came: {statistics.size_bytes:,} bytes.",
+        f"At {SMALL.segment_bytes // 1024} KiB it began a new segment, {statistics.segments} so "
+        f"far. A segment's files are named after its first offset:",
+    )
+    names = sorted(os.listdir(statistics.directory))
+    show(*[f"{name:<34}{size_of(statistics.directory, name):>9,} bytes" for name in names[:8]])
+    show(f"... and {len(names) - 8} more")
+    expect(log.log_end_offset == EVENTS, "every event has its offset")
+    expect(log.durable_offset == EVENTS, "flushed: a power cut would not lose one of them")
+    expect([r.value for r in read(log)] == [order(i) for i in range(EVENTS)], "read back: the same")
+
+
+def look_up_by_offset(log: PartitionLog) -> None:
+    title("Reading begins anywhere, at the same cost")
+    wanted = [Offset(EVENTS * part // 5 + 7) for part in range(5)]
+    say("Of each segment only about every 4096th byte is in its .index. To find an offset:")
+    say("choose the segment by name, its closest index entry by bisection, then walk a little.")
+    for offset in wanted:
+        before = time.perf_counter()
+        piece = log.read(offset, below=log.log_end_offset, max_bytes=1, at_least_one=True)
+        microseconds = (time.perf_counter() - before) * 1e6
+        (place,) = piece.slices
+        batch = os.pread(place.fd, place.length, place.position)
+        piece.lease.release()
+        found = {record.offset: record.value for record in iter_records(batch)}
+        show(f"offset {offset:>5}: batch at byte {place.position:>6,} in {microseconds:4.0f} us")
+        expect(found[offset] == order(offset), f"offset {offset} is event {offset}", quiet=True)
+    entries = sum(
+        os.path.getsize(path) // 8 for path in Path(log.statistics().directory).glob("*.index")
+    )
+    expect(entries < EVENTS // BATCH, f"{entries} index entries serve {EVENTS // BATCH} batches")
+
+
+def look_up_by_time(log: PartitionLog) -> None:
+    title("Time is an index too")
+    wanted_ms = TimestampMs(NOW_MS + 4_321)
+    found = log.find_by_time(wanted_ms)
+    assert found is not None
+    say(
+        f"Events are one millisecond apart. The first one at or after {wanted_ms} is at offset "
+        f"{found.offset}, says the .timeindex with a short walk."
+    )
+    expect(found.offset == 4_321, "the event of that very millisecond")
+    expect(log.find_by_time(TimestampMs(NOW_MS + DAY_MS)) is None, "tomorrow: nothing yet")
+
+
+def abort_a_transaction(engine: SegmentedEngine, log: PartitionLog) -> None:
+    title("An aborted transaction stays in the log, and readers step over it")
+    first = log.log_end_offset
+    for producer_id, sequence in ((1, 0), (2, 0), (1, 3)):
+        append(engine, log, transactional(producer_id, sequence))
+    say(f"Producers 1 and 2 write in turn from offset {first} on, each in a transaction.")
+    expect(log.last_stable_offset == first, f"undecided: careful readers see nothing from {first}")
+    append(engine, log, marker(1, commit=False), Origin.COORDINATOR)
+    append(engine, log, marker(2, commit=True), Origin.COORDINATOR)
+    say("A marker aborts the first transaction, another commits the second.")
+    everything = [r.value for r in read(log, start=first)]
+    committed = [r.value for r in read(log, start=first, committed_only=True)]
+    expect(len(everything) == 9, "a reader of everything sees 9 records")
+    expect(committed == [b"by producer 2"] * 3, "a read_committed reader sees the 3 of producer 2")
+    repeated = append(engine, log, transactional(3, 0)), append(engine, log, transactional(3, 0))
+    expect(
+        repeated[1].duplicate and repeated[1].base_offset == repeated[0].base_offset,
+        "a batch that is sent twice is stored once",
+    )
+    append(engine, log, marker(3, commit=True), Origin.COORDINATOR)
+
+
+# -- 5: a crash ----------------------------------------------------------------------------------
+
+
+def kill_and_recover(data: Path) -> None:
+    title("A writer is killed in the middle of its work")
+    flushed = kill_a_writer(data)
+    (log_file,) = sorted((data / "orders-0").glob("*.log"))[-1:]
+    say(
+        f"The writer told us that everything below offset {flushed:,} was flushed when kill -9 "
+        f"hit it. A power cut could also leave half a batch, so we add one at the end."
+    )
+    half = build_batch(orders(0, BATCH))[: HEADER_BYTES + 40]
+    end = log_file.stat().st_size
+    with log_file.open("ab") as file:
+        file.write(half)
+    problems = verify_directory(data).problems
+    show(f"penstock log verify: {problems[0].kind} at position {problems[0].position:,}")
+    # Not after the half batch: the kernel may have cut the writer's last write short as well.
+    expect(
+        [p.kind for p in problems] == ["torn-tail"] and (problems[0].position or 0) <= end,
+        "the check finds the half batch, where it is, and nothing else",
+    )
+    reports: list[str] = []
+    before = time.perf_counter()
+    engine, logs = open_engine(data, reports.append)
+    milliseconds = (time.perf_counter() - before) * 1000
+    log = logs[TopicPartition("orders", 0)]
+    say("Opening the directory again checks what may not have reached the disk. It says:")
+    show(reports[0].replace(f"{data}/", ""))
+    say(
+        f"It took {milliseconds:.0f} ms; the log goes on at offset {log.log_end_offset:,}: the "
+        f"{log.log_end_offset - flushed} events after the last flush were in the kernel's hands, "
+        f"which outlive the process but not a power cut."
+    )
+    expect(log.log_end_offset >= flushed, f"nothing that was flushed is lost ({flushed:,} events)")
+    values = [record.value for record in read(log)]
+    expect(values == [order(i) for i in range(len(values))], "every event is whole and in order")
+    append(engine, log, build_batch(orders(len(values), BATCH)))
+    engine.close()
+    check(data)
+
+
+def kill_a_writer(data: Path) -> int:
+    """Kill a real process once it has flushed enough; the last flushed offset that it told."""
+    child = subprocess.Popen([sys.executable, __file__, str(data)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    flushed = 0
+    with child.stdout as told:
+        while flushed < 10_000:
+            flushed = int(told.readline())
+        enough = log_bytes(data) + 20_000
+        while child.poll() is None and log_bytes(data) < enough:
+            pass  # among the batches that follow the flush
+        os.kill(child.pid, signal.SIGKILL)
+        rest = [int(line) for line in told.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    expect(child.wait() == -signal.SIGKILL, "the writer is dead", quiet=True)
+    return max([flushed, *rest])
+
+
+def log_bytes(data: Path) -> int:
+    return sum(path.stat().st_size for path in data.glob("orders-0/*.log"))
+
+
+def write_until_killed(data: Path) -> None:
+    """The child: appends for ever, and tells each offset below which all is on the disk."""
+    engine, _ = open_engine(data)
+    log = create(engine, "orders")
+    while True:
+        for _ in range(5):
+            append(engine, log, build_batch(orders(log.log_end_offset, BATCH)))
+        flush(engine, log)
+        print(log.durable_offset, flush=True)
+        for _ in range(40):  # these are not flushed: the kill is to hit among them
+            append(engine, log, build_batch(orders(log.log_end_offset, BATCH)))
+
+
+# -- 6: compaction -------------------------------------------------------------------------------
+
+
+def compact(data: Path) -> None:
+    title("A compacted log keeps the latest record of each key")
+    config = LogConfig(segment_bytes=16 * 1024, cleanup_policy=frozenset({"compact"}))
+    engine, _ = open_engine(data, config=config)
+    log = create(engine, "prices", config)
+    for turn in range(200):
+        prices = [
+            Record(i, NOW_MS, b"product-%02d" % i, b"%d.%02d EUR" % (turn, i)) for i in range(20)
+        ]
+        append(engine, log, build_batch(prices))
+    before, end_offset = log.statistics().size_bytes, log.log_end_offset
+    engine.due_jobs(NOW_MS)
+    for job in engine.due_jobs(NOW_MS + DAY_MS):
+        job.run(lambda function: function())
+    after = log.statistics().size_bytes
+    latest = {record.key: record.value for record in read(log)}
+    say(
+        f"4,000 prices of 20 products took {before:,} bytes; after compaction {after:,}. "
+        f"Offsets stay what they were, so readers notice nothing but the gaps."
+    )
+    expect(after < before // 4, "most of it is gone")
+    expect(
+        latest == {b"product-%02d" % i: b"199.%02d EUR" % i for i in range(20)},
+        "every product has its latest price",
+    )
+    expect(log.log_end_offset == end_offset, "the log ends where it ended")
+    engine.close()
+    check(data)
+
+
+def check(data: Path) -> None:
+    findings = verify_directory(data, records=True)
+    show(
+        f"penstock log verify: {findings.files} files, {findings.batches} batches, "
+        f"{findings.records:,} records, {len(findings.problems)} problems"
+    )
+    expect(findings.is_clean, "all files agree with each other")
+
+
+# -- helpers: an engine, a few kinds of batches, a reader ------------------------------------------
+
+
+def open_engine(
+    data: Path, report: Callable[[str], None] = lambda message: None, config: LogConfig = SMALL
+) -> tuple[SegmentedEngine, Mapping[TopicPartition, PartitionLog]]:
+    engine = SegmentedEngine(
+        StorageConfig(log_dirs=(str(data),)), config_of=lambda topic: config, report=report
+    )
+    return engine, engine.recover(lambda *, done, total: None, NOW_MS)
+
+
+def create(engine: SegmentedEngine, topic: str, config: LogConfig = SMALL) -> PartitionLog:
+    return engine.create(TopicPartition(topic, 0), TopicId(uuid4()), config, NOW_MS)
+
+
+def append(
+    engine: SegmentedEngine, log: PartitionLog, batch: bytearray, origin: Origin = Origin.CLIENT
+) -> Appended:
+    item = AppendItem(log, memoryview(batch), LeaderEpoch(0), origin)
+    (result,) = engine.append([item], NOW_MS)
+    if isinstance(result, StorageError):
+        raise result
+    log.advance_high_watermark(log.log_end_offset)  # with replicas, they decide
+    return result
+
+
+def flush(engine: SegmentedEngine, log: PartitionLog) -> None:
+    problems: list[StorageError] = []
+    engine.flush(log, log.log_end_offset, lambda error: problems.append(error) if error else None)
+    if problems:
+        raise problems[0]
+
+
+def order(number: int) -> bytes:
+    return b'{"order": %d, "product": "P-%02d", "amount": %d}' % (number, number % 37, number % 9)
+
+
+def orders(first: int, count: int) -> list[Record]:
+    numbers = range(first, first + count)
+    return [Record(n - first, NOW_MS + n, b"customer-%d" % (n % 100), order(n)) for n in numbers]
+
+
+def transactional(producer_id: int, sequence: int) -> bytearray:
+    value = b"by producer %d" % producer_id
+    return build_batch(
+        [Record(i, NOW_MS, None, value) for i in range(3)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
+def marker(producer_id: int, *, commit: bool) -> bytearray:
+    return build_end_marker_batch(
+        commit=commit,
+        coordinator_epoch=0,
+        producer_id=producer_id,
+        producer_epoch=0,
+        timestamp_ms=NOW_MS,
+    )
+
+
+def read(
+    log: PartitionLog, start: int | None = None, *, committed_only: bool = False
+) -> Iterator[Record]:
+    """Every record up to the high watermark, or those of committed transactions only."""
+    offset = log.log_start_offset if start is None else Offset(start)
+    below = log.last_stable_offset if committed_only else log.high_watermark
+    coming = sorted(log.aborted(offset, below), key=lambda aborted: aborted.first_offset)
+    skipped: set[int] = set()  # producers within an aborted transaction
+    for batch in read_batches(log, offset, below):
+        _, header = next(iter_headers(batch))
+        while coming and coming[0].first_offset <= header.base_offset:
+            skipped.add(coming.pop(0).producer_id)
+        if header.is_control:
+            end = read_end_marker(batch)
+            if end is not None and not end.commit:
+                skipped.discard(header.producer_id)
+        elif not (committed_only and header.producer_id in skipped):
+            yield from (r for r in iter_records(batch) if r.offset >= offset)
+
+
+def read_batches(log: PartitionLog, offset: Offset, below: Offset) -> Iterator[bytes]:
+    while offset < below:
+        piece = log.read(offset, below=below, max_bytes=1 << 20, at_least_one=True)
+        content = b"".join(os.pread(s.fd, s.length, s.position) for s in piece.slices)
+        piece.lease.release()
+        for position, header in iter_headers(content):
+            yield content[position : position + header.size]
+        offset = piece.end_offset
+
+
+def size_of(directory: str, name: str) -> int:
+    return os.path.getsize(os.path.join(directory, name))
+
+
+# -- helpers: talking ------------------------------------------------------------------------------
+
+_INDENT = " " * 3
+_steps = iter(range(1, 100))
+
+
+def title(text: str) -> None:
+    print(f"\n{next(_steps)}. {text}")
+
+
+def say(*lines: str) -> None:
+    for line in lines:
+        print(textwrap.fill(line, width=92, initial_indent=_INDENT, subsequent_indent=_INDENT))
+
+
+def show(*lines: str) -> None:
+    for line in lines:
+        print(textwrap.fill(line, 98, initial_indent=_INDENT * 2, subsequent_indent=_INDENT * 3))
+
+
+def expect(holds: bool, what: str, *, quiet: bool = False) -> None:
+    if not holds:
+        sys.exit(f"\nThe demo failed: it is not true that {what}.")
+    if not quiet:
+        print(f"   [ok] {what}")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        write_until_killed(Path(sys.argv[1]))
+    main()
