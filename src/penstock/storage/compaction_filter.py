@@ -184,7 +184,8 @@ class BatchFilter:
     def _emptied(self, header: BatchHeader, content: memoryview) -> Buffer:
         if not header.record_count:
             return content
-        return replace_records(header, b"", record_count=0, max_timestamp_ms=header.max_timestamp)
+        # No record, no time: else the time index would name a batch in which a reader finds none.
+        return replace_records(header, b"", record_count=0, max_timestamp_ms=-1)
 
     def _with_horizon(self, header: BatchHeader, kept: Buffer) -> Buffer:
         """With the time from which on its tombstones may go: set at the first pass (KIP-534)."""
