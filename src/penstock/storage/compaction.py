@@ -12,8 +12,8 @@ from errno import EDQUOT, ENOSPC
 from functools import partial
 
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.model.ids import Offset
-from penstock.protocol.batch import MAX_TIMESTAMP_POSITION, BatchHeader, CorruptBatch
+from penstock.model.ids import NO_TIMESTAMP, Offset
+from penstock.protocol.batch import BatchHeader, Buffer, CorruptBatch, read_header
 from penstock.storage.compaction_filter import BatchFilter, LastBatch
 from penstock.storage.compaction_map import KeyMap
 from penstock.storage.compaction_output import CleanedSegment
@@ -350,7 +350,7 @@ class CompactionJob:
                         has_changed = True
                         output.copy(descriptor, position)
                     if kept is not None:
-                        self._put(output, header, kept, has_changed)
+                        self._put(output, header, content, kept, has_changed)
             finally:
                 self._disk.close(descriptor)
         return has_changed
@@ -359,11 +359,14 @@ class CompactionJob:
         self,
         output: CleanedSegment,
         header: BatchHeader,
-        kept: bytes | bytearray | memoryview,
+        content: memoryview,
+        kept: Buffer,
         is_written: bool,
     ) -> None:
-        time = kept[MAX_TIMESTAMP_POSITION : MAX_TIMESTAMP_POSITION + 8]
-        output.note(len(kept), header.last_offset, int.from_bytes(time, "big", signed=True))
+        kept_header = header if kept is content else read_header(kept)
+        # Kafka leaves a time in batches that it empties: nobody who looks for it finds a record.
+        time = kept_header.max_timestamp if kept_header.record_count else NO_TIMESTAMP
+        output.note(len(kept), header.last_offset, time)
         if is_written:
             output.write(kept)
             self._throttle.spend(len(kept))

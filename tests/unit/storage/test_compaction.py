@@ -341,6 +341,19 @@ def test_the_new_segments_indexes_find_every_batch() -> None:
     assert segment.max_timestamp == table.now_ms
 
 
+def test_the_time_of_an_emptied_batch_is_not_found() -> None:
+    table = make_table()
+    table.put((b"a", b"1"))
+    table.now_ms += 1_000
+    table.put((b"b", b"1"), pid=1, transactional=True)
+    table.end(1, commit=False)
+    table.roll()
+    table.compact()
+    assert [header.base_offset for header, _ in table.batches() if not header.record_count] == [1]
+    times = table.log.segments[0].time_index
+    assert [times.entry(place).value for place in range(len(times))] == [2]  # that of the marker
+
+
 def test_a_segment_in_which_nothing_changes_is_not_written() -> None:
     table = make_table()
     table.put((b"a", b"1"))
