@@ -4,13 +4,6 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-
-from penstock.protocol.batch import iter_headers
-from penstock.storage.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
-from penstock.storage.disk import CREATE
-from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
-from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX
-from penstock.testing.simulated_disk import SimulatedDisk
 from tests.crash.harness import (
     DATA,
     TOPIC_ID,
@@ -22,6 +15,13 @@ from tests.crash.harness import (
     write_story,
 )
 from tests.profile import scaled
+
+from penstock.protocol.batch import iter_headers
+from penstock.storage.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
+from penstock.storage.disk import CREATE
+from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
+from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from penstock.testing.simulated_disk import SimulatedDisk
 
 MARKER = f"{DATA}/{CLEAN_SHUTDOWN_FILE}"
 RECOVERY_POINTS = f"{DATA}/{RECOVERY_POINT_FILE}"

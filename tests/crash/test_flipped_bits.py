@@ -1,0 +1,164 @@
+"""Every bit of a segment, flipped: the log ends before the damaged batch, or is read as written.
+
+What cannot be noticed is collected and shown: leader epoch and base offset lie outside of a batch's
+CRC, because a leader stamps them; a neighbour, the index or the epoch checkpoint contradicts all
+flips but some in the last batch.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+from tests.crash.harness import (
+    CONFIG,
+    DATA,
+    FOLDER,
+    Counter,
+    Seen,
+    check_derived,
+    header_of,
+    look,
+    story,
+    write_story,
+)
+from tests.profile import scaled
+
+from penstock.protocol.batch import (
+    ATTRIBUTES_POSITION,
+    BASE_OFFSET_POSITION,
+    HEADER_BYTES,
+    LEADER_EPOCH_POSITION,
+    LENGTH_POSITION,
+    MAGIC_POSITION,
+    iter_headers,
+)
+from penstock.protocol.records import Record, iter_records
+from penstock.storage.segment import MAX_RELATIVE_OFFSET
+from penstock.testing.simulated_disk import SimulatedDisk
+
+SEGMENT = f"{FOLDER}/{0:020d}.log"
+ONE_SEGMENT = replace(CONFIG, segment_bytes=1 << 20, index_interval_bytes=2048)
+SHARES = 16  # of the bits, so that several workers can take part
+Figure = Callable[[str, int], None]
+Note = Callable[[str, list[str]], None]
+
+
+class Place(NamedTuple):
+    batch: int  # its number
+    position: int  # of the byte in the batch
+    bit: int  # of the byte
+
+    @property
+    def field(self) -> str:
+        if self.position < LENGTH_POSITION:
+            return "base offset"
+        if LEADER_EPOCH_POSITION <= self.position < MAGIC_POSITION:
+            return "leader epoch"
+        return "found by its CRC" if self.position >= ATTRIBUTES_POSITION else "header"
+
+
+@cache
+def _crashed() -> tuple[SimulatedDisk, Seen]:
+    """A synced segment of 16 KiB, after a crash that leaves nothing known to be durable."""
+    disk = SimulatedDisk(DATA)
+    engine, logs = write_story(disk, story(value_bytes=560), ONE_SEGMENT)
+    (log,) = logs.values()
+    engine.flush(log, log.log_end_offset, lambda error: None)
+    seen = look(log, disk)
+    check_derived(seen)
+    assert 12 * 1024 < len(disk.files()[SEGMENT]) < 20 * 1024
+    survivor = disk.survivor_of_kill()
+    return survivor, seen
+
+
+def _bits() -> Iterator[tuple[int, Place]]:
+    """In the short form all bits of headers and every 16th of the rest."""
+    step = scaled(test=16, verify=1, release=1)
+    for number, (start, header) in enumerate(iter_headers(_crashed()[0].files()[SEGMENT])):
+        for bit in range(8 * header.size):
+            if bit < 8 * HEADER_BYTES or bit % step == 0:
+                yield 8 * start + bit, Place(number, *divmod(bit, 8))
+
+
+def _values(batches: tuple[bytes, ...]) -> list[list[Record]]:
+    return [
+        [
+            record._replace(offset=record.offset - header_of(batch).base_offset)
+            for record in iter_records(batch)
+        ]
+        for batch in batches
+    ]
+
+
+def _may_pass(place: Place, seen: Seen) -> bool:
+    """Whether a flip in the last batch leaves it possible: a later epoch, or a later offset that a
+    relative one can still express and that no index entry contradicts."""
+    if place.batch != len(seen.batches) - 1:
+        return False
+    header = header_of(seen.batches[-1])
+    if place.field == "leader epoch":
+        flipped = header.leader_epoch ^ _mask(place, LEADER_EPOCH_POSITION, 4)
+        return header.leader_epoch < flipped < 2**31
+    if place.field == "base offset":
+        flipped = header.base_offset ^ _mask(place, BASE_OFFSET_POSITION, 8)
+        return header.base_offset < flipped <= MAX_RELATIVE_OFFSET - header.last_offset_delta
+    return False
+
+
+def _mask(place: Place, position: int, width: int) -> int:
+    return 1 << (8 * (width - 1 - (place.position - position)) + place.bit)
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_a_flipped_bit_ends_the_log_before_its_batch(
+    share: int, record_figure: Figure, record_note: Note
+) -> None:
+    counter, flips, passed = Counter(), 0, list[Place]()
+    crashed, whole = _crashed()
+    for flips, (bit, place) in enumerate(list(_bits())[share::SHARES], start=1):
+        disk = crashed.copy()
+        disk.flip_bit(SEGMENT, bit)
+        engine, log, seen = counter.recover(disk, ONE_SEGMENT)
+        if len(seen.batches) > place.batch:
+            passed.append(place)
+            assert len(seen.batches) == len(whole.batches), place
+            assert _values(seen.batches) == _values(whole.batches), place
+        else:
+            assert seen.batches == whole.batches[: place.batch], place
+            check_derived(seen)
+        if flips % scaled(test=16, verify=8, release=4) == 0:
+            counter.check_settled(disk, engine, log, seen, ONE_SEGMENT)
+    assert [place for place in passed if not _may_pass(place, whole)] == []
+    record_figure("crash: bits flipped", flips)
+    record_figure("crash: recoveries after a flip", counter.recoveries)
+    record_note(
+        "crash: flips that nothing can notice, all in the last batch", _describe(passed, whole)
+    )
+
+
+def _describe(passed: list[Place], whole: Seen) -> list[str]:
+    """Byte by byte; each share of the bits has seen but a part of them, so all are told anew."""
+    if not passed:
+        return []
+    start = sum(map(len, whole.batches[:-1]))
+    last = [place for _, place in _bits() if _may_pass(place, whole)]
+    bits: dict[tuple[str, int], list[int]] = {}
+    for place in last:
+        bits.setdefault((place.field, place.position), []).append(place.bit)
+    return [
+        f"{field}, byte {byte:2} of the batch at position {start}: bits {found}"
+        for (field, byte), found in bits.items()
+    ]
+
+
+def test_each_flip_that_can_be_noticed_in_the_last_batch_is_noticed() -> None:
+    """The tight set: the flips that pass are just those that leave a possible batch."""
+    crashed, whole = _crashed()
+    for bit, place in _bits():
+        if place.batch == len(whole.batches) - 1 and place.position < MAGIC_POSITION:
+            disk = crashed.copy()
+            disk.flip_bit(SEGMENT, bit)
+            _, _, seen = Counter().recover(disk, ONE_SEGMENT)
+            assert (len(seen.batches) == len(whole.batches)) == _may_pass(place, whole), place
