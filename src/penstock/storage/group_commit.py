@@ -109,13 +109,15 @@ class GroupCommit:
         paths += [log.segments.active.transaction_index_path, *log.unsynced_paths]
         log.unsynced_paths.clear()
         log.dirty_since_ms = None
+        # Before the files are opened: to open one may close another that nobody holds.
+        lease = self._handles.lease(*(segment.file for segment in dirty))
         return _Share(
             log,
             log.log_end_offset,
             log.generation,
             tuple(self._handles.descriptor(segment.file) for segment in dirty),
             tuple(paths),
-            self._handles.lease(*(segment.file for segment in dirty)),
+            lease,
             epochs,
             folders,
         )
@@ -142,7 +144,8 @@ class GroupCommit:
             self._gone.add(share.log)
 
     def _sync_names(self, share: _Share) -> None:
-        if share.epochs is not None:
+        # Not those from before a cut: recovery would take them against the batches after it.
+        if share.epochs is not None and share.log.generation == share.generation:
             path = f"{share.log.directory}/{EPOCH_FILE}"
             replace_file(self._disk, path, share.epochs, writer=".flush")
         for folder in share.folders:
