@@ -9,6 +9,7 @@ from functools import partial
 from penstock.storage.directory import LogDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.engine import OnOwner
+from penstock.storage.errors import LogFenced
 from penstock.storage.log import SegmentedLog, remove_files
 from penstock.storage.retention import SegmentAge, count_expired
 from penstock.storage.segment import Segment
@@ -59,6 +60,8 @@ class RetentionJob:
                     self._clean(log, on_owner)
             except OSError as error:
                 on_owner(partial(self._on_failed, directory, error))
+            except LogFenced:
+                continue  # its directory is offline already
 
     def _clean(self, log: SegmentedLog, on_owner: OnOwner) -> None:
         detached = on_owner(partial(detach_expired, log, self._now_ms))
