@@ -6,6 +6,7 @@ offline and no others.
 
 import os
 from collections.abc import Iterable
+from threading import Lock
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -25,6 +26,8 @@ from penstock.storage.partition_metadata import take_clean_shutdown, write_clean
 from penstock.storage.recovery import Remembered, Report
 
 LOCK_FILE = ".lock"
+# In the order of the fields of Checkpoints.
+CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 DELETED_SUFFIX = "-delete"
 OTHER_SUFFIXES = ("-future", "-stray")  # Kafka's: replicas on the move, or left behind
 
@@ -50,6 +53,8 @@ class LogDirectory:
         self._lock = -1
         self._is_clean = False
         self._checkpoints = Checkpoints({}, {}, {}, {})
+        self._gathered: Checkpoints | None = None  # the latest, if no log was cut since
+        self._writing = Lock()  # a job writes off the owner thread, a cut on it
 
     def open(self, report: Report) -> None:
         """Lock it, take the clean-stop marker away before anything else (KAFKA-10471), read."""
@@ -66,7 +71,7 @@ class LogDirectory:
         self._checkpoints = Checkpoints(
             *(
                 read_offsets_or_report(self._disk, self._at(name), report)
-                for name in (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
+                for name in CHECKPOINT_FILES
             )
         )
 
@@ -132,18 +137,31 @@ class LogDirectory:
     def gather(self) -> Checkpoints:
         """What the checkpoint files should say now: every log here, led or not (KAFKA-1647)."""
         logs = self.logs.items()
-        return Checkpoints(
+        self._gathered = Checkpoints(
             {partition: log.durable_offset for partition, log in logs},
             {partition: log.log_start_offset for partition, log in logs},
             {partition: log.high_watermark for partition, log in logs},
             {partition: log.cleaned_offset for partition, log in logs if log.cleaned_offset},
         )
+        return self._gathered
+
+    def lower(self, partition: TopicPartition, offset: Offset) -> None:
+        """Before a log is cut at `offset`, on the owner thread: what comes after the cut is not
+        what these files speak of. Written before, since a low promise is always a safe one."""
+        with self._writing:
+            self._gathered = None
+            lowered = (_lowered(known, partition, offset) for known in self._checkpoints)
+            self._write(Checkpoints(*lowered), CHECKPOINT_FILES)
 
     def write(self, checkpoints: Checkpoints, names: Iterable[str]) -> None:
         """Write those files of `names` whose content has changed since the last time."""
-        for place, name in enumerate(
-            (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
-        ):
+        with self._writing:
+            # What was gathered before a cut is void, and the next job comes soon.
+            if checkpoints is self._gathered:
+                self._write(checkpoints, names)
+
+    def _write(self, checkpoints: Checkpoints, names: Iterable[str]) -> None:
+        for place, name in enumerate(CHECKPOINT_FILES):
             if name in names and checkpoints[place] != self._checkpoints[place]:
                 write_offsets(self._disk, self._at(name), checkpoints[place])
                 self._checkpoints = self._checkpoints._replace(
@@ -170,6 +188,12 @@ class LogDirectory:
 
     def _at(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+
+def _lowered(
+    known: dict[TopicPartition, Offset], partition: TopicPartition, offset: Offset
+) -> dict[TopicPartition, Offset]:
+    return {**known, partition: offset} if known.get(partition, 0) > offset else known
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:

@@ -68,6 +68,7 @@ class SegmentedLog:
         config: LogConfig,
         on_rolled: Callable[["SegmentedLog"], None],
         on_failed: Callable[["SegmentedLog", OSError], None],
+        before_cut: Callable[["SegmentedLog", Offset], None],
         snapshot_names: Sequence[str] = (),
     ) -> None:
         self.directory = directory
@@ -98,6 +99,7 @@ class SegmentedLog:
         self._write = disk.write
         self._on_rolled = on_rolled
         self._on_failed = on_failed
+        self._before_cut = before_cut  # no checkpoint may promise more than the cut leaves
         self._latest_epoch = -1  # of `epochs`, for the append path
         self._roll_above_ms = _NEVER  # a batch later than this starts a new segment
         self.reconfigure(config)
@@ -204,8 +206,10 @@ class SegmentedLog:
         segment = self.segments.active
         if header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
             # At the log's end if possible: recovery takes a hole between segments for a loss.
-            is_near = header.last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
-            return self._roll(self.log_end_offset if is_near else header.base_offset, now_ms)
+            if header.last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET:
+                return self._roll(self.log_end_offset, now_ms)
+            self._sync_files(segment)  # so that this hole is never one that a power cut left
+            return self._roll(header.base_offset, now_ms)
         if (
             header.size > self.config.segment_bytes - segment.size
             or header.max_timestamp > self._roll_above_ms
@@ -213,6 +217,13 @@ class SegmentedLog:
         ):
             return self._roll(self.log_end_offset, now_ms)
         return segment
+
+    def _sync_files(self, active: Segment) -> None:
+        try:
+            for segment in self.segments.starting_from(self.durable_offset):
+                self._disk.sync(self._handles.descriptor(segment.file))
+        except OSError as error:
+            raise self._fence(error, active) from error
 
     def _store(
         self,
@@ -267,8 +278,10 @@ class SegmentedLog:
             header.producer_id, header.producer_epoch, header.base_sequence, last_sequence
         )
         if stored is not None:
+            is_stamped = self.config.message_timestamp_type == "LogAppendTime"
+            append_time_ms = stored.timestamp_ms if is_stamped else NO_TIMESTAMP
             return Appended(
-                stored.base_offset, Offset(stored.last_offset + 1), stored.timestamp_ms, True
+                stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True
             )
         self.producers.check(
             producer_id=header.producer_id,
@@ -285,7 +298,10 @@ class SegmentedLog:
         """Producer state learns of a stored batch; an abort enters the transaction index."""
         completed = self.apply_to_producers(header, content, now_ms)
         if completed is not None and completed.aborted:
-            self.note_aborted(segment, completed)
+            try:
+                self.note_aborted(segment, completed)
+            except OSError as error:
+                raise self.fail(error) from error
 
     def apply_to_producers(
         self, header: BatchHeader, content: memoryview, now_ms: int | None
@@ -450,12 +466,16 @@ class SegmentedLog:
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         old = self.segments.active
         try:
-            if old.size == 0:
-                self._remove(self.segments.pop_last())
-            else:
+            if old.size:
                 old.seal()
+                self.unsynced_paths.update(old.index_paths)
                 self.take_snapshot()
-            self.segments.add(self._create_segment(base_offset, now_ms))
+                self.segments.add(self._create_segment(base_offset, now_ms))
+            else:
+                self._remove(old)
+                created = self._create_segment(base_offset, now_ms)
+                self.segments.pop_last()
+                self.segments.add(created)
         except OSError as error:
             raise self._fence(error, old) from error
         self._plan_roll()
@@ -519,27 +539,51 @@ class SegmentedLog:
     def truncate_to(self, offset: Offset, now_ms: int) -> None:
         """Drop everything from `offset` on, and the batch that holds it."""
         if offset >= self.log_end_offset:
-            return
-        if offset < self.log_start_offset:
+            self._changing(self._forget_empty_epochs)
+        elif offset < self.log_start_offset:
             self.restart_at(offset, now_ms)
-            return
-        self._changing(lambda: self._truncate(offset, now_ms))
+        else:
+            self._changing(lambda: self._truncate(offset, now_ms))
+
+    def _forget_empty_epochs(self) -> None:
+        """An epoch that this log began as leader, without a batch of it, must not stand against
+        the epochs of the leader that it follows now."""
+        if self.epochs.entries and self.epochs.entries[-1].start_offset >= self.log_end_offset:
+            self.generation += 1
+            self.epochs.truncate_from_end(self.log_end_offset)
+            self._latest_epoch = self.epochs.latest
+            self.write_epochs()
 
     def _truncate(self, offset: Offset, now_ms: int) -> None:
-        while self.segments.active.base_offset > offset:
-            self._remove(self.segments.pop_last())
-        active = self.segments.active
-        placed = active.find_batch(offset)
-        end_offset = Offset(offset if placed is None else min(offset, placed.header.base_offset))
-        if placed is not None:
-            active.cut(placed.position, end_offset)
-        elif not active.is_active:
-            active.resume(active.size)
+        place = self.segments.place_of(offset)
+        segment = self.segments[place]
+        placed = segment.find_batch(offset)
+        position = segment.size if placed is None else placed.position
+        end_offset = segment.find_end_offset(position)
+        if end_offset < self.log_start_offset:
+            self._restart(self.log_start_offset, now_ms)  # all that is left was deleted
+            return
+        self._before_cut(self, end_offset)
+        self._remove_from(place + 1)
+        if position < segment.size:
+            segment.cut(position, end_offset)
+        elif not segment.is_active:
+            segment.resume(segment.size)
+        # With the batches that come next: recovery compares the two.
+        self.unsynced_paths.update(segment.index_paths)
         self.settle_end(end_offset)
-        self._write_epochs()
+        self.write_epochs()
         self.replay_producers(now_ms)
 
-    def _write_epochs(self) -> None:
+    def _remove_from(self, place: int) -> None:
+        """Newest first: a crash on the way leaves a shorter log, not one with a hole. Durably, or
+        a power cut could put them behind what is appended next."""
+        if place < len(self.segments):
+            while len(self.segments) > place:
+                self._remove(self.segments.pop_last())
+            self._disk.sync_directory(self.directory)
+
+    def write_epochs(self) -> None:
         """At once after a cut: recovery takes the checkpoint's word against a batch's, so it may
         not be older than the batches that come next."""
         if self.epochs.dirty:
@@ -564,13 +608,12 @@ class SegmentedLog:
         self._changing(lambda: self._restart(offset, now_ms))
 
     def _restart(self, offset: Offset, now_ms: int) -> None:
-        # Newest first: a crash on the way leaves a shorter log, not one with a hole.
-        while len(self.segments):
-            self._remove(self.segments.pop_last())
+        self._before_cut(self, offset)
+        self._remove_from(0)
         self.generation += 1
         self.snapshots.drop_above(-1)
         self.epochs.clear()
-        self._write_epochs()
+        self.write_epochs()
         self._latest_epoch = -1
         self.producers.clear()
         self.start_at(offset, now_ms)

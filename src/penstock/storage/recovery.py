@@ -51,7 +51,11 @@ def open_log(
     _remove_orphans(disk, log.directory, names, report)
     bases = sorted(_base_of(name) for name in names if name.endswith(LOG_SUFFIX))
     if not bases:
-        log.start_at(remembered.log_start_offset, now_ms)
+        # A restart of the log was cut short, or its creation: no batch, no epoch, no producer.
+        log.restart_at(remembered.log_start_offset, now_ms)
+        if EPOCH_FILE in names:
+            log.epochs.dirty = True
+            log.write_epochs()
         return
     opening = _Opening(log, disk, names, bases, remembered, now_ms, report)
     opening.run()
@@ -93,6 +97,8 @@ class _Opening:
             log.dirty_since_ms = self._now_ms
             log.names_changed = True
         self._settle()
+        # Batches that come next must not meet epochs in the checkpoint that the log has lost.
+        log.write_epochs()
 
     def _settle(self) -> None:
         log, remembered = self._log, self._remembered
@@ -155,6 +161,7 @@ class _Opening:
                 self._report(f"{index.path} is missing or damaged; rebuilding it from its segment")
                 segment.rebuild_indexes()
                 segment.seal()
+                self._log.unsynced_paths.update(segment.index_paths)
                 return
 
     def _check_transaction_index(self, segment: Segment) -> None:
@@ -184,7 +191,9 @@ class _Opening:
     def _recover_once(self, known: list[EpochEntry] | None) -> None:
         log = self._log
         point = self._remembered.recovery_point if known is not None else 0
-        first = max(0, sum(1 for base in self._bases if base <= point) - 1)
+        # Up to and including the one that ends at the point: its indexes may not have reached the
+        # disk with it, as they are written when it is sealed.
+        first = max(0, sum(1 for base in self._bases if base < point) - 1)
         first = self._load_trusted(first)
         trusted_end = Offset(self._bases[first])
         log.adopt_epochs(EpochCache(known or ()))
@@ -199,8 +208,9 @@ class _Opening:
             known or [],
             self._cut,
             now_ms=self._now_ms,
-            # Compaction may take the last batches of a segment away, nothing else does.
-            may_have_holes=log.config.compact or self._remembered.cleaned_offset > 0,
+            # What lies below was whole once. Kafka's compaction may have taken the last batches of
+            # a segment away there; our own leaves at least an empty one.
+            whole_below=max(self._remembered.recovery_point, self._remembered.cleaned_offset),
         )
         check.run([self._segment(base) for base in self._bases[first:]])
 
@@ -230,6 +240,9 @@ class _Opening:
         for base in reversed(later):
             remove_files(self._disk, self._log.segment_at(base, self._now_ms))
             self._bases.remove(base)
+        if later:
+            # They must not come back, after another crash, behind what is appended now.
+            self._disk.sync_directory(self._log.directory)
         segment.truncate_file(position)
 
 
@@ -247,13 +260,13 @@ class _Check:
         cut: Cut,
         *,
         now_ms: int,
-        may_have_holes: bool,
+        whole_below: int,
     ) -> None:
         self._log = log
         self._now_ms = now_ms
         self._disk = disk
         self._cut = cut
-        self._may_have_holes = may_have_holes
+        self._whole_below = whole_below
         self._known = EpochCache(known)
         # Below this offset the checkpoint knows the epoch of every batch.
         self._settled_below: int = known[-1].start_offset if known else 0
@@ -283,7 +296,7 @@ class _Check:
         and leave the next. A new segment begins where the log ends, but for jumps that no relative
         offset can express."""
         missing = segment.base_offset - self._expected
-        return 0 < missing < _LEAST_JUMP and not self._may_have_holes
+        return 0 < missing < _LEAST_JUMP and segment.base_offset > self._whole_below
 
     def _finish(self) -> None:
         log = self._log
@@ -293,6 +306,7 @@ class _Check:
                 segment.store_aborted()
                 if segment is not log.segments.active:
                     segment.seal()
+                log.unsynced_paths.update(segment.index_paths)
         log.settle_end(Offset(self._expected))
         log.producers.map_end_offset = log.log_end_offset
 
@@ -366,12 +380,20 @@ class _Check:
 
 
 def _indexed_offset(disk: Disk, segment: Segment, position: int) -> int | None:
-    """What the index file, as the crash left it, says about the batch at `position`."""
+    """What the index file, as the crash left it, says about the batch at `position`.
+
+    The crash may have left zeros at the file's end, from within an entry on: entries that do not
+    increase, or whose last byte is zero, say nothing.
+    """
     content = read_file(disk, segment.offset_index.path) or b""
     whole = len(content) - len(content) % OFFSET_INDEX.entry.size
+    previous = -1
     for relative, indexed_position in OFFSET_INDEX.entry.iter_unpack(content[:whole]):
-        if indexed_position == position:
+        if relative <= previous:
+            break
+        if indexed_position == position and position & 0xFF:
             return segment.base_offset + int(relative)
+        previous = relative
     return None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.model.ids import Offset
 from penstock.protocol.batch import (
     HEADER,
     HEADER_BYTES,
@@ -307,6 +308,17 @@ class Segment:
             placed = self._read_headers(placed.end_position)[-1]
         return placed
 
+    def find_end_offset(self, boundary: int) -> Offset:
+        """Where the offsets of the batches end that lie before this batch boundary."""
+        entry = self.offset_index.find_floor_by_value(boundary - 1)
+        position = entry.value if entry is not None and self.has_batch_at(entry.value) else 0
+        end_offset = self.base_offset
+        while position < boundary:
+            for placed in self._read_headers(position):
+                if placed.position < boundary:
+                    end_offset, position = placed.header.next_offset, placed.end_position
+        return Offset(end_offset)
+
     def find_whole_end(self, start: int, limit: int) -> tuple[int, int | None]:
         """The largest batch boundary in [start, limit], where `start` is one.
 
@@ -416,16 +428,19 @@ class Segment:
         self._settle_indexes()
 
     def cut(self, position: int, offset: int) -> None:
-        """End at a batch boundary; batches from `offset` on are gone."""
-        self._disk.truncate(self._handles.descriptor(self.file), position)
+        """End at a batch boundary; batches from `offset` on are gone, also after a power cut: else
+        they could come back in front of newer ones that went to the next segment."""
+        self.truncate_file(position)
         aborted = [entry for entry in self.aborted if entry.last_offset < offset]
         if len(aborted) < len(self.aborted):
             self.rewrite_aborted(aborted)
         self.resume(position)
 
     def truncate_file(self, position: int) -> None:
-        """End the file here; nothing else is touched, the caller opens the log anew."""
-        self._disk.truncate(self._handles.descriptor(self.file), position)
+        """End the file here, durably; nothing else is touched."""
+        descriptor = self._handles.descriptor(self.file)
+        self._disk.truncate(descriptor, position)
+        self._disk.sync(descriptor)
         self.size = position
 
     def rewrite_indexes(self) -> None:

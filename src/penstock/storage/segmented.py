@@ -142,6 +142,8 @@ class SegmentedEngine:
         except OSError as error:
             self._fail_directory(directory, error)
             return
+        except LogFenced:
+            return  # and its directory is offline already
         self._register(directory, log)
 
     def _names(self, folder: str) -> set[str]:
@@ -172,6 +174,7 @@ class SegmentedEngine:
             config=self._config_of(partition.topic) if config is None else config,
             on_rolled=self._flush_sealed,
             on_failed=lambda _, error: self._fail_directory(directory, error),
+            before_cut=lambda log, offset: directory.lower(log.partition, offset),
             snapshot_names=sorted(names),
         )
 
