@@ -32,9 +32,15 @@ class IndexFile:
     def entries(self) -> list[IndexEntry]:
         return self.content.entries
 
+    @property
+    def _kind(self) -> str:
+        return "offset-index" if self._width == OFFSET_INDEX.entry.size else "time-index"
+
     def report(self, place: int, message: str) -> None:
-        kind = "offset-index" if self._width == OFFSET_INDEX.entry.size else "time-index"
-        self._findings.problem(kind, self.path, message, position=place * self._width)
+        self._findings.problem(self._kind, self.path, message, position=place * self._width)
+
+    def note(self, place: int, message: str) -> None:
+        self._findings.note(self._kind, self.path, message, position=place * self._width)
 
     def check_shape(self, *, same_value: bool) -> None:
         previous = None
@@ -73,26 +79,36 @@ def _show(entry: IndexEntry) -> str:
 
 
 class OffsetIndexCheck:
-    """Every entry names the last offset of the batch that begins at its position."""
+    """Every entry names the last offset of the batch that begins at its position.
+
+    Kafka's followers write one entry for several batches that they append together: the position
+    of the first, the last offset of the last. Look-ups work with it, so that is no problem.
+    """
 
     def __init__(self, index: IndexFile, base_offset: int) -> None:
         self._index = index
         self._base_offset = base_offset
         self._open: dict[int, list[int]] = {}  # position -> entries that name it
+        self._late: dict[int, list[tuple[int, str]]] = {}  # offset -> entries, and what is wrong
+        self._shared: list[int] = []  # entries for several batches
         for place, entry in enumerate(index.entries):
             self._open.setdefault(entry.value, []).append(place)
         index.check_shape(same_value=False)
         index.check_zeros(index.content.zeros_position)
 
     def take(self, position: int, header: BatchHeader) -> None:
+        if self._late:
+            self._shared += [place for place, _ in self._late.pop(header.last_offset, ())]
         for place in self._open.pop(position, ()):
             offset = self._base_offset + self._index.entries[place].key
-            if offset != header.last_offset:
-                self._index.report(
-                    place,
-                    f"entry names offset {offset}, but the batch at position {position} ends "
-                    f"with {header.last_offset}",
-                )
+            message = (
+                f"entry names offset {offset}, but the batch at position {position} ends with "
+                f"{header.last_offset}"
+            )
+            if offset > header.last_offset:
+                self._late.setdefault(offset, []).append((place, message))
+            elif offset < header.last_offset:
+                self._index.report(place, message)
 
     def skip(self, start: int, end: int) -> None:
         """The log could not be read there: nothing can be said about entries that point to it."""
@@ -104,6 +120,13 @@ class OffsetIndexCheck:
         return min((e.value for e in self._index.entries if e.value > after), default=None)
 
     def finish(self, log_bytes: int) -> None:
+        for place, message in sorted(found for late in self._late.values() for found in late):
+            self._index.report(place, message)
+        if self._shared:
+            self._index.note(
+                min(self._shared),
+                f"{len(self._shared)} entries from here on are for several batches",
+            )
         for position, places in sorted(self._open.items()):
             what = (
                 "no batch begins there"

@@ -388,6 +388,31 @@ def test_an_index_entry_whose_offset_is_wrong_is_reported(disk: SimulatedDisk) -
     assert (problem.kind, problem.path, problem.position) == ("offset-index", path, 8)
 
 
+def test_an_index_entry_for_several_batches_is_a_note_as_kafkas_followers_write_them(
+    disk: SimulatedDisk,
+) -> None:
+    path = sealed(disk, ".index")
+    entries = disk.files()[path]
+    (_, first_position), *_, (last_offset, _) = struct.iter_unpack(">II", entries)
+    put(disk, path, struct.pack(">II", last_offset, first_position))
+    findings = verify(disk)
+    assert findings.problems == []
+    assert [(note.kind, note.path, note.position) for note in findings.notes] == [
+        ("offset-index", path, 0)
+    ]
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_an_index_entry_that_names_no_batchs_last_offset_is_reported(
+    disk: SimulatedDisk, change: int
+) -> None:
+    path = sealed(disk, ".index")
+    offset, position = struct.unpack_from(">II", disk.files()[path])
+    disk.overwrite(path, 0, struct.pack(">II", offset + change, position))
+    problem = only_problem(disk)
+    assert (problem.kind, problem.path, problem.position) == ("offset-index", path, 0)
+
+
 def test_an_index_entry_that_points_into_a_batch_is_reported(disk: SimulatedDisk) -> None:
     path = sealed(disk, ".index")
     flip(disk, path, 8 + 7)
@@ -734,7 +759,7 @@ def test_no_flipped_bit_of_a_companion_goes_unnoticed(disk: SimulatedDisk, suffi
     for position in range(len(disk.files()[path])):
         damaged = disk.copy()
         flip(damaged, path, position, bit=position % 8)
-        assert path in {item.path for item in verify_directory(FOLDER, damaged).problems}
+        assert path in {item.path for item in verify_directory(FOLDER, damaged).all}
 
 
 def test_any_cut_of_any_file_ends_in_findings_not_in_errors(disk: SimulatedDisk) -> None:
