@@ -82,6 +82,8 @@ class Swap:
 
     def discard(self) -> None:
         """Remove the new files; nothing was committed, or it was undone."""
+        log = self.path(LOG_SUFFIX, SWAP)
+        assert not self._disk.exists(log), f"{log} is committed: only a restart may touch it"
         for suffix in _COMPANIONS:
             _unlink_if_there(self._disk, self.path(suffix, SWAP))
         # `.log.cleaned` is what tells a companion's `.swap` from one after the commit: it goes
