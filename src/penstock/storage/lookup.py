@@ -1,7 +1,5 @@
 """Look-ups by time over the segments of a log. Reads only."""
 
-from collections.abc import Iterator
-
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.records import iter_records
 from penstock.storage.engine import TimedOffset
@@ -27,31 +25,47 @@ def find_by_time(
 
 def find_max_timestamp(segments: Segments, *, start: int, end: int) -> TimedOffset | None:
     """The first record in [start, end) with the largest timestamp of all."""
-    best: tuple[Segment, Placed] | None = None
+    best: TimedOffset | None = None
     for segment in segments.starting_from(start):
-        for placed in _candidates(segment, start):
-            if placed.header.base_offset < end and (
-                best is None or placed.header.max_timestamp > best[1].header.max_timestamp
-            ):
-                best = segment, placed
-    if best is None or best[1].header.max_timestamp < 0:
-        return None
-    segment, placed = best
-    return _first_in_batch(segment, placed, placed.header.max_timestamp, start, end)
+        best = _later(best, _find_max_in_segment(segment, start, end))
+    return best
 
 
-def _candidates(segment: Segment, start: int) -> Iterator[Placed]:
-    """The batch with the segment's maximum; all from `start` on where that one lies before it."""
+def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimedOffset | None:
+    """From the batch with the segment's maximum, where it still holds that record in the range;
+    else from all: the record may have been deleted, or compacted away."""
     if segment.max_timestamp < 0:
-        return
+        return None
     placed = segment.find_batch(segment.max_timestamp_offset)
-    if placed is not None and placed.header.base_offset >= start:
-        yield placed
-        return
+    if placed is not None:
+        found = _max_in_batch(segment, placed, start, end)
+        if found is not None and found.timestamp_ms == segment.max_timestamp:
+            return found
+    best: TimedOffset | None = None
     placed = segment.find_batch(start)
-    while placed is not None:
-        yield placed
+    while placed is not None and placed.header.base_offset < end:
+        if best is None or placed.header.max_timestamp > best.timestamp_ms:
+            best = _later(best, _max_in_batch(segment, placed, start, end))
         placed = segment.find_batch(placed.header.next_offset)
+    return best
+
+
+def _max_in_batch(segment: Segment, placed: Placed, start: int, end: int) -> TimedOffset | None:
+    if placed.header.last_offset < start:
+        return None
+    epoch = LeaderEpoch(placed.header.leader_epoch)
+    best: TimedOffset | None = None
+    for record in iter_records(segment.read_batch(placed)):
+        if record.timestamp_ms >= 0 and start <= record.offset < end:
+            found = TimedOffset(Offset(record.offset), TimestampMs(record.timestamp_ms), epoch)
+            best = _later(best, found)
+    return best
+
+
+def _later(first: TimedOffset | None, second: TimedOffset | None) -> TimedOffset | None:
+    if first is None or second is None:
+        return first or second
+    return second if second.timestamp_ms > first.timestamp_ms else first
 
 
 def _first_in_batch(
