@@ -146,7 +146,8 @@ def _count(path: str) -> int:
 
 
 def _show_finding(finding: Finding) -> None:
-    typer.echo(f"{'PROBLEM' if finding.is_problem else 'note'} [{finding.kind}] {finding}")
+    # `print`, not `echo`, which would write past the progress bar and into its line.
+    print(f"{'PROBLEM' if finding.is_problem else 'note'} [{finding.kind}] {finding}")
 
 
 def _show_finding_as_json(finding: Finding) -> None:
@@ -158,7 +159,7 @@ def _show_finding_as_json(finding: Finding) -> None:
         "line": finding.line,
         "message": finding.message,
     }
-    typer.echo(json.dumps(fields))
+    print(json.dumps(fields))
 
 
 def _show_summary(findings: Findings, *, with_records: bool, as_json: bool) -> None:

@@ -18,6 +18,12 @@ def byte_progress(
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn(title), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # What is printed meanwhile must reach stdout; only a terminal may get it from the bar.
+    with Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+    ) as progress:
         task = progress.add_task(title, total=total_bytes)
         yield lambda count: progress.advance(task, count)

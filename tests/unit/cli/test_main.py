@@ -1,3 +1,6 @@
+import json
+import os
+import pty
 import subprocess
 import sys
 from importlib.metadata import version
@@ -73,3 +76,26 @@ def test_a_reader_that_stops_early_sees_no_traceback(tmp_path: Path) -> None:
     result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert len(result.stdout.splitlines()) == 1
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("command", ["verify", "dump"])
+def test_progress_goes_to_the_terminal_and_results_to_stdout(tmp_path: Path, command: str) -> None:
+    write_sample(tmp_path)
+    (tmp_path / "t-0" / "stray").touch()
+    penstock = str(Path(sys.executable).parent / "penstock")
+    ours, theirs = pty.openpty()
+    result = subprocess.run(
+        [penstock, "log", command, "--json", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm"},
+        check=False,
+    )
+    os.close(theirs)
+    shown = os.read(ours, 1 << 20)
+    os.close(ours)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert {line["type"] for line in lines} >= (
+        {"note", "summary"} if command == "verify" else {"file", "batch"}
+    )
+    assert (b"checking" if command == "verify" else b"reading") in shown
