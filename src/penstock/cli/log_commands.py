@@ -174,9 +174,14 @@ def _show_summary(findings: Findings, *, with_records: bool, as_json: bool) -> N
     if as_json:
         typer.echo(json.dumps({"type": "summary", **counts}))
         return
-    parts = [f"{count:,} {name}" for name, count in counts.items() if count is not None]
+    parts = [_count_of(count, name) for name, count in counts.items() if count is not None]
     verdict = "clean" if findings.is_clean else "NOT CLEAN"
     typer.echo(f"{verdict}: {', '.join(parts)}")
+
+
+def _count_of(count: int, name: str) -> str:
+    singular = {"batches": "batch"}.get(name, name.removesuffix("s"))
+    return f"{count:,} {singular if count == 1 else name}"
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -37,7 +37,7 @@ def test_every_problem_is_printed_with_its_place_and_the_exit_code_is_1(tmp_path
     assert problems == [f"PROBLEM [crc] {log}, position {place}" for place in (first, second)]
     assert f"note [unknown] {tmp_path}/t-0/stray.txt: is no file of a log" in lines
     assert lines[-1].startswith("NOT CLEAN: ")
-    assert lines[-1].endswith(", 2 problems, 1 notes")
+    assert lines[-1].endswith(", 2 problems, 1 note")
 
 
 def test_json_is_an_object_a_line_with_a_summary_at_the_end(tmp_path: Path) -> None:
