@@ -8,6 +8,7 @@ from its start to its end, each beginning where the one before it ends, or later
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
+from threading import Lock
 from zlib import crc32
 
 from penstock.config.log_config import LogConfig
@@ -46,6 +47,7 @@ from penstock.storage.producers import CompletedTransaction, ProducerState
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, SUFFIXES, Segment, file_name
 from penstock.storage.segments import Segments
 from penstock.storage.snapshots import Snapshots
+from penstock.storage.swap import DELETED
 from penstock.storage.transaction_index import AbortedTransaction, collect_aborted
 
 _NEVER = 2**63 - 1
@@ -82,6 +84,7 @@ class SegmentedLog:
         self.names_changed = False  # files were made or removed since the folder was last synced
         self.is_folder_new = False  # its name in the log directory may not have reached the disk
         self.unsynced_paths: set[str] = set()  # small files that the next flush takes along
+        self.writing_epochs = Lock()  # a flush does so off the owner, a cut on it
         self.generation = 0  # counts cuts: a flush begun before one promises nothing after it
         self.cleaned_offset = Offset(0)  # compaction has seen everything below
         self.is_compacting = False  # segments are being replaced: retention waits
@@ -530,11 +533,15 @@ class SegmentedLog:
         if active.first_timestamp_ms is None:
             self._roll_above_ms = _NEVER
             return
-        jitter = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        span_ms = self.config.segment_ms
+        if self.config.compact:
+            # Only sealed segments are compacted, so sealing may not take longer than allowed.
+            span_ms = min(span_ms, self.config.max_compaction_lag_ms)
+        jitter = min(self.config.segment_jitter_ms, span_ms)
         if jitter:
             # By name and offset, so that partitions made together do not roll together.
             jitter = crc32(f"{self.partition}:{active.base_offset}".encode()) % jitter
-        self._roll_above_ms = active.first_timestamp_ms + self.config.segment_ms - jitter
+        self._roll_above_ms = active.first_timestamp_ms + span_ms - jitter
 
     def truncate_to(self, offset: Offset, now_ms: int) -> None:
         """Drop everything from `offset` on, and the batch that holds it."""
@@ -563,7 +570,7 @@ class SegmentedLog:
         if end_offset < self.log_start_offset:
             self._restart(self.log_start_offset, now_ms)  # all that is left was deleted
             return
-        self._before_cut(self, end_offset)
+        self.prepare_cut(end_offset)
         self._remove_from(place + 1)
         if position < segment.size:
             segment.cut(position, end_offset)
@@ -583,11 +590,16 @@ class SegmentedLog:
                 self._remove(self.segments.pop_last())
             self._disk.sync_directory(self.directory)
 
+    def prepare_cut(self, offset: Offset) -> None:
+        """The log is about to end here, or earlier in the segment."""
+        self._before_cut(self, offset)
+
     def write_epochs(self) -> None:
         """At once after a cut: recovery takes the checkpoint's word against a batch's, so it may
         not be older than the batches that come next."""
         if self.epochs.dirty:
-            write_epochs(self._disk, f"{self.directory}/{EPOCH_FILE}", self.epochs.entries)
+            with self.writing_epochs:
+                write_epochs(self._disk, f"{self.directory}/{EPOCH_FILE}", self.epochs.entries)
             self.epochs.dirty = False
 
     def settle_end(self, end_offset: Offset) -> None:
@@ -608,7 +620,7 @@ class SegmentedLog:
         self._changing(lambda: self._restart(offset, now_ms))
 
     def _restart(self, offset: Offset, now_ms: int) -> None:
-        self._before_cut(self, offset)
+        self.prepare_cut(offset)
         self._remove_from(0)
         self.generation += 1
         self.snapshots.drop_above(-1)
@@ -620,12 +632,14 @@ class SegmentedLog:
         self.dirty_since_ms = None
 
     def detach_first(self, count: int, now_ms: int) -> list[Segment]:
-        """Take the oldest segments out of the log; whoever takes them removes their files."""
+        """Take the oldest segments out of the log; whoever takes them removes their files, which
+        have names by now that no later segment of the log can get."""
         if count == len(self.segments):
             self.roll(now_ms)
         gone = self.segments.pop_first(min(count, len(self.segments) - 1))
         for segment in gone:
             segment.release()
+            set_files_aside(self._disk, segment)
         first = Offset(self.segments[0].base_offset)
         if first > self.log_start_offset:
             self.log_start_offset = first
@@ -696,9 +710,16 @@ class SegmentedLog:
         )
 
 
-def remove_files(disk: Disk, segment: Segment) -> None:
+def remove_files(disk: Disk, segment: Segment, stage: str = "") -> None:
     """The log file first: what is left without one is swept up at the next start."""
+    for suffix in SUFFIXES:
+        path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}{stage}"
+        if disk.exists(path):
+            disk.unlink(path)
+
+
+def set_files_aside(disk: Disk, segment: Segment) -> None:
     for suffix in SUFFIXES:
         path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}"
         if disk.exists(path):
-            disk.unlink(path)
+            disk.rename(path, path + DELETED)

@@ -237,6 +237,8 @@ class _Opening:
             f"{segment.file.path}: {problem} at position {position}; cutting {lost} bytes "
             f"and {len(later)} later segments"
         )
+        start = self._remembered.log_start_offset
+        self._log.prepare_cut(Offset(max(segment.base_offset, start)))
         for base in reversed(later):
             remove_files(self._disk, self._log.segment_at(base, self._now_ms))
             self._bases.remove(base)
@@ -274,6 +276,7 @@ class _Check:
         # The last batch, if it jumped in offset or epoch. Both lie outside its CRC, so the next
         # batch may show that it was damaged.
         self._suspect: tuple[Segment, int] | None = None
+        self._index: tuple[Segment, dict[int, int]] | None = None  # of the segment looked at last
 
     def run(self, segments: list[Segment]) -> None:
         for place, segment in enumerate(segments):
@@ -349,13 +352,19 @@ class _Check:
             self._blame(segment, position, problem)
         self._suspect = None
         if header.base_offset > self._expected:
-            indexed = _indexed_offset(self._disk, segment, position)
+            indexed = self._indexed_offsets(segment).get(position)
             if indexed is not None and indexed != header.last_offset:
                 self._blame(segment, position, f"offset {indexed} stands here by the index")
             self._suspect = segment, position
         if header.leader_epoch > self._log.latest_epoch:
             self._suspect = segment, position
             self._log.follow_epoch(header)
+
+    def _indexed_offsets(self, segment: Segment) -> dict[int, int]:
+        """Read once a segment: a compacted one jumps at every other batch."""
+        if self._index is None or self._index[0] is not segment:
+            self._index = segment, _read_index(self._disk, segment)
+        return self._index[1]
 
     def _find_contradiction(self, segment: Segment, header: BatchHeader) -> str | None:
         """Why a batch with a valid CRC cannot stand here."""
@@ -379,22 +388,23 @@ class _Check:
         raise _Restart
 
 
-def _indexed_offset(disk: Disk, segment: Segment, position: int) -> int | None:
-    """What the index file, as the crash left it, says about the batch at `position`.
+def _read_index(disk: Disk, segment: Segment) -> dict[int, int]:
+    """Position to last offset, as the crash left the index file.
 
     The crash may have left zeros at the file's end, from within an entry on: entries that do not
     increase, or whose last byte is zero, say nothing.
     """
     content = read_file(disk, segment.offset_index.path) or b""
     whole = len(content) - len(content) % OFFSET_INDEX.entry.size
+    found: dict[int, int] = {}
     previous = -1
-    for relative, indexed_position in OFFSET_INDEX.entry.iter_unpack(content[:whole]):
+    for relative, position in OFFSET_INDEX.entry.iter_unpack(content[:whole]):
         if relative <= previous:
             break
-        if indexed_position == position and position & 0xFF:
-            return segment.base_offset + int(relative)
+        if position & 0xFF:
+            found[position] = segment.base_offset + relative
         previous = relative
-    return None
+    return found
 
 
 def _remove_orphans(disk: Disk, directory: str, names: set[str], report: Report) -> None:

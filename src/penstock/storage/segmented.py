@@ -16,7 +16,7 @@ from penstock.storage.checkpoints import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
 )
-from penstock.storage.compaction import CompactionJob, find_filthiest
+from penstock.storage.compaction import CompactionJob, Throttle, find_filthiest
 from penstock.storage.directory import LogDirectory
 from penstock.storage.disk import REPLACE, Disk, RealDisk, write_fully
 from penstock.storage.engine import (
@@ -83,6 +83,8 @@ class SegmentedEngine:
         self._logs: dict[TopicPartition, SegmentedLog] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._removals: list[RemovalJob] = []
+        # One for all passes: the limit is the broker's, not a pass's.
+        self._throttle = Throttle(config.cleaner_io_max_bytes_per_second)
         self._next_due_ms: dict[str, int] = {}
 
     def _make_committer(self, directory: LogDirectory) -> GroupCommit:
@@ -298,7 +300,15 @@ class SegmentedEngine:
         log = find_filthiest(self._logs.values(), now_ms)
         if log is None:
             return []
-        return [CompactionJob(log, disk=self._disk, storage=self._config, now_ms=now_ms)]
+        return [
+            CompactionJob(
+                log,
+                disk=self._disk,
+                storage=self._config,
+                now_ms=now_ms,
+                throttle=self._throttle,
+            )
+        ]
 
     def _due_checkpoints(self, now_ms: int) -> frozenset[str]:
         config = self._config
