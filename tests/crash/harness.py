@@ -60,7 +60,7 @@ def start(
 ) -> Opened:
     """A broker's storage, recovered."""
     engine = SegmentedEngine(
-        StorageConfig(log_dirs=(data,)),
+        StorageConfig(log_dirs=(data,), producer_id_expiration_ms=2**62),
         config_of=lambda topic: config,
         disk=disk,
         background=background,

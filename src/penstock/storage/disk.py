@@ -123,12 +123,9 @@ class RealDisk:
         return True
 
 
-def replace_file(disk: Disk, path: str, content: bytes, writer: str = "") -> None:
-    """Write a small file so that a crash at any point leaves the old content or the new one.
-
-    Two threads that may write the same file at a time need different names as `writer`.
-    """
-    temporary = f"{path}{writer}.tmp"
+def replace_file(disk: Disk, path: str, content: bytes) -> None:
+    """Write a small file so that a crash at any point leaves the old content or the new one."""
+    temporary = path + ".tmp"
     descriptor = disk.open(temporary, REPLACE)
     try:
         write_fully(disk, descriptor, content)

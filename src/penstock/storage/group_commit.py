@@ -144,12 +144,17 @@ class GroupCommit:
             self._gone.add(share.log)
 
     def _sync_names(self, share: _Share) -> None:
-        # Not those from before a cut: recovery would take them against the batches after it.
-        if share.epochs is not None and share.log.generation == share.generation:
-            path = f"{share.log.directory}/{EPOCH_FILE}"
-            replace_file(self._disk, path, share.epochs, writer=".flush")
+        if share.epochs is not None:
+            with share.log.writing_epochs:
+                self._write_epochs(share, share.epochs)
         for folder in share.folders:
             self._disk.sync_directory(folder)
+
+    def _write_epochs(self, share: _Share, content: bytes) -> None:
+        """Not those from before a cut: recovery would take them against the batches after it. A
+        cut counts up the generation before it waits for its turn to write."""
+        if share.log.generation == share.generation:
+            replace_file(self._disk, f"{share.log.directory}/{EPOCH_FILE}", content)
 
     def _finish(
         self,
@@ -178,7 +183,7 @@ class GroupCommit:
         if log.generation == share.generation:
             log.durable_offset = max(log.durable_offset, share.upto)
         elif share.epochs is not None:
-            log.epochs.dirty = True  # the round may have written epochs that the cut had removed
+            log.epochs.dirty = True  # the round left them to the cut, which may not have
         for upto, done in waiting:
             if log.failure is not None:
                 done(LogFenced(log.partition, log.failure))

@@ -1,0 +1,141 @@
+"""A crash after a crash: what recovery left behind must stand the next one."""
+
+from collections.abc import Callable
+from threading import Thread
+
+from tests.crash.harness import (
+    DATA,
+    FOLDER,
+    NOW_MS,
+    PARTITION,
+    Opened,
+    Step,
+    append_steps,
+    create,
+    data_batch,
+    flush,
+    look,
+    start,
+    story,
+    write_story,
+)
+from tests.crash.witness import Deferred
+from tests.profile import scaled
+
+from penstock.model.ids import LeaderEpoch, Offset
+from penstock.storage.checkpoints import RECOVERY_POINT_FILE, read_offsets
+from penstock.storage.engine import Appended, AppendItem
+from penstock.storage.epochs import EPOCH_FILE, EpochEntry, read_epochs
+from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
+from penstock.testing.simulated_disk import LoseEverything, SeededChoice, SimulatedDisk
+
+
+def _crashed_after_a_clean_stop() -> SimulatedDisk:
+    """All durable and known to be, but for the marker."""
+    disk = SimulatedDisk(DATA)
+    engine, _ = write_story(disk, story())
+    engine.close()
+    disk.remove(f"{DATA}/{CLEAN_SHUTDOWN_FILE}")
+    return disk.survivor_of_kill()
+
+
+def test_a_log_that_recovery_cut_is_not_trusted_up_to_where_it_ended_before() -> None:
+    """The recovery point goes down with the log, or the next start would take new, unsynced
+    segments for the old, synced ones."""
+    disk = _crashed_after_a_clean_stop()
+    disk.remove(f"{FOLDER}/leader-epoch-checkpoint")  # so that all of it is read
+    disk.flip_bit(f"{FOLDER}/{14:020d}.log", 8 * 100)
+    late = Deferred()
+    engine, logs = start(disk, background=late)
+    log = logs[PARTITION]
+    cut_at = log.log_end_offset
+    assert cut_at == 14
+    points = read_offsets(disk, f"{DATA}/{RECOVERY_POINT_FILE}")
+    assert points[PARTITION] <= cut_at
+    append_steps(engine, log, [Step(data_batch(60 + n), 5) for n in range(16)])
+    written = look(log, disk).batches
+    for seed in range(scaled(test=60, verify=400, release=4000)):
+        survivor = disk.survivor_of_power_cut(SeededChoice(seed))
+        seen = look(start(survivor).log, survivor)
+        assert seen.batches == written[: len(seen.batches)]
+        assert seen.log_end_offset >= cut_at
+
+
+def test_a_folder_without_a_segment_forgets_what_snapshots_and_epochs_say() -> None:
+    """A cut that was to restart the log removed all of it; producers of then are unknown now."""
+    disk = _crashed_after_a_clean_stop()
+    for path in list(disk.files()):
+        if path.startswith(FOLDER) and path.endswith((".log", "index")):
+            disk.remove(path)
+    engine, logs = start(disk)
+    log = logs[PARTITION]
+    assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+    assert not [path for path in disk.files() if path.endswith(".snapshot")]
+    batches = [data_batch(n, producer_id=5, sequence=2 * n) for n in range(20)]
+    append_steps(engine, log, [Step(batch, 0) for batch in batches])
+    flush(engine, log)
+    survivor = disk.survivor_of_power_cut(LoseEverything())
+    recovered = start(survivor)
+    assert look(recovered.log, survivor) == look(log, disk)
+    assert _next_sequence_is_taken(recovered, 40)
+
+
+def _next_sequence_is_taken(opened: Opened, sequence: int) -> bool:
+    batch = data_batch(80, producer_id=5, sequence=sequence)
+    item = AppendItem(opened.log, memoryview(batch), LeaderEpoch(0))
+    return isinstance(opened.engine.append([item], NOW_MS)[0], Appended)
+
+
+def test_checkpoints_gathered_before_a_cut_are_not_written_after_it() -> None:
+    """The job asks the owner for offsets and writes them later; a cut may come between."""
+    disk = SimulatedDisk(DATA)
+    engine, logs = write_story(disk, story())
+    log = logs[PARTITION]
+    flush(engine, log)
+    engine.due_jobs(NOW_MS)
+    (job,) = [job for job in engine.due_jobs(NOW_MS + 10**9) if job.name == "checkpoint"]
+
+    def cut_afterwards(function):  # type: ignore[no-untyped-def]
+        result = function()
+        log.truncate_to(Offset(12), NOW_MS)
+        return result
+
+    job.run(cut_afterwards)
+    points = read_offsets(disk, f"{DATA}/{RECOVERY_POINT_FILE}")
+    assert points.get(PARTITION, 0) <= 12
+
+
+class _InterruptedDisk(SimulatedDisk):
+    """Calls back when the epochs are about to get their name."""
+
+    def __init__(self, *directories: str) -> None:
+        super().__init__(*directories)
+        self.interrupts: list[Callable[[], None]] = []
+
+    def rename(self, source: str, target: str) -> None:
+        if target.endswith(EPOCH_FILE) and self.interrupts:
+            self.interrupts.pop()()
+        super().rename(source, target)
+
+
+def test_a_cut_during_a_flush_has_the_last_word_on_epochs() -> None:
+    """The flusher has asked whether there was a cut, and is about to write; the cut comes now."""
+    disk = _InterruptedDisk(DATA)
+    late = Deferred()
+    engine, _ = start(disk, background=late)
+    log = create(engine)
+    append_steps(engine, log, [Step(data_batch(number), number) for number in range(5)])
+    engine.flush(log, log.log_end_offset, lambda error: None)
+    owner = Thread(target=lambda: log.truncate_to(Offset(4), NOW_MS))
+
+    def cut() -> None:
+        owner.start()
+        owner.join(0.1)  # where it has to wait for the flusher, it waits longer
+
+    disk.interrupts.append(cut)
+    late.drain()
+    owner.join()
+    assert not disk.interrupts, "the flusher wrote no epochs"
+    written = read_epochs(disk, f"{FOLDER}/{EPOCH_FILE}")
+    assert written == [EpochEntry(LeaderEpoch(0), Offset(0)), EpochEntry(LeaderEpoch(1), Offset(2))]
+    assert log.failure is None

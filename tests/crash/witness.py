@@ -1,0 +1,285 @@
+"""A log under a scenario that may crash anywhere, and what may be found after it.
+
+`Run` acts on the engine and notes before each step what a crash within it may leave, and after it
+what is certain: for a kill all that was written, for a power cut all that was said to be durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from tests.crash.harness import (
+    CONFIG,
+    NOW_MS,
+    PARTITION,
+    Seen,
+    Step,
+    Timeline,
+    aborted_in,
+    create,
+    data_batch,
+    read_all,
+    skipped,
+    start,
+)
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import LeaderEpoch, Offset
+from penstock.protocol.batch import read_header, stamp_offset_and_epoch
+from penstock.storage.engine import Appended, AppendItem, Origin
+from penstock.storage.errors import StorageError
+from penstock.storage.group_commit import Background, Item
+from penstock.storage.log import SegmentedLog
+from penstock.storage.segmented import SegmentedEngine
+from penstock.testing.simulated_disk import SimulatedDisk
+
+Result = TypeVar("Result")
+LONG_MS = 10**9
+
+
+class Deferred:
+    """A flusher that comes late: rounds wait until `drain`."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+
+    def run(self, work: Callable[[], None]) -> None:
+        self._waiting.append(work)
+
+    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+        for item in items:
+            function(item)
+
+    def drain(self) -> None:
+        while self._waiting:
+            self._waiting.pop(0)()
+
+
+@dataclass(slots=True)
+class Witness:
+    """Courses that the log may have taken; the last one is the course it is on."""
+
+    kill: list[Timeline] = field(default_factory=lambda: [Timeline()])
+    power: list[Timeline] = field(default_factory=lambda: [Timeline()])
+    absent: set[str] = field(default_factory=set)  # "kill", "power": no log is fine after that
+    present: bool = True  # a log is fine
+
+    def check(self, seen: Seen | None, *, after: str, clean: bool) -> None:
+        if seen is None:
+            assert after in self.absent, f"the log is gone after a {after}"
+            return
+        assert self.present, "a deleted log came back"
+        timelines = self.kill if after == "kill" else self.power
+        if clean:
+            timelines = [_whole(timelines[-1])]
+        problems = [timeline.find_problem(seen) for timeline in timelines]
+        assert None in problems, f"after a {after}: {problems}"
+        _check_aborted(timelines[problems.index(None)], seen)
+
+    def both(self) -> tuple[Timeline, Timeline]:
+        return self.kill[-1], self.power[-1]
+
+    def branch(self, change: Callable[[Timeline], Timeline]) -> None:
+        """The log is about to take another course."""
+        for timelines in (self.kill, self.power):
+            timelines.append(change(timelines[-1].copy()))
+
+    def settle(self, after: str) -> None:
+        """Only the present course is possible now."""
+        timelines = self.kill if after == "kill" else self.power
+        del timelines[:-1]
+
+
+def _whole(timeline: Timeline) -> Timeline:
+    whole = timeline.copy()
+    whole.min_end = max((read_header(batch).next_offset for batch in whole.batches), default=0)
+    return whole
+
+
+def _check_aborted(timeline: Timeline, seen: Seen) -> None:
+    """Readers skip just the batches of aborted transactions."""
+    written = timeline.between(0, seen.log_end_offset)
+    assert skipped(seen.batches, seen.aborted) == skipped(seen.batches, aborted_in(written))
+
+
+class Run:
+    """One engine on one disk, with its witness. A SimulatedCrash ends it anywhere."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        witness: Witness,
+        config: LogConfig = CONFIG,
+        background: Background | None = None,
+    ) -> None:
+        self.disk = disk
+        self.witness = witness
+        self.config = config
+        self.background = background
+        self._now_ms = NOW_MS
+        self.engine: SegmentedEngine
+        self.log: SegmentedLog
+
+    def start(self) -> None:
+        self.engine, logs = start(self.disk, self.config, background=self.background)
+        if PARTITION in logs:
+            self.log = logs[PARTITION]
+            self._note_durable()
+
+    def create(self) -> None:
+        self.witness.absent = {"kill", "power"}
+        self.log = create(self.engine, self.config)
+        self.witness.absent = {"power"}
+
+    def append(self, step: Step) -> None:
+        stamped = bytearray(step.batch)
+        stamp_offset_and_epoch(stamped, 0, self.log.log_end_offset, step.epoch)
+        for timeline in self.witness.both():
+            timeline.batches.append(bytes(stamped))
+        item = AppendItem(
+            self.log, memoryview(bytearray(step.batch)), LeaderEpoch(step.epoch), step.origin
+        )
+        (result,) = self.engine.append([item], NOW_MS)
+        assert isinstance(result, Appended), result
+        self.log.advance_high_watermark(self.log.log_end_offset)
+        self.witness.kill[-1].min_end = self.log.log_end_offset
+        self._note_durable()
+
+    def append_more(self, count: int, *, epoch: int = 3, first: int = 50) -> None:
+        for number in range(first, first + count):
+            self.append(Step(data_batch(number), epoch))
+
+    def follow(self, *numbers: int, epoch: int) -> None:
+        """Append as a follower: the leader's epoch may be any, and none begins here."""
+        for number in numbers:
+            batch = data_batch(number)
+            stamp_offset_and_epoch(batch, 0, self.log.log_end_offset, epoch)
+            for timeline in self.witness.both():
+                timeline.batches.append(bytes(batch))
+            item = AppendItem(self.log, memoryview(batch), LeaderEpoch(-1), Origin.REPLICA)
+            (result,) = self.engine.append([item], NOW_MS)
+            assert isinstance(result, Appended), result
+            self.log.advance_high_watermark(self.log.log_end_offset)
+            self.witness.kill[-1].min_end = self.log.log_end_offset
+
+    def flush(self) -> None:
+        answers: list[StorageError | None] = []
+        upto = self.log.log_end_offset
+
+        def done(error: StorageError | None) -> None:
+            answers.append(error)
+            assert error is None
+            self._note_flushed(min(upto, self.log.durable_offset))
+
+        self.engine.flush(self.log, upto, done)
+        if self.background is None:
+            assert answers == [None]
+
+    def _note_flushed(self, upto: Offset) -> None:
+        self.witness.absent.discard("power")
+        self.witness.settle("power")
+        timeline = self.witness.power[-1]
+        timeline.min_end = max(timeline.min_end, upto)
+
+    def _note_durable(self) -> None:
+        """Whoever asked for it or not: what the log calls durable must be."""
+        timeline = self.witness.power[-1]
+        timeline.min_end = max(timeline.min_end, self.log.durable_offset)
+        if self.log.durable_offset > 0:
+            self.witness.absent.discard("power")
+
+    def truncate_to(self, offset: int) -> None:
+        if offset < self.log.log_start_offset:
+            self.restart_at(offset)  # by the log's own promise
+            return
+        self._cut(lambda t: _below(t, offset), lambda: self.log.truncate_to(Offset(offset), NOW_MS))
+
+    def restart_at(self, offset: int) -> None:
+        new = lambda t: Timeline([], {offset}, offset)  # noqa: E731
+        self._cut(new, lambda: self.log.restart_at(Offset(offset), NOW_MS))
+
+    def _cut(self, change: Callable[[Timeline], Timeline], act: Callable[[], None]) -> None:
+        self.witness.branch(change)
+        for timelines in (self.witness.kill, self.witness.power):
+            for old in timelines[:-1]:
+                old.min_end = min(old.min_end, timelines[-1].min_end, *old.starts)
+                old.starts |= timelines[-1].starts  # on its way to begin there
+        act()
+        self.witness.settle("kill")
+
+    def delete_before(self, offset: int) -> None:
+        for timeline in self.witness.both():
+            timeline.starts.add(offset)
+        self.log.delete_before(Offset(offset))
+
+    def run_jobs(self, *names: str) -> None:
+        """Long after the last time, so that everything is due."""
+        due = [*self.engine.due_jobs(self._now_ms), *self.engine.due_jobs(self._now_ms + LONG_MS)]
+        self._now_ms += LONG_MS
+        jobs = [job for job in due if job.name.startswith(names)]
+        assert len(jobs) == len(names)
+        for job in jobs:
+            job.run(self.on_owner)
+        assert not self.engine.statistics().failed_directories
+
+    def checkpoint(self) -> None:
+        self.run_jobs("checkpoint")
+        for timeline in self.witness.both():
+            timeline.starts = {self.log.log_start_offset}
+
+    def retain(self) -> None:
+        bases = {segment.base_offset for segment in self.log.segments} | {self.log.log_end_offset}
+        for timeline in self.witness.both():
+            timeline.starts |= bases
+            # A power cut may take the end, and the start with it.
+        self.run_jobs("retention")
+        self.witness.kill[-1].starts = {self.log.log_start_offset}
+        self.witness.kill[-1].min_end = self.log.log_end_offset
+        self._note_durable()
+
+    def on_owner(self, function: Callable[[], Result]) -> Result:
+        return function()
+
+    def compact(self, states: Sequence[Sequence[bytes]]) -> None:
+        """`states` are the logs that the pass may leave: the old one first, the new one last."""
+        for timelines in (self.witness.kill, self.witness.power):
+            (old,) = timelines
+            timelines[:] = [Timeline(list(b), set(old.starts), old.min_end) for b in states]
+        self.run_jobs("compaction")
+        self.witness.settle("kill")
+        self.witness.settle("power")
+
+    def delete(self) -> None:
+        self.witness.absent = {"kill", "power"}
+        self.engine.delete(PARTITION)
+
+    def close(self) -> None:
+        self.engine.close()
+        for timeline in self.witness.both():
+            timeline.min_end = self.log.log_end_offset
+            timeline.starts = {self.log.log_start_offset}
+        self.witness.settle("power")
+        self.witness.absent.clear()
+
+
+class Watching(Run):
+    """Remembers the log as it was whenever a job had visited its owner."""
+
+    def __init__(self, disk: SimulatedDisk, witness: Witness, config: LogConfig) -> None:
+        super().__init__(disk, witness, config)
+        self.states: list[tuple[bytes, ...]] = []
+
+    def on_owner(self, function: Callable[[], Result]) -> Result:
+        result = function()
+        state = tuple(read_all(self.log, self.disk))
+        if not self.states or self.states[-1] != state:
+            self.states.append(state)
+        return result
+
+
+def _below(timeline: Timeline, offset: int) -> Timeline:
+    kept = [batch for batch in timeline.batches if read_header(batch).last_offset < offset]
+    end = max((read_header(batch).next_offset for batch in kept), default=0)
+    return Timeline(kept, timeline.starts, min(timeline.min_end, end))
