@@ -29,7 +29,7 @@ from penstock.protocol.batch import (
     is_crc_valid,
     iter_headers,
 )
-from penstock.protocol.control import read_end_marker
+from penstock.protocol.control import EndMarker, read_end_marker
 from penstock.storage.disk import Disk, write_fully
 from penstock.storage.engine import Appended, FileSlice, LogStatistics, Origin, Read, TimedOffset
 from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEnd, write_epochs
@@ -200,6 +200,8 @@ class SegmentedLog:
                     f"{self.partition}: CRC of the batch at offset {header.base_offset} does not "
                     f"match; fetch again"
                 )
+            if header.attributes & CONTROL and header.producer_id >= 0:
+                self._read_marker(batches[position : position + header.size])
             end_offset = header.next_offset
         if not found:
             raise InvalidRecords(f"{self.partition}: {len(batches)} bytes hold no whole batch")
@@ -270,7 +272,7 @@ class SegmentedLog:
     def _check_producer(self, header: BatchHeader, batches: memoryview) -> Appended | None:
         """Where the batch is stored already, or None if it may be appended; raises otherwise."""
         if header.attributes & CONTROL:
-            marker = read_end_marker(batches)
+            marker = self._read_marker(batches)
             if marker is not None:
                 self.producers.check_marker(
                     header.producer_id, header.producer_epoch, marker.coordinator_epoch
@@ -295,6 +297,12 @@ class SegmentedLog:
         )
         return None
 
+    def _read_marker(self, batch: memoryview) -> EndMarker | None:
+        try:
+            return read_end_marker(batch)
+        except CorruptBatch as error:
+            raise CorruptRecords(f"{self.partition}: {error.reason}; not a marker") from error
+
     def _follow(
         self, segment: Segment, header: BatchHeader, content: memoryview, now_ms: int
     ) -> None:
@@ -311,7 +319,10 @@ class SegmentedLog:
     ) -> CompletedTransaction | None:
         """What a batch with a producer id changes; also when the log is replayed."""
         if header.attributes & CONTROL:
-            marker = read_end_marker(content)
+            try:
+                marker = read_end_marker(content)
+            except CorruptBatch:
+                return None  # none is taken in any more; one that is there decides nothing
             if marker is None:
                 return None
             return self.producers.apply_marker(
