@@ -1,0 +1,1 @@
+"""Timers and delayed operations: what waits, for a change or for its deadline."""
