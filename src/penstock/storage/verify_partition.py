@@ -40,7 +40,7 @@ class PartitionCheck:
             self.findings.note("empty", self.directory, "holds no log file")
             return None
         epochs = self._read_epochs()
-        snapshots = self._read_snapshots(names)
+        snapshots = self._read_snapshots(names, bases[-1])
         order = self._check_log(bases, epochs, snapshots)
         self._check_epoch_file(order)
         self._check_epoch_starts(epochs, order.expected_offset)
@@ -100,7 +100,9 @@ class PartitionCheck:
             self.findings.problem("checkpoint", path, error.problem, line=error.line)
             return None
 
-    def _read_snapshots(self, names: list[FileName]) -> dict[int, list[ProducerEntry]]:
+    def _read_snapshots(
+        self, names: list[FileName], active_base: int
+    ) -> dict[int, list[ProducerEntry]]:
         snapshots = {}
         for offset in _bases(names, FileKind.SNAPSHOT):
             path = f"{self.directory}/{snapshot_name(offset)}"
@@ -109,8 +111,14 @@ class PartitionCheck:
                 if content is not None:
                     snapshots[offset] = decode(content, path)
             except CorruptSnapshot as error:
-                self.findings.problem("snapshot", path, str(error).removeprefix(f"{path} "))
+                self._report_snapshot(path, error, is_new=offset >= active_base)
         return snapshots
+
+    def _report_snapshot(self, path: str, error: CorruptSnapshot, *, is_new: bool) -> None:
+        """A broker that rolls, or was killed at it, may have come just so far."""
+        is_expected = is_new and not self.is_clean_stop
+        report = self.findings.note if is_expected else self.findings.problem
+        report("snapshot", path, str(error).removeprefix(f"{path} "))
 
     def _read(self, path: str) -> bytes | None:
         content = read_file(self.disk, path)

@@ -575,6 +575,17 @@ def test_a_damaged_snapshot_is_reported(disk: SimulatedDisk) -> None:
     assert "CRC" in problem.message
 
 
+def test_a_snapshot_that_a_broker_is_writing_is_a_note(disk: SimulatedDisk) -> None:
+    disk.remove(f"{DATA}/.kafka_cleanshutdown")
+    oldest, *_, newest = segment_paths(disk, ".snapshot")
+    disk.cut(newest, 0)
+    findings = verify(disk)
+    assert findings.problems == []
+    assert [(note.kind, note.path) for note in findings.notes] == [("snapshot", newest)]
+    disk.cut(oldest, 0)
+    assert found(verify(disk)) == {("snapshot", oldest, None)}
+
+
 @pytest.mark.parametrize("field", ["last_sequence", "last_offset", "producer_epoch", "producer_id"])
 def test_a_snapshot_that_contradicts_the_log_is_reported(disk: SimulatedDisk, field: str) -> None:
     path = segment_paths(disk, ".snapshot")[3]
