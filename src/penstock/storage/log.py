@@ -578,8 +578,9 @@ class SegmentedLog:
         placed = segment.find_batch(offset)
         position = segment.size if placed is None else placed.position
         end_offset = segment.find_end_offset(position)
-        if end_offset < self.log_start_offset:
-            self._restart(self.log_start_offset, now_ms)  # all that is left was deleted
+        if not self.log_start_offset <= end_offset <= offset:
+            # Nothing is left but what was deleted, or an empty segment that begins too late.
+            self._restart(self.log_start_offset, now_ms)
             return
         self.prepare_cut(end_offset)
         self._remove_from(place + 1)

@@ -13,6 +13,7 @@ from penstock.storage.errors import LogFenced
 from penstock.storage.log import SegmentedLog, remove_files
 from penstock.storage.retention import SegmentAge, count_expired
 from penstock.storage.segment import Segment
+from penstock.storage.swap import DELETED
 
 OnFailed = Callable[[LogDirectory, OSError], None]
 
@@ -66,7 +67,7 @@ class RetentionJob:
     def _clean(self, log: SegmentedLog, on_owner: OnOwner) -> None:
         detached = on_owner(partial(detach_expired, log, self._now_ms))
         for segment in detached:
-            remove_files(self._disk, segment)
+            remove_files(self._disk, segment, DELETED)
         if detached:
             on_owner(log.drop_old_snapshots)
 
