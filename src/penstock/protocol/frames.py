@@ -1,0 +1,74 @@
+"""Frames: a size, a header and a body, as they go over a connection. No sockets here.
+
+Invariant: a frame's size counts every byte after the size itself, file slices included.
+"""
+
+import struct
+from typing import Any
+
+from penstock.protocol.encoder import encode_parts
+from penstock.protocol.headers import encode_request_header, encode_response_header
+from penstock.protocol.malformed import MalformedMessage, UnencodableMessage
+
+SIZE_BYTES = 4
+_SIZE = struct.Struct(">i")
+
+
+class FrameSizeRefused(MalformedMessage):
+    """The size at the head of a frame is impossible or above the limit: nothing was received."""
+
+
+def read_frame_size(head: bytes | bytearray | memoryview, *, max_bytes: int) -> int:
+    """How many bytes follow these first four, checked before any of them is waited for."""
+    (size,) = _SIZE.unpack_from(head)
+    if 0 < size <= max_bytes:
+        return int(size)
+    if size > max_bytes:
+        raise FrameSizeRefused(
+            f"a frame of {size} bytes is above the limit of {max_bytes}: raise "
+            "socket.request.max.bytes, unless this client does not speak Kafka's protocol"
+        )
+    raise FrameSizeRefused(f"a frame cannot have {size} bytes: this client speaks no Kafka")
+
+
+def encode_request_frame(message: Any, *, correlation_id: int, client_id: str | None) -> bytes:
+    header = encode_request_header(
+        message.__api_key__, message.__version__, correlation_id, client_id
+    )
+    return b"".join(frame_parts([header, *encode_parts(message)]))
+
+
+def encode_response_frame(message: Any, *, correlation_id: int) -> bytes:
+    return b"".join(encode_response_parts(message, correlation_id=correlation_id))
+
+
+def encode_response_parts(message: Any, *, correlation_id: int) -> list[Any]:
+    """The frame as few parts: bytes, and between them the `records` that are no bytes."""
+    header = encode_response_header(message.__api_key__, message.__version__, correlation_id)
+    return join_bytes(frame_parts([header, *encode_parts(message)]))
+
+
+def frame_parts(parts: list[Any]) -> list[Any]:
+    """The parts with their size in front."""
+    size = sum(map(len, parts))
+    try:
+        return [_SIZE.pack(size), *parts]
+    except struct.error:
+        raise UnencodableMessage(f"a frame cannot hold {size} bytes") from None
+
+
+def join_bytes(parts: list[Any]) -> list[Any]:
+    """Neighbouring bytes joined; what is no bytes (file slices, views) stays as it is."""
+    joined: list[Any] = []
+    pending: list[bytes] = []
+    for part in parts:
+        if type(part) is bytes:
+            pending.append(part)
+            continue
+        if pending:
+            joined.append(b"".join(pending))
+            pending = []
+        joined.append(part)
+    if pending:
+        joined.append(b"".join(pending))
+    return joined

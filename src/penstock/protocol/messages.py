@@ -1,0 +1,62 @@
+"""Requests and responses by API key and version: bytes to kio's dataclasses and back.
+
+No sockets, and no opinion on which versions are served: that is the handlers' table.
+"""
+
+from typing import Any
+
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import Buffer
+from penstock.protocol.decoder import decode
+from penstock.protocol.encoder import encode, encode_parts
+from penstock.protocol.malformed import MalformedMessage, MalformedRequest, MalformedResponse
+from penstock.protocol.schemas import WireErrorCode, get_request_schema, get_response_schema
+
+__all__ = [
+    "decode_request",
+    "decode_response",
+    "encode",
+    "encode_parts",
+    "get_request_schema",
+    "get_response_schema",
+    "preload",
+    "wire_error",
+]
+
+
+def decode_request(api_key: int, version: int, body: Buffer) -> Any:
+    """The request of which this is all that follows the header; `records` are views of `body`.
+
+    Raises MalformedRequest for whatever is wrong with the bytes, UnknownSchema for the version.
+    """
+    schema = get_request_schema(api_key, version)
+    try:
+        return decode(schema, body)
+    except MalformedMessage as error:
+        raise MalformedRequest(str(error)) from None
+
+
+def decode_response(api_key: int, version: int, body: Buffer) -> Any:
+    """As `decode_request`, for the other direction and with MalformedResponse."""
+    schema = get_response_schema(api_key, version)
+    try:
+        return decode(schema, body)
+    except MalformedMessage as error:
+        raise MalformedResponse(str(error)) from None
+
+
+def wire_error(error: ErrorCode) -> WireErrorCode:
+    """The error as kio's dataclasses want it."""
+    return _WIRE_ERRORS[error]
+
+
+def preload(versions: dict[ApiKey, range]) -> None:
+    """Import these schemas now rather than in front of a waiting client."""
+    for api_key, served in versions.items():
+        for version in served:
+            get_request_schema(api_key, version)
+            get_response_schema(api_key, version)
+
+
+_WIRE_ERRORS = {error: WireErrorCode(error.value) for error in ErrorCode}

@@ -1,0 +1,183 @@
+"""Produce requests read by position: every partition's records as a view of the receive buffer.
+
+Nothing is copied, so a batch can be checked, stamped and written where it was received. The batches
+themselves are not looked at. Invariant: no partition comes twice, every view lies in the body.
+"""
+
+import struct
+from collections import Counter
+from typing import NamedTuple
+
+from penstock.protocol.decoder import skip_tags
+from penstock.protocol.malformed import MalformedMessage, MalformedRequest
+from penstock.protocol.unsigned_varint import read_unsigned_varint
+
+VERSIONS = range(3, 13)  # 13 names topics by id
+FIRST_FLEXIBLE_VERSION = 9
+
+# Plain tuples: these are made for every partition of every request.
+PartitionRecords = tuple[int, memoryview | None]
+TopicRecords = tuple[str, list[PartitionRecords]]
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
+_ACKS_TIMEOUT = struct.Struct(">hi")
+_INDEX_LENGTH = struct.Struct(">ii")
+_INDEX_FIRST_BYTE = struct.Struct(">iB")
+_LEAST_PARTITION_BYTES = 8  # classic; flexible: index, length, tags
+_LEAST_FLEXIBLE_PARTITION_BYTES = 6
+_LEAST_TOPIC_BYTES = 6
+_LEAST_FLEXIBLE_TOPIC_BYTES = 3
+
+
+class ProduceRequest(NamedTuple):
+    transactional_id: str | None
+    acks: int  # as sent: whether it is allowed is the handler's question
+    timeout_ms: int
+    topics: list[TopicRecords]  # records are None where the client sent null
+
+
+def read_produce_request(body: memoryview, version: int) -> ProduceRequest:
+    """The request in this body, which must end with it, or MalformedRequest."""
+    assert version in VERSIONS, version
+    read = _read_flexible if version >= FIRST_FLEXIBLE_VERSION else _read_classic
+    try:
+        request, position = read(body, len(body))
+    except (struct.error, IndexError):
+        raise _malformed(version, f"ends early, after {len(body)} bytes") from None
+    except UnicodeDecodeError as error:
+        raise _malformed(version, f"has text that is no UTF-8: {error}") from None
+    except MalformedMessage as error:
+        raise _malformed(version, str(error)) from None
+    if position != len(body):
+        raise _malformed(version, f"ends at byte {position} of {len(body)}")
+    duplicate = _find_duplicate(request.topics)
+    if duplicate is not None:
+        raise _malformed(version, f"{duplicate[0]}-{duplicate[1]} comes twice")
+    return request
+
+
+def _read_classic(body: memoryview, end: int) -> tuple[ProduceRequest, int]:
+    (length,) = _INT16.unpack_from(body)
+    transactional_id, position = _read_text(body, 2, length, end)
+    acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(body, position)
+    position += _ACKS_TIMEOUT_COUNT.size
+    _check_count("topics", count, _LEAST_TOPIC_BYTES, end - position)
+    topics: list[TopicRecords] = []
+    for _ in range(count):
+        (length,) = _INT16.unpack_from(body, position)
+        name, position = _read_name(body, position + 2, length, end)
+        (partitions,) = _INT32.unpack_from(body, position)
+        position += 4
+        _check_count("partitions", partitions, _LEAST_PARTITION_BYTES, end - position)
+        entries, position = _read_classic_partitions(body, position, partitions, end)
+        topics.append((name, entries))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics), position
+
+
+def _read_classic_partitions(
+    body: memoryview, position: int, count: int, end: int
+) -> tuple[list[PartitionRecords], int]:
+    entries: list[PartitionRecords] = []
+    unpack = _INDEX_LENGTH.unpack_from
+    for _ in range(count):
+        index, length = unpack(body, position)
+        position += 8
+        if length < 0:
+            _check_null("records", length)
+            entries.append((index, None))
+            continue
+        after = position + length
+        if after > end:
+            raise _too_long("records", length, end - position)
+        entries.append((index, body[position:after]))
+        position = after
+    return entries, position
+
+
+def _read_flexible(body: memoryview, end: int) -> tuple[ProduceRequest, int]:
+    length, position = read_unsigned_varint(body, 0)
+    transactional_id, position = _read_text(body, position, length - 1, end)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
+    count, position = read_unsigned_varint(body, position + _ACKS_TIMEOUT.size)
+    _check_count("topics", count - 1, _LEAST_FLEXIBLE_TOPIC_BYTES, end - position)
+    topics: list[TopicRecords] = []
+    for _ in range(count - 1):
+        length, position = read_unsigned_varint(body, position)
+        name, position = _read_name(body, position, length - 1, end)
+        partitions, position = read_unsigned_varint(body, position)
+        partitions -= 1
+        _check_count("partitions", partitions, _LEAST_FLEXIBLE_PARTITION_BYTES, end - position)
+        entries, position = _read_flexible_partitions(body, position, partitions, end)
+        position = skip_tags(body, position, end)
+        topics.append((name, entries))
+    request = ProduceRequest(transactional_id, acks, timeout_ms, topics)
+    return request, skip_tags(body, position, end)
+
+
+def _read_flexible_partitions(
+    body: memoryview, position: int, count: int, end: int
+) -> tuple[list[PartitionRecords], int]:
+    entries: list[PartitionRecords] = []
+    unpack = _INDEX_FIRST_BYTE.unpack_from
+    for _ in range(count):
+        index, length = unpack(body, position)
+        position += 5
+        if length > 0x7F:
+            length, position = read_unsigned_varint(body, position - 1)
+        after = position + length - 1
+        if length == 0:
+            entries.append((index, None))
+            after = position
+        elif after >= end:  # at least the byte of the tags follows
+            raise _too_long("records", length - 1, end - position)
+        else:
+            entries.append((index, body[position:after]))
+        position = after + 1 if body[after] == 0 else skip_tags(body, after, end)
+    return entries, position
+
+
+def _read_name(body: memoryview, position: int, length: int, end: int) -> tuple[str, int]:
+    name, position = _read_text(body, position, length, end)
+    if name is None:
+        raise MalformedMessage("a topic's name is null")
+    return name, position
+
+
+def _read_text(body: memoryview, position: int, length: int, end: int) -> tuple[str | None, int]:
+    if length < 0:
+        _check_null("text", length)
+        return None, position
+    after = position + length
+    if after > end:
+        raise _too_long("text", length, end - position)
+    return str(body[position:after], "utf-8"), after
+
+
+def _check_count(what: str, count: int, least_bytes: int, available: int) -> None:
+    """Before anything is made of a count: its entries must fit in what was sent."""
+    if count < 0 or count * least_bytes > available:
+        raise MalformedMessage(f"{count} {what} cannot stand in {available} bytes")
+
+
+def _check_null(what: str, length: int) -> None:
+    if length != -1:
+        raise MalformedMessage(f"{what} has the length {length}")
+
+
+def _find_duplicate(topics: list[TopicRecords]) -> tuple[str, int] | None:
+    """Two batches for one partition cannot both be answered: the reply has one place for them."""
+    count = sum(len(entries) for _, entries in topics)
+    if len({(name, index) for name, entries in topics for index, _ in entries}) == count:
+        return None
+    named = Counter((name, index) for name, entries in topics for index, _ in entries)
+    return named.most_common(1)[0][0]
+
+
+def _too_long(what: str, length: int, available: int) -> MalformedMessage:
+    return MalformedMessage(f"{what} claims {length} bytes, {available} are there")
+
+
+def _malformed(version: int, reason: str) -> MalformedRequest:
+    return MalformedRequest(f"Produce v{version} {reason}")

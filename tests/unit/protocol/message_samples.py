@@ -1,0 +1,104 @@
+"""Random messages of every kio schema, made from the dataclasses alone: not through our own reading
+of them, which is what the tests examine."""
+
+import random
+import types
+import typing
+import uuid
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from pkgutil import resolve_name
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.index import schema_name_map
+
+_INTEGER_BITS = {
+    "int8": (8, True),
+    "int16": (16, True),
+    "int32": (32, True),
+    "int64": (64, True),
+    "uint8": (8, False),
+    "uint16": (16, False),
+    "uint32": (32, False),
+    "uint64": (64, False),
+}
+_ERRORS = list(ErrorCode)
+_TEXTS = ["", "a", "topic-1", "grüße", "日本", "x" * 126, "x" * 127, "é" * 200, "\0"]
+
+
+@cache
+def all_schemas() -> list[type]:
+    """Every message that stands for itself; headers are written by hand and tested apart."""
+    return [
+        resolve_name(path)
+        for name, versions in sorted(schema_name_map.items())
+        if not name.endswith("_header")
+        for kinds in versions.values()
+        for path in kinds.values()
+    ]
+
+
+def title(schema: Any) -> str:
+    return f"{schema.__name__} v{schema.__version__}"
+
+
+def sample(schema: type, source: random.Random, *, width: int = 3) -> Any:
+    """`width` bounds how many entries arrays have, but for a few of numbers and texts."""
+    values = {
+        field.name: _value(field.type, field.metadata.get("kafka_type"), source, width)
+        for field in fields(schema)
+        if "tag" not in field.metadata or source.random() < 0.5 or not _has_default(field)
+    }
+    return schema(**values)
+
+
+def samples(schema: type, source: random.Random, count: int) -> Iterator[Any]:
+    return (sample(schema, source, width=source.choice((0, 1, 3))) for _ in range(count))
+
+
+def _has_default(field: Any) -> bool:
+    return type(field.default).__name__ != "_MISSING_TYPE"
+
+
+def _value(annotation: Any, kafka_type: str | None, source: random.Random, width: int) -> Any:
+    if typing.get_origin(annotation) is types.UnionType:
+        if source.random() < 0.3:
+            return None
+        (annotation,) = (a for a in typing.get_args(annotation) if a is not types.NoneType)
+    if typing.get_origin(annotation) is tuple:
+        inner = typing.get_args(annotation)[0]
+        count = source.randint(0, width)
+        if not is_dataclass(inner) and source.random() < 0.05:
+            count = source.choice((126, 127, 128, 300))
+        return tuple(_value(inner, kafka_type, source, width) for _ in range(count))
+    if is_dataclass(annotation):
+        assert isinstance(annotation, type)
+        return sample(annotation, source, width=width)
+    assert kafka_type is not None
+    return _primitive(kafka_type, source)
+
+
+def _primitive(kafka_type: str, source: random.Random) -> Any:
+    if kafka_type in _INTEGER_BITS:
+        return _integer(*_INTEGER_BITS[kafka_type], source)
+    return {
+        "bool": lambda: source.random() < 0.5,
+        "float64": lambda: source.uniform(-1e9, 1e9),
+        "string": lambda: source.choice(_TEXTS),
+        "bytes": lambda: source.randbytes(source.choice((0, 1, 126, 127, 128, 20_000))),
+        "records": lambda: source.randbytes(source.choice((0, 1, 126, 127, 128, 20_000))),
+        "uuid": lambda: uuid.UUID(int=source.getrandbits(128) | 1),
+        "error_code": lambda: source.choice(_ERRORS),
+        "timedelta_i32": lambda: timedelta(milliseconds=_integer(32, True, source)),
+        "timedelta_i64": lambda: timedelta(milliseconds=source.randint(-1, 2**42)),
+        "datetime_i64": lambda: datetime.fromtimestamp(source.randrange(2**31), UTC),
+    }[kafka_type]()
+
+
+def _integer(bits: int, is_signed: bool, source: random.Random) -> int:
+    low = -(2 ** (bits - 1)) if is_signed else 0
+    high = 2 ** (bits - 1) - 1 if is_signed else 2**bits - 1
+    return source.choice((low, high, 0, 1, source.randint(low, high)))
