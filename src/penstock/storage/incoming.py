@@ -1,4 +1,4 @@
-"""What a leader accepts into a log, and what it changes before storing. No state, no files.
+"""What a log accepts, and what a leader changes before storing. No state, no files.
 
 Batches of the usual kind pass on their header and CRC alone; records are looked at only where the
 topic asks for it: compaction needs keys, a topic's own codec needs recompression.
@@ -18,6 +18,8 @@ from penstock.protocol.batch import (
     CorruptBatch,
     check_client_batch,
     check_header,
+    is_crc_valid,
+    iter_headers,
     read_header,
     stamp_append_time,
 )
@@ -30,7 +32,9 @@ from penstock.storage.errors import (
     InvalidTimestamp,
     RecordTooLarge,
     SegmentTooSmall,
+    UnexpectedOffset,
 )
+from penstock.storage.producer_history import get_marker
 
 _CODECS = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
 _FOREVER_MS = 2**63 - 1
@@ -175,3 +179,32 @@ def _recompress(
         transactional=header.is_transactional,
     )
     return memoryview(converted), read_header(converted)
+
+
+def read_continuation(
+    batches: memoryview, end_offset: int, partition: object
+) -> list[tuple[int, BatchHeader]]:
+    """All whole batches of a leader's log that go on at `end_offset`, or an error."""
+    try:
+        found = list(iter_headers(batches))
+        for position, header in found:
+            check_header(header, len(batches) - position)
+    except CorruptBatch as error:
+        raise CorruptRecords(f"{partition}: {error.reason}; fetch again") from error
+    for position, header in found:
+        if header.base_offset < end_offset:
+            raise UnexpectedOffset(
+                f"{partition} ends at {end_offset}, the leader's batch begins at "
+                f"{header.base_offset}; truncate to the leader's epoch end and fetch again"
+            )
+        if not is_crc_valid(batches, position, header.size):
+            raise CorruptRecords(
+                f"{partition}: CRC of the batch at offset {header.base_offset} does not "
+                f"match; fetch again"
+            )
+        if header.attributes & CONTROL and header.producer_id >= 0:
+            get_marker(batches[position : position + header.size], partition)
+        end_offset = header.next_offset
+    if not found:
+        raise InvalidRecords(f"{partition}: {len(batches)} bytes hold no whole batch")
+    return found

@@ -21,33 +21,30 @@ from penstock.model.ids import (
     TopicPartition,
 )
 from penstock.protocol.batch import (
-    CONTROL,
-    TRANSACTIONAL,
     BatchHeader,
-    CorruptBatch,
-    check_header,
-    is_crc_valid,
-    iter_headers,
 )
-from penstock.protocol.control import EndMarker, read_end_marker
 from penstock.storage.disk import Disk, write_fully
 from penstock.storage.engine import Appended, FileSlice, LogStatistics, Origin, Read, TimedOffset
 from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEnd, write_epochs
 from penstock.storage.errors import (
-    CorruptRecords,
-    InvalidRecords,
     LogFenced,
     OffsetOutOfRange,
-    UnexpectedOffset,
 )
 from penstock.storage.handles import Handles
-from penstock.storage.incoming import check_times, is_plain, prepare, read_incoming
+from penstock.storage.incoming import (
+    check_times,
+    is_plain,
+    prepare,
+    read_continuation,
+    read_incoming,
+)
 from penstock.storage.lookup import find_by_time, find_max_timestamp
-from penstock.storage.producers import CompletedTransaction, ProducerState
-from penstock.storage.segment import MAX_RELATIVE_OFFSET, SUFFIXES, Segment, file_name
+from penstock.storage.producer_history import apply_batch, check_batch, replay
+from penstock.storage.producers import ProducerState
+from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from penstock.storage.segment_files import remove_files, set_files_aside
 from penstock.storage.segments import Segments
 from penstock.storage.snapshots import Snapshots
-from penstock.storage.swap import DELETED
 from penstock.storage.transaction_index import AbortedTransaction, collect_aborted
 
 _NEVER = 2**63 - 1
@@ -136,7 +133,7 @@ class SegmentedLog:
             batches, known = prepare(
                 batches, known, config, now_ms=now_ms, origin=origin, partition=self.partition
             )
-            stored = self._check_producer(known, batches) if known.producer_id >= 0 else None
+            stored = self._find_stored(known, batches) if known.producer_id >= 0 else None
             if stored is not None:
                 return stored
             if config.message_timestamp_type == "LogAppendTime":
@@ -168,7 +165,7 @@ class SegmentedLog:
         """Store the leader's batches unchanged; a partial one at the end is left out."""
         if self.failure is not None:
             raise LogFenced(self.partition, self.failure)
-        found = self._check_continuation(batches)
+        found = read_continuation(batches, self.log_end_offset, self.partition)
         first = Offset(found[0][1].base_offset)
         for position, header in found:
             content = batches[position : position + header.size]
@@ -179,33 +176,6 @@ class SegmentedLog:
             if header.producer_id >= 0:
                 self._follow(segment, header, content, now_ms)
         return Appended(first, self.log_end_offset, NO_TIMESTAMP, False)
-
-    def _check_continuation(self, batches: memoryview) -> list[tuple[int, BatchHeader]]:
-        """All whole batches, or an error before anything is written."""
-        end_offset: int = self.log_end_offset
-        try:
-            found = list(iter_headers(batches))
-            for position, header in found:
-                check_header(header, len(batches) - position)
-        except CorruptBatch as error:
-            raise CorruptRecords(f"{self.partition}: {error.reason}; fetch again") from error
-        for position, header in found:
-            if header.base_offset < end_offset:
-                raise UnexpectedOffset(
-                    f"{self.partition} ends at {end_offset}, the leader's batch begins at "
-                    f"{header.base_offset}; truncate to the leader's epoch end and fetch again"
-                )
-            if not is_crc_valid(batches, position, header.size):
-                raise CorruptRecords(
-                    f"{self.partition}: CRC of the batch at offset {header.base_offset} does not "
-                    f"match; fetch again"
-                )
-            if header.attributes & CONTROL and header.producer_id >= 0:
-                self._read_marker(batches[position : position + header.size])
-            end_offset = header.next_offset
-        if not found:
-            raise InvalidRecords(f"{self.partition}: {len(batches)} bytes hold no whole batch")
-        return found
 
     def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
         segment = self.segments.active
@@ -269,96 +239,28 @@ class SegmentedLog:
 
     # -- producers and epochs --------------------------------------------------------------
 
-    def _check_producer(self, header: BatchHeader, batches: memoryview) -> Appended | None:
+    def _find_stored(self, header: BatchHeader, batches: memoryview) -> Appended | None:
         """Where the batch is stored already, or None if it may be appended; raises otherwise."""
-        if header.attributes & CONTROL:
-            marker = self._read_marker(batches)
-            if marker is not None:
-                self.producers.check_marker(
-                    header.producer_id, header.producer_epoch, marker.coordinator_epoch
-                )
+        stored = check_batch(self.producers, header, batches, self.partition)
+        if stored is None:
             return None
-        last_sequence = header.last_sequence
-        stored = self.producers.find_duplicate(
-            header.producer_id, header.producer_epoch, header.base_sequence, last_sequence
-        )
-        if stored is not None:
-            is_stamped = self.config.message_timestamp_type == "LogAppendTime"
-            append_time_ms = stored.timestamp_ms if is_stamped else NO_TIMESTAMP
-            return Appended(
-                stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True
-            )
-        self.producers.check(
-            producer_id=header.producer_id,
-            producer_epoch=header.producer_epoch,
-            base_sequence=header.base_sequence,
-            last_sequence=last_sequence,
-            transactional=header.attributes & TRANSACTIONAL != 0,
-        )
-        return None
-
-    def _read_marker(self, batch: memoryview) -> EndMarker | None:
-        try:
-            return read_end_marker(batch)
-        except CorruptBatch as error:
-            raise CorruptRecords(f"{self.partition}: {error.reason}; not a marker") from error
+        is_stamped = self.config.message_timestamp_type == "LogAppendTime"
+        append_time_ms = stored.timestamp_ms if is_stamped else NO_TIMESTAMP
+        return Appended(stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True)
 
     def _follow(
         self, segment: Segment, header: BatchHeader, content: memoryview, now_ms: int
     ) -> None:
         """Producer state learns of a stored batch; an abort enters the transaction index."""
-        completed = self.apply_to_producers(header, content, now_ms)
-        if completed is not None and completed.aborted:
-            try:
-                self.note_aborted(segment, completed)
-            except OSError as error:
-                raise self.fail(error) from error
-
-    def apply_to_producers(
-        self, header: BatchHeader, content: memoryview, now_ms: int | None
-    ) -> CompletedTransaction | None:
-        """What a batch with a producer id changes; also when the log is replayed."""
-        if header.attributes & CONTROL:
-            try:
-                marker = read_end_marker(content)
-            except CorruptBatch:
-                return None  # none is taken in any more; one that is there decides nothing
-            if marker is None:
-                return None
-            return self.producers.apply_marker(
-                header.producer_id,
-                header.producer_epoch,
-                marker.coordinator_epoch,
-                marker.commit,
-                header.last_offset,
-                header.max_timestamp,
-                now_ms,
-            )
-        self.producers.apply(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_sequence,
-            header.base_offset,
-            header.last_offset,
-            header.max_timestamp,
-            header.attributes & TRANSACTIONAL != 0,
-            now_ms,
-        )
-        return None
-
-    def note_aborted(self, segment: Segment, completed: CompletedTransaction) -> None:
+        aborted = apply_batch(self.producers, header, content, now_ms)
+        if aborted is None:
+            return
         if not segment.aborted:
             self.names_changed = True  # the index is made with its first entry
-        segment.note_aborted(self.aborted_entry(completed))
-
-    def aborted_entry(self, completed: CompletedTransaction) -> AbortedTransaction:
-        return AbortedTransaction(
-            completed.producer_id,
-            completed.first_offset,
-            completed.last_offset,
-            self.producers.last_stable_offset_for(completed),
-        )
+        try:
+            segment.note_aborted(aborted)
+        except OSError as error:
+            raise self.fail(error) from error
 
     def follow_epoch(self, header: BatchHeader) -> None:
         if header.leader_epoch > self._latest_epoch:
@@ -691,16 +593,7 @@ class SegmentedLog:
 
         Idleness counts from now: a record's own time may be long past and its producer alive.
         """
-        found = self.snapshots.find_latest(self.log_end_offset)
-        offset, entries = found if found is not None else (0, [])
-        self.producers.load(entries, offset, now_ms)
-        for segment in self.segments.starting_from(offset):
-            placed = segment.find_batch(offset)
-            if placed is None:
-                continue
-            for _, header, content in segment.scan(check_crc=False, start=placed.position):
-                if header.producer_id >= 0:
-                    self.apply_to_producers(header, content, now_ms)
+        replay(self.producers, self.snapshots, self.segments, self.log_end_offset, now_ms)
         self.producers.map_end_offset = self.log_end_offset
         self.producers.on_high_watermark(self.high_watermark)
 
@@ -720,18 +613,3 @@ class SegmentedLog:
             producers=len(self.producers),
             fenced=None if self.failure is None else str(self.failure),
         )
-
-
-def remove_files(disk: Disk, segment: Segment, stage: str = "") -> None:
-    """The log file first: what is left without one is swept up at the next start."""
-    for suffix in SUFFIXES:
-        path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}{stage}"
-        if disk.exists(path):
-            disk.unlink(path)
-
-
-def set_files_aside(disk: Disk, segment: Segment) -> None:
-    for suffix in SUFFIXES:
-        path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}"
-        if disk.exists(path):
-            disk.rename(path, path + DELETED)

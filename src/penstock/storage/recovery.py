@@ -14,7 +14,8 @@ from penstock.protocol.batch import LOG_OVERHEAD, BatchHeader
 from penstock.storage.disk import Disk, read_file
 from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEntry, decode_epochs
 from penstock.storage.errors import CorruptRecords, MalformedCheckpoint, MalformedTransactionIndex
-from penstock.storage.log import SegmentedLog, remove_files
+from penstock.storage.log import SegmentedLog
+from penstock.storage.producer_history import apply_batch
 from penstock.storage.segment import (
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
@@ -22,6 +23,7 @@ from penstock.storage.segment import (
     TRANSACTION_INDEX_SUFFIX,
     Segment,
 )
+from penstock.storage.segment_files import remove_files
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 
 Report = Callable[[str], None]
@@ -342,9 +344,9 @@ class _Check:
         return scan.problem is None
 
     def _follow_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
-        completed = self._log.apply_to_producers(header, content, self._now_ms)
-        if completed is not None and completed.aborted:
-            segment.aborted.append(self._log.aborted_entry(completed))
+        aborted = apply_batch(self._log.producers, header, content, self._now_ms)
+        if aborted is not None:
+            segment.aborted.append(aborted)
 
     def _look_closely(self, segment: Segment, position: int, header: BatchHeader) -> None:
         problem = self._find_contradiction(segment, header)

@@ -10,9 +10,10 @@ from penstock.storage.directory import LogDirectory
 from penstock.storage.disk import Disk
 from penstock.storage.engine import OnOwner
 from penstock.storage.errors import LogFenced
-from penstock.storage.log import SegmentedLog, remove_files
+from penstock.storage.log import SegmentedLog
 from penstock.storage.retention import SegmentAge, count_expired
 from penstock.storage.segment import Segment
+from penstock.storage.segment_files import remove_files
 from penstock.storage.swap import DELETED
 
 OnFailed = Callable[[LogDirectory, OSError], None]

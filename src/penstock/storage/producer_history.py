@@ -1,0 +1,113 @@
+"""What the batches of a log mean for its producers: checked before an append, applied after it.
+
+Works on a ProducerState and owns nothing. Live appends, recovery and replay apply batches alike.
+"""
+
+from penstock.protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader, CorruptBatch
+from penstock.protocol.control import EndMarker, read_end_marker
+from penstock.storage.errors import CorruptRecords
+from penstock.storage.producers import BatchRange, ProducerState
+from penstock.storage.segments import Segments
+from penstock.storage.snapshots import Snapshots
+from penstock.storage.transaction_index import AbortedTransaction
+
+
+def check_batch(
+    producers: ProducerState, header: BatchHeader, batch: memoryview, partition: object
+) -> BatchRange | None:
+    """Where a leader has the batch already, or None if it may be appended; raises otherwise."""
+    if header.attributes & CONTROL:
+        marker = get_marker(batch, partition)
+        if marker is not None:
+            producers.check_marker(
+                header.producer_id, header.producer_epoch, marker.coordinator_epoch
+            )
+        return None
+    last_sequence = header.last_sequence
+    stored = producers.find_duplicate(
+        header.producer_id, header.producer_epoch, header.base_sequence, last_sequence
+    )
+    if stored is None:
+        producers.check(
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            last_sequence=last_sequence,
+            transactional=header.attributes & TRANSACTIONAL != 0,
+        )
+    return stored
+
+
+def get_marker(batch: memoryview, partition: object) -> EndMarker | None:
+    try:
+        return read_end_marker(batch)
+    except CorruptBatch as error:
+        raise CorruptRecords(f"{partition}: {error.reason}; not a marker") from error
+
+
+def apply_batch(
+    producers: ProducerState, header: BatchHeader, batch: memoryview, now_ms: int
+) -> AbortedTransaction | None:
+    """What a stored batch with a producer id changes; the index entry if it aborts something."""
+    if header.attributes & CONTROL:
+        return _apply_marker(producers, header, batch, now_ms)
+    producers.apply(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_sequence,
+        header.base_offset,
+        header.last_offset,
+        header.max_timestamp,
+        header.attributes & TRANSACTIONAL != 0,
+        now_ms,
+    )
+    return None
+
+
+def _apply_marker(
+    producers: ProducerState, header: BatchHeader, batch: memoryview, now_ms: int
+) -> AbortedTransaction | None:
+    try:
+        marker = read_end_marker(batch)
+    except CorruptBatch:
+        return None  # none is taken in any more; one that is there decides nothing
+    if marker is None:
+        return None
+    completed = producers.apply_marker(
+        header.producer_id,
+        header.producer_epoch,
+        marker.coordinator_epoch,
+        marker.commit,
+        header.last_offset,
+        header.max_timestamp,
+        now_ms,
+    )
+    if completed is None or not completed.aborted:
+        return None
+    return AbortedTransaction(
+        completed.producer_id,
+        completed.first_offset,
+        completed.last_offset,
+        producers.last_stable_offset_for(completed),
+    )
+
+
+def replay(
+    producers: ProducerState,
+    snapshots: Snapshots,
+    segments: Segments,
+    end_offset: int,
+    now_ms: int,
+) -> None:
+    """Become the state as of `end_offset`: from the newest snapshot, then batch by batch."""
+    found = snapshots.find_latest(end_offset)
+    offset, entries = found if found is not None else (0, [])
+    producers.load(entries, offset, now_ms)
+    for segment in segments.starting_from(offset):
+        placed = segment.find_batch(offset)
+        if placed is None:
+            continue
+        for _, header, content in segment.scan(check_crc=False, start=placed.position):
+            if header.producer_id >= 0:
+                apply_batch(producers, header, content, now_ms)
