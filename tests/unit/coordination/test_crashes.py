@@ -163,9 +163,10 @@ def check_survivor(survivor: SimulatedDisk, told: Told) -> None:
 def calls_of_the_story() -> list[Kind]:
     disk, told = SimulatedDisk("/data"), Told()
     asyncio.run(live_twice(disk, told))
+    calls = [operation.kind for operation in disk.trace]
     assert told.zxid == len(HISTORY) - 1
     assert recovered_image(disk) == restarted(HISTORY[told.zxid])
-    return [operation.kind for operation in disk.trace]
+    return calls
 
 
 CALLS = calls_of_the_story()
