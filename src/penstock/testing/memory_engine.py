@@ -1,0 +1,395 @@
+"""The storage engine's twin in memory: lists of batches, no segments, no files but for reads.
+
+For tests of what stands on storage. Obeys the same interface and the same tests as the segmented
+engine; what it holds is durable once it was flushed, and lives as long as the engine object.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import (
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    TimestampMs,
+    TopicId,
+    TopicPartition,
+)
+from penstock.protocol.batch import (
+    BatchHeader,
+    CorruptBatch,
+    check_header,
+    is_crc_valid,
+    iter_headers,
+    read_header,
+    stamp_offset_and_epoch,
+)
+from penstock.protocol.control import read_end_marker
+from penstock.protocol.records import Record, iter_records
+from penstock.storage.engine import (
+    Appended,
+    AppendItem,
+    EngineStatistics,
+    FileSlice,
+    Job,
+    LogStatistics,
+    Origin,
+    PartitionLog,
+    Progress,
+    Read,
+    TimedOffset,
+)
+from penstock.storage.epochs import EpochCache, EpochEnd
+from penstock.storage.errors import (
+    CorruptRecords,
+    InvalidRecords,
+    LogFenced,
+    OffsetOutOfRange,
+    PartitionExists,
+    StorageError,
+    UnexpectedOffset,
+    UnknownPartition,
+)
+from penstock.storage.incoming import prepare, read_incoming
+from penstock.storage.producers import ProducerState
+from penstock.storage.transaction_index import AbortedTransaction
+
+
+class _Stored(NamedTuple):
+    header: BatchHeader
+    content: bytes
+
+
+class _MemoryFile:
+    """A read's bytes behind a descriptor of the kernel, as sendfile wants them."""
+
+    def __init__(self, content: bytes) -> None:
+        self.descriptor = os.memfd_create("read")
+        os.write(self.descriptor, content)
+
+    def release(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class _Nothing:
+    def release(self) -> None: ...
+
+
+class MemoryLog:
+    """Owned by its engine's owner thread."""
+
+    def __init__(self, partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self.config = config
+        self.log_start_offset = Offset(0)
+        self.log_end_offset = Offset(0)
+        self.durable_offset = Offset(0)
+        self.high_watermark = Offset(0)
+        self.producers = ProducerState(str(partition))
+        self.is_deleted = False
+        self._batches: list[_Stored] = []
+        self._epochs = EpochCache()
+        self._aborted: list[AbortedTransaction] = []
+
+    def reconfigure(self, config: LogConfig) -> None:
+        self.config = config
+
+    # -- appending -------------------------------------------------------------------------
+
+    def append(self, item: AppendItem, now_ms: int) -> Appended:
+        if self.is_deleted:
+            raise LogFenced(self.partition, FileNotFoundError("it was deleted"))
+        if item.origin is Origin.REPLICA:
+            return self._append_as_follower(item.batches, now_ms)
+        header = BatchHeader._make(read_incoming(item.batches, item.origin, self.partition))
+        batches, header = prepare(
+            item.batches,
+            header,
+            self.config,
+            now_ms=now_ms,
+            origin=item.origin,
+            partition=self.partition,
+        )
+        duplicate = self._check_producer(header, batches) if header.has_producer else None
+        if duplicate is not None:
+            return duplicate
+        first = self.log_end_offset
+        stamp_offset_and_epoch(batches, 0, first, item.leader_epoch)
+        self.begin_epoch(item.leader_epoch)
+        self._store(bytes(batches), now_ms)
+        return Appended(first, self.log_end_offset, self._append_time(now_ms), False)
+
+    def _append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
+        found = self._check_continuation(batches)
+        if not found:
+            raise InvalidRecords(f"{self.partition}: {len(batches)} bytes hold no whole batch")
+        for position, header in found:
+            if header.leader_epoch > self._epochs.latest:
+                self._epochs.assign(header.leader_epoch, header.base_offset)
+            self._store(bytes(batches[position : position + header.size]), now_ms)
+        return Appended(Offset(found[0][1].base_offset), self.log_end_offset, NO_TIMESTAMP, False)
+
+    def _check_continuation(self, batches: memoryview) -> list[tuple[int, BatchHeader]]:
+        end_offset: int = self.log_end_offset
+        try:
+            found = list(iter_headers(batches))
+            for position, header in found:
+                check_header(header, len(batches) - position)
+                if not is_crc_valid(batches, position, header.size):
+                    raise CorruptBatch(f"CRC of the batch at offset {header.base_offset} is wrong")
+        except CorruptBatch as error:
+            raise CorruptRecords(f"{self.partition}: {error.reason}; fetch again") from error
+        for _, header in found:
+            if header.base_offset < end_offset:
+                raise UnexpectedOffset(f"{self.partition} ends at {end_offset}; truncate first")
+            end_offset = header.next_offset
+        return found
+
+    def _store(self, content: bytes, now_ms: int) -> None:
+        batch = _Stored(read_header(content), content)
+        self._batches.append(batch)
+        self.log_end_offset = Offset(batch.header.next_offset)
+        if batch.header.has_producer:
+            self._follow(batch, now_ms)
+
+    def _append_time(self, now_ms: int) -> TimestampMs:
+        is_stamped = self.config.message_timestamp_type == "LogAppendTime"
+        return TimestampMs(now_ms) if is_stamped else NO_TIMESTAMP
+
+    # -- producers -------------------------------------------------------------------------
+
+    def _check_producer(self, header: BatchHeader, batches: memoryview) -> Appended | None:
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        first, last = header.base_sequence, header.last_sequence
+        if header.is_control:
+            marker = read_end_marker(batches)
+            if marker is not None:
+                self.producers.check_marker(producer_id, epoch, marker.coordinator_epoch)
+            return None
+        known = self.producers.find_duplicate(producer_id, epoch, first, last)
+        if known is not None:
+            time = self._append_time(known.timestamp_ms)
+            return Appended(known.base_offset, Offset(known.last_offset + 1), time, True)
+        self.producers.check(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=first,
+            last_sequence=last,
+            transactional=header.is_transactional,
+        )
+        return None
+
+    def _follow(self, batch: _Stored, now_ms: int) -> None:
+        header, producers = batch.header, self.producers
+        marker = read_end_marker(batch.content)
+        if marker is None and not header.is_control:
+            producers.apply(
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_sequence,
+                header.base_offset,
+                header.last_offset,
+                header.max_timestamp,
+                header.is_transactional,
+                now_ms,
+            )
+        elif marker is not None:
+            ended = producers.apply_marker(
+                header.producer_id,
+                header.producer_epoch,
+                marker.coordinator_epoch,
+                marker.commit,
+                header.last_offset,
+                header.max_timestamp,
+                now_ms,
+            )
+            if ended is not None and ended.aborted:
+                stable = producers.last_stable_offset_for(ended)
+                self._aborted.append(AbortedTransaction(*ended[:3], stable))
+
+    def _replay(self, now_ms: int) -> None:
+        self.producers.clear()
+        self._aborted.clear()
+        for batch in self._batches:
+            if batch.header.has_producer:
+                self._follow(batch, now_ms)
+        self.producers.on_high_watermark(self.high_watermark)
+
+    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTransaction]:
+        return [a for a in self._aborted if a.last_offset >= start and a.first_offset < below]
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read:
+        if not self.log_start_offset <= start <= self.log_end_offset:
+            raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
+        wanted = [b for b in self._batches if start <= b.header.last_offset < below]
+        taken: list[bytes] = []
+        end_offset, left = start, max_bytes
+        for header, content in wanted:
+            left -= len(content)
+            if left < 0 and (taken or not at_least_one):
+                break
+            taken.append(content)
+            end_offset = Offset(header.next_offset)
+        if not taken:
+            return Read((), start, _Nothing())
+        file = _MemoryFile(b"".join(taken))
+        return Read((FileSlice(file.descriptor, 0, sum(map(len, taken))),), end_offset, file)
+
+    def _records(self) -> list[tuple[Record, int]]:
+        return [
+            (record, header.leader_epoch)
+            for header, content in self._batches
+            for record in iter_records(content)
+            if record.offset >= self.log_start_offset
+        ]
+
+    def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None:
+        for record, epoch in self._records():
+            if record.timestamp_ms >= timestamp_ms:
+                return _timed(record, epoch)
+        return None
+
+    def find_max_timestamp(self) -> TimedOffset | None:
+        found = [item for item in self._records() if item[0].timestamp_ms >= 0]
+        return _timed(*max(found, key=lambda item: item[0].timestamp_ms)) if found else None
+
+    # -- watermarks and epochs -------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> Offset:
+        unstable = self.producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def advance_high_watermark(self, offset: Offset) -> None:
+        self.high_watermark = max(self.high_watermark, min(offset, self.log_end_offset))
+        self.producers.on_high_watermark(self.high_watermark)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch:
+        return self._epochs.latest
+
+    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEnd | None:
+        return self._epochs.find_end_offset(epoch, self.log_end_offset)
+
+    def begin_epoch(self, epoch: LeaderEpoch) -> None:
+        assert epoch >= self._epochs.latest, f"{self.partition}: epoch {epoch} is a former leader's"
+        self._epochs.assign(epoch, self.log_end_offset)
+
+    # -- shape -----------------------------------------------------------------------------
+
+    def truncate_to(self, offset: Offset, now_ms: int) -> None:
+        if offset < self.log_start_offset:
+            self.restart_at(offset, now_ms)
+            return
+        if offset < self.log_end_offset:
+            self._batches = [b for b in self._batches if b.header.last_offset < offset]
+            last = self._batches[-1].header.next_offset if self._batches else 0
+            self._settle_end(Offset(max(last, self.log_start_offset)))
+            self._replay(now_ms)
+        self._epochs.truncate_from_end(self.log_end_offset)
+
+    def _settle_end(self, offset: Offset) -> None:
+        self.log_end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self.durable_offset = min(self.durable_offset, offset)
+
+    def restart_at(self, offset: Offset, now_ms: int) -> None:
+        self._batches.clear()
+        self._epochs.clear()
+        self.log_start_offset = self.high_watermark = offset
+        self.log_end_offset = self.durable_offset = offset
+        self._replay(now_ms)
+
+    def delete_before(self, offset: Offset) -> None:
+        if not 0 <= offset <= self.high_watermark:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._epochs.truncate_from_start(offset)
+
+    def statistics(self) -> LogStatistics:
+        return LogStatistics(
+            partition=self.partition,
+            directory="memory",
+            log_start_offset=self.log_start_offset,
+            last_stable_offset=self.last_stable_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            durable_offset=self.durable_offset,
+            size_bytes=sum(len(batch.content) for batch in self._batches),
+            segments=1,
+            producers=len(self.producers),
+            fenced="it was deleted" if self.is_deleted else None,
+        )
+
+
+def _timed(record: Record, epoch: int) -> TimedOffset:
+    return TimedOffset(Offset(record.offset), TimestampMs(record.timestamp_ms), LeaderEpoch(epoch))
+
+
+class MemoryEngine:
+    """Every log in one dict. `close` keeps them, so that `recover` finds them again."""
+
+    def __init__(self) -> None:
+        self._logs: dict[TopicPartition, MemoryLog] = {}
+
+    def recover(self, progress: Progress, now_ms: int) -> Mapping[TopicPartition, PartitionLog]:
+        progress(done=len(self._logs), total=len(self._logs))
+        return dict(self._logs)
+
+    def create(
+        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
+        if partition in self._logs:
+            raise PartitionExists(partition)
+        log = self._logs[partition] = MemoryLog(partition, topic_id, config)
+        return log
+
+    def delete(self, partition: TopicPartition) -> None:
+        log = self._logs.pop(partition, None)
+        if log is None:
+            raise UnknownPartition(partition)
+        log.is_deleted = True
+
+    def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
+        return [_try_append(item, now_ms) for item in items]
+
+    def flush(
+        self, log: PartitionLog, upto: Offset, done: Callable[[StorageError | None], None]
+    ) -> None:
+        assert isinstance(log, MemoryLog)
+        if log.is_deleted:
+            done(LogFenced(log.partition, FileNotFoundError("it was deleted")))
+            return
+        if log.durable_offset < upto:
+            log.durable_offset = log.log_end_offset
+        done(None)
+
+    def due_jobs(self, now_ms: int) -> Sequence[Job]:
+        return ()
+
+    def statistics(self) -> EngineStatistics:
+        logs = tuple(log.statistics() for log in self._logs.values())
+        return EngineStatistics(logs=logs, failed_directories={}, open_files=0)
+
+    def close(self) -> None:
+        for log in self._logs.values():
+            log.durable_offset = log.log_end_offset
+
+
+def _try_append(item: AppendItem, now_ms: int) -> Appended | StorageError:
+    assert isinstance(item.log, MemoryLog)
+    try:
+        return item.log.append(item, now_ms)
+    except StorageError as error:
+        return error
