@@ -1,0 +1,68 @@
+"""The segmented log against a list of batches: random operations, faults, kills and power cuts."""
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from tests.profile import scaled
+from tests.properties.log_harness import (
+    Harness,
+    Step,
+    draw_steps,
+    find_failure,
+    place_of,
+    shorten,
+)
+
+STEPS = 50
+EXAMPLES_A_PART = 250  # large enough for the shares below to be no matter of luck
+PARTS = scaled(test=4, verify=20, release=80)
+LEAST_SHARE = 0.3
+
+# Seeds that found a bug once. Each also has a test of its own, as steps drawn from a seed change.
+REGRESSIONS = [
+    *[3, 6, 12, 13, 19, 28, 32, 34, 47, 89, 101, 111, 120, 125, 150, 171, 172, 222, 240, 286, 287],
+    *[354, 719, 783, 942, 1278, 1292, 1354, 1419, 1512, 1574, 1652, 1714, 2460],
+    *[10004, 10175, 11012, 11139, 11350, 11730, 11923, 12107, 12239, 12338],
+]
+
+RecordFigure = Callable[[str, int], None]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_log_does_what_its_model_does_through_crashes_and_power_cuts(
+    part: int, record_figure: RecordFigure
+) -> None:
+    witnessed: Counter[str] = Counter()
+    for seed in range(part * EXAMPLES_A_PART, (part + 1) * EXAMPLES_A_PART):
+        witnessed.update(run_example(seed).keys())
+    record_figure("log model: examples of 50 steps", EXAMPLES_A_PART)
+    for event in ("crash", "truncation", "compaction", "error", "crash in recovery"):
+        record_figure(f"log model: examples with {event}", witnessed[event])
+    for event in ("crash", "truncation", "compaction"):
+        assert witnessed[event] >= LEAST_SHARE * EXAMPLES_A_PART, f"too few with {event}"
+
+
+def test_seeds_that_found_bugs_find_none_now() -> None:
+    for seed in REGRESSIONS:
+        run_example(seed)
+
+
+def run_example(seed: int) -> Counter[str]:
+    """What the example met, each event once; a failure is shortened before it is reported."""
+    steps = draw_steps(seed, STEPS)
+    harness = Harness(seed)
+    try:
+        harness.run(steps)
+    except Exception as error:
+        raise AssertionError(describe(seed, steps, error)) from error
+    return Counter(event for event, count in harness.witnessed.items() if count)
+
+
+def describe(seed: int, steps: list[Step], error: BaseException) -> str:
+    found = find_failure(seed, steps)
+    if found is None:
+        return f"seed {seed} fails only sometimes: {error!r}"
+    shorter = shorten(seed, steps, place_of(found))
+    listed = "\n".join(f"    {step!r}," for step in shorter)
+    return f"Harness({seed}).run([\n{listed}\n]) fails: {find_failure(seed, shorter)!r}"
