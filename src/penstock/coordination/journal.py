@@ -70,8 +70,8 @@ class Journal:
         content = _SNAPSHOT.pack(_SNAPSHOT_MAGIC, zlib.crc32(body)) + body
         replace_file(self._disk, os.path.join(self._folder, SNAPSHOT_FILE), content)
         self.snapshot_bytes = len(content)
-        # Synced before anything follows: a lost truncation leaves commands the snapshot covers,
-        # but must not leave them behind newer ones.
+        # Only now: until here a crash leaves commands that the new snapshot covers, or the old one
+        # needs.
         self._cut(0)
 
     def replay(self, tree: Tree, report: Callable[[str], None]) -> None:
@@ -101,6 +101,7 @@ class Journal:
 
     def _cut(self, length: int) -> None:
         self._disk.truncate(self._descriptor, length)
+        # So that no power cut mixes what was cut with what follows.
         self._disk.sync(self._descriptor)
         self.size_bytes = length
 

@@ -284,6 +284,44 @@ def test_a_candidate_tells_its_nodes_by_what_it_is_not_by_all_they_hold() -> Non
     tell(story)
 
 
+def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
+    """Between the look at the node and the step, the old session expires and another wins."""
+
+    async def story(store: EmbeddedCoordination) -> None:
+        old, new, other = [await store.open_session() for _ in range(3)]
+        await race(old, "b1").campaign()
+        following: list[Leadership] = []
+
+        async def meanwhile() -> None:
+            await store.expire(old.id)
+            following.append(await race(other, "b2").campaign())
+
+        slow = Wrapped(new, before_multi=meanwhile)
+        campaign = asyncio.create_task(race(slow, "b1").campaign())
+        await all_else()
+        assert not campaign.done()
+        assert await can_write(new, following[0])
+        assert (await new.get(LEADER)).data == b"b2"
+        await cancel([campaign])
+
+    tell(story)
+
+
+def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session, admin = await store.open_session(), await store.open_session()
+
+        async def meanwhile() -> None:
+            for name in await admin.children(QUEUE):
+                await admin.delete(f"{QUEUE}/{name}")
+
+        leading = await queue(Wrapped(session, before_multi=meanwhile), "b1").campaign()
+        assert leading.epoch == 1
+        assert await session.exists(leading.node_path) is not None
+
+    tell(story)
+
+
 # The queue is fair and wakes one.
 
 
@@ -442,7 +480,12 @@ async def cancel(tasks: Sequence[asyncio.Task[Leadership]] | Sequence[asyncio.Ta
 class Wrapped:
     """A session that counts its watches' calls, and loses one of its answers on the way."""
 
-    def __init__(self, session: Session, lost_answer: int | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        lost_answer: int | None = None,
+        before_multi: Callable[[], Awaitable[None]] | None = None,  # once
+    ) -> None:
         self.id = session.id
         self.woken = 0
         self.listen = session.listen
@@ -450,6 +493,7 @@ class Wrapped:
         self.close = session.close
         self._session = session
         self._lost_answer = lost_answer
+        self._before_multi = before_multi
         self._writes = 0
 
     @property
@@ -482,6 +526,9 @@ class Wrapped:
         self._lose()
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        if self._before_multi is not None:
+            meanwhile, self._before_multi = self._before_multi, None
+            await meanwhile()
         results = await self._session.multi(operations)
         self._lose()
         return results
