@@ -78,7 +78,7 @@ def _check(disk: SimulatedDisk, batches: int, counter: Counter, *, settle: bool)
 
 def _settles(length: int) -> bool:
     """Whether this cut is also followed further; all of them would take too long for every run."""
-    return length % scaled(test=6, verify=1, release=1) == 0
+    return length % scaled(test=8, verify=1, release=1) == 0
 
 
 def _short(path: str) -> str:

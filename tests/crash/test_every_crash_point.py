@@ -53,7 +53,7 @@ def append_and_flush(run: Run) -> None:
 
 def roll(run: Run) -> None:
     run.start()
-    run.append_more(18)
+    run.append_more(11)
 
 
 def a_whole_life(run: Run) -> None:
@@ -68,11 +68,11 @@ def a_whole_life(run: Run) -> None:
 def roll_before_the_flusher_comes(run: Run) -> None:
     run.start()
     assert isinstance(run.background, Deferred)
-    run.append_more(9)
+    run.append_more(8)
     run.flush()
     run.append_more(9, first=60)
     run.background.drain()
-    run.append_more(3, first=70)
+    run.append_more(1, first=70)
 
 
 def truncate_within_a_segment(run: Run) -> None:
@@ -253,7 +253,8 @@ class Scenario(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.act.__name__}-{self.before.__name__.strip('_')}"
+        kind = "-compacted" if self.config.compact else ""
+        return f"{self.act.__name__}-{self.before.__name__.strip('_')}{kind}"
 
 
 RETAINING = replace(CONFIG, retention_bytes=300)
@@ -264,12 +265,13 @@ SCENARIOS = [
     Scenario(append_and_flush, _closed),
     Scenario(append_and_flush, _killed),
     Scenario(roll, _closed),
-    Scenario(roll, _killed),
     Scenario(roll_before_the_flusher_comes, _closed, is_deferred=True),
     Scenario(roll_before_the_flusher_comes, _killed, is_deferred=True),
     Scenario(truncate_within_a_segment, _closed),
     Scenario(truncate_across_segments_and_epochs, _closed),
     Scenario(truncate_across_segments_and_epochs, _killed),
+    # A compacted log may have holes: recovery cannot tell one that a power cut has left.
+    Scenario(truncate_across_segments_and_epochs, _closed, COMPACTING),
     Scenario(truncate_what_is_below_the_recovery_point, _closed, is_deferred=True),
     Scenario(truncate_while_a_flush_is_under_way, _closed, is_deferred=True),
     Scenario(restart_ahead, _closed),
@@ -325,7 +327,7 @@ def _crash_points(trace: list[Operation]) -> list[tuple[int, int | None]]:
 
 
 def _torn(length: int) -> list[int]:
-    step = scaled(test=max(1, length // 2), verify=max(1, length // 8), release=1)
+    step = scaled(test=length, verify=max(1, length // 8), release=1)
     return sorted({1, *range(step, length, step), length - 1} & set(range(1, length)))
 
 
@@ -346,7 +348,7 @@ def test_a_crash_anywhere_leaves_what_was_promised(
     points = _crash_points(trace)
     for ordinal, kept in points:
         run = _crash(scenario, ordinal, kept)
-        settle = ordinal % scaled(test=3, verify=1, release=1) == 0
+        settle = ordinal % scaled(test=4, verify=1, release=1) == 0
         try:
             _check(run, run.disk.survivor_of_kill(), "kill", counter, settle=settle)
             for choice in _choices(ordinal, kept):

@@ -128,7 +128,7 @@ def test_a_flipped_bit_ends_the_log_before_its_batch(
         else:
             assert seen.batches == whole.batches[: place.batch], place
             check_derived(seen)
-        if flips % scaled(test=16, verify=8, release=4) == 0:
+        if flips % scaled(test=32, verify=8, release=4) == 0:
             counter.check_settled(disk, engine, log, seen, ONE_SEGMENT)
     assert [place for place in passed if not _may_pass(place, whole)] == []
     record_figure("crash: bits flipped", flips)
