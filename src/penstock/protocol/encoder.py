@@ -171,9 +171,10 @@ class _Generator:
         self.source.line("outer, tags = append, []")
         for shape in shapes:
             self._tag(shape)
-        self.source.line("append(uvarint(len(tags) // 2))")
-        with self.source.block("for part in tags:"):
-            self.source.line("append(part)")
+        with self.source.block("if tags:"):
+            self.source.line("append(uvarint(len(tags) // 2) + b''.join(tags))")
+        with self.source.block("else:"):
+            self.source.line("append(b'\\0')")
 
     def _tag(self, shape: FieldShape) -> None:
         default = self.source.name(shape.default, "default")

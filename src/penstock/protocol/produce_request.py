@@ -24,7 +24,7 @@ _INT32 = struct.Struct(">i")
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INDEX_LENGTH = struct.Struct(">ii")
-_INDEX_FIRST_BYTE = struct.Struct(">iB")
+_INDEX_TWO_BYTES = struct.Struct(">iBB")  # a length, or its first byte and the next
 _LEAST_PARTITION_BYTES = 8  # classic; flexible: index, length, tags
 _LEAST_FLEXIBLE_PARTITION_BYTES = 6
 _LEAST_TOPIC_BYTES = 6
@@ -120,20 +120,20 @@ def _read_flexible_partitions(
     body: memoryview, position: int, count: int, end: int
 ) -> tuple[list[PartitionRecords], int]:
     entries: list[PartitionRecords] = []
-    unpack = _INDEX_FIRST_BYTE.unpack_from
+    unpack = _INDEX_TWO_BYTES.unpack_from
     for _ in range(count):
-        index, length = unpack(body, position)
+        index, length, second = unpack(body, position)
         position += 5
         if length > 0x7F:
-            length, position = read_unsigned_varint(body, position - 1)
-        after = position + length - 1
-        if length == 0:
-            entries.append((index, None))
-            after = position
-        elif after >= end:  # at least the byte of the tags follows
+            if second > 0x7F:
+                length, position = read_unsigned_varint(body, position - 1)
+            else:  # batches of up to 16 KB, read without a call
+                length += (second << 7) - 0x80
+                position += 1
+        after = position + length - 1 if length else position
+        if after >= end:  # at least the byte of the tags follows
             raise _too_long("records", length - 1, end - position)
-        else:
-            entries.append((index, body[position:after]))
+        entries.append((index, body[position:after] if length else None))
         position = after + 1 if body[after] == 0 else skip_tags(body, after, end)
     return entries, position
 

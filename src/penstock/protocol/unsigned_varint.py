@@ -8,11 +8,14 @@ from penstock.protocol.malformed import MalformedMessage
 
 MAX_UNSIGNED_VARINT = 2**32 - 1
 _MAX_BYTES = 5
+_LATER_BYTES = tuple((index, 7 * index) for index in range(1, _MAX_BYTES))
 
 
 def encode_unsigned_varint(value: int) -> bytes:
     if value < 0x80:
         return _ONE_BYTE[value] if value >= 0 else _refuse(value)
+    if value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     if value > MAX_UNSIGNED_VARINT:
         return _refuse(value)
     encoded = bytearray()
@@ -25,15 +28,25 @@ def encode_unsigned_varint(value: int) -> bytes:
 
 def read_unsigned_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     """The value at `position` and the position after it."""
-    value = shift = 0
-    for byte in buffer[position : position + _MAX_BYTES]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            if value > MAX_UNSIGNED_VARINT:
-                raise MalformedMessage(f"varint at position {position} is above 32 bits")
-            return value, position + shift // 7
+    try:
+        value = buffer[position]
+        if value < 0x80:  # most are
+            return value, position + 1
+        value &= 0x7F
+        for index, shift in _LATER_BYTES:
+            byte = buffer[position + index]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return _check_range(value, position), position + index + 1
+    except IndexError:
+        pass  # as malformed as one that goes on
     raise MalformedMessage(f"varint at position {position} does not end within {_MAX_BYTES} bytes")
+
+
+def _check_range(value: int, position: int) -> int:
+    if value > MAX_UNSIGNED_VARINT:
+        raise MalformedMessage(f"varint at position {position} is above 32 bits")
+    return value
 
 
 def _refuse(value: int) -> bytes:

@@ -5,7 +5,7 @@ import random
 import types
 import typing
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -84,7 +84,7 @@ def _value(annotation: Any, kafka_type: str | None, source: random.Random, width
 def _primitive(kafka_type: str, source: random.Random) -> Any:
     if kafka_type in _INTEGER_BITS:
         return _integer(*_INTEGER_BITS[kafka_type], source)
-    return {
+    makers: dict[str, Callable[[], Any]] = {
         "bool": lambda: source.random() < 0.5,
         "float64": lambda: source.uniform(-1e9, 1e9),
         "string": lambda: source.choice(_TEXTS),
@@ -95,7 +95,8 @@ def _primitive(kafka_type: str, source: random.Random) -> Any:
         "timedelta_i32": lambda: timedelta(milliseconds=_integer(32, True, source)),
         "timedelta_i64": lambda: timedelta(milliseconds=source.randint(-1, 2**42)),
         "datetime_i64": lambda: datetime.fromtimestamp(source.randrange(2**31), UTC),
-    }[kafka_type]()
+    }
+    return makers[kafka_type]()
 
 
 def _integer(bits: int, is_signed: bool, source: random.Random) -> int:

@@ -2,6 +2,8 @@
 
 import random
 import struct
+import subprocess
+import sys
 import tracemalloc
 from typing import Any
 
@@ -47,9 +49,9 @@ def test_every_message_is_read_as_kio_reads_it() -> None:
 
 def test_what_is_read_is_of_the_frozen_class_itself() -> None:
     message = decode(MetadataRequestV1, b"\0\0\0\1\0\1a")
-    assert type(message) is MetadataRequestV1
     with pytest.raises(AttributeError):
         message.topics = ()
+    assert type(message) is MetadataRequestV1
     assert hash(message) == hash(decode(MetadataRequestV1, b"\0\0\0\1\0\1a"))
 
 
@@ -192,6 +194,19 @@ def test_requests_and_responses_fail_each_with_their_own_error() -> None:
 def test_a_schema_that_does_not_exist_is_named(key: int, version: int) -> None:
     with pytest.raises(UnknownSchema, match=rf"v{version}$"):
         decode_request(key, version, b"")
+
+
+def test_reading_imports_neither_kios_native_reader_nor_hypothesis() -> None:
+    program = (
+        "import sys; from penstock.protocol.messages import decode_request;"
+        "decode_request(3, 1, bytes(4)); print(*sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    modules = set(ran.stdout.split())
+    assert "kio.schema.metadata.v1.request" in modules
+    assert not modules & {"hypothesis", "kio.serial", "kio._kio_native", "kio.schema.metadata.v2"}
 
 
 def test_preloading_makes_schemas_ready() -> None:

@@ -1,0 +1,1 @@
+"""Messages on the wire, side by side with kio's own reader and writer."""

@@ -1,0 +1,92 @@
+"""A consumer's fetch: reading its request, and writing the reply around slices of files."""
+
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+from kio.schema.fetch.v12 import request, response
+
+from bench.messages.peer import compare, kio_reader, write_with_kio
+from penstock.protocol.decoder import decode
+from penstock.protocol.frames import encode_response_parts
+from penstock.protocol.messages import encode
+
+
+class Slice:
+    """What the log hands out: a length, no bytes."""
+
+    def __len__(self) -> int:
+        return 1024
+
+
+def measure_request(partitions: int) -> dict[str, Any]:
+    body = encode(_make_request(partitions))
+    read = kio_reader(request.FetchRequest)
+    measured = compare(
+        lambda: read(body),
+        lambda: decode(request.FetchRequest, body),
+        rounds=40,
+        repeats=max(5, 2000 // partitions),
+    )
+    return {"partitions": partitions, **measured}
+
+
+def measure_response(partitions: int) -> dict[str, Any]:
+    """kio has to be given the bytes themselves, which ours never touches."""
+    copied = _make_response(partitions, bytes(1024))
+    sliced = _make_response(partitions, Slice())
+    measured = compare(
+        lambda: write_with_kio(copied),
+        lambda: encode_response_parts(sliced, correlation_id=1),
+        rounds=40,
+        repeats=max(5, 500 // partitions),
+    )
+    return {"partitions": partitions, **measured}
+
+
+def _make_request(partitions: int) -> Any:
+    build: Any = request
+    entries = tuple(
+        build.FetchPartition(
+            partition=index,
+            current_leader_epoch=1,
+            fetch_offset=1000,
+            last_fetched_epoch=-1,
+            log_start_offset=-1,
+            partition_max_bytes=1 << 20,
+        )
+        for index in range(partitions)
+    )
+    return build.FetchRequest(
+        replica_id=-1,
+        max_wait=timedelta(milliseconds=500),
+        min_bytes=1,
+        max_bytes=50 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=0,
+        topics=(build.FetchTopic(topic="topic", partitions=entries),),
+        forgotten_topics_data=(),
+        rack_id="",
+    )
+
+
+def _make_response(partitions: int, records: Any) -> Any:
+    build: Any = response
+    entries = tuple(
+        build.PartitionData(
+            partition_index=index,
+            error_code=ErrorCode.none,
+            high_watermark=2000,
+            last_stable_offset=2000,
+            log_start_offset=0,
+            aborted_transactions=None,
+            records=records,
+        )
+        for index in range(partitions)
+    )
+    return build.FetchResponse(
+        throttle_time=timedelta(0),
+        error_code=ErrorCode.none,
+        responses=(build.FetchableTopicResponse(topic="topic", partitions=entries),),
+    )

@@ -1,0 +1,48 @@
+"""What importing schemas costs a starting broker: CPU time and memory, in a fresh interpreter each."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+_CODE = """
+import json, resource, time
+def memory():
+    with open("/proc/self/statm") as pages:
+        return int(pages.read().split()[1]) * resource.getpagesize() / (1 << 20)
+before, start = memory(), time.process_time()
+{work}
+print(json.dumps([time.process_time() - start, memory() - before]))
+"""
+_ROOM = "import penstock.protocol.messages as messages"
+_USUAL = f"""{_ROOM}
+for key, version in ((18, 3), (3, 12), (0, 9), (1, 12), (2, 7), (22, 4)):
+    messages.get_request_schema(key, version)
+"""
+_ALL = f"""{_ROOM}
+from kio.schema.index import api_key_map, schema_name_map
+for key, name in api_key_map.items():
+    for version in schema_name_map[name]:
+        messages.get_request_schema(key, version)
+"""
+
+
+def measure() -> dict[str, Any]:
+    works = {"room": _ROOM, "six_apis_of_a_client": _USUAL, "all": _ALL}
+    return {name: _measure(work) for name, work in works.items()}
+
+
+def _measure(work: str, rounds: int = 5) -> dict[str, float]:
+    runs = [_run(work) for _ in range(rounds)]
+    return {
+        "milliseconds": round(min(seconds for seconds, _ in runs) * 1000, 1),
+        "megabytes": round(min(megabytes for _, megabytes in runs), 1),
+    }
+
+
+def _run(work: str) -> tuple[float, float]:
+    ran = subprocess.run(
+        [sys.executable, "-c", _CODE.format(work=work)], capture_output=True, check=True, text=True
+    )
+    seconds, megabytes = json.loads(ran.stdout)
+    return seconds, megabytes

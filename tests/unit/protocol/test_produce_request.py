@@ -1,0 +1,184 @@
+"""Produce requests read in place: equal to kio's reading, and strict about what is not one."""
+
+import importlib
+import random
+import struct
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.serial import entity_reader
+from tests.profile import scaled
+from tests.unit.protocol.message_samples import sample
+
+from penstock.protocol.malformed import MalformedRequest
+from penstock.protocol.messages import encode, get_request_schema
+from penstock.protocol.produce_request import VERSIONS, ProduceRequest, read_produce_request
+
+CLASSIC, FLEXIBLE = 3, 9
+
+
+def read(body: bytes, version: int) -> ProduceRequest:
+    return read_produce_request(memoryview(body), version)
+
+
+def flat(request: Any) -> tuple[Any, ...]:
+    """kio's request in our shape."""
+    topics = [
+        (t.name, [(p.index, p.records) for p in t.partition_data]) for t in request.topic_data
+    ]
+    timeout_ms = round(request.timeout.total_seconds() * 1000)
+    return request.transactional_id, request.acks, timeout_ms, topics
+
+
+def with_distinct_partitions(request: Any) -> Any:
+    topics = tuple(
+        replace(
+            topic,
+            name=f"{number}{topic.name}",
+            partition_data=tuple(
+                replace(each, index=index) for index, each in enumerate(topic.partition_data)
+            ),
+        )
+        for number, topic in enumerate(request.topic_data)
+    )
+    return replace(request, topic_data=topics)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_reads_as_kio_reads_it(version: int) -> None:
+    schema = get_request_schema(0, version)
+    read_by_kio: Any = entity_reader(schema)
+    source = random.Random(version)
+    for _ in range(scaled(test=100, verify=1000, release=10_000)):
+        body = encode(with_distinct_partitions(sample(schema, source, width=4)))
+        assert tuple(read(body, version)) == flat(read_by_kio(body, 0)[0])
+
+
+def request_body(version: int, *topics: tuple[str, list[tuple[int, bytes | None]]]) -> bytes:
+    schema: Any = get_request_schema(0, version)
+    message = sample(schema, random.Random(1), width=1)
+    topic, entry = _classes(version)
+    return encode(
+        replace(
+            message,
+            topic_data=tuple(
+                topic(
+                    name=name,
+                    partition_data=tuple(entry(index=i, records=r) for i, r in entries),
+                )
+                for name, entries in topics
+            ),
+        )
+    )
+
+
+def _classes(version: int) -> tuple[Any, Any]:
+    module = importlib.import_module(f"kio.schema.produce.v{version}.request")
+    return module.TopicProduceData, module.PartitionProduceData
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_records_are_writable_views_of_the_buffer(version: int) -> None:
+    buffer = bytearray(b"head" + request_body(version, ("t", [(0, b"one"), (1, b"two" * 100)])))
+    body = memoryview(buffer)[4:]
+    ((_, ((_, first), (_, second))),) = read_produce_request(body, version).topics
+    assert first is not None
+    assert second is not None
+    assert first.obj is second.obj is buffer
+    first[:] = b"ONE"
+    second[:3] = b"TWO"
+    assert b"ONE" in buffer
+    assert b"TWOtwo" in buffer
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_null_and_empty_records_are_told_apart(version: int) -> None:
+    body = request_body(version, ("t", [(0, None), (1, b""), (2, None)]))
+    ((_, entries),) = read(body, version).topics
+    assert entries == [(0, None), (1, b""), (2, None)]
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_a_partition_that_comes_twice_is_malformed(version: int) -> None:
+    body = request_body(version, ("t", [(0, b"a"), (7, b"b"), (7, b"c")]))
+    with pytest.raises(MalformedRequest, match="t-7 comes twice"):
+        read(body, version)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_a_partition_in_two_parts_of_its_topic_is_malformed(version: int) -> None:
+    body = request_body(version, ("t", [(0, b"a")]), ("u", [(0, b"b")]), ("t", [(0, b"c")]))
+    with pytest.raises(MalformedRequest, match="t-0 comes twice"):
+        read(body, version)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_a_topic_in_two_parts_with_other_partitions_is_read(version: int) -> None:
+    body = request_body(version, ("t", [(0, b"a")]), ("t", [(1, b"b")]))
+    topics: Any = read(body, version).topics
+    assert topics == [("t", [(0, b"a")]), ("t", [(1, b"b")])]
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_a_request_cut_anywhere_is_malformed(version: int) -> None:
+    body = request_body(version, ("t", [(0, b"abc"), (1, None)]), ("u", [(0, b"x" * 200)]))
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequest):
+            read(body[:end], version)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_a_byte_after_the_request_is_malformed(version: int) -> None:
+    with pytest.raises(MalformedRequest, match="ends at byte"):
+        read(request_body(version, ("t", [(0, b"a")])) + b"\0", version)
+
+
+def test_unknown_tagged_fields_are_skipped_at_every_depth() -> None:
+    tags = b"\2\x05\2xx\x07\0"
+    head = b"\0" + struct.pack(">hi", -1, 1000)
+    partition = struct.pack(">i", 4) + b"\4abc" + tags
+    body = head + b"\2" + b"\2t" + b"\2" + partition + tags + tags
+    request: Any = read(body, FLEXIBLE)
+    assert request == (None, -1, 1000, [("t", [(4, b"abc")])])
+
+
+CLASSIC_HEAD = struct.pack(">hhi", -1, 1, 1000)
+FLEXIBLE_HEAD = b"\0" + struct.pack(">hi", 1, 1000)
+HUGE = b"\xff\xff\xff\xff\x0f"
+
+
+@pytest.mark.parametrize(
+    ("version", "body"),
+    [
+        pytest.param(CLASSIC, struct.pack(">hhi", -2, 1, 1) + b"\0\0\0\0", id="negative id"),
+        pytest.param(CLASSIC, CLASSIC_HEAD + b"\xff\xff\xff\xff", id="null topics"),
+        pytest.param(CLASSIC, CLASSIC_HEAD + b"\x7f\xff\xff\xff", id="many topics"),
+        pytest.param(CLASSIC, CLASSIC_HEAD + b"\0\0\0\1\xff\xff\0\0\0\0", id="null name"),
+        pytest.param(CLASSIC, CLASSIC_HEAD + b"\0\0\0\1\0\1\xff\0\0\0\0", id="name no UTF-8"),
+        pytest.param(CLASSIC, CLASSIC_HEAD + b"\0\0\0\1\0\1t\xff\xff\xff\xff", id="null parts"),
+        pytest.param(CLASSIC, CLASSIC_HEAD + b"\0\0\0\1\0\1t\x7f\xff\xff\xff", id="many parts"),
+        pytest.param(
+            CLASSIC,
+            CLASSIC_HEAD + b"\0\0\0\1\0\1t\0\0\0\1" + struct.pack(">ii", 0, -2),
+            id="negative records",
+        ),
+        pytest.param(
+            CLASSIC,
+            CLASSIC_HEAD + b"\0\0\0\1\0\1t\0\0\0\1" + struct.pack(">ii", 0, 2**31 - 1),
+            id="long records",
+        ),
+        pytest.param(FLEXIBLE, FLEXIBLE_HEAD + b"\0\0", id="null topics, flexible"),
+        pytest.param(FLEXIBLE, FLEXIBLE_HEAD + HUGE, id="many topics, flexible"),
+        pytest.param(FLEXIBLE, FLEXIBLE_HEAD + b"\2\0\1\0\0", id="null name, flexible"),
+        pytest.param(FLEXIBLE, FLEXIBLE_HEAD + b"\2\2t\0\0\0", id="null parts, flexible"),
+        pytest.param(FLEXIBLE, FLEXIBLE_HEAD + b"\2\2t" + HUGE, id="many parts, flexible"),
+        pytest.param(
+            FLEXIBLE, FLEXIBLE_HEAD + b"\2\2t\2\0\0\0\0" + HUGE + b"\0" * 9, id="long, flexible"
+        ),
+        pytest.param(FLEXIBLE, b"\xff" * 12, id="endless varint"),
+    ],
+)
+def test_impossible_lengths_and_counts_are_malformed(version: int, body: bytes) -> None:
+    with pytest.raises(MalformedRequest, match=rf"Produce v{version}"):
+        read(body, version)
