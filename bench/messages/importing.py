@@ -1,4 +1,4 @@
-"""What importing schemas costs a starting broker: CPU time and memory, in a fresh interpreter each."""
+"""What importing schemas costs a starting broker: CPU time and memory, each in a fresh process."""
 
 import json
 import subprocess
