@@ -3,7 +3,6 @@
 Not errors of the disk: the embedded store turns those into ConnectionLost, since nobody knows then
 what happened to the operations that were under way.
 """
-# ruff: noqa: N818 - an error is named for what happened, as ZooKeeper's codes are
 
 
 class CoordinationError(Exception):

@@ -322,7 +322,7 @@ class ErrorCode(IntEnum):
     )
 
 
-class UnknownErrorCode(LookupError):  # noqa: N818 - named for what was met
+class UnknownErrorCode(LookupError):
     """A code or name that is not in the table: a newer peer, or no Kafka at all."""
 
 

@@ -51,7 +51,7 @@ _INT16 = struct.Struct(">h")
 _UINT32 = struct.Struct(">I")
 
 
-class CorruptBatch(ValueError):  # noqa: N818 - named for what is found
+class CorruptBatch(ValueError):
     """These bytes are no record batch of format v2; `reason` says what was found."""
 
     def __init__(self, reason: str) -> None:

@@ -1,7 +1,7 @@
 """What is raised for bytes that are no message: one family, one `except` guards a socket."""
 
 
-class MalformedMessage(ValueError):  # noqa: N818 - named for what was found
+class MalformedMessage(ValueError):
     """These bytes are not the message they claim to be; the connection cannot be trusted on."""
 
 
@@ -13,9 +13,9 @@ class MalformedResponse(MalformedMessage):
     """A broker sent it: the client gives up the connection and asks elsewhere."""
 
 
-class UnknownSchema(LookupError):  # noqa: N818 - named for what was asked
+class UnknownSchema(LookupError):
     """No such (api, version) exists among the schemas: answer UNSUPPORTED_VERSION."""
 
 
-class UnencodableMessage(ValueError):  # noqa: N818 - named for what was given
+class UnencodableMessage(ValueError):
     """A value does not fit its field: a broken caller, never a peer's fault."""

@@ -56,7 +56,7 @@ class CompactionResult:
     problem: str | None = None
 
 
-class _Overtaken(Exception):  # noqa: N818 - not an error: the log went another way meanwhile
+class _Overtaken(Exception):
     """The log was cut, deleted or fenced: what this pass knows of it is void."""
 
 

@@ -2,7 +2,6 @@
 
 An OSError of the kernel is not one of them until a log has fenced itself because of it.
 """
-# ruff: noqa: N818 - an error is named for what happened, as Kafka's codes are
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -63,7 +63,7 @@ def open_log(
     opening.run()
 
 
-class _Restart(Exception):  # noqa: N818 - not an error: what was learnt changes the start
+class _Restart(Exception):
     """The log was cut where it had been read already: open it anew."""
 
 

@@ -41,7 +41,7 @@ _OFFSET_FILES = {
 }
 
 
-class NotALog(ValueError):  # noqa: N818 - named for what is found
+class NotALog(ValueError):
     """The path is neither a partition's folder nor a data directory."""
 
 

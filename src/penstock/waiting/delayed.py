@@ -42,7 +42,7 @@ class Ending(Enum):
     CANCELLED = "cancelled"
 
 
-class TooManyWaiting(Exception):  # noqa: N818 - named for what happened
+class TooManyWaiting(Exception):
     """An operation was refused: as many wait as may."""
 
     def __init__(self, name: str, unit: str, count: int, limit: int) -> None:

@@ -25,7 +25,7 @@ def monotonic_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class TimersStopped(Exception):  # noqa: N818 - named for what happened
+class TimersStopped(Exception):
     """A timer was added after the end of `run`: it would never expire."""
 
 
