@@ -87,15 +87,14 @@ class TimingWheel(Generic[Value]):
         self._overdue = Bucket(0)  # timers that were due when they were placed
         # (tick, level, bucket): ticks and levels differ, so that buckets are never compared.
         self._delay_queue: list[tuple[int, int, Bucket]] = []
-        self._pending = self._added = self._cancelled = 0
+        self._added = self._expired = self._cancelled = 0
 
     def __len__(self) -> int:
-        return self._pending
+        return self._added - self._expired - self._cancelled
 
     def add(self, deadline_ms: int, value: Value) -> Timer[Value]:
         timer = Timer(deadline_ms, value)
         self._place(timer)
-        self._pending += 1
         self._added += 1
         return timer
 
@@ -104,7 +103,6 @@ class TimingWheel(Generic[Value]):
         if timer.after is UNLINKED:
             return False
         _unlink(timer)
-        self._pending -= 1
         self._cancelled += 1
         return True
 
@@ -140,7 +138,7 @@ class TimingWheel(Generic[Value]):
                 if bucket.level:
                     self._place(timer)
                 else:
-                    self._pending -= 1
+                    self._expired += 1
                     yield timer
 
     def keep_up(self, now_ms: int) -> None:
@@ -156,9 +154,9 @@ class TimingWheel(Generic[Value]):
 
     def statistics(self) -> WheelStatistics:
         return WheelStatistics(
-            pending=self._pending,
+            pending=len(self),
             added=self._added,
-            expired=self._added - self._cancelled - self._pending,
+            expired=self._expired,
             cancelled=self._cancelled,
             wheels=len(self._wheels),
             queued_buckets=len(self._delay_queue),

@@ -1,0 +1,1 @@
+"""What a timer costs on the timing wheel, against `heapq` with lazy cancellation."""
