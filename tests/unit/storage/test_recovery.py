@@ -1,0 +1,104 @@
+"""What a log is after a crash, where small files tell an older story than its batches."""
+
+import pytest
+from tests.unit.storage.crashing_logs import FOLDER, Broker
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import LeaderEpoch, Offset
+from penstock.storage.disk import CREATE
+from penstock.storage.epochs import EPOCH_FILE
+from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker(SimulatedDisk("/d"))
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    return f"{FOLDER}/{base_offset:020d}{suffix}"
+
+
+def test_zeros_at_the_end_of_an_index_say_nothing_about_batches(broker: Broker) -> None:
+    """The size of a file may reach the medium before its blocks do."""
+    broker.follow(3)  # a gap before the first batch makes recovery ask the index
+    broker.flush()
+    survivor = broker.disk.survivor_of_kill()
+    later = broker.after(_with_zeros(survivor, segment_file(0, ".index")))
+    assert later.offsets() == [3]
+
+
+def _with_zeros(disk: SimulatedDisk, path: str) -> SimulatedDisk:
+
+    descriptor = disk.open(path, CREATE)
+    disk.write(descriptor, bytes(24))
+    disk.close(descriptor)
+    return disk.copy()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_segment_behind_a_lost_one_goes_with_it(policy: str) -> None:
+    config = LogConfig(
+        segment_bytes=300, index_interval_bytes=0, cleanup_policy=frozenset({policy})
+    )
+    broker = Broker(SimulatedDisk("/d"), config)
+    for _ in range(8):
+        broker.append()
+    second, third = (segment.base_offset for segment in list(broker.log.segments)[1:3])
+    survivor = broker.disk.survivor_of_kill()
+    survivor.cut(segment_file(second, ".log"), 0)
+    later = broker.after(survivor)
+    assert later.offsets() == list(range(second))
+    assert segment_file(third, ".log") not in later.disk.files()
+
+
+def test_epochs_of_a_lost_tail_do_not_stand_against_the_batches_that_come_next(
+    broker: Broker,
+) -> None:
+    broker.append(epoch=3)
+    broker.append(epoch=3)
+    broker.append(epoch=6)
+    broker.flush()
+    survivor = broker.disk.survivor_of_kill()
+    size = len(survivor.files()[segment_file(broker.log.segments[0].base_offset, ".log")])
+    survivor.cut(segment_file(broker.log.segments[-1].base_offset, ".log"), 0)
+    survivor.cut(segment_file(0, ".log"), size // 2)
+    later = broker.after(survivor)
+    end = later.log.log_end_offset
+    later.follow(end, epoch=4)
+    again = later.after(later.disk.survivor_of_kill())
+    assert again.offsets()[-1] == end
+    assert again.log.find_epoch_end(LeaderEpoch(4)) == (4, end + 1)
+
+
+def test_a_folder_without_segments_has_no_epochs_either(broker: Broker) -> None:
+    broker.append(epoch=3)
+    broker.append(epoch=5)
+    broker.flush()
+    survivor = broker.disk.survivor_of_kill()
+    for path in list(survivor.files()):
+        if path.endswith(".log"):
+            survivor.remove(path)
+    later = broker.after(survivor)
+    assert later.log.latest_epoch == -1
+    assert later.disk.files()[f"{FOLDER}/{EPOCH_FILE}"] == b"0\n0\n"
+
+
+def test_the_largest_timestamp_survives_the_loss_of_an_index_that_was_never_synced() -> None:
+    broker = Broker(SimulatedDisk("/d"))
+    broker.append()
+    broker.flush()
+    broker.log.roll(2_000_000)
+    broker.checkpoint()
+    later = broker.after(broker.disk.survivor_of_power_cut(LoseEverything()))
+    assert later.log.find_max_timestamp() == (0, 1_000_000, 0)
+
+
+def test_a_restart_that_was_cut_short_is_begun_anew(broker: Broker) -> None:
+    for _ in range(6):
+        broker.append(epoch=2)
+    broker.flush()
+    broker.log.restart_at(Offset(50), 2_000_000)
+    later = broker.after(broker.disk.survivor_of_power_cut(LoseEverything()))
+    assert later.offsets() == []
+    assert later.log.log_start_offset == later.log.log_end_offset
