@@ -5,14 +5,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.profile import scaled
-from tests.properties.log_harness import (
-    Harness,
-    Step,
-    draw_steps,
-    find_failure,
-    place_of,
-    shorten,
-)
+from tests.properties.log_drawing import Step, draw_steps
+from tests.properties.log_harness import Harness, find_failure, place_of, shorten
 
 STEPS = 50
 EXAMPLES_A_PART = 250  # large enough for the shares below to be no matter of luck

@@ -1,0 +1,327 @@
+"""The log under test and its model, side by side, and how they are compared."""
+
+from collections import Counter
+from random import Random
+
+from tests.properties.log_drawing import (
+    KEYS,
+    MAX_EPOCH,
+    MAX_TIMESTAMP,
+    NOW_MS,
+    PARTITION,
+    RELATIVE_LIMIT,
+    TIMES,
+    TOPIC_ID,
+    Deferred,
+    Immediate,
+    draw_config,
+    ignore_progress,
+)
+from tests.properties.log_model import (
+    Ended,
+    Model,
+    Producer,
+    Stored,
+    follow,
+    replay,
+    stored,
+)
+
+from penstock.config.log_config import StorageConfig
+from penstock.model.ids import LeaderEpoch, Offset
+from penstock.protocol.records import Record, build_batch
+from penstock.storage.engine import Appended, AppendItem, Origin, Read
+from penstock.storage.errors import (
+    OffsetOutOfRange,
+    StorageError,
+)
+from penstock.storage.log import SegmentedLog
+from penstock.storage.producers import ProducerEntry
+from penstock.storage.segmented import SegmentedEngine
+from penstock.testing.simulated_disk import (
+    SimulatedDisk,
+)
+
+
+class Pair:
+    """One log on a simulated disk, the model of it, and the batches that go to both."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.config = draw_config(random)
+        self.is_deferred = random.random() < 0.4
+        self.disk = SimulatedDisk("/d")
+        self.model = Model()
+        self.intended: Model | None = None  # where the running operation leads
+        self.ghosts: list[Model] = []  # what a power cut may bring back
+        self.producers: dict[int, Producer] = {}
+        self.ended: list[Ended] = []
+        self.is_reloaded = False  # producers came from a snapshot: their windows may be shorter
+        self.is_compacted = False
+        self.is_compacting = False
+        self.murky_below = 0  # compaction also changed records below the start, unseen
+        self.max_start = 0  # transactions that began below may be known in part only
+        self.witnessed: Counter[str] = Counter()
+        self.now_ms = NOW_MS
+        self._start_engine()
+        self.engine.recover(ignore_progress, self.now_ms)
+        created = self.engine.create(PARTITION, TOPIC_ID, self.config, self.now_ms)
+        assert isinstance(created, SegmentedLog)
+        self.log = created
+        self.epoch = 0
+        self.append()
+        self.engine.flush(self.log, self.log.log_end_offset, lambda error: None)
+        self.background.pump()  # from now on a power cut must leave the partition where it is
+        if random.random() < 0.3:
+            base = random.choice([RELATIVE_LIMIT - 3, 2**40, 2**62, 5])
+            self.model.restart(base)
+            self.log.restart_at(Offset(base), self.now_ms)
+        self.epoch = random.choice([0, 0, 5, MAX_EPOCH - 4])
+
+    def _start_engine(self) -> None:
+        self.background = Deferred() if self.is_deferred else Immediate()
+        self.reports: list[str] = []
+        self.engine = SegmentedEngine(
+            StorageConfig(
+                log_dirs=("/d",),
+                producer_id_expiration_ms=2**62,
+                cleaner_io_buffer_bytes=self.random.choice([64, 4096]),
+                cleaner_dedupe_buffer_bytes=self.random.choice([200, 100_000]),
+            ),
+            config_of=lambda topic: self.config,
+            disk=self.disk,
+            background=self.background,
+            report=self.reports.append,
+            descriptors=self.random.choice([1, 3, 50]),
+        )
+
+    def append(self) -> None:
+        records = self._records(self.model.end, self.random.randint(1, 4))
+        codec = self.random.choice([Codec.NONE, Codec.NONE, Codec.GZIP, Codec.ZSTD])
+        self._append_as_leader(build_batch(records, codec=codec, base_offset=self.model.end))
+
+    def _append_as_leader(self, batch: bytearray, origin: Origin = Origin.CLIENT) -> None:
+        after = self.model.copy()
+        placed = bytearray(batch)
+        placed[0:8] = after.end.to_bytes(8, "big")
+        placed[12:16] = max(self.epoch, 0).to_bytes(4, "big")
+        fresh = stored(bytes(placed))
+        after.append(fresh)
+        self.intended = after
+        [result] = self._send(batch, origin)
+        if isinstance(result, StorageError):
+            raise result
+        assert result == (self.model.end, after.end, -1, False)
+        self.model = after
+        if fresh.header.producer_id >= 0:
+            follow(self.producers, self.ended, fresh)
+            self._check_one_producer(fresh.header.producer_id)
+
+    def _check_one_producer(self, producer_id: int) -> None:
+        found, known = self.log.producers.find(producer_id), self.producers[producer_id]
+        assert found is not None
+        assert found.last_sequence == (known.window[-1][1] if known.window else -1)
+        assert found.current_txn_first_offset == known.open_since
+
+    def _send(
+        self, batch: bytearray, origin: Origin = Origin.CLIENT
+    ) -> list[Appended | StorageError]:
+        item = AppendItem(self.log, memoryview(batch), LeaderEpoch(max(self.epoch, 0)), origin)
+        return self.engine.append([item], self.now_ms)
+
+    def _batch_of(
+        self, producer_id: int, epoch: int, sequence: int, count: int | None = None
+    ) -> bytearray:
+        known = self.producers.get(producer_id)
+        is_open = known is not None and known.open_since is not None
+        return build_batch(
+            self._records(self.model.end, count or self.random.randint(1, 3)),
+            base_offset=self.model.end,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=is_open or self.random.random() < 0.5,
+        )
+
+    def _records(self, base: int, count: int) -> list[Record]:
+        times = self.random.sample(TIMES[:-2], 2)
+        if self.random.random() < 0.1:
+            times = [self.random.choice([0, -1, MAX_TIMESTAMP])]
+        return [
+            Record(
+                base + place,
+                self.random.choice(times),
+                self.random.choice(KEYS),
+                self.random.choice([None, b"v%d" % self.random.getrandbits(20), b"x" * 60]),
+            )
+            for place in range(count)
+        ]
+
+    def _some_offset(self) -> int:
+        model = self.model
+        near = [b.base for b in model.batches] + [b.last for b in model.batches]
+        near += [model.start, model.end, model.high_watermark]
+        return max(0, self.random.choice(near) + self.random.choice([-1, 0, 0, 0, 1]))
+
+    def _move_start(self, start: int) -> None:
+        self.model.delete_before(start)
+        self.max_start = max(self.max_start, start)
+
+    def _content(self, read: Read) -> bytes:
+        try:
+            return b"".join(self.disk.pread(s.fd, s.length, s.position) for s in read.slices)
+        finally:
+            read.lease.release()
+
+    def _read_batches(self) -> list[Stored]:
+        """All that a reader can get, by one read after the other."""
+        found: list[Stored] = []
+        position = self.log.log_start_offset
+        while position < self.log.log_end_offset:
+            read = self.log.read(
+                position, below=self.log.log_end_offset, max_bytes=700, at_least_one=True
+            )
+            content = self._content(read)
+            if not content:
+                break
+            assert read.end_offset > position
+            position = read.end_offset
+            place = 0
+            while place < len(content):
+                length = 12 + int.from_bytes(content[place + 8 : place + 12], "big")
+                found.append(stored(content[place : place + length]))
+                place += length
+        return found
+
+
+class Checks(Pair):
+    """Everything that can be asked of both."""
+
+    def check(self) -> None:
+        log, model = self.log, self.model
+        assert log.failure is None
+        assert log.log_end_offset == model.end, (log.log_end_offset, model.end)
+        assert log.log_start_offset == model.start
+        assert log.high_watermark == model.high_watermark
+        assert log.log_start_offset <= log.high_watermark <= log.log_end_offset
+        assert log.durable_offset <= log.log_end_offset
+        entries = [(entry.epoch, entry.start_offset) for entry in log.epochs.entries]
+        assert entries == model.epochs, (entries, model.epochs)
+        model.durable = max(model.durable, log.durable_offset)
+        bases = [segment.base_offset for segment in log.segments]
+        assert bases == sorted(set(bases))
+        assert log.segments.active.is_active
+        self._check_last_stable()
+
+    def _check_last_stable(self) -> None:
+        model = self.model
+        undecided = [p.open_since for p in self.producers.values() if p.open_since is not None]
+        waiting = [e.first for e in self.ended if e.marker >= model.high_watermark]
+        allowed = [min([*undecided, *waiting, model.high_watermark])]
+        if self.is_reloaded:
+            # A snapshot does not tell of transactions that were over but not replicated.
+            known = [*waiting, model.high_watermark]
+            allowed += [min([*undecided, first, model.high_watermark]) for first in known]
+        if self.max_start:
+            allowed.append(model.high_watermark)
+            allowed += undecided
+        found = self.log.last_stable_offset
+        if self.is_compacted and self.is_reloaded:
+            # Where a transaction began may be gone, and a snapshot still tell of it.
+            assert found <= max(model.start, *allowed)
+            return
+        assert found in [max(model.start, a) for a in allowed], (found, allowed)
+
+    def _check_producers(self, start: int) -> None:
+        """Exactly what the batches tell; what lies below the start may be known or not."""
+        retained, _ = replay(self.model.visible(start))
+        for producer_id in range(6):
+            found = self.log.producers.find(producer_id)
+            known = [self.producers.get(producer_id), retained.get(producer_id)]
+            if found is None:
+                assert known[1] is None or self.is_compacted, f"producer {producer_id} is forgotten"
+                self.producers.pop(producer_id, None)
+                continue
+            if self.is_compacted:  # its batches may be gone, and a snapshot still tell of it
+                self.producers[producer_id] = as_found(found)
+                continue
+            told = [producer for producer in reversed(known) if producer is not None]
+            assert told, f"producer {producer_id} is known though nothing tells of it"
+            assert found.producer_epoch in [p.epoch for p in told]
+            lasts = [p.window[-1][1::2] if p.window else (-1, -1) for p in told]
+            assert (found.last_sequence, found.last_offset) in lasts, (found, told)
+            if not self.max_start:
+                assert found.current_txn_first_offset in [p.open_since for p in told], found
+            last = found.last_sequence, found.last_offset
+            self.producers[producer_id] = told[lasts.index(last)]
+            self.producers[producer_id].epoch = found.producer_epoch
+            self.producers[producer_id].open_since = found.current_txn_first_offset
+        self._check_aborted()
+
+    def _check_aborted(self) -> None:
+        start = self.model.start
+        low = self.random.randint(start, self.model.end)
+        below = self.random.randint(low, self.model.end)
+        found = self.log.aborted(Offset(low), Offset(below))
+        ends = {(int(a.producer_id), int(a.last_offset)): a.first_offset for a in found}
+        for producer_id, first, marker, is_aborted in self.ended:
+            is_wanted = is_aborted and marker >= low and first < below
+            if first < self.max_start or (self.is_compacted and not is_wanted):
+                continue  # known in part only, or as it was before compaction
+            known = ends.get((producer_id, marker))
+            assert (known is not None) == is_wanted, (producer_id, first, marker)
+            assert known is None or known == first or (self.is_compacted and known < first)
+
+    def _check_read(self, start: int, below: int, max_bytes: int, at_least_one: bool) -> None:
+        model = self.model
+        if not model.start <= start <= model.end:
+            try:
+                self.log.read(Offset(start), below=Offset(below), max_bytes=9, at_least_one=True)
+            except OffsetOutOfRange:
+                return
+            raise AssertionError(f"{start} is outside of the log")
+        read = self.log.read(
+            Offset(start), below=Offset(below), max_bytes=max_bytes, at_least_one=at_least_one
+        )
+        content = self._content(read)
+        wanted = [b for b in model.batches if b.last >= start and b.last < below]
+        if not content:
+            assert read.end_offset == start
+            assert not wanted or (not at_least_one and len(wanted[0].content) > max_bytes)
+            return
+        size, place = 0, -1
+        while size < len(content):
+            place += 1
+            batch = wanted[place]
+            size += len(batch.content)
+        assert content == b"".join(b.content for b in wanted[: place + 1]), "not the batches there"
+        assert size <= max_bytes or (place == 0 and at_least_one)
+        following = [b.base for b in model.batches if b.base > batch.last]
+        assert batch.last < read.end_offset <= min([*following, model.end])
+
+    def read_everything(self) -> None:
+        assert self._read_batches() == self.model.visible()
+        self._check_producers(self.model.start)
+
+    def _adopt_epochs(self, model: Model) -> None:
+        """Epochs of batches are known; one that had none yet may be forgotten."""
+        epochs = self.log.epochs
+        # Deleting records moves the first epoch's start at once, the log's only by a checkpoint.
+        first = epochs.entries[0].start_offset if epochs.entries else self.max_start
+        for batch in model.visible(max(model.start, min(first, self.max_start))):
+            assert epochs.find_epoch_at(max(batch.base, first)) == batch.header.leader_epoch
+        for epoch, offset in epochs.entries:
+            assert offset < model.end or offset == model.start or (epoch, offset) in model.epochs
+        model.epochs = [(entry.epoch, entry.start_offset) for entry in epochs.entries]
+        self.epoch = max(self.epoch, self.log.latest_epoch)
+
+
+def as_found(entry: ProducerEntry) -> Producer:
+    first = max(-1, entry.last_sequence - entry.offset_delta)
+    last = first, entry.last_sequence, entry.last_offset - entry.offset_delta, entry.last_offset
+    return Producer(
+        entry.producer_epoch,
+        [last] if entry.last_offset >= 0 else [],
+        entry.coordinator_epoch,
+        entry.current_txn_first_offset,
+    )

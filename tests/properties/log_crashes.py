@@ -1,0 +1,241 @@
+"""Stops the log under test, by kill, power cut or in order, and judges what comes back."""
+
+from errno import EIO
+from uuid import UUID
+
+from tests.properties.log_checks import Checks
+from tests.properties.log_drawing import (
+    PARTITION,
+    TOPIC_ID,
+    ignore_progress,
+)
+from tests.properties.log_model import (
+    Model,
+    Stored,
+    find_hole,
+    replay,
+)
+
+from penstock.model.ids import TopicId
+from penstock.protocol.records import build_batch
+from penstock.storage.errors import (
+    DirectoryFailed,
+    LogFenced,
+)
+from penstock.storage.log import SegmentedLog
+from penstock.testing.simulated_disk import (
+    Choice,
+    KeepEverything,
+    Kind,
+    LoseEverything,
+    SeededChoice,
+    SimulatedCrash,
+)
+
+
+class Crashes(Checks):
+    """Afterwards the model is what was found, if that was one of the states allowed."""
+
+    def kill(self) -> None:
+        self.witnessed["crash"] += 1
+        self._come_back(is_power_cut=False)
+
+    def cut_power(self) -> None:
+        self.witnessed["crash"] += 1
+        self._come_back(is_power_cut=True)
+
+    def close(self) -> None:
+        self.background.pump()
+        self.engine.close()
+        assert self.disk.open_descriptors == 0, "a descriptor was left open"
+        model = self.model
+        self.disk = self.disk.copy()
+        if self.random.random() < 0.3:
+            self.disk = self.disk.survivor_of_power_cut(self._choice())
+        self._open()
+        self.is_reloaded = True
+        log = self.log
+        assert not [r for r in self.reports if "rebuilding" in r or "recovering" in r], self.reports
+        assert self._read_batches() == model.visible()
+        if model.start < log.segments[0].base_offset:  # nothing lies between the two
+            self._move_start(log.segments[0].base_offset)
+            model.high_watermark = max(model.high_watermark, model.start)
+        found = log.log_start_offset, log.high_watermark, log.log_end_offset
+        assert found == (model.start, model.high_watermark, model.end), (
+            found,
+            model.start,
+            model.high_watermark,
+            model.end,
+        )
+        model.durable = model.end
+        model.checkpointed_start = model.start
+        self._adopt_epochs(model)
+        self.ghosts.clear()
+        self._check_producers(model.start)
+
+    def _choice(self) -> Choice:
+        kind = self.random.randrange(4)
+        if kind == 0:
+            return LoseEverything()
+        return KeepEverything() if kind == 1 else SeededChoice(self.random.getrandbits(32))
+
+    def _come_back_from_error(self) -> None:
+        """A fenced log takes nothing more; what it said before holds."""
+        self.witnessed["error"] += 1
+        self.disk.heal()
+        [result] = self._send(build_batch(self._records(0, 1)))
+        assert isinstance(result, LogFenced), result
+        self.log.statistics()
+        failed = self.disk.trace and any(
+            operation.kind is Kind.SYNC for operation in self.disk.trace[-12:]
+        )
+        # What a failed sync dropped is in the page cache still: only a reboot shows the truth.
+        self._come_back(is_power_cut=bool(failed) or self.random.random() < 0.5)
+
+    def _come_back(self, *, is_power_cut: bool) -> None:
+        self.background.waiting.clear()
+        disk = self.disk
+        is_torn = is_power_cut
+        self.disk = disk.survivor_of_power_cut(self._choice()) if is_power_cut else disk.copy()
+        if self.random.random() < 0.3:
+            is_torn |= self._crash_in_recovery()
+        self._open()
+        self.is_reloaded = True
+        self._settle(is_power_cut=is_torn)
+
+    def _crash_in_recovery(self) -> bool:
+        """True if it ended in a power cut."""
+        if self.random.random() < 0.7:
+            self.disk.crash_before(self.random.choice([0, 1, 2, 3, 5, 8, 13, 21]))
+        else:
+            self.disk.fail_at(self.random.choice([0, 1, 2, 3, 5, 8, 13, 21]), EIO)
+        try:
+            self._open()
+            if self.log.failure is None:
+                return False
+        except (SimulatedCrash, DirectoryFailed):
+            pass
+        self.witnessed["crash in recovery"] += 1
+        is_power_cut = self.random.random() < 0.5
+        disk = self.disk
+        failed = any(operation.kind is Kind.SYNC for operation in disk.trace)
+        if failed or is_power_cut:
+            self.disk = disk.survivor_of_power_cut(self._choice())
+            return True
+        self.disk = disk.copy()
+        return False
+
+    def _open(self) -> None:
+        if self.disk.open_descriptors:
+            self.disk = self.disk.copy()
+        self._start_engine()
+        logs = self.engine.recover(ignore_progress, self.now_ms)
+        assert PARTITION in logs, f"the partition is gone: {self.reports}"
+        log = logs[PARTITION]
+        assert isinstance(log, SegmentedLog)
+        assert log.topic_id in (TOPIC_ID, TopicId(UUID(int=0)))
+        self.log = log
+
+    def _settle(self, *, is_power_cut: bool) -> None:
+        """What was found must be one of the states that the crash may leave; go on from it."""
+        found = self._read_batches()
+        alternatives = [self.model]
+        if self.intended is not None:
+            alternatives.append(self.intended)
+        floor: list[Stored] = self._least()
+        if is_power_cut:
+            alternatives += reversed(self.ghosts)
+            floor = self._durable()
+        log = self.log
+        start = log.log_start_offset
+        assert start >= min(m.checkpointed_start for m in alternatives), "deleted records are back"
+        # An empty segment gives way to one that begins at a leader's far offset: then nothing lies
+        # between the old start and the new.
+        highest = max(max(m.start, m.high_watermark) for m in alternatives)
+        if not found:
+            highest = max(m.end for m in alternatives)
+        assert start <= max([highest, *(b.base for b in found[:1])])
+        matching = self._find_match(found, alternatives, start)
+        assert matching is not None, self._describe(found, alternatives)
+        low = max(start, self.murky_below)
+        needed = [batch for batch in floor if batch.last >= low]
+        clear = [batch for batch in found if batch.last >= low]
+        if needed and not self._is_compacted_match:
+            there = [batch for batch in found if batch.base >= needed[0].base]
+            assert there[: len(needed)] == needed, "lost: " + self._describe(found, [matching])
+        if not is_power_cut and self.intended is None and not self.is_compacting:
+            assert clear == self.model.visible(low), self._describe(found, [self.model])
+            assert log.log_end_offset == self.model.end
+        self._adopt(found, matching, is_power_cut=is_power_cut)
+
+    def _least(self) -> list[Stored]:
+        """After a kill: all but what the interrupted operation was taking away."""
+        if self.intended is None:
+            return self.model.batches
+        pairs = zip(self.model.batches, self.intended.batches, strict=False)
+        return [a for a, b in pairs if a == b and a.last >= self.model.start]
+
+    def _durable(self) -> list[Stored]:
+        if self.intended is None:
+            return self.model.required()
+        both = self.intended.required()
+        start = self.model.start
+        return [b for b in self.model.required() if b in both and b.last >= start]
+
+    _is_compacted_match = False
+
+    def _find_match(
+        self, found: list[Stored], alternatives: list[Model], start: int
+    ) -> Model | None:
+        self._is_compacted_match = False
+        start = max(start, self.murky_below)
+        found = [batch for batch in found if batch.last >= start]
+        for model in alternatives:
+            expected = model.visible(start)
+            if found == expected[: len(found)] and (
+                found or self.log.log_end_offset <= max(m.end for m in alternatives)
+            ):
+                return model
+        if self.is_compacting:
+            for model in alternatives:
+                before = model.visible(start)
+                decided = min(self.log.log_end_offset, self.model.high_watermark)
+                if find_hole(before, found, end_of_decided=decided) is None:
+                    self._is_compacted_match = True
+                    return model
+        return None
+
+    def _describe(self, found: list[Stored], alternatives: list[Model]) -> str:
+        lines = [
+            f"found {brief(found)} from {self.log.log_start_offset} to {self.log.log_end_offset}"
+        ]
+        lines += [
+            f"  allowed {brief(m.batches)} from {m.start} to {m.end}, durable {m.durable}"
+            for m in alternatives
+        ]
+        return "\n".join([*lines, *self.reports])
+
+    def _adopt(self, found: list[Stored], matching: Model, *, is_power_cut: bool) -> None:
+        log = self.log
+        start = log.log_start_offset
+        front = [b for b in matching.batches if b.last < start]
+        self.max_start = max(self.max_start, start)
+        model = matching.copy()
+        model.batches = front + found
+        model.start, model.end = start, log.log_end_offset
+        assert start <= log.high_watermark <= log.log_end_offset
+        model.high_watermark = log.high_watermark
+        model.durable = model.end if is_power_cut else min(model.durable, model.end)
+        model.checkpointed_start = min(model.checkpointed_start, start)
+        if is_power_cut:
+            self.ghosts.clear()
+        elif self.intended is not None:
+            self.ghosts += [self.model, self.intended]
+        self.model = model
+        self._adopt_epochs(model)
+        self.producers, self.ended = replay(model.batches)
+        self._check_producers(start)
+
+
+def brief(batches: list[Stored]) -> list[tuple[int, int, int]]:
+    return [(b.base, b.last, b.header.leader_epoch) for b in batches]
