@@ -44,7 +44,8 @@ class LoopTimers:
             start_ms=now_ms(), tick_ms=tick_ms, wheel_size=wheel_size
         )
         self._loop: asyncio.AbstractEventLoop | None = None  # None: not running
-        self._end: asyncio.Future[BaseException | None] | None = None  # None: never ran
+        self._end: asyncio.Future[None] | None = None  # None: never ran
+        self._error: BaseException | None = None  # what `run` shall raise
         self._is_stopped = False  # for good
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ms: int | None = None  # at or before the wheel's next due time
@@ -61,11 +62,11 @@ class LoopTimers:
             return
         try:
             self._set_alarm()
-            error = await self._end
+            await self._end
         finally:
             self.stop()
-        if error is not None:
-            raise error
+        if self._error is not None:
+            raise self._error
 
     def stop(self) -> None:
         """No timer expires from here on, and `run` returns. Stopping twice is harmless."""
@@ -135,6 +136,5 @@ class LoopTimers:
             wrapped = RuntimeError("a timer's function asked for the result of cancelled work")
             wrapped.__cause__ = error
             error = wrapped
-        if self._end is not None and not self._end.done():
-            self._end.set_result(error)
+        self._error = error  # also if the function had called `stop` before it raised
         self.stop()

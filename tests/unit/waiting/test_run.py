@@ -156,14 +156,32 @@ def test_stop_before_the_first_turn_of_run_lets_run_return() -> None:
 
 
 def test_function_that_stops_the_timers_is_the_last_one_called() -> None:
+    called: list[str] = []
+
     async def main() -> None:
         timers = LoopTimers()
         past_ms = timers.now_ms() - 1
         timers.add(past_ms, timers.stop)
-        timers.add(past_ms, lambda: pytest.fail("called after stop"))
+        timers.add(past_ms, lambda: called.append("after stop"))
         await timers.run()
 
     asyncio.run(main())
+    assert called == []
+
+
+def test_exception_is_not_lost_when_its_function_stopped_the_timers_before() -> None:
+    async def main() -> None:
+        timers = LoopTimers()
+
+        def stop_and_fail() -> None:
+            timers.stop()
+            raise ValueError("broken at the end")
+
+        timers.add(timers.now_ms() - 1, stop_and_fail)
+        await timers.run()
+
+    with pytest.raises(ValueError, match="broken at the end"):
+        asyncio.run(main())
 
 
 def test_cancelled_owner_leaves_no_alarm_behind() -> None:

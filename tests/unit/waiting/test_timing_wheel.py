@@ -130,6 +130,15 @@ def test_clock_that_goes_back_expires_nothing_and_harms_nothing() -> None:
     assert expire(wheel, 110) == ["a"]
 
 
+def test_time_is_the_furthest_that_was_told() -> None:
+    wheel = make_wheel()
+    expire(wheel, 100)
+    expire(wheel, 50)
+    wheel.add(60, "a")
+    assert wheel.next_due_ms() == 100
+    assert expire(wheel, 50) == ["a"]
+
+
 def test_a_crowd_on_one_instant_is_worked_off_in_turns() -> None:
     wheel = make_wheel(wheel_size=8)
     for number in range(1000):
