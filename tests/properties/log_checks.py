@@ -29,6 +29,7 @@ from tests.properties.log_model import (
 
 from penstock.config.log_config import StorageConfig
 from penstock.model.ids import LeaderEpoch, Offset
+from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import Appended, AppendItem, Origin, Read
 from penstock.storage.errors import (
