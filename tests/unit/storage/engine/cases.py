@@ -1,0 +1,124 @@
+"""One log of any storage engine, and batches for it: what the tests of engines share."""
+
+import os
+from typing import Any
+from uuid import UUID
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.protocol.batch import read_header
+from penstock.protocol.control import build_end_marker_batch
+from penstock.protocol.records import Record, build_batch
+from penstock.storage.engine import Appended, AppendItem, Engine, Origin, PartitionLog
+from penstock.storage.errors import (
+    StorageError,
+)
+
+PARTITION = TopicPartition("orders", 3)
+TOPIC_ID = TopicId(UUID(int=11))
+NOW_MS = 1_000_000
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
+
+
+class Case:
+    """One log of one engine. After every call the order of its offsets is checked."""
+
+    def __init__(self, engine: Engine, config: LogConfig = CONFIG) -> None:
+        self.engine = engine
+        engine.recover(lambda *, done, total: None, NOW_MS)
+        self.log: PartitionLog = engine.create(PARTITION, TOPIC_ID, config, NOW_MS)
+        self.epoch = 4
+
+    def check(self) -> None:
+        log = self.log
+        assert 0 <= log.log_start_offset <= log.high_watermark <= log.log_end_offset
+        assert log.log_start_offset <= log.last_stable_offset <= log.high_watermark
+        assert log.durable_offset <= log.log_end_offset
+
+    def try_append(
+        self, batch: bytes | bytearray, origin: Origin = Origin.CLIENT
+    ) -> Appended | StorageError:
+        item = AppendItem(self.log, memoryview(bytearray(batch)), LeaderEpoch(self.epoch), origin)
+        [result] = self.engine.append([item], NOW_MS)
+        self.check()
+        return result
+
+    def append(self, batch: bytes | bytearray, origin: Origin = Origin.CLIENT) -> Appended:
+        result = self.try_append(batch, origin)
+        assert isinstance(result, Appended), result
+        return result
+
+    def fill(self, *counts: int) -> None:
+        for count in counts:
+            self.append(batch_of(count))
+
+    def follow(self, base_offset: int, count: int, epoch: int = 4) -> Appended:
+        batch = batch_of(count, base_offset=base_offset, leader_epoch=epoch)
+        return self.append(batch, Origin.REPLICA)
+
+    def mark(self, producer_id: int, *, commit: bool, epoch: int = 0) -> Appended:
+        marker = build_end_marker_batch(
+            commit=commit,
+            coordinator_epoch=1,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            timestamp_ms=NOW_MS,
+        )
+        return self.append(marker, Origin.COORDINATOR)
+
+    def advance(self, offset: int) -> None:
+        self.log.advance_high_watermark(Offset(offset))
+        self.check()
+
+    def truncate(self, offset: int) -> None:
+        self.log.truncate_to(Offset(offset), NOW_MS)
+        self.check()
+
+    def read(
+        self, start: int, *, below: int = 2**60, max_bytes: int = 10**6, at_least_one: bool = True
+    ) -> list[tuple[int, int]]:
+        """The first and last offsets of the batches that one read gives."""
+        found, end_offset = self.read_once(start, below, max_bytes, at_least_one)
+        assert (end_offset > found[-1][1]) if found else (end_offset == start)
+        return found
+
+    def read_once(
+        self, start: int, below: int, max_bytes: int, at_least_one: bool
+    ) -> tuple[list[tuple[int, int]], int]:
+        read = self.log.read(
+            Offset(start), below=Offset(below), max_bytes=max_bytes, at_least_one=at_least_one
+        )
+        content = b"".join(os.pread(s.fd, s.length, s.position) for s in read.slices)
+        assert len(content) == read.size_bytes
+        read.lease.release()
+        found, position = [], 0
+        while position < len(content):
+            header = read_header(content, position)
+            found.append((header.base_offset, header.last_offset))
+            position += header.size
+        return found, read.end_offset
+
+    def read_all(self) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        position = int(self.log.log_start_offset)
+        while position < self.log.log_end_offset:
+            part, end_offset = self.read_once(position, 2**60, 10**6, True)
+            if not part:
+                break
+            assert end_offset > position
+            found += part
+            position = end_offset
+        return found
+
+
+def batch_of(count: int, *, base_offset: int = 0, **fields: Any) -> bytearray:
+    times = fields.pop("times", [NOW_MS] * count)
+    records = [
+        Record(base_offset + place, time, b"key", b"value" * 5) for place, time in enumerate(times)
+    ]
+    return build_batch(records, base_offset=base_offset, **fields)
+
+
+def of_producer(sequence: int, count: int = 1, *, producer_id: int = 7, **fields: Any) -> bytearray:
+    fields = {"producer_epoch": 0, **fields}
+    return batch_of(count, producer_id=producer_id, base_sequence=sequence, **fields)

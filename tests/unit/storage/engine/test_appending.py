@@ -1,0 +1,72 @@
+"""What a leader stores, and what it refuses."""
+
+from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of
+
+from penstock.config.log_config import LogConfig
+from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
+from penstock.protocol.batch import read_header
+from penstock.protocol.control import build_end_marker_batch
+from penstock.storage.engine import Appended, AppendItem, Engine, Origin
+from penstock.storage.errors import (
+    CorruptRecords,
+    InvalidRecords,
+    InvalidTimestamp,
+    RecordTooLarge,
+    StorageError,
+)
+
+
+def test_offsets_count_records_from_zero(case: Case) -> None:
+    assert case.append(batch_of(3)) == (0, 3, -1, False)
+    assert case.append(batch_of(2)) == (3, 5, -1, False)
+    assert case.log.log_end_offset == 5
+
+
+def test_stored_batches_bear_their_offset_and_the_leaders_epoch(case: Case) -> None:
+    case.fill(3)
+    batch = bytearray(batch_of(2))
+    item = AppendItem(case.log, memoryview(batch), LeaderEpoch(9), Origin.CLIENT)
+    case.engine.append([item], NOW_MS)
+    header = read_header(batch)
+    assert (header.base_offset, header.leader_epoch) == (3, 9)
+    assert case.log.latest_epoch == 9
+
+
+def test_one_bad_item_costs_the_others_of_its_request_nothing(case: Case) -> None:
+    damaged = batch_of(1)
+    damaged[-1] ^= 1
+    items = [
+        AppendItem(case.log, memoryview(bytearray(batch)), LeaderEpoch(4))
+        for batch in (batch_of(2), damaged, batch_of(1))
+    ]
+    first, bad, last = case.engine.append(items, NOW_MS)
+    assert isinstance(bad, CorruptRecords)
+    assert (first, last) == (Appended(Offset(0), Offset(2), TimestampMs(-1), False), (2, 3, -1, 0))
+
+
+def test_what_may_not_be_stored_changes_nothing(case: Case) -> None:
+    case.fill(2)
+    control = build_end_marker_batch(
+        commit=True, coordinator_epoch=1, producer_id=7, producer_epoch=0, timestamp_ms=NOW_MS
+    )
+    refused: list[tuple[bytes | bytearray, type[StorageError]]] = [
+        (b"short", CorruptRecords),
+        (control, InvalidRecords),
+        (batch_of(1) + batch_of(1), InvalidRecords),
+        (batch_of(1, times=[NOW_MS + 10**9]), InvalidTimestamp),
+        (batch_of(200), StorageError),
+    ]
+    for batch, error in refused:
+        assert isinstance(case.try_append(batch), error)
+    assert case.read_all() == [(0, 1)]
+
+
+def test_batches_above_the_topics_limit_are_too_large(engine: Engine) -> None:
+    case = Case(engine, LogConfig(max_message_bytes=100))
+    assert isinstance(case.try_append(batch_of(9)), RecordTooLarge)
+
+
+def test_append_time_stamps_the_batch_and_the_answer(engine: Engine) -> None:
+    case = Case(engine, LogConfig(message_timestamp_type="LogAppendTime"))
+    assert case.append(batch_of(1, times=[5])).append_time_ms == NOW_MS
+    assert case.log.find_max_timestamp() == (0, NOW_MS, 4)

@@ -1,0 +1,73 @@
+"""Which offsets belong to times and epochs."""
+
+from tests.unit.storage.engine.cases import Case, batch_of
+
+from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
+
+
+def test_times_lead_to_the_first_record_that_is_not_older(case: Case) -> None:
+    case.append(batch_of(2, times=[100, 300]))
+    case.append(batch_of(2, times=[200, 400]))
+    for asked, offset in [(0, 0), (100, 0), (101, 1), (300, 1), (301, 3), (400, 3)]:
+        found = case.log.find_by_time(TimestampMs(asked))
+        assert found is not None
+        assert found.offset == offset
+    assert case.log.find_by_time(TimestampMs(401)) is None
+
+
+def test_the_largest_timestamp_is_found_at_its_first_record(case: Case) -> None:
+    assert case.log.find_max_timestamp() is None
+    case.append(batch_of(2, times=[100, 300]))
+    case.append(batch_of(2, times=[300, 200]))
+    assert case.log.find_max_timestamp() == (1, 300, 4)
+
+
+def test_records_without_a_time_are_never_the_latest(case: Case) -> None:
+    case.append(batch_of(1, times=[-1]))
+    assert case.log.find_max_timestamp() is None
+    case.append(batch_of(1, times=[0]))
+    assert case.log.find_max_timestamp() == (1, 0, 4)
+
+
+def test_deleted_records_are_not_found_by_time(case: Case) -> None:
+    case.append(batch_of(3, times=[900, 100, 500]))
+    case.append(batch_of(1, times=[50]))
+    case.advance(4)
+    case.log.delete_before(Offset(1))
+    assert case.log.find_max_timestamp() == (2, 500, 4)
+    assert case.log.find_by_time(TimestampMs(0)) == (1, 100, 4)
+
+
+def test_an_epoch_ends_where_the_next_begins(case: Case) -> None:
+    case.fill(3)
+    case.log.begin_epoch(LeaderEpoch(6))
+    assert case.log.latest_epoch == 6
+    case.epoch = 6
+    case.fill(2)
+    for asked, answer in [(4, (4, 3)), (5, (4, 3)), (6, (6, 5)), (3, (3, 0)), (7, None)]:
+        assert case.log.find_epoch_end(LeaderEpoch(asked)) == answer
+
+
+def test_epoch_zero_is_an_epoch(case: Case) -> None:
+    case.epoch = 0
+    case.fill(2)
+    assert case.log.find_epoch_end(LeaderEpoch(0)) == (0, 2)
+
+
+def test_truncation_forgets_the_epochs_that_began_behind_it(case: Case) -> None:
+    case.fill(3)
+    case.epoch = 6
+    case.fill(2)
+    case.truncate(3)
+    assert case.log.latest_epoch == 4
+    assert case.log.find_epoch_end(LeaderEpoch(4)) == (4, 3)
+
+
+def test_truncation_to_the_end_forgets_an_epoch_without_batches(case: Case) -> None:
+    """Else the batches of the leader that it follows next would contradict it (KIP-101)."""
+    case.fill(3)
+    case.log.begin_epoch(LeaderEpoch(9))
+    case.truncate(3)
+    assert case.log.latest_epoch == 4
+    case.follow(3, 1, epoch=8)
+    assert case.log.find_epoch_end(LeaderEpoch(8)) == (8, 4)

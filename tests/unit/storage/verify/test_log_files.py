@@ -1,0 +1,161 @@
+"""Inconsistencies planted in log files."""
+
+import struct
+from pathlib import Path
+
+import pytest
+from tests.unit.storage.verify.planting import (
+    active,
+    flip,
+    found,
+    only_problem,
+    positions,
+    put,
+    sealed,
+    segment_paths,
+    verify,
+)
+
+from penstock.protocol.batch import (
+    CRC_POSITION,
+    HEADER,
+    HEADER_BYTES,
+    RECORD_COUNT_POSITION,
+    compute_crc,
+)
+from penstock.testing.simulated_disk import SimulatedDisk
+
+
+def test_a_flipped_bit_in_the_records_is_a_crc_problem_and_reading_goes_on(
+    disk: SimulatedDisk,
+) -> None:
+    path = sealed(disk)
+    batches = verify(disk).batches
+    second, third = positions(disk, path)[1:3]
+    flip(disk, path, third - 1)
+    findings = verify(disk)
+    assert found(findings) == {("crc", path, second)}
+    assert findings.batches == batches
+
+
+def test_two_bad_batches_are_two_problems(disk: SimulatedDisk) -> None:
+    path = sealed(disk)
+    first, second, third = positions(disk, path)[:3]
+    flip(disk, path, first + 25)
+    flip(disk, path, third - 1)
+    assert found(verify(disk)) == {("crc", path, first), ("crc", path, second)}
+
+
+def test_a_torn_tail_is_reported_where_the_last_whole_batch_ends(disk: SimulatedDisk) -> None:
+    path = active(disk)
+    last = positions(disk, path)[-1]
+    disk.cut(path, len(disk.files()[path]) - 1)
+    assert ("torn-tail", path, last) in found(verify(disk))
+
+
+@pytest.mark.parametrize("kept", [1, 16, 17, 60])
+def test_a_tail_too_short_for_a_header_is_torn(disk: SimulatedDisk, kept: int) -> None:
+    path = active(disk)
+    last = positions(disk, path)[-1]
+    disk.cut(path, last + kept)
+    assert ("torn-tail", path, last) in found(verify(disk))
+
+
+def test_behind_an_unreadable_header_the_index_shows_where_to_go_on(disk: SimulatedDisk) -> None:
+    path = sealed(disk)
+    starts = positions(disk, path)
+    indexed = [e[1] for e in struct.iter_unpack(">II", disk.files()[sealed(disk, ".index")])]
+    damaged = starts[0]
+    resumed = min(position for position in indexed if position > damaged)
+    batches = verify(disk).batches
+    disk.overwrite(path, damaged + 16, b"\x07")  # magic
+    findings = verify(disk)
+    (problem,) = findings.problems
+    assert (problem.kind, problem.path, problem.position) == ("damage", path, damaged)
+    assert "magic 7" in problem.message
+    assert f"{resumed - damaged} bytes up to {resumed}" in problem.message
+    assert findings.batches == batches - len([p for p in starts if damaged <= p < resumed])
+
+
+def test_an_offset_that_goes_back_is_reported(disk: SimulatedDisk) -> None:
+    path = sealed(disk)
+    content = disk.files()[path]
+    place = positions(disk, path)[2]
+    base_offset = HEADER.unpack_from(content, place)[0]
+    disk.overwrite(path, place, struct.pack(">q", base_offset - 1))
+    kinds = found(verify(disk))
+    assert ("offset-order", path, place) in kinds
+    assert all(item[0] != "crc" for item in kinds)
+
+
+def test_an_offset_that_jumps_is_reported_at_the_batch_that_contradicts_it(
+    disk: SimulatedDisk,
+) -> None:
+    path = sealed(disk)
+    place, following = positions(disk, path)[2:4]
+    flip(disk, path, place + 4)  # 2^24 more
+    problems = found(verify(disk))
+    assert ("offset-order", path, following) in problems
+    assert ("bounds", path, place) in problems
+
+
+def test_a_batch_before_its_segment_is_reported(disk: SimulatedDisk) -> None:
+    path = sealed(disk)
+    disk.overwrite(path, 0, struct.pack(">q", 3))
+    assert ("bounds", path, 0) in found(verify(disk))
+
+
+def test_a_batch_too_far_for_the_index_is_reported(disk: SimulatedDisk) -> None:
+    path = active(disk)
+    last = positions(disk, path)[-1]
+    flip(disk, path, last + 3)  # 2^32 more
+    assert ("bounds", path, last) in found(verify(disk))
+
+
+def test_overlapping_segments_are_reported(disk: SimulatedDisk) -> None:
+    first, second = segment_paths(disk)[:2]
+    place = positions(disk, second)[0]
+    base_offset = HEADER.unpack_from(disk.files()[second], place)[0]
+    longer = disk.files()[first] + disk.files()[second][: positions(disk, second)[1]]
+    put(disk, first, longer)
+    problems = [item for item in verify(disk).problems if item.kind == "bounds"]
+    assert [(item.path, item.position) for item in problems] == [
+        (first, len(longer) - positions(disk, second)[1])
+    ]
+    assert f"the next segment's first, {base_offset}: they overlap" in problems[0].message
+
+
+def test_a_sane_crc_over_an_impossible_header_is_reported(disk: SimulatedDisk) -> None:
+    path = sealed(disk)
+    start, end = positions(disk, path)[:2]
+    batch = bytearray(disk.files()[path][start:end])
+    batch[RECORD_COUNT_POSITION : RECORD_COUNT_POSITION + 4] = struct.pack(">i", 1000)
+    batch[CRC_POSITION : CRC_POSITION + 4] = struct.pack(">I", compute_crc(batch))
+    disk.overwrite(path, start, bytes(batch))
+    assert ("header", path, start) in found(verify(disk))
+
+
+def test_records_that_do_not_decode_are_found_only_when_they_are_looked_at(
+    disk: SimulatedDisk,
+) -> None:
+    path = sealed(disk)
+    start, end = positions(disk, path)[:2]
+    batch = bytearray(disk.files()[path][start:end])
+    batch[HEADER_BYTES] ^= 0x40  # the first record's length
+    batch[CRC_POSITION : CRC_POSITION + 4] = struct.pack(">I", compute_crc(batch))
+    disk.overwrite(path, start, bytes(batch))
+    assert verify(disk).problems == []
+    problem = only_problem(disk, records=True)
+    assert (problem.kind, problem.path, problem.position) == ("records", path, start)
+
+
+def test_a_missing_segment_leaves_a_gap_that_is_noted(disk: SimulatedDisk) -> None:
+    first, second, third = segment_paths(disk)[:3]
+    for suffix in (".log", ".index", ".timeindex", ".txnindex"):
+        path = second.removesuffix(".log") + suffix
+        if path in disk.files():
+            disk.remove(path)
+    gaps = [note for note in verify(disk).notes if note.kind == "gap"]
+    assert [note.path for note in gaps] == [first]
+    begin, end = (int(Path(path).stem) for path in (second, third))
+    assert f"offsets {begin} to {end - 1}" in gaps[0].message
