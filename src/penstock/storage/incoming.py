@@ -14,6 +14,7 @@ from penstock.protocol.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     MAGIC,
+    MIN_RECORD_BYTES,
     BatchHeader,
     CorruptBatch,
     check_client_batch,
@@ -24,7 +25,7 @@ from penstock.protocol.batch import (
     stamp_append_time,
 )
 from penstock.protocol.compression import Codec
-from penstock.protocol.records import build_batch, iter_keys, iter_records
+from penstock.protocol.records import build_batch, default_limit, iter_keys, iter_records
 from penstock.storage.engine import Origin
 from penstock.storage.errors import (
     CorruptRecords,
@@ -61,6 +62,10 @@ def read_incoming(batches: memoryview, origin: Origin, partition: object) -> tup
         and count == delta + 1 > 0
         and producer_id == -1
         and max_ms >= first_ms >= -1
+        and (
+            count * MIN_RECORD_BYTES <= size - HEADER_BYTES
+            or (attributes and count * MIN_RECORD_BYTES <= default_limit(size - HEADER_BYTES))
+        )
     ):
         _check_unusual(BatchHeader._make(header), size, origin, partition)
     if crc32c(batches[ATTRIBUTES_POSITION:]) != crc:
@@ -79,11 +84,25 @@ def _check_unusual(header: BatchHeader, size: int, origin: Origin, partition: ob
         raise InvalidRecords(
             f"{partition}: {size - header.size} bytes follow the batch; an append holds one batch"
         )
+    _check_count(header, partition)
     if origin is Origin.CLIENT:
         try:
             check_client_batch(header)
         except CorruptBatch as error:
             raise InvalidRecords(f"{partition}: {error.reason}") from error
+
+
+def _check_count(header: BatchHeader, partition: object) -> None:
+    """Offsets are given by the count, so no more of them than anybody could ever decompress.
+
+    Only at a leader's door: a batch that is in a log already is no reason to cut the log.
+    """
+    payload_bytes = header.size - HEADER_BYTES
+    if header.codec and header.record_count * MIN_RECORD_BYTES > default_limit(payload_bytes):
+        raise CorruptRecords(
+            f"{partition}: {header.record_count} records cannot come from {payload_bytes} "
+            f"compressed bytes; send smaller batches"
+        )
 
 
 def is_plain(config: LogConfig) -> bool:

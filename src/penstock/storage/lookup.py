@@ -1,8 +1,16 @@
-"""Look-ups by time over the segments of a log. Reads only."""
+"""Look-ups by time over the segments of a log. Reads only.
+
+A batch whose records do not decode is an error and never passed over: its header says that the
+answer may lie in it, and a later record in its place would make readers skip some in silence.
+"""
+
+from collections.abc import Iterator
 
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
-from penstock.protocol.records import iter_records
+from penstock.protocol.batch import CorruptBatch
+from penstock.protocol.records import Record, iter_records
 from penstock.storage.engine import TimedOffset
+from penstock.storage.errors import CorruptRecords
 from penstock.storage.segment import Placed, Segment
 from penstock.storage.segments import Segments
 
@@ -55,7 +63,7 @@ def _max_in_batch(segment: Segment, placed: Placed, start: int, end: int) -> Tim
         return None
     epoch = LeaderEpoch(placed.header.leader_epoch)
     best: TimedOffset | None = None
-    for record in iter_records(segment.read_batch(placed)):
+    for record in _iter_records(segment, placed):
         if record.timestamp_ms >= 0 and start <= record.offset < end:
             found = TimedOffset(Offset(record.offset), TimestampMs(record.timestamp_ms), epoch)
             best = _later(best, found)
@@ -73,7 +81,7 @@ def _first_in_batch(
 ) -> TimedOffset | None:
     if placed.header.max_timestamp < timestamp_ms or placed.header.last_offset < start:
         return None
-    for record in iter_records(segment.read_batch(placed)):
+    for record in _iter_records(segment, placed):
         if record.timestamp_ms >= timestamp_ms and start <= record.offset < end:
             return TimedOffset(
                 Offset(record.offset),
@@ -81,3 +89,14 @@ def _first_in_batch(
                 LeaderEpoch(placed.header.leader_epoch),
             )
     return None
+
+
+def _iter_records(segment: Segment, placed: Placed) -> Iterator[Record]:
+    try:
+        yield from iter_records(segment.read_batch(placed))
+    except CorruptBatch as error:
+        raise CorruptRecords(
+            f"{segment.file.path}, position {placed.position}: records of the batch at offset "
+            f"{placed.header.base_offset} do not decode: {error.reason}; delete them or look up "
+            f"by offset"
+        ) from error

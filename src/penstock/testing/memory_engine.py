@@ -244,12 +244,15 @@ class MemoryLog:
         return Read((FileSlice(file.descriptor, 0, sum(map(len, taken))),), end_offset, file)
 
     def _records(self) -> list[tuple[Record, int]]:
-        return [
-            (record, header.leader_epoch)
-            for header, content in self._batches
-            for record in iter_records(content)
-            if record.offset >= self.log_start_offset
-        ]
+        try:
+            return [
+                (record, header.leader_epoch)
+                for header, content in self._batches
+                for record in iter_records(content)
+                if record.offset >= self.log_start_offset
+            ]
+        except CorruptBatch as error:
+            raise CorruptRecords(f"{self.partition}: {error.reason}") from error
 
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None:
         for record, epoch in self._records():

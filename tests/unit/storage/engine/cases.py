@@ -6,13 +6,12 @@ from uuid import UUID
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
-from penstock.protocol.batch import read_header
+from penstock.protocol.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD, compute_crc, read_header
+from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import Appended, AppendItem, Engine, Origin, PartitionLog
-from penstock.storage.errors import (
-    StorageError,
-)
+from penstock.storage.errors import StorageError
 
 PARTITION = TopicPartition("orders", 3)
 TOPIC_ID = TopicId(UUID(int=11))
@@ -122,3 +121,17 @@ def batch_of(count: int, *, base_offset: int = 0, **fields: Any) -> bytearray:
 def of_producer(sequence: int, count: int = 1, *, producer_id: int = 7, **fields: Any) -> bytearray:
     fields = {"producer_epoch": 0, **fields}
     return batch_of(count, producer_id=producer_id, base_sequence=sequence, **fields)
+
+
+def claiming(count: int, payload: bytes, codec: Codec = Codec.NONE) -> bytearray:
+    """A batch whose CRC is right and whose payload is anything."""
+    batch = bytearray(batch_of(1)[:HEADER_BYTES] + payload)
+    fields = read_header(batch)._replace(
+        batch_length=len(batch) - LOG_OVERHEAD,
+        attributes=int(codec),
+        last_offset_delta=count - 1,
+        record_count=count,
+    )
+    HEADER.pack_into(batch, 0, *fields)
+    HEADER.pack_into(batch, 0, *fields._replace(crc=compute_crc(batch)))
+    return batch

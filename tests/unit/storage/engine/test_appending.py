@@ -1,10 +1,12 @@
 """What a leader stores, and what it refuses."""
 
-from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of
+import pytest
+from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of, claiming
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.batch import read_header
+from penstock.protocol.compression import Codec, compress
 from penstock.protocol.control import build_end_marker_batch
 from penstock.storage.engine import Appended, AppendItem, Engine, Origin
 from penstock.storage.errors import (
@@ -70,3 +72,26 @@ def test_append_time_stamps_the_batch_and_the_answer(engine: Engine) -> None:
     case = Case(engine, LogConfig(message_timestamp_type="LogAppendTime"))
     assert case.append(batch_of(1, times=[5])).append_time_ms == NOW_MS
     assert case.log.find_max_timestamp() == (0, NOW_MS, 4)
+
+
+@pytest.mark.parametrize("codec", Codec)
+def test_no_batch_claims_more_records_than_its_bytes_can_hold(case: Case, codec: Codec) -> None:
+    payload = b"" if codec is Codec.NONE else compress(codec, bytes(100))
+    claims = claiming(2**31 - 1, payload, codec)
+    assert isinstance(case.try_append(claims), CorruptRecords)
+    assert isinstance(case.try_append(claims, Origin.COORDINATOR), CorruptRecords)
+    assert case.read_all() == []
+
+
+def test_a_record_takes_at_least_a_few_bytes(case: Case) -> None:
+    assert isinstance(case.try_append(claiming(1, b"")), CorruptRecords)
+    assert isinstance(case.try_append(claiming(3, bytes(20))), CorruptRecords)
+    case.append(claiming(3, bytes(21)))
+
+
+@pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])
+def test_compressed_batches_hold_more_records_than_bytes(case: Case, codec: Codec) -> None:
+    batch = claiming(300, compress(codec, bytes(7 * 300)), codec)
+    assert len(batch) < 300
+    case.append(batch)
+    assert case.read_all() == [(0, 299)]

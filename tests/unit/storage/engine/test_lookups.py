@@ -1,8 +1,10 @@
 """Which offsets belong to times and epochs."""
 
-from tests.unit.storage.engine.cases import Case, batch_of
+import pytest
+from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of, claiming
 
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
+from penstock.storage.errors import CorruptRecords
 
 
 def test_times_lead_to_the_first_record_that_is_not_older(case: Case) -> None:
@@ -71,3 +73,15 @@ def test_truncation_to_the_end_forgets_an_epoch_without_batches(case: Case) -> N
     assert case.log.latest_epoch == 4
     case.follow(3, 1, epoch=8)
     assert case.log.find_epoch_end(LeaderEpoch(8)) == (8, 4)
+
+
+def test_records_that_do_not_decode_are_an_error_of_storage_to_who_looks_for_times(
+    case: Case,
+) -> None:
+    case.append(claiming(1, b"x" * 10))
+    case.fill(1)
+    with pytest.raises(CorruptRecords, match="offset 0"):
+        case.log.find_by_time(TimestampMs(NOW_MS))
+    with pytest.raises(CorruptRecords, match="offset 0"):
+        case.log.find_max_timestamp()
+    assert case.read_all() == [(0, 0), (1, 1)]
