@@ -16,6 +16,7 @@ NO_PRODUCER_ID = ProducerId(-1)
 NO_TIMESTAMP = TimestampMs(-1)
 
 MAX_TOPIC_NAME_LENGTH = 249
+MAX_PARTITION = 2**31 - 1
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -41,3 +42,16 @@ def check_topic_name(name: str) -> str:
             f"{MAX_TOPIC_NAME_LENGTH} of the characters a-z A-Z 0-9 . _ -"
         )
     return name
+
+
+class InvalidPartition(ValueError):
+    """The number cannot be a partition's: requests hold it in 32 bits."""
+
+
+def check_partition(partition: int) -> int:
+    """The number itself, or InvalidPartition."""
+    if not 0 <= partition <= MAX_PARTITION:
+        raise InvalidPartition(
+            f"partition {partition} is not valid: use a number from 0 to {MAX_PARTITION}"
+        )
+    return partition

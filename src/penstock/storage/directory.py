@@ -5,12 +5,20 @@ offline and no others.
 """
 
 import os
+import re
 from collections.abc import Iterable
 from threading import Lock
 from typing import NamedTuple
 from uuid import uuid4
 
-from penstock.model.ids import InvalidTopicName, Offset, TopicPartition, check_topic_name
+from penstock.model.ids import (
+    MAX_PARTITION,
+    InvalidTopicName,
+    Offset,
+    TopicPartition,
+    check_partition,
+    check_topic_name,
+)
 from penstock.storage.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
@@ -29,6 +37,11 @@ LOCK_FILE = ".lock"
 # In the order of the fields of Checkpoints.
 CHECKPOINT_FILES = (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 DELETED_SUFFIX = "-delete"
+# As `set_aside` and Kafka name them. Others may be a user's own.
+_DELETED_NAME = re.compile(rf".+\.[0-9a-f]{{32}}{DELETED_SUFFIX}")
+# The log of Kafka's controllers, which may share a directory with partitions. No topic.
+METADATA_TOPIC = "__cluster_metadata"
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 OTHER_SUFFIXES = ("-future", "-stray")  # Kafka's: replicas on the move, or left behind
 
 
@@ -91,15 +104,23 @@ class LogDirectory:
         for entry in self._disk.list(self.path):
             if not entry.is_directory:
                 continue
-            if entry.name.endswith(DELETED_SUFFIX):
-                self.remove_folder(self._at(entry.name))
+            if is_deleted_folder(entry.name):
+                self._try_remove(self._at(entry.name), report)
                 continue
             partition = parse_folder_name(entry.name)
             if partition is not None:
-                found.append((partition, self._at(entry.name)))
+                if partition.topic != METADATA_TOPIC:
+                    found.append((partition, self._at(entry.name)))
             elif not entry.name.endswith(OTHER_SUFFIXES):
                 report(f"{self._at(entry.name)} is no partition's folder; leaving it alone")
         return found
+
+    def _try_remove(self, folder: str, report: Report) -> None:
+        """Nothing depends on it: what cannot be removed costs space and nothing else."""
+        try:
+            self.remove_folder(folder)
+        except OSError as error:
+            report(f"{folder} of a deleted partition cannot be removed ({error}); remove it")
 
     def remembered(self, partition: TopicPartition) -> Remembered:
         checkpoints, zero = self._checkpoints, Offset(0)
@@ -113,6 +134,11 @@ class LogDirectory:
 
     def make_folder(self, partition: TopicPartition) -> str:
         check_topic_name(partition.topic)
+        if partition.topic == METADATA_TOPIC:
+            raise InvalidTopicName(
+                f"topic name {METADATA_TOPIC!r} is that of Kafka's own metadata; choose another"
+            )
+        check_partition(partition.partition)
         folder = self._at(str(partition))
         self._disk.make_directory(folder)
         self.names_changed = True
@@ -198,9 +224,14 @@ def _lowered(
 
 def parse_folder_name(name: str) -> TopicPartition | None:
     topic, dash, number = name.rpartition("-")
-    if not dash or not number.isascii() or not number.isdigit() or str(int(number)) != number:
+    if not dash or _NUMBER.fullmatch(number) is None or int(number) > MAX_PARTITION:
         return None
     try:
         return TopicPartition(check_topic_name(topic), int(number))
     except InvalidTopicName:
         return None
+
+
+def is_deleted_folder(name: str) -> bool:
+    """Whether the next start removes a folder of this name."""
+    return _DELETED_NAME.fullmatch(name) is not None

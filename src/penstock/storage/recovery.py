@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from penstock.model.ids import Offset
-from penstock.protocol.batch import LOG_OVERHEAD, BatchHeader
+from penstock.protocol.batch import LOG_OVERHEAD, MAX_OFFSET, BatchHeader
 from penstock.storage.disk import Disk, read_file
 from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEntry, decode_epochs
 from penstock.storage.errors import CorruptRecords, MalformedCheckpoint, MalformedTransactionIndex
@@ -50,6 +50,7 @@ def open_log(
     report: Report,
 ) -> None:
     """Fill a new SegmentedLog from the files in its folder; swaps there are finished already."""
+    names = _without_strays(log.directory, names, report)
     _remove_orphans(disk, log.directory, names, report)
     bases = sorted(_base_of(name) for name in names if name.endswith(LOG_SUFFIX))
     if not bases:
@@ -420,9 +421,21 @@ def _remove_orphans(disk: Disk, directory: str, names: set[str], report: Report)
             names.discard(name)
 
 
+def _without_strays(directory: str, names: set[str], report: Report) -> set[str]:
+    """Files that only look like a segment's are somebody else's: not read, never removed."""
+    strays = {name for name in names if name.endswith(SUFFIXES) and not is_segment_file(name)}
+    for name in sorted(strays):
+        report(
+            f"{directory}/{name} is no segment's file, whose name is an offset of 20 digits; "
+            f"leaving it alone"
+        )
+    return names - strays
+
+
 def is_segment_file(name: str) -> bool:
     stem, dot, suffix = name.partition(".")
-    return len(stem) == 20 and stem.isdigit() and dot + suffix in SUFFIXES
+    is_offset = len(stem) == 20 and stem.isascii() and stem.isdigit() and int(stem) <= MAX_OFFSET
+    return is_offset and dot + suffix in SUFFIXES
 
 
 def _base_of(name: str) -> int:

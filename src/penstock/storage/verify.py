@@ -16,9 +16,9 @@ from penstock.storage.checkpoints import (
     decode_offsets,
 )
 from penstock.storage.directory import (
-    DELETED_SUFFIX,
     LOCK_FILE,
     OTHER_SUFFIXES,
+    is_deleted_folder,
     parse_folder_name,
 )
 from penstock.storage.disk import Disk, Entry, RealDisk, read_file
@@ -158,7 +158,7 @@ class _DirectoryCheck:
 
     def _look_at_folder(self, entry: Entry) -> None:
         path = f"{self._path}/{entry.name}"
-        if entry.name.endswith(DELETED_SUFFIX):
+        if is_deleted_folder(entry.name):
             self.findings.note(
                 "leftover", path, "belongs to a deleted partition; the next start removes it"
             )

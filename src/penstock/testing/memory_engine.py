@@ -16,6 +16,8 @@ from penstock.model.ids import (
     TimestampMs,
     TopicId,
     TopicPartition,
+    check_partition,
+    check_topic_name,
 )
 from penstock.protocol.batch import (
     BatchHeader,
@@ -353,6 +355,8 @@ class MemoryEngine:
     def create(
         self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
     ) -> PartitionLog:
+        check_topic_name(partition.topic)
+        check_partition(partition.partition)
         if partition in self._logs:
             raise PartitionExists(partition)
         log = self._logs[partition] = MemoryLog(partition, topic_id, config)

@@ -14,7 +14,13 @@ from tests.unit.storage.engine.cases import (
 )
 
 from penstock.config.log_config import LogConfig
-from penstock.model.ids import Offset, TopicId
+from penstock.model.ids import (
+    InvalidPartition,
+    InvalidTopicName,
+    Offset,
+    TopicId,
+    TopicPartition,
+)
 from penstock.storage.errors import (
     LogFenced,
     PartitionExists,
@@ -80,3 +86,16 @@ def test_jobs_that_are_due_leave_records_alone_that_are_not_old(case: Case) -> N
             job.run(lambda function: function())
     case.check()
     assert case.log.log_start_offset == 0
+
+
+@pytest.mark.parametrize("number", [-1, 2**31, 10**30])
+def test_a_partitions_number_has_31_bits(case: Case, number: int) -> None:
+    with pytest.raises(InvalidPartition, match=str(number)):
+        case.engine.create(TopicPartition("orders", number), TOPIC_ID, CONFIG, NOW_MS)
+    case.engine.create(TopicPartition("orders", 2**31 - 1), TOPIC_ID, CONFIG, NOW_MS)
+
+
+@pytest.mark.parametrize("topic", ["", "..", "a/b", "x" * 250])
+def test_a_topics_name_must_do_for_a_folder(case: Case, topic: str) -> None:
+    with pytest.raises(InvalidTopicName):
+        case.engine.create(TopicPartition(topic, 0), TOPIC_ID, CONFIG, NOW_MS)

@@ -35,7 +35,8 @@ def test_leftovers_and_strangers_are_notes(disk: SimulatedDisk) -> None:
     for path in names:
         put(disk, path, b"")
     for folder, kind in [
-        ("t-0.77-delete", "leftover"),
+        (f"t-0.{'7' * 32}-delete", "leftover"),
+        ("t-0.77-delete", "unknown"),
         ("x", "unknown"),
         ("t-1-stray", "leftover"),
     ]:
