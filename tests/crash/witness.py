@@ -29,7 +29,7 @@ from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.batch import read_header, stamp_offset_and_epoch
 from penstock.storage.engine import Appended, AppendItem, Origin
-from penstock.storage.errors import StorageError
+from penstock.storage.errors import OffsetOutOfRange, StorageError
 from penstock.storage.group_commit import Background, Item
 from penstock.storage.log import SegmentedLog
 from penstock.storage.segmented import SegmentedEngine
@@ -170,8 +170,11 @@ class Run:
 
         def done(error: StorageError | None) -> None:
             answers.append(error)
-            assert error is None
-            self._note_flushed(min(upto, self.log.durable_offset))
+            if error is None:
+                assert self.log.durable_offset >= upto
+                self._note_flushed(upto)
+            else:
+                assert isinstance(error, OffsetOutOfRange), error  # what it waited for was cut
 
         self.engine.flush(self.log, upto, done)
         if self.background is None:

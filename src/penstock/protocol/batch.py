@@ -178,7 +178,7 @@ def _check_counts(header: BatchHeader) -> None:
     count = header.record_count
     if delta < 0:
         raise _corrupt(header, f"last offset delta {delta} is negative")
-    if not 0 <= header.base_offset <= MAX_OFFSET - delta:
+    if not 0 <= header.base_offset < MAX_OFFSET - delta:
         raise _corrupt(header, f"offsets leave the range 0 to 2^63-1 (delta {delta})")
     if not 0 <= count <= delta + 1:
         raise _corrupt(header, f"{count} records in {delta + 1} offsets")

@@ -58,7 +58,7 @@ class LogDirectory:
     """Owned by the engine. `failure` is set once and ends every write below `path`."""
 
     def __init__(self, disk: Disk, path: str) -> None:
-        self.path = path
+        self.path = os.path.abspath(path)
         self.failure: OSError | None = None
         self.logs: dict[TopicPartition, SegmentedLog] = {}
         self.names_changed = False
@@ -69,14 +69,17 @@ class LogDirectory:
         self._gathered: Checkpoints | None = None  # the latest, if no log was cut since
         self._writing = Lock()  # a job writes off the owner thread, a cut on it
 
-    def open(self, report: Report) -> None:
-        """Lock it, take the clean-stop marker away before anything else (KAFKA-10471), read."""
+    def lock(self) -> None:
+        """Make it if need be, and keep other processes out until `close`."""
         self._make()
         self._lock = self._disk.open(self._at(LOCK_FILE), CREATE)
         if not self._disk.try_lock(self._lock):
             self._disk.close(self._lock)
             self._lock = -1
             raise DirectoryLocked(self.path)
+
+    def open(self, report: Report) -> None:
+        """Take the clean-stop marker away before anything else (KAFKA-10471), then read."""
         self._is_clean = take_clean_shutdown(self._disk, self.path) is not None
         if not self._is_clean:
             # After a kill, folders may have names in memory only; logs in them promise durability.
@@ -170,6 +173,16 @@ class LogDirectory:
             {partition: log.cleaned_offset for partition, log in logs if log.cleaned_offset},
         )
         return self._gathered
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Before a partition is made: what the files say of one with its name is not about it."""
+        with self._writing:
+            self._gathered = None
+            kept = (
+                {name: known[name] for name in known if name != partition}
+                for known in self._checkpoints
+            )
+            self._write(Checkpoints(*kept), CHECKPOINT_FILES)
 
     def lower(self, partition: TopicPartition, offset: Offset) -> None:
         """Before a log is cut at `offset`, on the owner thread: what comes after the cut is not

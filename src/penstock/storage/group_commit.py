@@ -6,19 +6,20 @@ queues longer. A log waits at most once, whatever the number of its callers.
 
 import os
 from collections.abc import Callable, Iterable
-from errno import ENOENT
+from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.model.ids import Offset
 from penstock.storage.disk import APPEND, Disk, replace_file
 from penstock.storage.engine import Releasable
 from penstock.storage.epochs import EPOCH_FILE, encode_epochs
-from penstock.storage.errors import LogFenced, StorageError
+from penstock.storage.errors import LogFenced, OffsetOutOfRange, StorageError
 from penstock.storage.handles import Handles
 from penstock.storage.log import SegmentedLog
 
 Item = TypeVar("Item")
 Done = Callable[[StorageError | None], None]
+Callers = list[tuple[Offset, Done]]
 MAX_LOGS_A_ROUND = 256  # bounds the descriptors that a round holds
 
 
@@ -72,32 +73,50 @@ class GroupCommit:
         self._background = background
         self._post = post
         self._on_failed = on_failed
-        self._waiting: dict[SegmentedLog, list[tuple[Offset, Done]]] = {}
-        self._is_running = False
-        self._gone: set[SegmentedLog] = set()  # whose folders a round did not find
+        self._waiting: dict[SegmentedLog, Callers] = {}
+        self._served: dict[SegmentedLog, Callers] = {}  # by the round that is running
 
     def request(self, log: SegmentedLog, upto: Offset, done: Done) -> None:
         self._waiting.setdefault(log, []).append((upto, done))
-        if not self._is_running:
-            self._start_round()
+        self._start_round()
 
     def flush_all(self, logs: Iterable[SegmentedLog]) -> None:
         """For closing: everything in as few rounds as the descriptors allow."""
         for log in logs:
             self._waiting.setdefault(log, [])
-        if self._waiting and not self._is_running:
-            self._start_round()
+        self._start_round()
+
+    def cut(self, log: SegmentedLog, end_offset: Offset) -> None:
+        """The log is about to end here: who waits for more than that waits in vain."""
+        for callers in (self._waiting.get(log, []), self._served.get(log, [])):
+            lost = [caller for caller in callers if caller[0] > end_offset]
+            callers[:] = [caller for caller in callers if caller[0] <= end_offset]
+            for upto, done in lost:
+                done(OffsetOutOfRange(upto, log.log_start_offset, end_offset))
 
     def _start_round(self) -> None:
-        logs = list(self._waiting)[:MAX_LOGS_A_ROUND]
-        callers = [self._waiting.pop(log) for log in logs]
-        try:
-            shares = [self._share(log) for log in logs]
-        except OSError as error:
-            self._fail(logs, callers, error)
-            return
-        self._is_running = True
-        self._background.run(lambda: self._sync(shares, callers))
+        """Unless one is running, which starts the next when it ends."""
+        while self._waiting and not self._served:
+            shares: list[_Share] = []
+            try:
+                for log in list(self._waiting)[:MAX_LOGS_A_ROUND]:
+                    callers = self._waiting.pop(log)
+                    self._served[log] = callers
+                    if log.failure is None:
+                        shares.append(self._share(log))
+            except OSError as error:
+                self._on_failed(error)
+            self._refuse_failed(shares)
+            if self._served:
+                self._background.run(partial(self._sync, shares))
+
+    def _refuse_failed(self, shares: list[_Share]) -> None:
+        """Logs that were deleted or fenced while they waited take no part."""
+        for share in [share for share in shares if share.log.failure is not None]:
+            share.lease.release()
+            shares.remove(share)
+        for log in [log for log in self._served if log.failure is not None]:
+            _refuse(log, self._served.pop(log))
 
     def _share(self, log: SegmentedLog) -> _Share:
         dirty = log.segments.starting_from(log.durable_offset)
@@ -122,13 +141,13 @@ class GroupCommit:
             folders,
         )
 
-    def _sync(self, shares: list[_Share], callers: list[list[tuple[Offset, Done]]]) -> None:
+    def _sync(self, shares: list[_Share]) -> None:
         error: OSError | None = None
         try:
             self._background.each(self._sync_share, shares)
         except OSError as problem:
             error = problem
-        self._post(lambda: self._finish(shares, callers, error))
+        self._post(partial(self._finish, shares, error))
 
     def _sync_share(self, share: _Share) -> None:
         for descriptor in share.descriptors:
@@ -138,10 +157,8 @@ class GroupCommit:
         try:
             self._sync_names(share)
         except FileNotFoundError:
-            # Deleted meanwhile; the owner knows. What else is missing is a failure.
-            if self._disk.exists(share.log.directory):
-                raise
-            self._gone.add(share.log)
+            if share.log.failure is None:
+                raise  # not deleted: its folder has vanished
 
     def _sync_names(self, share: _Share) -> None:
         if share.epochs is not None:
@@ -156,51 +173,38 @@ class GroupCommit:
         if share.log.generation == share.generation:
             replace_file(self._disk, f"{share.log.directory}/{EPOCH_FILE}", content)
 
-    def _finish(
-        self,
-        shares: list[_Share],
-        callers: list[list[tuple[Offset, Done]]],
-        error: OSError | None,
-    ) -> None:
-        self._is_running = False
+    def _finish(self, shares: list[_Share], error: OSError | None) -> None:
+        served, self._served = self._served, {}
         for share in shares:
             share.lease.release()
         if error is not None:
-            self._fail([share.log for share in shares], callers, error)
-        else:
-            for share, waiting in zip(shares, callers, strict=True):
-                self._settle(share, waiting)
-        self._gone.clear()
-        if self._waiting and not self._is_running:
-            self._start_round()
+            # After a failed sync the kernel may have dropped the data: nothing here is sure now.
+            self._on_failed(error)
+        for share in shares:
+            self._settle(share, served[share.log])
+        self._start_round()
 
-    def _settle(self, share: _Share, waiting: list[tuple[Offset, Done]]) -> None:
+    def _settle(self, share: _Share, callers: Callers) -> None:
         log = share.log
-        if log in self._gone and log.failure is None:
-            error = FileNotFoundError(ENOENT, "the folder of a log has vanished", log.directory)
-            self._fail([log], [waiting], error)
+        if log.failure is not None:
+            _refuse(log, callers)
             return
         if log.generation == share.generation:
             log.durable_offset = max(log.durable_offset, share.upto)
         elif share.epochs is not None:
             log.epochs.dirty = True  # the round left them to the cut, which may not have
-        for upto, done in waiting:
-            if log.failure is not None:
-                done(LogFenced(log.partition, log.failure))
-            elif log.durable_offset >= min(upto, log.log_end_offset):
+        for upto, done in callers:
+            if log.durable_offset >= upto:
                 done(None)
             else:
                 # The log was cut meanwhile, or more was appended than this round saw.
                 self._waiting.setdefault(log, []).append((upto, done))
 
-    def _fail(
-        self, logs: list[SegmentedLog], callers: list[list[tuple[Offset, Done]]], error: OSError
-    ) -> None:
-        """After a failed sync the kernel may have dropped the data: nothing here is sure now."""
-        self._on_failed(error)
-        for log, waiting in zip(logs, callers, strict=True):
-            for _, done in waiting:
-                done(LogFenced(log.partition, error))
+
+def _refuse(log: SegmentedLog, callers: Callers) -> None:
+    assert log.failure is not None
+    for _, done in callers:
+        done(LogFenced(log.partition, log.failure))
 
 
 def _folders_to_sync(log: SegmentedLog) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEnd, write_epoc
 from penstock.storage.errors import (
     LogFenced,
     OffsetOutOfRange,
+    UnknownPartition,
 )
 from penstock.storage.handles import Handles
 from penstock.storage.incoming import (
@@ -67,7 +68,7 @@ class SegmentedLog:
         config: LogConfig,
         on_rolled: Callable[["SegmentedLog"], None],
         on_failed: Callable[["SegmentedLog", OSError], None],
-        before_cut: Callable[["SegmentedLog", Offset], None],
+        before_cut: Callable[["SegmentedLog", Offset, Offset], None],
         snapshot_names: Sequence[str] = (),
     ) -> None:
         self.directory = directory
@@ -90,6 +91,7 @@ class SegmentedLog:
         # Takes back a swap of segments that is committed but not carried out: before every cut.
         self.undo_swap: Callable[[], None] | None = None
         self.failure: OSError | None = None  # the first write error; no append after it
+        self.is_retired = False  # deleted or closed: its files are no longer its own
         self.segments = Segments()
         self.epochs = EpochCache()
         self.producers = ProducerState(str(partition))
@@ -99,7 +101,9 @@ class SegmentedLog:
         self._write = disk.write
         self._on_rolled = on_rolled
         self._on_failed = on_failed
-        self._before_cut = before_cut  # no checkpoint may promise more than the cut leaves
+        # Told where the log will end, and below which offset its records stay: no checkpoint and
+        # no flush may promise more.
+        self._before_cut = before_cut
         self._latest_epoch = -1  # of `epochs`, for the append path
         self._roll_above_ms = _NEVER  # a batch later than this starts a new segment
         self.reconfigure(config)
@@ -288,6 +292,8 @@ class SegmentedLog:
 
     def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read:
         """Whole batches from the one that holds `start`, all of whose offsets are below `below`."""
+        if self.is_retired:
+            raise UnknownPartition(self.partition)
         if not self.log_start_offset <= start <= self.log_end_offset:
             raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
         segments, below = self.segments, min(below, self.log_end_offset)
@@ -421,6 +427,8 @@ class SegmentedLog:
 
     def drop_old_snapshots(self) -> None:
         """Those that no segment is left to need."""
+        if self.is_retired:
+            return
         self.snapshots.drop_below(self.segments[0].base_offset)
 
     def _create_segment(self, base_offset: int, now_ms: int) -> Segment:
@@ -506,7 +514,7 @@ class SegmentedLog:
 
     def prepare_cut(self, offset: Offset) -> None:
         """The log is about to end here, or earlier in the segment."""
-        self._before_cut(self, offset)
+        self._before_cut(self, offset, offset)
 
     def write_epochs(self) -> None:
         """At once after a cut: recovery takes the checkpoint's word against a batch's, so it may
@@ -531,10 +539,12 @@ class SegmentedLog:
 
     def restart_at(self, offset: Offset, now_ms: int) -> None:
         """Give up everything and go on, empty, at `offset`."""
+        if offset < 0:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         self._changing(lambda: self._restart(offset, now_ms))
 
     def _restart(self, offset: Offset, now_ms: int) -> None:
-        self.prepare_cut(offset)
+        self._before_cut(self, offset, min(offset, self.log_start_offset))
         self._remove_from(0)
         self.generation += 1
         self.snapshots.drop_above(-1)
@@ -544,6 +554,15 @@ class SegmentedLog:
         self.producers.clear()
         self.start_at(offset, now_ms)
         self.dirty_since_ms = None
+
+    def retire(self, reason: OSError) -> None:
+        """The log is no longer served: take nothing, and let no flush under way write for it."""
+        self.failure = self.failure or reason
+        self.is_retired = True
+        with self.writing_epochs:
+            self.generation += 1
+        for segment in self.segments:
+            segment.release()
 
     def detach_first(self, count: int, now_ms: int) -> list[Segment]:
         """Take the oldest segments out of the log; whoever takes them removes their files, which

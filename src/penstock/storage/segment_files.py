@@ -1,5 +1,7 @@
 """Removing or setting aside the files of a segment that has left its log."""
 
+from contextlib import suppress
+
 from penstock.storage.disk import Disk
 from penstock.storage.segment import SUFFIXES, Segment, file_name
 from penstock.storage.swap import DELETED
@@ -8,9 +10,8 @@ from penstock.storage.swap import DELETED
 def remove_files(disk: Disk, segment: Segment, stage: str = "") -> None:
     """The log file first: what is left without one is swept up at the next start."""
     for suffix in SUFFIXES:
-        path = f"{segment.directory}/{file_name(segment.base_offset, suffix)}{stage}"
-        if disk.exists(path):
-            disk.unlink(path)
+        with suppress(FileNotFoundError):  # the whole folder may go meanwhile
+            disk.unlink(f"{segment.directory}/{file_name(segment.base_offset, suffix)}{stage}")
 
 
 def set_files_aside(disk: Disk, segment: Segment) -> None:

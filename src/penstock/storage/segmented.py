@@ -5,6 +5,7 @@ All methods belong to the owner thread. A directory that fails takes only its ow
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from errno import ECANCELED, ENOENT
 from functools import partial
 from uuid import UUID
 
@@ -30,6 +31,7 @@ from penstock.storage.engine import (
 )
 from penstock.storage.errors import (
     DirectoryFailed,
+    DirectoryLocked,
     LogFenced,
     MalformedCheckpoint,
     PartitionExists,
@@ -101,7 +103,8 @@ class SegmentedEngine:
     def recover(self, progress: Progress, now_ms: int) -> Mapping[TopicPartition, PartitionLog]:
         """Open every log of every directory that works; DirectoryFailed if none does."""
         found: list[tuple[LogDirectory, TopicPartition, str]] = []
-        for directory in self._directories:
+        self._lock_directories()
+        for directory in self._working():
             try:
                 directory.open(self._report)
                 found += [
@@ -117,6 +120,21 @@ class SegmentedEngine:
         progress(done=len(found), total=len(found))
         self._check_any_works()
         return dict(self._logs)
+
+    def _lock_directories(self) -> None:
+        """All that work, or none: a refused start leaves nothing locked behind."""
+        for directory in self._directories:
+            try:
+                directory.lock()
+            except OSError as error:
+                self._fail_directory(directory, error)
+            except DirectoryLocked:
+                for other in self._directories:
+                    other.close(clean=False)
+                raise
+
+    def _working(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories if directory.failure is None]
 
     def _check_any_works(self) -> None:
         failed = [directory for directory in self._directories if directory.failure is not None]
@@ -176,24 +194,44 @@ class SegmentedEngine:
             config=self._config_of(partition.topic) if config is None else config,
             on_rolled=self._flush_sealed,
             on_failed=lambda _, error: self._fail_directory(directory, error),
-            before_cut=lambda log, offset: directory.lower(log.partition, offset),
+            before_cut=partial(self._before_cut, directory),
             snapshot_names=sorted(names),
         )
+
+    def _before_cut(
+        self, directory: LogDirectory, log: SegmentedLog, end_offset: Offset, kept_below: Offset
+    ) -> None:
+        directory.lower(log.partition, end_offset)
+        self._committers[directory.path].cut(log, kept_below)
 
     def _register(self, directory: LogDirectory, log: SegmentedLog) -> None:
         self._logs[log.partition] = directory.logs[log.partition] = log
         self._homes[log.partition] = directory
 
     def create(
-        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        is_new: bool = True,
     ) -> PartitionLog:
-        """A new, empty log in the directory with the fewest."""
+        """A new, empty log in the directory with the fewest.
+
+        Where the partition is not new it may live in a directory that is offline: then a second,
+        empty one would hide its records, and DirectoryFailed is raised instead.
+        """
         if partition in self._logs:
             raise PartitionExists(partition)
         self._check_any_works()
-        working = [item for item in self._directories if item.failure is None]
-        directory = min(working, key=lambda item: len(item.logs))
+        failed = [item for item in self._directories if item.failure is not None]
+        if failed and not is_new:
+            assert failed[0].failure is not None
+            raise DirectoryFailed(failed[0].path, failed[0].failure)
+        directory = min(self._working(), key=lambda item: len(item.logs))
         try:
+            directory.forget(partition)
             folder = directory.make_folder(partition)
             log = self._make_log(directory, partition, folder, topic_id, set(), config)
             log.is_folder_new = True
@@ -224,14 +262,12 @@ class SegmentedEngine:
             raise UnknownPartition(partition)
         directory = self._homes.pop(partition)
         del directory.logs[partition]
-        for segment in log.segments:
-            segment.release()
+        log.retire(FileNotFoundError(ENOENT, "the partition was deleted", log.directory))
         try:
             folder = directory.set_aside(log.directory)
         except OSError as error:
             self._fail_directory(directory, error)
             raise DirectoryFailed(directory.path, error) from error
-        log.failure = FileNotFoundError(f"{partition} was deleted")
         self._removals.append(RemovalJob(directory, folder, self._fail_directory))
 
     # -- serving ---------------------------------------------------------------------------
@@ -354,13 +390,18 @@ class SegmentedEngine:
                 directory.close(clean=clean)
             except OSError as error:
                 self._fail_directory(directory, error)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for log in self._logs.values():
+            log.retire(OSError(ECANCELED, "the engine is closed", log.directory))
         self._handles.close_all()
         self._logs.clear()
         self._homes.clear()
 
     def abandon(self) -> None:
         """Let go of files and locks as a crash would: the next start recovers."""
-        self._handles.close_all()
+        self._let_go()
         for directory in self._directories:
             directory.close(clean=False)
 

@@ -62,11 +62,12 @@ class RetentionJob:
                     self._clean(log, on_owner)
             except OSError as error:
                 on_owner(partial(self._on_failed, directory, error))
-            except LogFenced:
-                continue  # its directory is offline already
 
     def _clean(self, log: SegmentedLog, on_owner: OnOwner) -> None:
-        detached = on_owner(partial(detach_expired, log, self._now_ms))
+        try:
+            detached = on_owner(partial(detach_expired, log, self._now_ms))
+        except LogFenced:
+            return  # its directory is offline already
         for segment in detached:
             remove_files(self._disk, segment, DELETED)
         if detached:

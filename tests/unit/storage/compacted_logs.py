@@ -49,7 +49,7 @@ def make_log(disk: Disk, config: LogConfig) -> SegmentedLog:
         config=config,
         on_rolled=lambda log: None,
         on_failed=fail,
-        before_cut=lambda log, offset: None,
+        before_cut=lambda log, end_offset, kept_below: None,
     )
 
 
