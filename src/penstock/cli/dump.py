@@ -80,8 +80,6 @@ class Dump:
                 self._dump_folder(path)
             else:
                 self._dump_data_directory(path)
-        except BrokenPipeError:
-            raise  # nobody reads on: no damage of the log
         except OSError as error:
             self._report(error.filename or path, None, f"cannot be read: {error.strerror}")
 
@@ -119,6 +117,12 @@ class Dump:
     # -- files -----------------------------------------------------------------------------
 
     def _dump_file(self, path: str) -> None:
+        try:
+            self._dump_readable(path)
+        except OSError as error:
+            self._report(path, None, f"cannot be read: {error.strerror}")
+
+    def _dump_readable(self, path: str) -> None:
         name = parse_name(os.path.basename(path))
         assert name.kind is not None, f"{path} is no file of a log"
         if name.kind is FileKind.LOG:

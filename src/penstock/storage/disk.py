@@ -8,8 +8,10 @@ kernel gives them.
 import fcntl
 import mmap
 import os
+import stat
 import sys
 from collections.abc import Callable
+from errno import EINVAL, ENXIO
 from typing import NamedTuple, Protocol
 
 READ = os.O_RDONLY | os.O_CLOEXEC
@@ -20,6 +22,8 @@ REPLACE = CREATE | os.O_TRUNC
 Buffer = bytes | bytearray | memoryview
 # A sealed file's bytes, searchable in place and released with `close`.
 Mapping = mmap.mmap
+
+_NO_FILE = "is no regular file"
 
 
 class Entry(NamedTuple):
@@ -61,7 +65,18 @@ class RealDisk:
     pread = staticmethod(os.pread)
 
     def open(self, path: str, flags: int) -> int:
-        return os.open(path, flags, 0o644)
+        # Without O_NONBLOCK a fifo waits for somebody at its other end; a file does not mind it.
+        try:
+            descriptor = os.open(path, flags | os.O_NONBLOCK, 0o644)
+        except OSError as error:
+            if error.errno == ENXIO:  # a socket, or a device that is not there
+                raise OSError(EINVAL, _NO_FILE, path) from error
+            raise
+        mode = os.fstat(descriptor).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder fails when it is read
+            os.close(descriptor)
+            raise OSError(EINVAL, _NO_FILE, path)
+        return descriptor
 
     def close(self, descriptor: int) -> None:
         os.close(descriptor)

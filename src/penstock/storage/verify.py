@@ -144,7 +144,8 @@ class _DirectoryCheck:
         try:
             return check.run()
         except OSError as error:
-            self.findings.problem("unreadable", error.filename or folder, str(error))
+            path = error.filename or folder
+            self.findings.problem("unreadable", path, f"cannot be read: {error.strerror}")
             return None
 
     # -- names -----------------------------------------------------------------------------

@@ -166,6 +166,11 @@ class PartitionCheck:
             check.order.lose_track()
             check.producers.lose_track()
             self.findings.note("gone", check.path, "was removed while the log was being read")
+        except OSError as error:
+            check.order.lose_track()
+            check.producers.lose_track()
+            path = error.filename or check.path
+            self.findings.problem("unreadable", path, f"cannot be read: {error.strerror}")
 
     def _note_gap(self, base_offset: int, following: int | None, order: BatchOrder) -> None:
         if following is not None and order.expected_offset < following:

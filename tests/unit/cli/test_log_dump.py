@@ -1,4 +1,5 @@
 import json
+import os
 import struct
 from base64 import b64decode
 from collections.abc import Iterator
@@ -258,3 +259,17 @@ def test_any_flipped_byte_ends_in_a_dump_not_in_a_traceback(data: Path, tmp_path
             result = CliRunner().invoke(app, ["log", "dump", "--deep", str(path)])
             assert result.exit_code in (0, 1), result.output
             assert result.exception is None or isinstance(result.exception, SystemExit)
+
+
+def test_a_fifo_in_place_of_a_segment_is_reported_and_the_rest_is_shown(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    fifo, following = sorted(tmp_path.glob("t-0/*.log"))[1:3]
+    fifo.unlink()
+    os.mkfifo(fifo)
+    for path in (tmp_path, fifo.parent, fifo):
+        result = CliRunner().invoke(app, ["log", "dump", str(path)])
+        assert (result.exit_code, result.stderr) == (
+            1,
+            f"{fifo}: cannot be read: is no regular file\n",
+        )
+        assert (f"{following} (log, " in result.stdout) == (path is not fifo)

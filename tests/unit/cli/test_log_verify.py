@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 from tests.unit.storage.sample_logs import write_sample
@@ -50,3 +51,23 @@ def test_json_is_an_object_a_line_with_a_summary_at_the_end(tmp_path: Path) -> N
     assert (problem["type"], problem["kind"]) == ("problem", "checkpoint")
     assert (problem["path"], problem["line"], problem["position"]) == (str(checkpoint), 3, None)
     assert (summary["type"], summary["problems"], summary["records"]) == ("summary", 1, None)
+
+
+def test_a_fifo_in_place_of_a_segment_is_reported_and_the_rest_is_checked(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    fifo, following = sorted(tmp_path.glob("t-0/*.log"))[1:3]
+    fifo.unlink()
+    os.mkfifo(fifo)
+    corrupt(following)
+    result = CliRunner().invoke(app, ["log", "verify", str(tmp_path)])
+    assert result.exit_code == 1
+    assert f"PROBLEM [unreadable] {fifo}: cannot be read: is no regular file" in result.stdout
+    assert f"PROBLEM [crc] {following}" in result.stdout
+
+
+def corrupt(log: Path) -> None:
+    """Flip a bit in the last byte of the file's first batch."""
+    content = bytearray(log.read_bytes())
+    [_, second, *_] = [position for position, _ in iter_headers(bytes(content))]
+    content[second - 1] ^= 1
+    log.write_bytes(content)

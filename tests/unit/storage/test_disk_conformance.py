@@ -1,6 +1,7 @@
 """The same scenarios on the kernel and on its in-memory twin: what holds for one holds for both."""
 
 import os
+import socket
 from collections.abc import Callable
 from errno import (
     EBADF,
@@ -309,3 +310,19 @@ def test_replace_file_leaves_the_new_content_and_no_other_file(place: Place) -> 
     replace_file(place.disk, place.path("checkpoint"), b"newer")
     assert place.content("checkpoint") == b"newer"
     assert place.disk.list(place.root) == [Entry("checkpoint", False)]
+
+
+@pytest.mark.parametrize("flags", [READ, APPEND, CREATE])
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
+def test_the_kernels_disk_opens_regular_files_only(tmp_path: Path, kind: str, flags: int) -> None:
+    path = str(tmp_path / "special")
+    listener = socket.socket(socket.AF_UNIX)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        listener.bind(path)
+    else:
+        os.symlink(os.devnull, path)
+    with pytest.raises(OSError, match="is no regular file"):
+        RealDisk().open(path, flags)
+    listener.close()
