@@ -3,13 +3,16 @@
 Exit codes: 0 done, 1 the answer is no (message on stderr), 2 wrong usage.
 """
 
+import os
 import sys
+from errno import EPIPE
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 from penstock.cli.log_commands import app as log_app
+from penstock.cli.output import Output, OutputFailed
 
 app = typer.Typer(
     name="penstock",
@@ -44,12 +47,27 @@ def _shared(
 
 def main() -> None:
     """The entry point of the command."""
-    for stream in (sys.stdout, sys.stderr):
-        # Records and file names may hold what the terminal's encoding does not: show it escaped.
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(errors="backslashreplace")
-    app()
+    try:
+        _take_over_streams()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OutputFailed as failure:
+        # What is still buffered must not fail once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if failure.error.errno != EPIPE:  # who reads no further needs no message
+            print(f"penstock: cannot write to stdout: {failure.error.strerror}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _take_over_streams() -> None:
+    """Records and file names may hold what the terminal's encoding does not: show it escaped."""
+    # Python leaves None where a stream was closed from the start.
+    sys.stdout = Output.over(sys.stdout)
+    reconfigure = getattr(sys.stderr, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":
