@@ -21,7 +21,7 @@ from penstock.storage.disk import Disk
 from penstock.storage.engine import Appended, AppendItem, Origin
 from penstock.storage.group_commit import Background
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented import NO_TOPIC_ID, SegmentedEngine
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
 
 DATA = "/data"
@@ -74,9 +74,12 @@ def start(
 
 
 def create(
-    engine: SegmentedEngine, config: LogConfig = CONFIG, partition: TopicPartition = PARTITION
+    engine: SegmentedEngine,
+    config: LogConfig = CONFIG,
+    partition: TopicPartition = PARTITION,
+    topic_id: TopicId = TOPIC_ID,
 ) -> SegmentedLog:
-    log = engine.create(partition, TOPIC_ID, config, NOW_MS)
+    log = engine.create(partition, topic_id, config, NOW_MS)
     assert isinstance(log, SegmentedLog)
     return log
 
@@ -196,6 +199,7 @@ class Seen(NamedTuple):
     aborted: tuple[Aborted, ...]
     producers: frozenset[Producer]
     epochs: tuple[tuple[int, int], ...]
+    topic_id: UUID
 
 
 def look(log: SegmentedLog, disk: Disk) -> Seen:
@@ -212,6 +216,7 @@ def look(log: SegmentedLog, disk: Disk) -> Seen:
             for entry in log.producers.producers()
         ),
         tuple((entry.epoch, entry.start_offset) for entry in log.epochs.entries),
+        log.topic_id,
     )
 
 
@@ -302,8 +307,11 @@ class Timeline:
     starts: set[int] = field(default_factory=lambda: {0})  # log starts that may be found
     min_end: int = 0  # acknowledged as durable
     first_epochs: tuple[tuple[int, int], ...] = ()
+    topic_id: TopicId = TOPIC_ID
 
     def find_problem(self, seen: Seen) -> str | None:
+        if seen.topic_id not in (self.topic_id, NO_TOPIC_ID):
+            return f"has the id {seen.topic_id} of another topic"
         if seen.log_start_offset not in self.starts:
             return f"starts at {seen.log_start_offset}, not one of {sorted(self.starts)}"
         if seen.log_end_offset < self.min_end:
@@ -327,7 +335,7 @@ class Timeline:
         ]
 
     def copy(self) -> Timeline:
-        return Timeline(list(self.batches), set(self.starts), self.min_end)
+        return Timeline(list(self.batches), set(self.starts), self.min_end, topic_id=self.topic_id)
 
 
 def check_derived(seen: Seen) -> None:

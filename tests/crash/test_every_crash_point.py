@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.crash.harness import CONFIG, DATA, PARTITION, Counter, look, start, story
+from tests.crash.lives import Lives, check_refused, written_beside_another
 from tests.crash.witness import Deferred, Run, Watching, Witness
 from tests.profile import scaled
 
@@ -193,6 +194,93 @@ def delete_partition_while_a_flush_is_under_way(run: Run) -> None:
     run.run_jobs("removal")
 
 
+def delete_and_create_again(run: Run) -> None:
+    run.start()
+    assert isinstance(run, Lives)
+    run.delete_before(17)
+    run.checkpoint()
+    run.delete()
+    run.create_again()
+    run.append_more(4, epoch=5)
+    run.append_to_other()
+    run.flush()
+    run.append_more(1, epoch=6)
+    run.run_jobs("removal", "checkpoint")
+
+
+def delete_create_again_and_stop(run: Run) -> None:
+    run.start()
+    assert isinstance(run, Lives)
+    run.delete()
+    run.create_again()
+    run.append_more(4, epoch=5)
+    run.close()
+
+
+def delete_and_create_again_while_a_flush_waits(run: Run) -> None:
+    run.start()
+    assert isinstance(run, Lives)
+    assert isinstance(run.background, Deferred)
+    run.append_to_other()
+    run.flush_other()
+    run.append_more(9, epoch=4)
+    waiting = run.flush_in_vain()
+    run.delete()
+    run.create_again()
+    run.append_more(3, epoch=5)
+    run.background.drain()
+    check_refused(waiting)
+    run.flush()
+    run.background.drain()
+    run.run_jobs("removal")
+
+
+def delete_and_create_again_while_a_flush_runs(run: Run) -> None:
+    run.start()
+    assert isinstance(run, Lives)
+    assert isinstance(run.background, Deferred)
+    run.append_more(1, epoch=4)
+    running = run.flush_in_vain()
+    run.append_to_other()
+    run.flush_other()
+    run.delete()
+    run.create_again()
+    run.append_more(3, epoch=5)
+    run.run_jobs("removal")
+    run.background.drain()
+    check_refused(running)
+    run.append_more(1, epoch=6)
+    run.flush()
+    run.background.drain()
+
+
+def delete_and_create_again_while_checkpoints_are_written(run: Run) -> None:
+    run.start()
+    assert isinstance(run, Lives)
+    run.append_more(2)
+    run.delete_before(25)
+    run.between_visits(run.delete)
+    run.between_visits(run.create_again)
+    run.between_visits(lambda: run.append_more(2, epoch=5))
+    run.run_jobs("checkpoint")
+    run.append_more(2, epoch=5)
+    run.flush()
+
+
+def delete_and_create_again_during_retention(run: Run) -> None:
+    run.start()
+    assert isinstance(run, Lives)
+    run.append_more(9)
+    for timeline in run.witness.both():
+        timeline.starts |= {segment.base_offset for segment in run.log.segments}
+    run.between_visits(run.delete)
+    run.between_visits(run.create_again)
+    run.between_visits(lambda: run.append_more(2, epoch=5))
+    run.run_jobs("retention")
+    run.append_more(1, epoch=5)
+    run.flush()
+
+
 def compact(run: Run) -> None:
     run.start()
     run.compact(_compaction_states())
@@ -250,6 +338,7 @@ class Scenario(NamedTuple):
     before: Callable[[], tuple[SimulatedDisk, Witness]]
     config: LogConfig = CONFIG
     is_deferred: bool = False
+    kind: type[Run] = Run
 
     @property
     def name(self) -> str:
@@ -286,6 +375,26 @@ SCENARIOS = [
     Scenario(write_checkpoints, _killed),
     Scenario(delete_partition, _closed),
     Scenario(delete_partition_while_a_flush_is_under_way, _closed, is_deferred=True),
+    Scenario(delete_and_create_again, written_beside_another, kind=Lives),
+    Scenario(delete_create_again_and_stop, written_beside_another, kind=Lives),
+    Scenario(
+        delete_and_create_again_while_a_flush_waits,
+        written_beside_another,
+        is_deferred=True,
+        kind=Lives,
+    ),
+    Scenario(
+        delete_and_create_again_while_a_flush_runs,
+        written_beside_another,
+        is_deferred=True,
+        kind=Lives,
+    ),
+    Scenario(
+        delete_and_create_again_while_checkpoints_are_written, written_beside_another, kind=Lives
+    ),
+    Scenario(
+        delete_and_create_again_during_retention, written_beside_another, RETAINING, kind=Lives
+    ),
     Scenario(compact, _closed, COMPACTING),
     Scenario(compact_and_stop, _closed, COMPACTING),
 ]
@@ -307,7 +416,7 @@ def _begin(scenario: Scenario) -> Run:
         set(witness.absent),
     )
     background = Deferred() if scenario.is_deferred else None
-    return Run(disk.copy(), copied, scenario.config, background)
+    return scenario.kind(disk.copy(), copied, scenario.config, background)
 
 
 def _trace(scenario: Scenario) -> list[Operation]:
@@ -383,5 +492,7 @@ def _check(run: Run, disk: SimulatedDisk, after: str, counter: Counter, *, settl
     log = logs.get(PARTITION)
     seen = None if log is None else look(log, disk)
     run.witness.check(seen, after=after.removesuffix(" cut"), clean=clean)
+    if isinstance(run, Lives):
+        run.check_lives(logs, disk, after.removesuffix(" cut"))
     if settle and log is not None and seen is not None:
         counter.check_settled(disk, engine, log, seen, run.config)

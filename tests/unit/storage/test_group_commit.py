@@ -1,0 +1,202 @@
+"""Rounds of flushing: whom they answer and with what, when logs fail, are cut or go meanwhile."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from errno import EIO
+
+import pytest
+from tests.unit.storage.several_logs import CONFIG, FIRST, NOW_MS, SECOND, Deferred, Shelf
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import Offset, TopicPartition
+from penstock.storage.background import Threads
+from penstock.storage.errors import (
+    DirectoryLocked,
+    LogFenced,
+    OffsetOutOfRange,
+    StorageError,
+)
+from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
+from penstock.storage.segmented import SegmentedEngine
+from penstock.testing.simulated_disk import Kind, LoseEverything, SimulatedDisk
+
+LARGE = LogConfig(retention_ms=-1)  # one segment: a round of a log is one sync of data
+
+
+@pytest.fixture
+def background() -> Deferred:
+    return Deferred()
+
+
+def test_a_log_that_failed_never_counts_more_as_durable(background: Deferred) -> None:
+    """The kernel reports a failed sync once: the next succeeds and has synced nothing."""
+    shelf = Shelf(config=LARGE, background=background)
+    log = shelf.create()
+    shelf.append(log, 3)
+    first = shelf.flush(log)
+    shelf.append(log, 3)
+    second = shelf.flush(log)
+    shelf.disk.fail_at(len(shelf.disk.trace), EIO)
+    background.drain()
+    assert [type(answer) for answer in first + second] == [LogFenced, LogFenced]
+    assert log.durable_offset == 0
+    shelf.engine.close()
+    assert log.durable_offset == 0
+    assert not [path for path in shelf.disk.files() if path.endswith(CLEAN_SHUTDOWN_FILE)]
+
+
+@pytest.mark.parametrize("ordinal", range(8))
+def test_what_is_called_durable_survives_the_failure_of_any_call(
+    background: Deferred, ordinal: int
+) -> None:
+    shelf = Shelf(background=background)
+    logs = [shelf.create(FIRST), shelf.create(SECOND)]
+    for turn in range(3):
+        for log in logs:
+            shelf.append(log, 2, epoch=turn)
+            shelf.flush(log)
+    shelf.disk.fail_at(len(shelf.disk.trace) + ordinal, EIO)
+    background.drain()
+    assert shelf.failed
+    promised = {log.partition: log.durable_offset for log in logs}
+    for log in logs:
+        assert isinstance(shelf.try_append(log), LogFenced)
+        assert [type(answer) for answer in shelf.flush(log)] == [LogFenced]
+    background.drain()
+    assert promised == {log.partition: log.durable_offset for log in logs}
+    shelf.disk.heal()
+    found = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
+    for partition, offset in promised.items():
+        if offset:
+            assert found.logs[partition].log_end_offset >= offset
+
+
+def test_an_appends_failure_ends_the_flushes_that_run_and_wait(background: Deferred) -> None:
+    shelf = Shelf(config=LARGE, background=background)
+    log, other = shelf.create(FIRST), shelf.create(SECOND)
+    shelf.append(log)
+    shelf.append(other)
+    answers = [shelf.flush(log), shelf.flush(other)]
+    shelf.disk.fail_path("/d/a-0", EIO, {Kind.WRITE})
+    assert isinstance(shelf.try_append(log), LogFenced)
+    background.drain()
+    assert [[type(answer) for answer in each] for each in answers] == [[LogFenced], [LogFenced]]
+    assert (log.durable_offset, other.durable_offset) == (0, 0)
+
+
+def test_every_caller_is_answered_once_whatever_happens_to_the_log(background: Deferred) -> None:
+    shelf = Shelf(background=background)
+    logs = [shelf.create(TopicPartition("t", number)) for number in range(6)]
+    answers: list[list[StorageError | None]] = []
+    for log in logs:
+        shelf.append(log, 4)
+        answers += [shelf.flush(log), shelf.flush(log)]
+    shelf.engine.delete(logs[0].partition)
+    shelf.engine.delete(logs[3].partition)
+    logs[4].truncate_to(Offset(2), NOW_MS)
+    logs[5].restart_at(Offset(0), NOW_MS)
+    shelf.append(logs[4], 2)
+    shelf.append(logs[5], 1)
+    background.drain()
+    assert [len(each) for each in answers] == [1] * 12
+    assert not shelf.failed
+
+
+def test_a_flush_of_what_was_cut_off_meanwhile_does_not_vouch_for_what_came_instead(
+    background: Deferred,
+) -> None:
+    shelf = Shelf(background=background)
+    log = shelf.create()
+    shelf.append(log, 4, epoch=1)
+    answers = shelf.flush(log)
+    log.truncate_to(Offset(2), NOW_MS)
+    shelf.append(log, 1, epoch=2)
+    background.drain()
+    assert len(answers) == 1
+    if answers == [None]:
+        lost = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
+        assert lost.logs[FIRST].log_end_offset == log.durable_offset == 4
+
+
+def test_a_folder_that_vanishes_by_other_hands_fails_its_directory(background: Deferred) -> None:
+    shelf = Shelf(background=background)
+    log = shelf.create()
+    shelf.append(log)
+    answers = shelf.flush(log)
+    shelf.disk.rename("/d/a-0", "/d/elsewhere")
+    background.drain()
+    assert [type(answer) for answer in answers] == [LogFenced]
+    assert shelf.failed
+
+
+def test_rounds_on_threads_answer_every_caller() -> None:
+    posted: queue.Queue[Callable[[], None]] = queue.Queue()
+    answers: list[StorageError | None] = []
+    with Threads(4) as threads:
+        disk = SimulatedDisk("/d")
+        engine = SegmentedEngine(
+            StorageConfig(log_dirs=("/d",)),
+            config_of=lambda topic: CONFIG,
+            disk=disk,
+            background=threads,
+            post=posted.put,
+        )
+        engine.recover(lambda *, done, total: None, NOW_MS)
+        shelf = Shelf(disk=SimulatedDisk("/d"))
+        shelf.engine = engine
+        asked = 0
+        for turn in range(60):
+            log = shelf.create(TopicPartition("t", turn % 3), topic_id=turn + 1)
+            shelf.append(log, 3, epoch=turn)
+            engine.flush(log, log.log_end_offset, answers.append)
+            asked += 1
+            if turn % 3 == 2:
+                for number in range(3):
+                    engine.delete(TopicPartition("t", number))
+            while not posted.empty():
+                posted.get()()
+        while len(answers) < asked:
+            posted.get(timeout=30)()
+    assert not engine.statistics().failed_directories
+    assert {type(answer) for answer in answers} <= {type(None), LogFenced}
+
+
+# -- starting and cutting ----------------------------------------------------------------------
+
+
+def test_a_start_that_is_refused_leaves_no_directory_locked() -> None:
+    disk = SimulatedDisk("/d", "/e")
+    busy = Shelf(disk, directories=("/e",))
+    with pytest.raises(DirectoryLocked):
+        Shelf(disk, directories=("/d", "/e"))
+    Shelf(disk, directories=("/d",)).engine.close()
+    busy.engine.close()
+    both = Shelf(disk, directories=("/d", "/e"))
+    both.engine.close()
+    assert disk.open_descriptors == 0
+
+
+def test_a_start_that_is_refused_takes_no_clean_stop_marker_away() -> None:
+    disk = SimulatedDisk("/d", "/e")
+    Shelf(disk, directories=("/d", "/e")).engine.close()
+    busy = Shelf(disk, directories=("/e",))
+    with pytest.raises(DirectoryLocked):
+        Shelf(disk, directories=("/d", "/e"))
+    assert f"/d/{CLEAN_SHUTDOWN_FILE}" in disk.files()
+    busy.engine.close()
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63)])
+def test_offsets_below_zero_are_no_place_to_cut_a_log(offset: int) -> None:
+    shelf = Shelf()
+    log = shelf.create()
+    shelf.append(log, 5)
+    files = shelf.disk.files()
+    with pytest.raises(OffsetOutOfRange):
+        log.truncate_to(Offset(offset), NOW_MS)
+    with pytest.raises(OffsetOutOfRange):
+        log.restart_at(Offset(offset), NOW_MS)
+    assert shelf.disk.files() == files
+    assert shelf.base_offsets(log) == [0, 2, 4, 6, 8]
