@@ -382,6 +382,8 @@ class SegmentedLog:
 
     def roll(self, now_ms: int) -> None:
         """Seal the active segment unless it is empty."""
+        if self.failure is not None:
+            raise LogFenced(self.partition, self.failure)
         if self.segments.active.size:
             self._roll(self.log_end_offset, now_ms)
 
@@ -599,6 +601,8 @@ class SegmentedLog:
         return LogFenced(self.partition, error)
 
     def _changing(self, change: Callable[[], None]) -> None:
+        if self.failure is not None:
+            raise LogFenced(self.partition, self.failure)
         undo, self.undo_swap = self.undo_swap, None
         try:
             if undo is not None:

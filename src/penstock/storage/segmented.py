@@ -118,7 +118,11 @@ class SegmentedEngine:
             if directory.failure is None:
                 self._open(directory, partition, folder, now_ms)
         progress(done=len(found), total=len(found))
-        self._check_any_works()
+        try:
+            self._check_any_works()
+        except DirectoryFailed:
+            self.abandon()
+            raise
         return dict(self._logs)
 
     def _lock_directories(self) -> None:
