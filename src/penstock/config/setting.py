@@ -91,7 +91,10 @@ class Setting:
 
     def parse(self, text: str) -> Value:
         """The typed value of `text`, or BadValueError."""
-        value = _PARSERS[self.kind](text.strip())
+        try:
+            value = _PARSERS[self.kind](text.strip())
+        except ValueError:
+            raise BadValueError(f"allowed: {self.allowed()}") from None
         if not self.check.accepts(value):
             raise BadValueError(f"allowed: {self.allowed()}")
         return value
@@ -106,10 +109,15 @@ class Setting:
 
     def allowed(self) -> str:
         """What a user may write, in words."""
-        if not self.check.allowed:
-            return _KIND_IN_WORDS[self.kind]
-        # Bounds replace the kind's own range; a whole number stays one.
-        return f"{_KIND_IN_WORDS[self.kind].split(' from ')[0]}, {self.check.allowed}"
+        words, bounds = _KIND_IN_WORDS[self.kind], self.check.allowed
+        if not bounds:
+            return words
+        if self.kind not in _LARGEST:
+            return f"{words}, {bounds}"
+        # Bounds replace the kind's own range, and it ends those that are open above.
+        bounds = re.sub(r"^at least (\S+?)(?=,|$)", rf"from \1 to {_LARGEST[self.kind]}", bounds)
+        comma = "" if bounds.startswith("from ") else ","
+        return f"a whole number{comma} {bounds}"
 
 
 def format_value(value: Value) -> str:
@@ -133,17 +141,18 @@ def _format_double(value: float) -> str:
 def _parse_boolean(text: str) -> bool:
     lowered = text.lower()
     if lowered not in ("true", "false"):
-        raise BadValueError("allowed: true or false")
+        raise ValueError
     return lowered == "true"
 
 
-def _whole_number(kind: Kind, largest: int) -> Callable[[str], int]:
+def _whole_number(kind: Kind) -> Callable[[str], int]:
+    largest = _LARGEST[kind]
     smallest = -largest - 1
 
     def parse(text: str) -> int:
         number = int(text) if re.fullmatch(r"[+-]?[0-9]{1,20}", text) else None
         if number is None or not smallest <= number <= largest:
-            raise BadValueError(f"allowed: {_KIND_IN_WORDS[kind]}")
+            raise ValueError
         return number
 
     return parse
@@ -154,7 +163,7 @@ def _parse_double(text: str) -> float:
         number = float(text.rstrip("dDfF"))
         if not isnan(number):
             return number
-    raise BadValueError(f"allowed: {_KIND_IN_WORDS[Kind.DOUBLE]}")
+    raise ValueError
 
 
 def _parse_list(text: str) -> tuple[str, ...]:
@@ -163,10 +172,11 @@ def _parse_list(text: str) -> tuple[str, ...]:
 
 def _parse_class(text: str) -> str:
     if not re.fullmatch(r"[\w$]+(\.[\w$]+)*", text):
-        raise BadValueError(f"allowed: {_KIND_IN_WORDS[Kind.CLASS]}")
+        raise ValueError
     return text
 
 
+_LARGEST = {Kind.SHORT: SHORT_MAX, Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
 _KIND_IN_WORDS = {
     Kind.BOOLEAN: "true or false",
     Kind.SHORT: f"a whole number from {-SHORT_MAX - 1} to {SHORT_MAX}",
@@ -178,11 +188,12 @@ _KIND_IN_WORDS = {
     Kind.PASSWORD: "a secret text",
     Kind.CLASS: "a dotted class name",
 }
+# Each raises ValueError where the text is no value of its kind.
 _PARSERS: dict[Kind, Callable[[str], Value]] = {
     Kind.BOOLEAN: _parse_boolean,
-    Kind.SHORT: _whole_number(Kind.SHORT, SHORT_MAX),
-    Kind.INT: _whole_number(Kind.INT, INT_MAX),
-    Kind.LONG: _whole_number(Kind.LONG, LONG_MAX),
+    Kind.SHORT: _whole_number(Kind.SHORT),
+    Kind.INT: _whole_number(Kind.INT),
+    Kind.LONG: _whole_number(Kind.LONG),
     Kind.DOUBLE: _parse_double,
     Kind.STRING: str,
     Kind.LIST: _parse_list,

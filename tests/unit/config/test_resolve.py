@@ -121,7 +121,7 @@ def test_an_impossible_value_names_file_line_key_value_and_what_is_allowed() -> 
     (problem,) = _problems(_file("# ours", "log.segment.bytes=13"))
     assert problem == (
         "server.properties:2: log.segment.bytes = '13' is not valid; "
-        "allowed: a whole number, at least 14"
+        "allowed: a whole number from 14 to 2147483647"
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
-from penstock.config.check import at_least, between, subset_of
+from penstock.config.check import at_least, at_least_or, between, subset_of
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS
 from penstock.config.setting import (
     INT_MAX,
@@ -109,15 +109,24 @@ def test_bounds_include_their_ends_and_are_named() -> None:
     setting = _setting(Kind.INT, check=between(2, 4))
     assert [setting.parse(text) for text in ("2", "4")] == [2, 4]
     for text in ("1", "5"):
-        with pytest.raises(BadValueError, match="a whole number, from 2 to 4"):
+        with pytest.raises(BadValueError, match="a whole number from 2 to 4"):
             setting.parse(text)
 
 
-def test_at_least_refuses_what_is_smaller() -> None:
-    setting = _setting(Kind.LONG, check=at_least(14))
-    assert setting.parse("14") == 14
-    with pytest.raises(BadValueError, match="at least 14"):
-        setting.parse("13")
+@pytest.mark.parametrize("text", ["13", "abc", "", str(INT_MAX + 1)])
+def test_at_least_ends_where_the_kind_does_and_both_ends_are_named(text: str) -> None:
+    setting = _setting(Kind.INT, check=at_least(14))
+    assert [setting.parse(bound) for bound in ("14", str(INT_MAX))] == [14, INT_MAX]
+    with pytest.raises(BadValueError, match="^allowed: a whole number from 14 to 2147483647$"):
+        setting.parse(text)
+
+
+def test_a_special_value_is_named_beside_the_bounds() -> None:
+    setting = _setting(Kind.LONG, check=at_least_or(1, -1))
+    assert setting.parse("-1") == -1
+    for text in ("0", "abc"):
+        with pytest.raises(BadValueError, match=f"a whole number from 1 to {LONG_MAX}, or -1$"):
+            setting.parse(text)
 
 
 def test_a_list_may_hold_only_the_named_parts() -> None:
