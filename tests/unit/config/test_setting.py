@@ -117,7 +117,7 @@ def test_bounds_include_their_ends_and_are_named() -> None:
 def test_at_least_ends_where_the_kind_does_and_both_ends_are_named(text: str) -> None:
     setting = _setting(Kind.INT, check=at_least(14))
     assert [setting.parse(bound) for bound in ("14", str(INT_MAX))] == [14, INT_MAX]
-    with pytest.raises(BadValueError, match="^allowed: a whole number from 14 to 2147483647$"):
+    with pytest.raises(BadValueError, match=r"^allowed: a whole number from 14 to 2147483647$"):
         setting.parse(text)
 
 
