@@ -27,7 +27,7 @@ from penstock.storage.segment_files import remove_files
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 
 Report = Callable[[str], None]
-_LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its own
+LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +302,7 @@ class _Check:
         and leave the next. A new segment begins where the log ends, but for jumps that no relative
         offset can express."""
         missing = segment.base_offset - self._expected
-        return 0 < missing < _LEAST_JUMP and segment.base_offset > self._whole_below
+        return 0 < missing < LEAST_JUMP and segment.base_offset > self._whole_below
 
     def _finish(self) -> None:
         log = self._log

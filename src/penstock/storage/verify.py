@@ -5,7 +5,7 @@ that a running broker's appends are no contradiction.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from penstock.model.ids import TopicPartition
 from penstock.storage.checkpoints import (
@@ -109,7 +109,7 @@ class _DirectoryCheck:
         if is_partition_folder(self._disk, self._path):
             parent = os.path.dirname(os.path.abspath(self._path))
             is_clean = self._disk.exists(f"{parent}/{CLEAN_SHUTDOWN_FILE}")
-            self._check_partition(self._path, is_clean)
+            self._check_partition(self._path, is_clean, self._find_cleaned(parent))
             return
         check_is_log(self._disk, self._path)
         self._check_data_directory(sorted(self._disk.list(self._path)))
@@ -117,6 +117,7 @@ class _DirectoryCheck:
     def _check_data_directory(self, entries: list[Entry]) -> None:
         is_clean = any(entry.name == CLEAN_SHUTDOWN_FILE for entry in entries)
         checkpoints = {name: self._read_offsets(name) for name in _OFFSET_FILES}
+        cleaned = self._find_cleaned(self._path)
         self._check_stamp()
         ends: dict[TopicPartition, int] = {}
         for entry in entries:
@@ -127,17 +128,21 @@ class _DirectoryCheck:
             if partition is None:
                 self._look_at_folder(entry)
                 continue
-            end_offset = self._check_partition(f"{self._path}/{entry.name}", is_clean)
+            end_offset = self._check_partition(f"{self._path}/{entry.name}", is_clean, cleaned)
             ends[partition] = 0 if end_offset is None else end_offset
         for name, offsets in checkpoints.items():
             self._compare(name, offsets, ends, is_clean)
 
-    def _check_partition(self, folder: str, is_clean: bool) -> int | None:
+    def _check_partition(
+        self, folder: str, is_clean: bool, cleaned: Collection[TopicPartition] | None
+    ) -> int | None:
+        partition = parse_folder_name(_last_part(folder))
         check = PartitionCheck(
             disk=self._disk,
             findings=self.findings,
             directory=folder,
             is_clean_stop=is_clean,
+            may_be_compacted=cleaned is None or partition is None or partition in cleaned,
             with_records=self._with_records,
             progress=self._progress,
         )
@@ -187,6 +192,18 @@ class _DirectoryCheck:
         except MalformedCheckpoint as error:
             self.findings.problem("checkpoint", path, error.problem, line=error.line)
             return {}
+
+    def _find_cleaned(self, directory: str) -> Collection[TopicPartition] | None:
+        """The partitions that were compacted; None where no file can tell."""
+        path = f"{directory}/{CLEANER_FILE}"
+        content = read_file(self._disk, path)
+        if content is None:
+            is_served = self._disk.exists(f"{directory}/{RECOVERY_POINT_FILE}")
+            return () if is_served else None
+        try:
+            return decode_offsets(content, path)
+        except MalformedCheckpoint:
+            return None
 
     def _read(self, path: str) -> bytes | None:
         content = read_file(self._disk, path)

@@ -11,6 +11,7 @@ from penstock.storage.inspect_files import FileKind, FileName, parse_name
 from penstock.storage.partition_metadata import PARTITION_METADATA_FILE, decode_topic_id
 from penstock.storage.producer_snapshot import decode, snapshot_name
 from penstock.storage.producers import ProducerEntry
+from penstock.storage.recovery import LEAST_JUMP
 from penstock.storage.segment import LOG_SUFFIX, file_name
 from penstock.storage.verify_order import BatchOrder
 from penstock.storage.verify_producers import ProducerReplay
@@ -27,6 +28,7 @@ class PartitionCheck:
     findings: Findings
     directory: str
     is_clean_stop: bool
+    may_be_compacted: bool  # as far as the data directory tells
     with_records: bool
     progress: Progress
 
@@ -154,7 +156,7 @@ class PartitionCheck:
                 progress=self.progress,
             )
             self._check_segment(check)
-            self._note_gap(base_offset, following, order)
+            self._report_gap(base_offset, following, order)
         waiting.compare_up_to(order.expected_offset)
         waiting.report_beyond(order.expected_offset)
         return order
@@ -172,13 +174,26 @@ class PartitionCheck:
             path = error.filename or check.path
             self.findings.problem("unreadable", path, f"cannot be read: {error.strerror}")
 
-    def _note_gap(self, base_offset: int, following: int | None, order: BatchOrder) -> None:
-        if following is not None and order.expected_offset < following:
+    def _report_gap(self, base_offset: int, following: int | None, order: BatchOrder) -> None:
+        if following is None or order.expected_offset >= following:
+            return
+        path = f"{self.directory}/{file_name(base_offset, LOG_SUFFIX)}"
+        missing = f"offsets {order.expected_offset} to {following - 1}"
+        # A replica of a compacted log has gaps in its segments too, before any cleaner saw it.
+        is_explained = self.may_be_compacted or not order.is_whole
+        if is_explained or following - order.expected_offset >= LEAST_JUMP:
             self.findings.note(
                 "gap",
-                f"{self.directory}/{file_name(base_offset, LOG_SUFFIX)}",
-                f"offsets {order.expected_offset} to {following - 1} lie between this segment and "
-                f"the next: compaction removed them, or a segment or its end is missing",
+                path,
+                f"{missing} lie between this segment and the next: compaction removed them, or a "
+                f"segment or its end is missing",
+            )
+        else:
+            self.findings.problem(
+                "gap",
+                path,
+                f"{missing} are missing between this segment and the next, and this log was never "
+                f"compacted: a segment or its end is lost",
             )
 
     def _check_epoch_file(self, order: BatchOrder) -> None:

@@ -4,7 +4,10 @@ import struct
 from pathlib import Path
 
 import pytest
+from tests.unit.storage.sample_logs import NOW_MS, writing
 from tests.unit.storage.verify.planting import (
+    DATA,
+    FOLDER,
     active,
     flip,
     found,
@@ -23,6 +26,8 @@ from penstock.protocol.batch import (
     RECORD_COUNT_POSITION,
     compute_crc,
 )
+from penstock.protocol.records import Record, build_batch
+from penstock.storage.engine import Origin
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
@@ -149,13 +154,59 @@ def test_records_that_do_not_decode_are_found_only_when_they_are_looked_at(
     assert (problem.kind, problem.path, problem.position) == ("records", path, start)
 
 
-def test_a_missing_segment_leaves_a_gap_that_is_noted(disk: SimulatedDisk) -> None:
+def lose_second_segment(disk: SimulatedDisk) -> tuple[str, str]:
+    """The path of the segment before it, and the words for what is missing then."""
     first, second, third = segment_paths(disk)[:3]
     for suffix in (".log", ".index", ".timeindex", ".txnindex"):
         path = second.removesuffix(".log") + suffix
         if path in disk.files():
             disk.remove(path)
-    gaps = [note for note in verify(disk).notes if note.kind == "gap"]
-    assert [note.path for note in gaps] == [first]
     begin, end = (int(Path(path).stem) for path in (second, third))
-    assert f"offsets {begin} to {end - 1}" in gaps[0].message
+    return first, f"offsets {begin} to {end - 1} "
+
+
+@pytest.mark.parametrize("path", [DATA, FOLDER])
+def test_a_missing_segment_is_a_problem_where_nothing_was_compacted(
+    disk: SimulatedDisk, path: str
+) -> None:
+    before, missing = lose_second_segment(disk)
+    gaps = [item for item in verify(disk, path).problems if item.kind == "gap"]
+    assert [item.path for item in gaps] == [before]
+    assert missing in gaps[0].message
+
+
+def test_the_end_of_a_segment_that_is_gone_is_a_problem_too(disk: SimulatedDisk) -> None:
+    path = segment_paths(disk)[1]
+    disk.cut(path, positions(disk, path)[-1])
+    assert ("gap", path) in {(item.kind, item.path) for item in verify(disk).problems}
+
+
+@pytest.mark.parametrize("path", [DATA, FOLDER])
+def test_a_gap_is_a_note_where_the_cleaner_has_been(disk: SimulatedDisk, path: str) -> None:
+    before, missing = lose_second_segment(disk)
+    put(disk, f"{DATA}/cleaner-offset-checkpoint", b"0\n1\nt 0 3\n")
+    findings = verify(disk, path)
+    assert [item for item in findings.problems if item.kind == "gap"] == []
+    gaps = [item for item in findings.notes if item.kind == "gap"]
+    assert [item.path for item in gaps] == [before]
+    assert missing in gaps[0].message
+
+
+def test_a_gap_is_a_note_in_a_folder_without_its_data_directory(disk: SimulatedDisk) -> None:
+    lose_second_segment(disk)
+    disk.remove(f"{DATA}/recovery-point-offset-checkpoint")
+    kinds = {(item.kind, item.is_problem) for item in verify(disk, FOLDER).all}
+    assert ("gap", False) in kinds
+    assert ("gap", True) not in kinds
+
+
+def test_a_replicas_jump_to_a_segment_of_its_own_is_a_note() -> None:
+    disk = SimulatedDisk(DATA)
+    with writing(DATA, disk=disk) as writer:
+        writer.records()
+        record = Record(2**33, NOW_MS, b"k", b"v")
+        jump = build_batch([record], base_offset=2**33, leader_epoch=0)
+        writer.append(jump, Origin.REPLICA)
+    findings = verify(disk)
+    assert findings.is_clean
+    assert [note.kind for note in findings.notes] == ["gap"]
