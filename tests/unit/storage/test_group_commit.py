@@ -13,6 +13,7 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import Offset, TopicPartition
 from penstock.storage.background import Threads
 from penstock.storage.errors import (
+    DirectoryFailed,
     DirectoryLocked,
     LogFenced,
     OffsetOutOfRange,
@@ -186,6 +187,17 @@ def test_a_start_that_is_refused_takes_no_clean_stop_marker_away() -> None:
         Shelf(disk, directories=("/d", "/e"))
     assert f"/d/{CLEAN_SHUTDOWN_FILE}" in disk.files()
     busy.engine.close()
+
+
+def test_a_start_without_any_working_directory_leaves_none_locked() -> None:
+    disk = SimulatedDisk("/d")
+    Shelf(disk).engine.close()
+    disk.fail_path(CLEAN_SHUTDOWN_FILE, EIO)
+    with pytest.raises(DirectoryFailed):
+        Shelf(disk)
+    disk.heal()
+    Shelf(disk).engine.close()
+    assert disk.open_descriptors == 0
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63)])

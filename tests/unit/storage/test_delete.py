@@ -1,0 +1,621 @@
+"""Deleting a partition and making another of its name, whatever else is under way."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from errno import EIO
+from pathlib import Path
+from random import Random
+from typing import TypeVar
+from uuid import UUID
+
+import pytest
+from tests.profile import scaled
+from tests.unit.storage.several_logs import (
+    COMPACTED,
+    EXPIRING,
+    FIRST,
+    NOW_MS,
+    SECOND,
+    Deferred,
+    Shelf,
+)
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.protocol.records import Record, build_batch
+from penstock.storage.background import Threads
+from penstock.storage.engine import Appended, AppendItem, Job, PartitionLog, Read
+from penstock.storage.errors import (
+    DirectoryFailed,
+    LogFenced,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownPartition,
+)
+from penstock.storage.log import SegmentedLog
+from penstock.storage.segmented import SegmentedEngine
+from penstock.testing.simulated_disk import (
+    KeepEverything,
+    Kind,
+    LoseEverything,
+    SeededChoice,
+    SimulatedDisk,
+)
+
+Result = TypeVar("Result")
+Crash = Callable[[SimulatedDisk], SimulatedDisk]
+CRASHES: list[Crash] = [
+    lambda disk: disk.survivor_of_kill(),
+    lambda disk: disk.survivor_of_power_cut(LoseEverything()),
+    lambda disk: disk.survivor_of_power_cut(KeepEverything()),
+]
+crashes = pytest.mark.parametrize("crash", CRASHES, ids=["kill", "power cut", "late power cut"])
+
+
+# -- what is left of the one before ------------------------------------------------------------
+
+
+def age(shelf: Shelf, log: SegmentedLog) -> None:
+    """Give every checkpoint something to say about a log."""
+    shelf.append(log, 30)
+    log.delete_before(Offset(50))
+    assert shelf.flush(log) == [None]
+    shelf.run_jobs("checkpoint")
+
+
+def check_new(log: SegmentedLog, batches: int) -> None:
+    assert log.topic_id == UUID(int=2)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 2 * batches)
+    assert log.cleaned_offset == 0
+
+
+@crashes
+def test_checkpoints_of_a_deleted_log_say_nothing_of_the_next_of_its_name(crash: Crash) -> None:
+    shelf = Shelf()
+    age(shelf, shelf.create())
+    log = shelf.recreate()
+    shelf.append(log, 5)
+    assert shelf.flush(log) == [None]
+    found = shelf.after(crash(shelf.disk))
+    check_new(found.logs[FIRST], 5)
+    assert found.base_offsets(found.logs[FIRST]) == [0, 2, 4, 6, 8]
+
+
+def test_a_clean_stop_after_a_partition_was_made_again_keeps_what_is_in_it() -> None:
+    shelf = Shelf()
+    age(shelf, shelf.create())
+    shelf.append(shelf.recreate(), 5)
+    shelf.engine.close()
+    check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 5)
+
+
+def test_a_partition_made_again_after_a_restart_has_no_past_either() -> None:
+    shelf = Shelf()
+    age(shelf, shelf.create())
+    shelf.engine.delete(FIRST)
+    again = shelf.after(shelf.disk.survivor_of_kill())
+    assert FIRST not in again.logs
+    log = again.create(topic_id=2)
+    again.append(log, 5)
+    assert again.flush(log) == [None]
+    found = again.after(again.disk.survivor_of_power_cut(LoseEverything()))
+    check_new(found.logs[FIRST], 5)
+
+
+def test_a_partition_that_returns_to_its_directory_has_no_past_there() -> None:
+    """Two directories: the second life is in the other one, the third where the first was."""
+    shelf = Shelf(directories=("/d", "/e"))
+    log = shelf.create()
+    home = log.directory
+    age(shelf, log)
+    shelf.engine.delete(FIRST)
+    shelf.create(SECOND)
+    away = shelf.create(topic_id=3)
+    assert away.directory != home
+    age(shelf, away)
+    shelf.engine.delete(FIRST)
+    shelf.engine.delete(SECOND)
+    back = shelf.create(topic_id=2)
+    assert back.directory == home
+    shelf.append(back, 5)
+    assert shelf.flush(back) == [None]
+    found = shelf.after(shelf.disk.survivor_of_kill())
+    check_new(found.logs[FIRST], 5)
+
+
+@pytest.mark.parametrize("visit", [1, 2, 3])
+@crashes
+def test_checkpoints_that_were_being_written_are_not_those_of_the_next_log(
+    crash: Crash, visit: int
+) -> None:
+    shelf = Shelf()
+    log = shelf.create()
+    age(shelf, log)
+    shelf.append(log, 3)
+    visits = 0
+
+    def on_owner(function: Callable[[], Result]) -> Result:
+        nonlocal visits, log
+        result = function()
+        visits += 1
+        if visits == visit:
+            log = shelf.recreate()
+        return result
+
+    for job in shelf.due_jobs("checkpoint", "retention"):
+        job.run(on_owner)
+    if visits < visit:
+        log = shelf.recreate()
+    shelf.append(log, 5)
+    assert shelf.flush(log) == [None]
+    assert not shelf.failed
+    check_new(shelf.after(crash(shelf.disk)).logs[FIRST], 5)
+
+
+@crashes
+def test_epochs_of_a_deleted_log_are_not_written_into_the_next_of_its_name(crash: Crash) -> None:
+    background = Deferred()
+    shelf = Shelf(background=background)
+    old = shelf.create()
+    shelf.append(old, 3, epoch=5)
+    shelf.append(old, 3, epoch=7)
+    shelf.flush(old)
+    log = shelf.recreate()
+    shelf.append(log, 5, epoch=9)
+    flushed = shelf.flush(log)
+    background.drain()
+    assert flushed == [None]
+    found = shelf.after(crash(shelf.disk)).logs[FIRST]
+    check_new(found, 5)
+    assert [(entry.epoch, entry.start_offset) for entry in found.epochs.entries] == [(9, 0)]
+
+
+def test_epochs_of_a_deleted_log_do_not_cut_the_next_that_is_not_flushed_yet() -> None:
+    background = Deferred()
+    shelf = Shelf(background=background)
+    old = shelf.create()
+    shelf.append(old, 3, epoch=5)
+    shelf.append(old, 3, epoch=7)
+    shelf.flush(old)
+    log = shelf.recreate()
+    shelf.append(log, 5, epoch=9)
+    background.waiting.pop(0)()  # the round of the old one, and no other
+    check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_before_the_deletion_was_durable_brings_back_all_or_nothing(seed: int) -> None:
+    shelf = Shelf()
+    log = shelf.create()
+    shelf.append(log, 20)
+    assert shelf.flush(log) == [None]
+    shelf.engine.delete(FIRST)
+    found = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
+    if FIRST in found.logs:
+        assert found.base_offsets(found.logs[FIRST]) == list(range(0, 40, 2))
+
+
+def test_a_reader_of_a_deleted_log_finishes_though_its_successor_is_written() -> None:
+    shelf = Shelf()
+    log = shelf.create()
+    shelf.append(log, 2)
+    read = log.read(Offset(0), below=Offset(4), max_bytes=10**6, at_least_one=True)
+    content = [shelf.disk.pread(s.fd, s.length, s.position) for s in read.slices]
+    new = shelf.recreate()
+    shelf.append(new, 9, epoch=4)
+    shelf.run_jobs("removal")
+    assert [shelf.disk.pread(s.fd, s.length, s.position) for s in read.slices] == content
+    read.lease.release()
+    shelf.engine.close()
+    assert shelf.disk.open_descriptors == 0
+
+
+# -- flushes that wait or run ------------------------------------------------------------------
+
+
+def test_a_deleted_log_whose_flush_waits_costs_the_others_nothing() -> None:
+    background = Deferred()
+    shelf = Shelf(background=background)
+    first, second = shelf.create(FIRST), shelf.create(SECOND)
+    shelf.append(first)
+    shelf.append(second)
+    runs, waits = shelf.flush(first), shelf.flush(second)
+    shelf.engine.delete(SECOND)
+    background.drain()
+    assert runs == [None]
+    [refused] = waits
+    assert isinstance(refused, LogFenced)
+    check_serving(shelf, first, background)
+
+
+def test_a_deleted_log_whose_flush_runs_costs_the_others_nothing() -> None:
+    background = Deferred()
+    shelf = Shelf(background=background)
+    first, second = shelf.create(FIRST), shelf.create(SECOND)
+    shelf.append(first)
+    shelf.append(second, epoch=3)
+    runs, waits = shelf.flush(second), shelf.flush(first)
+    shelf.engine.delete(SECOND)
+    background.drain()
+    assert waits == [None]
+    [refused] = runs
+    assert isinstance(refused, LogFenced)
+    check_serving(shelf, first, background)
+
+
+def test_a_removed_folder_is_not_missed_by_a_flush_that_comes_late() -> None:
+    background = Deferred()
+    shelf = Shelf(background=background)
+    first, second = shelf.create(FIRST), shelf.create(SECOND)
+    shelf.append(first)
+    shelf.append(second, 9, epoch=3)
+    late = shelf.flush(second)
+    shelf.engine.delete(SECOND)
+    shelf.run_jobs("removal")
+    background.drain()
+    assert len(late) == 1
+    check_serving(shelf, first, background)
+
+
+def check_serving(shelf: Shelf, log: SegmentedLog, background: Deferred) -> None:
+    assert not shelf.failed
+    shelf.append(log)
+    answers = shelf.flush(log)
+    background.drain()
+    assert answers == [None]
+    lost = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
+    assert lost.logs[log.partition].log_end_offset == log.log_end_offset
+
+
+def test_a_deletion_that_fails_leaves_nothing_that_takes_records() -> None:
+    shelf = Shelf()
+    log = shelf.create()
+    shelf.append(log)
+    shelf.disk.fail_path("/d", EIO, {Kind.RENAME})
+    with pytest.raises(DirectoryFailed):
+        shelf.engine.delete(FIRST)
+    assert isinstance(shelf.try_append(log), LogFenced)
+    [refused] = shelf.flush(log)
+    assert isinstance(refused, LogFenced)
+    with pytest.raises(DirectoryFailed):
+        shelf.create()
+
+
+# -- logs that are no longer served ------------------------------------------------------------
+
+STOPS: list[Callable[[SegmentedEngine], None]] = [
+    lambda engine: engine.close(),
+    lambda engine: engine.abandon(),
+    lambda engine: engine.delete(FIRST),
+]
+stops = pytest.mark.parametrize("stop", STOPS, ids=["close", "abandon", "delete"])
+
+
+@stops
+def test_what_comes_after_the_end_is_refused(stop: Callable[[SegmentedEngine], None]) -> None:
+    shelf = Shelf()
+    log = shelf.create()
+    shelf.append(log)
+    stop(shelf.engine)
+    files, descriptors = shelf.disk.files(), shelf.disk.open_descriptors
+    assert isinstance(shelf.try_append(log), LogFenced)
+    answers: list[StorageError | None] = []
+    shelf.engine.flush(log, Offset(3), answers.append)
+    assert [type(answer) for answer in answers] == [LogFenced]
+    with pytest.raises(StorageError):
+        log.read(Offset(0), below=Offset(2), max_bytes=99, at_least_one=True)
+    with pytest.raises(StorageError):
+        log.truncate_to(Offset(0), NOW_MS)
+    with pytest.raises(StorageError):
+        log.restart_at(Offset(7), NOW_MS)
+    with pytest.raises(UnknownPartition):
+        shelf.engine.delete(FIRST)
+    assert shelf.disk.files() == files
+    assert shelf.disk.open_descriptors == descriptors
+
+
+def test_cutting_a_deleted_log_leaves_the_next_of_its_name_alone() -> None:
+    shelf = Shelf()
+    old = shelf.create()
+    shelf.append(old, 5)
+    log = shelf.recreate()
+    shelf.append(log, 5)
+    files = shelf.disk.files()
+    acts: list[Callable[[], None]] = [
+        lambda: old.truncate_to(Offset(2), NOW_MS),
+        lambda: old.truncate_to(Offset(99), NOW_MS),
+        lambda: old.restart_at(Offset(50), NOW_MS),
+        lambda: old.roll(NOW_MS),
+    ]
+    for act in acts:
+        with pytest.raises(StorageError):
+            act()
+    assert shelf.disk.files() == files
+    assert not shelf.failed
+
+
+# -- jobs under way ------------------------------------------------------------------------------
+
+
+class Racing(SimulatedDisk):
+    """A disk that lets the owner act between two of a job's own calls, once."""
+
+    CALLS = frozenset({"open", "exists", "unlink", "rename", "list", "size_of", "sync_directory"})
+
+    def __init__(self) -> None:
+        super().__init__("/d")
+        self.calls_left: int | None = None
+        self.act: Callable[[], None] = lambda: None
+
+    def __getattribute__(self, name: str) -> object:
+        if name in Racing.CALLS and self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                self.calls_left = None
+                self.act()
+        return super().__getattribute__(name)
+
+    def run(self, job: Job, *, calls: int, act: Callable[[], None]) -> bool:
+        """Run a job and `act` off its visits to the owner; False if it ended before."""
+        self.calls_left, self.act = calls, act
+
+        def on_owner(function: Callable[[], Result]) -> Result:
+            kept, self.calls_left = self.calls_left, None
+            try:
+                return function()
+            finally:
+                self.calls_left = kept
+
+        job.run(on_owner)
+        return self.calls_left is None
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "and made again"])
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("retention", EXPIRING), ("compaction", COMPACTED)],
+    ids=lambda x: str(x)[:9],
+)
+def test_a_job_may_meet_the_deletion_of_its_log_at_every_call(
+    name: str, config: LogConfig, again: bool
+) -> None:
+    points = 0
+    while meet_deletion(name, config, calls=points, again=again):
+        points += 1
+    assert points >= 5
+
+
+def meet_deletion(name: str, config: LogConfig, *, calls: int, again: bool) -> bool:
+    disk = Racing()
+    shelf = Shelf(disk, config)
+    log = shelf.create()
+    other = shelf.create(SECOND)
+    shelf.append(log, 20)
+    shelf.append(other, 1)
+    [job] = shelf.due_jobs(name)
+    made: list[SegmentedLog] = []
+
+    def act() -> None:
+        shelf.engine.delete(FIRST)
+        if again:
+            made.append(shelf.create(topic_id=2))
+            shelf.append(made[0], 20, epoch=2)
+
+    has_met = disk.run(job, calls=calls, act=act)
+    assert not shelf.failed
+    shelf.append(other, 1)
+    for successor in made:
+        check_new(successor, 20)
+        shelf.append(successor, 1, epoch=2)
+        found = shelf.after(disk.survivor_of_kill())
+        check_new(found.logs[FIRST], 21)
+        assert found.base_offsets(found.logs[FIRST]) == list(range(0, 42, 2))
+    return has_met
+
+
+@pytest.mark.parametrize("visit", range(1, 7))
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("retention", EXPIRING), ("compaction", COMPACTED)],
+    ids=lambda x: str(x)[:9],
+)
+def test_a_job_may_meet_the_deletion_of_its_log_at_every_visit(
+    name: str, config: LogConfig, visit: int
+) -> None:
+    shelf = Shelf(config=config)
+    log = shelf.create()
+    shelf.append(log, 20)
+    visits = 0
+
+    def on_owner(function: Callable[[], Result]) -> Result:
+        nonlocal visits, log
+        if visits == visit:
+            log = shelf.recreate()
+            shelf.append(log, 20, epoch=2)
+        visits += 1
+        return function()
+
+    for job in shelf.due_jobs(name):
+        job.run(on_owner)
+    assert not shelf.failed
+    if visits > visit:
+        check_new(log, 20)
+        check_new(shelf.after(shelf.disk.survivor_of_kill()).logs[FIRST], 20)
+
+
+def test_the_removal_of_a_folder_leaves_the_next_of_its_name_alone() -> None:
+    shelf = Shelf()
+    shelf.append(shelf.create(), 9)
+    log = shelf.recreate()
+    shelf.append(log, 9)
+    shelf.run_jobs("removal")
+    assert shelf.base_offsets(log) == list(range(0, 18, 2))
+    names = {path.split("/")[2] for path in shelf.disk.files() if path.count("/") == 3}
+    assert names == {"a-0"}
+
+
+# -- with threads ------------------------------------------------------------------------------
+
+BUSY = LogConfig(
+    segment_bytes=3000,
+    index_interval_bytes=200,
+    retention_ms=1,
+    cleanup_policy=frozenset({"compact", "delete"}),
+    min_cleanable_dirty_ratio=0.01,
+)
+
+
+class Busy:
+    """An owner thread that draws what to do, flushes on threads, and jobs on one more."""
+
+    def __init__(self, directory: Path, background: Threads, seed: int) -> None:
+        self.random = Random(seed)
+        self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
+        self.jobs: queue.Queue[Job | None] = queue.Queue()
+        self.problems: list[object] = []
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.reads: list[Read] = []
+        self.unanswered = 0
+        self.unfinished = 0
+        self.deletions = 0
+        self.now_ms = NOW_MS
+        soon = 1
+        self.engine = SegmentedEngine(
+            StorageConfig(
+                log_dirs=(f"{directory}/a", f"{directory}/b"),
+                retention_check_interval_ms=soon,
+                cleaner_backoff_ms=soon,
+                recovery_checkpoint_interval_ms=soon,
+                high_watermark_checkpoint_interval_ms=soon,
+                start_offset_checkpoint_interval_ms=soon,
+            ),
+            config_of=lambda topic: BUSY,
+            background=background,
+            post=self.posted.put,
+            report=self.problems.append,
+        )
+        self.engine.recover(lambda *, done, total: None, NOW_MS)
+
+    def live(self, steps: int) -> None:
+        worker = threading.Thread(target=self.work)
+        worker.start()
+        try:
+            for _ in range(steps):
+                self.now_ms += self.random.randrange(3)
+                self.serve_posted()
+                self.step(TopicPartition("t", self.random.randrange(6)))
+            while self.unanswered or self.unfinished:
+                self.posted.get(timeout=30)()
+        finally:
+            self.jobs.put(None)
+            while worker.is_alive():
+                self.serve_posted()
+                worker.join(0.001)
+        for read in self.reads:
+            read.lease.release()
+        self.serve_posted()
+
+    def serve_posted(self) -> None:
+        while not self.posted.empty():
+            self.posted.get()()
+
+    def work(self) -> None:
+        while (job := self.jobs.get()) is not None:
+            try:
+                job.run(self.on_owner)
+            except BaseException as error:
+                self.problems.append((job.name, error))
+            self.posted.put(self.finish_job)
+
+    def finish_job(self) -> None:
+        self.unfinished -= 1
+
+    def on_owner(self, function: Callable[[], Result]) -> Result:
+        answer: queue.Queue[tuple[Result | None, BaseException | None]] = queue.Queue()
+
+        def visit() -> None:
+            try:
+                answer.put((function(), None))
+            except BaseException as error:
+                answer.put((None, error))
+
+        self.posted.put(visit)
+        result, error = answer.get(timeout=30)
+        if error is not None:
+            raise error
+        return result  # type: ignore[return-value]  # one of the two is there
+
+    def step(self, partition: TopicPartition) -> None:
+        log = self.logs.get(partition)
+        drawn = self.random.random()
+        if log is None:
+            topic_id = TopicId(UUID(int=self.random.getrandbits(64) + 1))
+            self.logs[partition] = self.engine.create(partition, topic_id, BUSY, self.now_ms)
+        elif drawn < 0.6:
+            self.append(log)
+        elif drawn < 0.75:
+            self.unanswered += 1
+            self.engine.flush(log, log.log_end_offset, self.take_answer)
+        elif drawn < 0.83:
+            log.advance_high_watermark(log.log_end_offset)
+        elif drawn < 0.88:
+            self.read(log)
+        elif drawn < 0.9:
+            offset = self.random.randint(log.high_watermark, log.log_end_offset)
+            log.truncate_to(Offset(offset), self.now_ms)
+        elif drawn < 0.92:
+            self.engine.delete(partition)
+            self.deletions += 1
+            del self.logs[partition]
+        elif self.unfinished < 5:
+            for job in self.engine.due_jobs(self.now_ms):
+                self.unfinished += 1
+                self.jobs.put(job)
+
+    def append(self, log: PartitionLog) -> None:
+        key = b"k%d" % self.random.randrange(9)
+        record = Record(0, self.now_ms, key, b"v" * self.random.randrange(200))
+        epoch = LeaderEpoch(max(0, log.latest_epoch))
+        item = AppendItem(log, memoryview(build_batch([record])), epoch)
+        [result] = self.engine.append([item], self.now_ms)
+        if not isinstance(result, Appended):
+            self.problems.append(result)
+
+    def take_answer(self, error: StorageError | None) -> None:
+        self.unanswered -= 1
+        is_deleted = isinstance(error, LogFenced) and isinstance(
+            error.first_error, FileNotFoundError
+        )
+        if not (error is None or is_deleted or isinstance(error, OffsetOutOfRange)):
+            self.problems.append(error)
+
+    def read(self, log: PartitionLog) -> None:
+        """Leases of logs that are cut and deleted meanwhile stay good."""
+        self.reads.append(
+            log.read(
+                log.log_start_offset, below=log.log_end_offset, max_bytes=5000, at_least_one=True
+            )
+        )
+        if len(self.reads) > 20:
+            self.reads.pop(self.random.randrange(20)).lease.release()
+
+
+@pytest.mark.parametrize("seed", range(scaled(test=2, verify=8, release=40)))
+def test_threads_meet_deletions_without_harm(tmp_path: Path, seed: int) -> None:
+    with Threads(4) as background:
+        busy = Busy(tmp_path, background, seed)
+        busy.live(4000)
+        assert not busy.problems
+        assert not busy.engine.statistics().failed_directories
+        assert busy.deletions >= 20
+        ends = {log.partition: log.log_end_offset for log in busy.engine.statistics().logs}
+        busy.engine.close()
+    engine = SegmentedEngine(
+        StorageConfig(log_dirs=(f"{tmp_path}/a", f"{tmp_path}/b")), config_of=lambda topic: BUSY
+    )
+    logs = engine.recover(lambda *, done, total: None, NOW_MS)
+    assert {partition: log.log_end_offset for partition, log in logs.items()} == ends
+    engine.close()
