@@ -7,8 +7,11 @@ and no snapshot says with what, absence proves nothing.
 from penstock.protocol.batch import BatchHeader, CorruptBatch
 from penstock.protocol.control import read_end_marker
 from penstock.storage.findings import Findings
+from penstock.storage.producer_history import apply_batch
 from penstock.storage.producers import ProducerEntry, ProducerState
 from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTransaction
+
+_TIMELESS = 0  # nobody is forgotten for having been idle
 
 
 class ProducerReplay:
@@ -36,49 +39,29 @@ class ProducerReplay:
         self.is_exact = False
 
     def take(self, path: str, position: int, header: BatchHeader, content: memoryview) -> None:
-        if header.is_control:
-            self._take_marker(path, position, header, content)
+        if not header.is_control:
+            apply_batch(self._state, header, content, _TIMELESS)
+            if header.is_transactional and header.record_count:
+                self._with_records.add(header.producer_id)
             return
-        self._state.apply(
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
-            header.last_sequence,
-            header.base_offset,
-            header.last_offset,
-            header.max_timestamp,
-            header.is_transactional,
-        )
-        if header.is_transactional and header.record_count:
-            self._with_records.add(header.producer_id)
-
-    def _take_marker(
-        self, path: str, position: int, header: BatchHeader, content: memoryview
-    ) -> None:
         try:
             marker = read_end_marker(content)
         except CorruptBatch as error:
             self._findings.problem("control", path, error.reason, position=position)
             self.lose_track()
             return
-        if marker is None:
-            return
+        if marker is not None:
+            self._take_marker(header, content, commit=marker.commit)
+
+    def _take_marker(self, header: BatchHeader, content: memoryview, *, commit: bool) -> None:
         offset, producer_id = header.last_offset, header.producer_id
-        if not marker.commit:
+        if not commit:
             self._markers[offset] = producer_id
-        completed = self._state.apply_marker(
-            producer_id,
-            header.producer_epoch,
-            marker.coordinator_epoch,
-            marker.commit,
-            offset,
-            header.max_timestamp,
-        )
+        aborted = apply_batch(self._state, header, content, _TIMELESS)
         # Of a transaction whose records were all compacted away, nothing is left to hide.
         is_due = self.is_exact or producer_id in self._with_records
-        if completed is not None and completed.aborted and is_due:
-            stable = self._state.last_stable_offset_for(completed)
-            self._expected[offset] = AbortedTransaction(*completed[:3], stable)
+        if aborted is not None and is_due:
+            self._expected[offset] = aborted
         self._with_records.discard(producer_id)
         self._state.on_high_watermark(offset + 1)
 

@@ -28,7 +28,6 @@ from penstock.protocol.batch import (
     read_header,
     stamp_offset_and_epoch,
 )
-from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import Record, iter_records
 from penstock.storage.engine import (
     Appended,
@@ -55,6 +54,7 @@ from penstock.storage.errors import (
     UnknownPartition,
 )
 from penstock.storage.incoming import prepare, read_incoming
+from penstock.storage.producer_history import apply_batch, check_batch
 from penstock.storage.producers import ProducerState
 from penstock.storage.transaction_index import AbortedTransaction
 
@@ -166,54 +166,16 @@ class MemoryLog:
     # -- producers -------------------------------------------------------------------------
 
     def _check_producer(self, header: BatchHeader, batches: memoryview) -> Appended | None:
-        producer_id, epoch = header.producer_id, header.producer_epoch
-        first, last = header.base_sequence, header.last_sequence
-        if header.is_control:
-            marker = read_end_marker(batches)
-            if marker is not None:
-                self.producers.check_marker(producer_id, epoch, marker.coordinator_epoch)
+        known = check_batch(self.producers, header, batches, self.partition)
+        if known is None:
             return None
-        known = self.producers.find_duplicate(producer_id, epoch, first, last)
-        if known is not None:
-            time = self._append_time(known.timestamp_ms)
-            return Appended(known.base_offset, Offset(known.last_offset + 1), time, True)
-        self.producers.check(
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            base_sequence=first,
-            last_sequence=last,
-            transactional=header.is_transactional,
-        )
-        return None
+        time = self._append_time(known.timestamp_ms)
+        return Appended(known.base_offset, Offset(known.last_offset + 1), time, True)
 
     def _follow(self, batch: _Stored, now_ms: int) -> None:
-        header, producers = batch.header, self.producers
-        marker = read_end_marker(batch.content)
-        if marker is None and not header.is_control:
-            producers.apply(
-                header.producer_id,
-                header.producer_epoch,
-                header.base_sequence,
-                header.last_sequence,
-                header.base_offset,
-                header.last_offset,
-                header.max_timestamp,
-                header.is_transactional,
-                now_ms,
-            )
-        elif marker is not None:
-            ended = producers.apply_marker(
-                header.producer_id,
-                header.producer_epoch,
-                marker.coordinator_epoch,
-                marker.commit,
-                header.last_offset,
-                header.max_timestamp,
-                now_ms,
-            )
-            if ended is not None and ended.aborted:
-                stable = producers.last_stable_offset_for(ended)
-                self._aborted.append(AbortedTransaction(*ended[:3], stable))
+        aborted = apply_batch(self.producers, batch.header, memoryview(batch.content), now_ms)
+        if aborted is not None:
+            self._aborted.append(aborted)
 
     def _replay(self, now_ms: int) -> None:
         self.producers.clear()
