@@ -30,6 +30,10 @@ TEMPORARY = ".tmp"
 # All but the log: they follow it where it is renamed first, and precede it where it is last.
 _COMPANIONS = tuple(suffix for suffix in SUFFIXES if suffix != LOG_SUFFIX)
 _NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)(\.cleaned|\.swap)?")
+# What logs leave behind, ours and Kafka's. A user's notes.tmp is none of it.
+_RUBBISH = re.compile(
+    r"(\d{20}\.[a-z]+|leader-epoch-checkpoint|partition\.metadata)(\.cleaned|\.deleted|\.tmp)"
+)
 
 
 class Swap:
@@ -114,7 +118,7 @@ def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> None:
     first_cleaned = min((f.base_offset for f in files if f.stage == CLEANED), default=MAX_OFFSET)
     void = [f for f in files if f.stage == SWAP and f.base_offset >= first_cleaned]
     _remove_void(disk, directory, void)
-    rubbish = [name for name in names if name.endswith((CLEANED, DELETED, TEMPORARY))]
+    rubbish = [name for name in names if _RUBBISH.fullmatch(name) is not None]
     for name in rubbish:
         disk.unlink(f"{directory}/{name}")
     swaps = [f for f in files if f.stage == SWAP and f not in void]

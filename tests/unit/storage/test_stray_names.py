@@ -42,6 +42,31 @@ def test_files_that_only_look_like_segments_are_left_alone(
     assert any(name in report and "leaving it alone" in report for report in later.reports)
 
 
+@pytest.mark.parametrize("name", ["notes.tmp", "notes.log.deleted", "5.log.cleaned"])
+def test_files_that_only_end_like_leftovers_are_left_alone(
+    stopped: SimulatedDisk, name: str
+) -> None:
+    make_file(stopped, f"{FOLDER}/{name}")
+    assert Broker(stopped).offsets() == [0, 1, 2, 3]
+    assert stopped.files()[f"{FOLDER}/{name}"] == b"mine"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{7:020d}.log.deleted",
+        f"{7:020d}.snapshot.deleted",
+        f"{7:020d}.timeindex.cleaned",
+        "leader-epoch-checkpoint.tmp",
+        "partition.metadata.tmp",
+    ],
+)
+def test_what_a_step_left_that_was_cut_short_is_removed(stopped: SimulatedDisk, name: str) -> None:
+    make_file(stopped, f"{FOLDER}/{name}")
+    assert Broker(stopped).offsets() == [0, 1, 2, 3]
+    assert f"{FOLDER}/{name}" not in stopped.files()
+
+
 @pytest.mark.parametrize("name", ["my-delete", "x-0.abc-delete", "x-0.-delete"])
 def test_folders_that_only_end_like_deleted_partitions_are_left_alone(
     stopped: SimulatedDisk, name: str
