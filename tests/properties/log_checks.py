@@ -19,6 +19,7 @@ from tests.properties.log_drawing import (
 )
 from tests.properties.log_model import (
     Ended,
+    Life,
     Model,
     Producer,
     Stored,
@@ -63,6 +64,13 @@ class Pair:
         self.murky_below = 0  # compaction also changed records below the start, unseen
         self.max_start = 0  # transactions that began below may be known in part only
         self.witnessed: Counter[str] = Counter()
+        self.lives = 0  # how often the log was deleted
+        self.topic_id = TOPIC_ID
+        self.is_absent = False  # not found at the last start
+        self.may_be_absent: set[str] = set()  # after a "kill" or a "power" cut
+        self.formers: list[Life] = []  # deleted logs that a power cut may bring back
+        self.is_in_job = False
+        self.may_fail = False  # a call of the running step is planned to
         self.now_ms = NOW_MS
         self._start_engine()
         self.engine.recover(ignore_progress, self.now_ms)

@@ -9,6 +9,7 @@ from penstock.config.log_config import LogConfig
 from penstock.model.ids import TopicId, TopicPartition
 
 PARTITION = TopicPartition("t", 0)
+OTHER = TopicPartition("other", 0)
 TOPIC_ID = TopicId(UUID(int=7))
 NOW_MS = 1_000_000
 MAX_EPOCH = 2**31 - 1
@@ -45,6 +46,16 @@ OPERATIONS = {
 }
 
 
+# Around a deletion: what may be on its way when it comes, and what may come next.
+BEFORE_DELETION = ["checkpoint", "append_other", "append", "flush", "delete_before", "compact"]
+AFTER_DELETION = ["checkpoint", "append_other", "append", "flush", "remove_folders", "pump"]
+RESTARTS = ["kill", "cut_power", "cut_power", "close"]
+SHARE_WITH_DELETIONS = 0.3
+OTHER_CONFIG = LogConfig(
+    segment_bytes=700, retention_ms=-1, message_timestamp_after_max_ms=MAX_TIMESTAMP
+)
+
+
 class Step(NamedTuple):
     operation: str
     seed: int
@@ -54,6 +65,21 @@ def draw_steps(seed: int, count: int) -> list[Step]:
     random = Random(seed)
     names = random.choices(list(OPERATIONS), list(OPERATIONS.values()), k=count)
     return [Step(name, random.getrandbits(32)) for name in names]
+
+
+def draw_steps_with_deletions(seed: int, count: int) -> list[Step]:
+    """The same, and in some examples deletions in between, which takes two partitions."""
+    steps = draw_steps(seed, count)
+    random = Random(f"deletions {seed}")
+    if random.random() >= SHARE_WITH_DELETIONS:
+        return steps
+    for _ in range(random.randint(1, 4)):
+        names = random.choices(BEFORE_DELETION, k=random.randint(0, 3))
+        names += ["recreate", *random.choices(AFTER_DELETION, k=random.randint(0, 3))]
+        names += random.choices(RESTARTS, k=random.choice([0, 1]))
+        place = random.randrange(len(steps) + 1)
+        steps[place:place] = [Step(name, random.getrandbits(32)) for name in names]
+    return steps
 
 
 class Deferred:

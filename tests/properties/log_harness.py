@@ -8,7 +8,6 @@ from collections.abc import Callable
 from errno import EIO, ENOSPC
 from typing import Any
 
-from tests.properties.log_crashes import Crashes
 from tests.properties.log_drawing import (
     MAX_EPOCH,
     MAX_TIMESTAMP,
@@ -17,6 +16,7 @@ from tests.properties.log_drawing import (
     TIMES,
     Step,
 )
+from tests.properties.log_lives import Lives
 from tests.properties.log_model import (
     Model,
     Producer,
@@ -44,10 +44,13 @@ from penstock.testing.simulated_disk import (
 )
 
 
-class Harness(Crashes):
+class Harness(Lives):
     """One example: `run` it; `witnessed` counts what it met."""
 
     def run(self, steps: list[Step]) -> None:
+        if any(step.operation == "recreate" for step in steps):
+            self.random.seed(0)
+            self.create_other()
         for step in steps:
             self.random.seed(step.seed)
             self.now_ms += self.random.choice([0, 1, 20])
@@ -66,7 +69,8 @@ class Harness(Crashes):
             place = len(self.disk.trace) + self.random.choice([0, 0, 1, 2, 4, 8])
             self.disk.fail_at(place, errno)
         self.intended = None
-        self.is_compacting = False
+        self.is_compacting = self.is_in_job = False
+        self.may_fail = 0.07 <= fault < 0.12
         try:
             operation()
         except SimulatedCrash:
@@ -215,12 +219,12 @@ class Harness(Crashes):
         job = RetentionJob(
             self.disk, self.engine._directories, self.now_ms, self.engine._fail_directory
         )
-        before, generation = self.model.start, self.log.generation
+        log, before, generation = self.log, self.model.start, self.log.generation
         self._run(job)
         if self.log.failure is not None:
             return
-        if self.log.generation != generation:
-            before = self.model.start  # the log was cut while the job ran
+        if self.log is not log or self.log.generation != generation:
+            before = self.model.start  # the log was cut or deleted while the job ran
         start = self.log.log_start_offset
         before = max(before, self.model.start)
         assert start >= before
@@ -247,7 +251,7 @@ class Harness(Crashes):
             self.log.advance_high_watermark(self.log.log_end_offset)
             self.model.high_watermark = self.model.end
         before, size = self.model.copy(), self.log.segments.size_bytes
-        decided = self.log.last_stable_offset
+        log, decided = self.log, self.log.last_stable_offset
         self.is_compacting = True
         job = CompactionJob(
             self.log, disk=self.disk, storage=self.engine._config, now_ms=self.now_ms
@@ -257,6 +261,8 @@ class Harness(Crashes):
         if self.log.failure is not None:
             self.is_compacting = True
             return
+        if self.log is not log:
+            return  # deleted meanwhile
         assert self.log.uncleanable is None, self.log.uncleanable
         self._check_compaction(max(decided, self.log.last_stable_offset))
         self.witnessed["compaction"] += self.log.segments.size_bytes < size
@@ -320,12 +326,13 @@ class Harness(Crashes):
             ),
             self.engine._fail_directory,
         )
-        before = self.model.checkpointed_start
+        log, before = self.log, self.model.checkpointed_start
         self.intended = self.model.copy()
         self.intended.checkpointed_start = min(before, self.model.start)
         self._run(job)
-        if self.log.failure is None:
+        if self.log.failure is None and self.log is log:
             self.model.checkpointed_start = self.log.log_start_offset
+            self._settle_deletion()
 
     def advance(self) -> None:
         offset = self.random.randint(self.model.start, self.model.end + 2)
@@ -336,7 +343,9 @@ class Harness(Crashes):
         self.model.high_watermark = max(self.model.high_watermark, reached)
 
     def _run(self, job: Job) -> None:
+        self.is_in_job = True
         job.run(self._visit)
+        self.is_in_job = False
 
     def _visit(self, function: Callable[[], Any]) -> Any:
         """The owner lives on between the visits of a job."""
@@ -344,7 +353,10 @@ class Harness(Crashes):
             self._move_start(self.log.log_start_offset)
             if self.is_compacting:
                 self._check_compaction(self.log.last_stable_offset)
-            self.random.choice([self.append, self.advance, self.truncate, self.pump])()
+            if self.other is not None and self.random.random() < 0.3:
+                self.recreate()
+            else:
+                self.random.choice([self.append, self.advance, self.truncate, self.pump])()
         return function()
 
     def read(self) -> None:

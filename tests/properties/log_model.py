@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
+from penstock.model.ids import TopicId
 from penstock.protocol.batch import BatchHeader, read_header
 from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import Record, iter_records
@@ -116,6 +117,22 @@ class Model:
         found = [r for b in self.visible() for r in b.records if r.offset >= self.start]
         best = max((r.timestamp_ms for r in found), default=-1)
         return None if best < 0 else next(r for r in found if r.timestamp_ms == best)
+
+
+@dataclass(slots=True)
+class Life:
+    """All that the test knows of a log that was deleted."""
+
+    topic_id: TopicId
+    model: Model
+    ghosts: list[Model]
+    producers: dict[int, Producer]
+    ended: list[Ended]
+    epoch: int
+    max_start: int
+    murky_below: int
+    is_compacted: bool
+    is_compacting: bool  # when it was deleted: files may be those from before or after
 
 
 def replay(batches: list[Stored]) -> tuple[dict[int, Producer], list[Ended]]:

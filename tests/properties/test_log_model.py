@@ -5,13 +5,26 @@ from collections.abc import Callable
 
 import pytest
 from tests.profile import scaled
-from tests.properties.log_drawing import Step, draw_steps
+from tests.properties.log_drawing import Step, draw_steps, draw_steps_with_deletions
 from tests.properties.log_harness import Harness, find_failure, place_of, shorten
 
 STEPS = 50
 EXAMPLES_A_PART = 250  # large enough for the shares below to be no matter of luck
 PARTS = scaled(test=4, verify=20, release=80)
-LEAST_SHARE = 0.3
+LEAST_SHARES = {
+    "crash": 0.3,
+    "truncation": 0.3,
+    "compaction": 0.3,
+    "deletion and re-creation": 0.15,
+}
+EVENTS = [
+    *LEAST_SHARES,
+    "error",
+    "crash in recovery",
+    "deletion during a job",
+    "deletion during a flush",
+    "deleted log came back",
+]
 
 # Seeds that found a bug once. Each also has a test of its own, as steps drawn from a seed change.
 REGRESSIONS = [
@@ -29,22 +42,22 @@ def test_log_does_what_its_model_does_through_crashes_and_power_cuts(
 ) -> None:
     witnessed: Counter[str] = Counter()
     for seed in range(part * EXAMPLES_A_PART, (part + 1) * EXAMPLES_A_PART):
-        witnessed.update(run_example(seed).keys())
+        steps = draw_steps_with_deletions(seed, STEPS)
+        witnessed.update(run_example(seed, steps).keys())
     record_figure("log model: examples of 50 steps", EXAMPLES_A_PART)
-    for event in ("crash", "truncation", "compaction", "error", "crash in recovery"):
+    for event in EVENTS:
         record_figure(f"log model: examples with {event}", witnessed[event])
-    for event in ("crash", "truncation", "compaction"):
-        assert witnessed[event] >= LEAST_SHARE * EXAMPLES_A_PART, f"too few with {event}"
+    for event, share in LEAST_SHARES.items():
+        assert witnessed[event] >= share * EXAMPLES_A_PART, f"too few with {event}"
 
 
 def test_seeds_that_found_bugs_find_none_now() -> None:
     for seed in REGRESSIONS:
-        run_example(seed)
+        run_example(seed, draw_steps(seed, STEPS))
 
 
-def run_example(seed: int) -> Counter[str]:
+def run_example(seed: int, steps: list[Step]) -> Counter[str]:
     """What the example met, each event once; a failure is shortened before it is reported."""
-    steps = draw_steps(seed, STEPS)
     harness = Harness(seed)
     try:
         harness.run(steps)

@@ -1,0 +1,244 @@
+"""Deletes the log under test and makes one of its name anew, beside another that must not notice.
+
+Each life has its own topic id and model. Until the deletion is durable a power cut may bring the
+former life back, whole; a kill never does.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from uuid import UUID
+
+from tests.properties.log_crashes import Crashes
+from tests.properties.log_drawing import (
+    MAX_EPOCH,
+    OTHER,
+    OTHER_CONFIG,
+    PARTITION,
+    TOPIC_ID,
+)
+from tests.properties.log_model import Life, Model, Stored
+
+from penstock.model.ids import LeaderEpoch, Offset, TopicId
+from penstock.protocol.batch import iter_headers, stamp_offset_and_epoch
+from penstock.protocol.records import build_batch
+from penstock.storage.engine import AppendItem, Job, Read
+from penstock.storage.errors import DirectoryFailed, LogFenced, StorageError
+from penstock.storage.log import SegmentedLog
+
+
+class Lives(Crashes):
+    """Adds the steps `recreate`, `append_other` and `remove_folders`."""
+
+    def __init__(self, seed: int) -> None:
+        self.other: SegmentedLog | None = None
+        self.others: list[bytes] = []  # its batches, as far as they may be there
+        self.others_written = 0  # how many of them a kill leaves
+        self.others_durable = 0  # up to which offset a power cut does
+        super().__init__(seed)
+
+    def create_other(self) -> None:
+        """Durable from the beginning on: it may never be missing."""
+        created = self.engine.create(OTHER, TOPIC_ID, OTHER_CONFIG, self.now_ms)
+        assert isinstance(created, SegmentedLog)
+        self.other = created
+        self.append_other()
+        self.background.pump()
+        self.check_other_log()
+        assert self.others_durable > 0
+
+    def append_other(self) -> None:
+        if self.other is None:
+            return
+        log, epoch = self.other, len(self.others) // 4
+        batch = build_batch(self._records(0, 2))
+        stamped = bytearray(batch)
+        stamp_offset_and_epoch(stamped, 0, log.log_end_offset, epoch)
+        self.others.append(bytes(stamped))
+        item = AppendItem(log, memoryview(batch), LeaderEpoch(epoch))
+        [result] = self.engine.append([item], self.now_ms)
+        if isinstance(result, StorageError):
+            raise result
+        self.others_written = len(self.others)
+        self.engine.flush(log, log.log_end_offset, lambda error: None)
+
+    def check(self) -> None:
+        super().check()
+        assert not self.engine.statistics().failed_directories
+        if not self.log.is_folder_new and not self.background.waiting:
+            self._settle_deletion()  # a flush of the new log has made its name durable
+        self.check_other_log()
+
+    def check_other_log(self) -> None:
+        if self.other is not None:
+            assert self.other.failure is None
+            self.others_durable = max(self.others_durable, self.other.durable_offset)
+            assert self.other.log_end_offset == 2 * len(self.others)
+
+    def _settle_deletion(self) -> None:
+        self.formers.clear()
+        self.may_be_absent.clear()
+
+    # -- deleting ------------------------------------------------------------------------------
+
+    def recreate(self) -> None:
+        """Flushes of the old log that run or wait end later, with the new one there."""
+        self.intended = None
+        self.witnessed["deletion during a job"] += self.is_in_job
+        self.witnessed["deletion during a flush"] += bool(self.background.waiting)
+        leased = self._lease()
+        self._run_while_deleting(self._delete)
+        if not self.is_in_job and self.random.random() < 0.2:
+            leased()
+            self._come_back(is_power_cut=self.random.random() < 0.5)
+            return
+        self._run_while_deleting(self._create_again)
+        for _ in range(self.random.choice([0, 1, 1, 3])):
+            self.append()
+        leased()
+
+    def _lease(self) -> Callable[[], None]:
+        """Sometimes a reader is at work: what it has read stays good until it is done."""
+        log = self.log
+        if self.random.random() < 0.5 or log.log_start_offset == log.log_end_offset:
+            return lambda: None
+        end = log.log_end_offset
+        read = log.read(log.log_start_offset, below=end, max_bytes=500, at_least_one=True)
+        content = self._peek(read)
+
+        def check() -> None:
+            assert self._peek(read) == content, "the reader of a deleted log reads something else"
+            read.lease.release()
+
+        return check
+
+    def _peek(self, read: Read) -> list[bytes]:
+        return [self.disk.pread(s.fd, s.length, s.position) for s in read.slices]
+
+    def _run_while_deleting(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except DirectoryFailed as error:
+            raise LogFenced(PARTITION, error.first_error) from error
+
+    def _delete(self) -> None:
+        self.may_be_absent |= {"kill", "power"}
+        self.engine.delete(PARTITION)
+        self.formers.append(self._save())
+        self._begin_life()
+
+    def _save(self) -> Life:
+        # The checkpoints forget it before its folder's new name is durable.
+        forgotten = [replace(model, checkpointed_start=0) for model in (self.model, *self.ghosts)]
+        return Life(
+            self.topic_id,
+            forgotten[0].copy(),
+            forgotten[1:],
+            self.producers,
+            self.ended,
+            self.epoch,
+            self.max_start,
+            self.murky_below,
+            self.is_compacted,
+            self.is_compacting,
+        )
+
+    def _begin_life(self) -> None:
+        self.lives += 1
+        self.topic_id = TopicId(UUID(int=TOPIC_ID.int + self.lives))
+        self._take(Life(self.topic_id, Model(), [], {}, [], 0, 0, 0, False, False))
+        self.is_reloaded = False
+        self.epoch = self.random.choice([0, 1, 7, MAX_EPOCH - 4])
+
+    def _take(self, life: Life) -> None:
+        self.topic_id, self.model, self.ghosts = life.topic_id, life.model, life.ghosts
+        self.producers, self.ended, self.epoch = life.producers, life.ended, life.epoch
+        self.max_start, self.murky_below = life.max_start, life.murky_below
+        self.is_compacted, self.is_compacting = life.is_compacted, life.is_compacting
+        self.intended = None
+
+    def _create_again(self) -> None:
+        created = self.engine.create(PARTITION, self.topic_id, self.config, self.now_ms)
+        assert isinstance(created, SegmentedLog)
+        assert (created.log_start_offset, created.log_end_offset) == (0, 0)
+        self.log = created
+        self.may_be_absent.discard("kill")
+        self.witnessed["deletion and re-creation"] += 1
+
+    def remove_folders(self) -> None:
+        """The jobs that deletions have left; whatever else is due is not of interest here."""
+        removals: list[Job] = list(self.engine._removals)
+        self.engine._removals.clear()
+        for job in removals:
+            job.run(lambda function: function())
+        if removals and self.log.failure is None:
+            self._settle_deletion()
+
+    # -- coming back ---------------------------------------------------------------------------
+
+    def _settle(self, *, is_power_cut: bool) -> None:
+        self._check_other(is_power_cut=is_power_cut)
+        if self.is_absent:
+            kind = "power" if is_power_cut else "kill"
+            assert kind in self.may_be_absent, f"gone after a {kind}: {self.reports}"
+            self._settle_deletion()
+            self._begin_life()
+            self._create_again()
+            self.may_be_absent.add("power")
+            return
+        life = self._find_former()
+        if life is not None:
+            assert is_power_cut, "a deleted partition is back"
+            self.witnessed["deleted log came back"] += 1
+            self._take(life)
+        self._settle_deletion()
+        super()._settle(is_power_cut=is_power_cut)
+
+    def _find_former(self) -> Life | None:
+        """Whose log was found, if not the present life's. An id that was not synced may be lost:
+        then the batches tell, or with none left the offset at which the log stands."""
+        found = self.log.topic_id
+        if found.int:
+            lives = [life for life in self.formers if life.topic_id == found]
+            assert lives or found == self.topic_id, f"of an unknown topic {found}"
+            return lives[0] if lives else None
+        batches = self._read_batches()[:1]
+        models = [self.model, *self.ghosts, *([self.intended] if self.intended else [])]
+        if any(_may_be(model, batches, self.log) for model in models):
+            return None
+        for life in reversed(self.formers):
+            if any(_may_be(model, batches, self.log) for model in (life.model, *life.ghosts)):
+                return life
+        return None
+
+    def close(self) -> None:
+        super().close()
+        self._check_other(is_power_cut=False)
+        self._settle_deletion()
+
+    def _check_other(self, *, is_power_cut: bool) -> None:
+        if self.other is None:
+            return
+        log = self.engine._logs.get(OTHER)
+        assert isinstance(log, SegmentedLog), f"the other partition is gone: {self.reports}"
+        found = list(self._batches_of(log))
+        assert log.log_start_offset == 0
+        assert found == self.others[: len(found)], "the other partition has changed"
+        assert log.log_end_offset == 2 * len(found) >= self.others_durable
+        assert is_power_cut or len(found) >= self.others_written, "the other partition lost some"
+        self.other, self.others, self.others_written = log, found, len(found)
+
+    def _batches_of(self, log: SegmentedLog) -> list[bytes]:
+        found: list[bytes] = []
+        position = log.log_start_offset
+        while position < log.log_end_offset:
+            read = log.read(position, below=log.log_end_offset, max_bytes=999, at_least_one=True)
+            content = self._content(read)
+            found += [content[place : place + h.size] for place, h in iter_headers(content)]
+            position = Offset(read.end_offset)
+        return found
+
+
+def _may_be(model: Model, batches: list[Stored], log: SegmentedLog) -> bool:
+    if batches:
+        return batches[0] in model.batches
+    return model.checkpointed_start <= log.log_start_offset <= model.end
