@@ -42,6 +42,7 @@ from penstock.testing.simulated_disk import (
     Kind,
     LoseEverything,
     SeededChoice,
+    SimulatedCrash,
     SimulatedDisk,
 )
 
@@ -196,6 +197,32 @@ def test_a_power_cut_before_the_deletion_was_durable_brings_back_all_or_nothing(
     found = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
     if FIRST in found.logs:
         assert found.base_offsets(found.logs[FIRST]) == list(range(0, 40, 2))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_files_are_removed_only_when_they_cannot_come_back_in_part(seed: int) -> None:
+    shelf = Shelf()
+    log = shelf.create()
+    shelf.append(log, 20)
+    assert shelf.flush(log) == [None]
+    shelf.engine.delete(FIRST)
+    shelf.disk.crash_before(len(shelf.disk.trace) + 1 + seed % 10)
+    with pytest.raises(SimulatedCrash):
+        shelf.run_jobs("removal")
+    found = shelf.after(shelf.disk.survivor_of_power_cut(SeededChoice(seed)))
+    if FIRST in found.logs:
+        assert found.base_offsets(found.logs[FIRST]) == list(range(0, 40, 2))
+
+
+def test_a_deleted_log_that_nobody_reads_holds_no_file_open() -> None:
+    shelf = Shelf()
+    shelf.append(shelf.create(SECOND))
+    before = shelf.disk.open_descriptors
+    log = shelf.create()
+    shelf.append(log, 9)
+    assert shelf.disk.open_descriptors > before
+    shelf.engine.delete(FIRST)
+    assert shelf.disk.open_descriptors == before
 
 
 def test_a_reader_of_a_deleted_log_finishes_though_its_successor_is_written() -> None:
