@@ -42,6 +42,8 @@ chaos: $(STAMP) ## long fault campaigns
 
 bench: $(STAMP) ## benchmarks as ratios to a peer in the same run; writes bench/results
 	$(BIN)/python -m bench.storage
+	$(BIN)/python -m bench.timers
+	$(BIN)/python -m bench.messages
 
 docs: $(STAMP) ## write docs/configuration.md from the declarations
 	$(BIN)/python -m penstock.config.document > docs/configuration.md
