@@ -62,9 +62,34 @@ class Scan:
 
     def walk(self) -> Iterator[Walked]:
         """The same for those who need no more than the header of most batches."""
+        check_crc, unpack = self._check_crc, HEADER.unpack_from
+        # One generator for chunks and batches: each one between costs every batch a step.
         while self.problem is None and self.position < self._end:
             filled = self._fill()
-            yield from self._walk(filled)
+            buffer, first, place = self._buffer, self.position, 0
+            last_place = filled - HEADER_BYTES
+            try:
+                while place <= last_place:
+                    header = unpack(buffer, place)
+                    end = place + header[1] + LOG_OVERHEAD
+                    if (
+                        header[3] != MAGIC
+                        or end < place + HEADER_BYTES
+                        or header[0] | header[6] < 0
+                    ):
+                        self.problem = _describe(header, self._end - first - place)
+                        return
+                    if end > filled:
+                        break
+                    if check_crc and crc32c(buffer[place + ATTRIBUTES_POSITION : end]) != header[4]:
+                        self.problem = f"the CRC is not {header[4]:#010x} as the header says"
+                        return
+                    yield first + place, header, place
+                    place = end
+            finally:
+                self.position = first + place
+            if place < filled:
+                self._read_on(place, filled)
 
     def _fill(self) -> int:
         """Read from `position`: a full buffer, or what is left of the file."""
@@ -80,28 +105,6 @@ class Scan:
             filled += count
         return filled
 
-    def _walk(self, filled: int) -> Iterator[Walked]:
-        buffer, check_crc, first, place = self._buffer, self._check_crc, self.position, 0
-        unpack, last_place = HEADER.unpack_from, filled - HEADER_BYTES
-        try:
-            while place <= last_place:
-                header = unpack(buffer, place)
-                end = place + header[1] + LOG_OVERHEAD
-                if header[3] != MAGIC or end < place + HEADER_BYTES or header[0] | header[6] < 0:
-                    self.problem = _describe(BatchHeader._make(header), self._end - first - place)
-                    return
-                if end > filled:
-                    break
-                if check_crc and crc32c(buffer[place + ATTRIBUTES_POSITION : end]) != header[4]:
-                    self.problem = f"the CRC is not {header[4]:#010x} as the header says"
-                    return
-                yield first + place, header, place
-                place = end
-        finally:
-            self.position = first + place
-        if place < filled:
-            self._read_on(place, filled)
-
     def _read_on(self, place: int, filled: int) -> None:
         """A batch begins at `place` and does not end in the buffer: read on from it, or give up."""
         left = self._end - self.position
@@ -116,7 +119,8 @@ class Scan:
                 self._buffer = memoryview(bytearray(size))
 
 
-def _describe(header: BatchHeader, available: int) -> str:
+def _describe(fields: tuple[int, ...], available: int) -> str:
+    header = BatchHeader._make(fields)
     try:
         check_header(header, available)
     except CorruptBatch as error:

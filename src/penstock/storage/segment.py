@@ -180,12 +180,12 @@ class Segment:
         if self.bytes_since_index > self.index_interval_bytes:
             # Straight into the arrays: every batch of 4 KiB and more comes here (bench/storage).
             offsets = self.offset_index
-            keys = offsets.keys
-            keys.append(last_offset - self.base_offset)  # type: ignore[union-attr]
-            offsets.values.append(position)
+            offsets.keys.append(last_offset - self.base_offset)  # type: ignore[union-attr]
+            values = offsets.values
+            values.append(position)
             if self._max_timestamp > self._indexed_timestamp:  # type: ignore[operator]
                 self._add_time_entry()
-            if len(keys) >= self._max_offset_entries:  # type: ignore[arg-type]
+            if len(values) >= self._max_offset_entries:
                 self.is_index_full = True
             self.bytes_since_index = size
         else:
