@@ -22,7 +22,7 @@ from penstock.storage.log import SegmentedLog
 from penstock.storage.scan import CHUNK_BYTES
 
 
-def measure(batch_bytes: int, *, log_bytes: int = 128 << 20, rounds: int = 25) -> dict[str, Any]:
+def measure(batch_bytes: int, *, log_bytes: int = 512 << 20, rounds: int = 25) -> dict[str, Any]:
     batch = make_batch(batch_bytes, record_bytes=min(1000, batch_bytes // 2))
     with data_directory() as path:
         log = _leave_unclean(path, batch, log_bytes // len(batch))
