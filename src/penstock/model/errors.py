@@ -350,3 +350,12 @@ def get_error_named(name: str) -> ErrorCode:
 
 
 _BY_CODE: Mapping[int, ErrorCode] = MappingProxyType({error.value: error for error in ErrorCode})
+
+
+class Refusal(Exception):
+    """An operation could not be done, for a reason that has a code of Kafka's."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        self.code = code
+        self.message = message  # None: the code's own text says it all
+        super().__init__(message or code.name)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
+from penstock.model.slices import FileSlice, Releasable
 from penstock.storage.epochs import EpochEnd
 from penstock.storage.errors import StorageError
 from penstock.storage.producers import ProducerState
@@ -26,16 +27,6 @@ class Origin(Enum):
     CLIENT = "client"
     COORDINATOR = "coordinator"  # may write control batches and internal topics
     REPLICA = "replica"  # offsets and epochs are the leader's; nothing is stamped
-
-
-class FileSlice(NamedTuple):
-    fd: int
-    position: int
-    length: int
-
-
-class Releasable(Protocol):
-    def release(self) -> None: ...
 
 
 class Read(NamedTuple):

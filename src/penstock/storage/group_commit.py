@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.model.ids import Offset
+from penstock.model.slices import Releasable
 from penstock.storage.disk import APPEND, Disk, replace_file
-from penstock.storage.engine import Releasable
 from penstock.storage.epochs import EPOCH_FILE, encode_epochs
 from penstock.storage.errors import LogFenced, OffsetOutOfRange, StorageError
 from penstock.storage.handles import Handles

@@ -20,11 +20,12 @@ from penstock.model.ids import (
     TopicId,
     TopicPartition,
 )
+from penstock.model.slices import FileSlice
 from penstock.protocol.batch import (
     BatchHeader,
 )
 from penstock.storage.disk import Disk, write_fully
-from penstock.storage.engine import Appended, FileSlice, LogStatistics, Origin, Read, TimedOffset
+from penstock.storage.engine import Appended, LogStatistics, Origin, Read, TimedOffset
 from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEnd, write_epochs
 from penstock.storage.errors import (
     LogFenced,

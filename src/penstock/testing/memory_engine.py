@@ -19,6 +19,7 @@ from penstock.model.ids import (
     check_partition,
     check_topic_name,
 )
+from penstock.model.slices import FileSlice
 from penstock.protocol.batch import (
     BatchHeader,
     CorruptBatch,
@@ -33,7 +34,6 @@ from penstock.storage.engine import (
     Appended,
     AppendItem,
     EngineStatistics,
-    FileSlice,
     Job,
     LogStatistics,
     Origin,

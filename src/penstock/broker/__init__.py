@@ -1,0 +1,1 @@
+"""Assembly: builds and joins the rooms, starts and stops them in order."""

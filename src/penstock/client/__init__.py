@@ -1,0 +1,1 @@
+"""A small asynchronous client for raw batches, and typed faces on librdkafka."""

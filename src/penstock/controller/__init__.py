@@ -1,0 +1,1 @@
+"""Who leads what: topics, elections and settings, kept in the coordination tree."""

@@ -1,0 +1,71 @@
+"""What an API is to the broker: its key, the versions that are really served, and who answers.
+
+Not the list of them: that is `api_table`. A handler asks the authorizer before it does or tells
+anything, and answers every request exactly once.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.frames import encode_response_parts
+from penstock.security.principal import Caller
+
+if TYPE_CHECKING:
+    from penstock.handlers.services import Services
+    from penstock.network.exchange import Exchange
+
+
+class Request:
+    """One request on its way through a handler."""
+
+    __slots__ = (
+        "caller",
+        "client_id",
+        "correlation_id",
+        "exchange",
+        "key",
+        "message",
+        "version",
+    )
+
+    def __init__(
+        self,
+        *,
+        key: ApiKey,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        exchange: "Exchange",
+        message: Any,
+    ) -> None:
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.exchange = exchange
+        self.caller: Caller = exchange.caller
+        # kio's dataclass of this key and version; for a direct API the body as it came, a view of
+        # the receive buffer that is valid (and writable) until the handler returns.
+        self.message = message
+
+    def reply(self, message: Any) -> None:
+        """Send kio's response dataclass of this key and version."""
+        self.exchange.reply(encode_response_parts(message, correlation_id=self.correlation_id))
+
+
+# Gets kio's request, gives kio's response of the same version: at once, or as an awaitable.
+Answer = Callable[[Request, "Services"], Any | Awaitable[Any]]
+# Gets the raw body and replies through `request.exchange` itself, now or later: the hot path.
+Direct = Callable[[Request, "Services"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """Exactly one of `answer` and `direct`."""
+
+    key: ApiKey
+    versions: range
+    answer: Answer | None = None
+    direct: Direct | None = None

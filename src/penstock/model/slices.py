@@ -1,0 +1,26 @@
+"""Pieces of files that stand for bytes: what storage reads and what the network sends. No I/O."""
+
+from typing import NamedTuple, Protocol
+
+
+class FileSlice(NamedTuple):
+    fd: int
+    position: int
+    length: int
+
+
+class Releasable(Protocol):
+    def release(self) -> None: ...
+
+
+class FileRun:
+    """Slices in a row, as one part of a reply; its length is their bytes."""
+
+    __slots__ = ("_size_bytes", "slices")
+
+    def __init__(self, slices: tuple[FileSlice, ...]) -> None:
+        self.slices = slices
+        self._size_bytes = sum(piece.length for piece in slices)
+
+    def __len__(self) -> int:
+        return self._size_bytes

@@ -1,0 +1,1 @@
+"""Listeners and connections: frames in, ordered replies out. Knows no API."""
