@@ -13,10 +13,16 @@ class BatchOrder:
     """Fed with every sound batch of a log, front to back. One per log and check."""
 
     def __init__(
-        self, findings: Findings, known: list[EpochEntry] | None, *, is_clean_stop: bool
+        self,
+        findings: Findings,
+        known: list[EpochEntry] | None,
+        *,
+        first_offset: int,
+        is_clean_stop: bool,
     ) -> None:
-        self.expected_offset = 0  # the next batch begins here, or later
-        self.is_whole = True  # no offset was missing so far: nothing has been compacted
+        self.expected_offset = first_offset  # the next batch begins here, or later
+        # No segment lacked an offset so far, but perhaps at its end: nothing shows a compaction.
+        self.is_whole = True
         self._findings = findings
         self._known = EpochCache(known or ())
         self._is_known = known is not None

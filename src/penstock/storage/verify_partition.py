@@ -34,7 +34,9 @@ class PartitionCheck:
 
     def run(self) -> int | None:
         """The log's end as its batches show it; None where the folder holds no log."""
-        names = list(self._names())
+        found = list(self._names())
+        names = [name for name in found if not name.leftover]
+        leftovers = [name for name in found if name.leftover]
         bases = sorted(_bases(names, FileKind.LOG))
         self._check_companions(names, set(bases))
         self._check_metadata()
@@ -43,7 +45,8 @@ class PartitionCheck:
             return None
         epochs = self._read_epochs()
         snapshots = self._read_snapshots(names, bases[-1])
-        order = self._check_log(bases, epochs, snapshots)
+        may_be_compacted = self.may_be_compacted or _show_compaction(leftovers, bases)
+        order = self._check_log(bases, epochs, snapshots, may_be_compacted)
         self._check_epoch_file(order)
         self._check_epoch_starts(epochs, order.expected_offset)
         return order.expected_offset
@@ -58,6 +61,7 @@ class PartitionCheck:
                 self.findings.note("unknown", path, "is no file of a log")
             elif name.leftover:
                 self._note_leftover(path, name)
+                yield name
             elif name.kind in _NEEDS_OFFSET and name.base_offset is None:
                 self.findings.problem(
                     "name", path, "the name of a segment's file is an offset of 20 digits"
@@ -135,12 +139,16 @@ class PartitionCheck:
         bases: list[int],
         epochs: list[EpochEntry] | None,
         snapshots: dict[int, list[ProducerEntry]],
+        may_be_compacted: bool,
     ) -> BatchOrder:
-        order = BatchOrder(self.findings, epochs, is_clean_stop=self.is_clean_stop)
+        order = BatchOrder(
+            self.findings, epochs, first_offset=bases[0], is_clean_stop=self.is_clean_stop
+        )
         producers = ProducerReplay(self.findings, self.directory)
         producers.start(bases[0], snapshots.get(bases[0]))
         waiting = _WaitingSnapshots(self.findings, self.directory, snapshots, producers)
         waiting.note_below(bases[0])
+        waiting.compare_up_to(bases[0])
         for base_offset, following in zip(bases, [*bases[1:], None], strict=True):
             check = SegmentCheck(
                 disk=self.disk,
@@ -152,11 +160,12 @@ class PartitionCheck:
                 with_records=self.with_records,
                 order=order,
                 producers=producers,
-                before_offset=waiting.compare_up_to,
+                on_offset=waiting.compare_up_to,
                 progress=self.progress,
             )
             self._check_segment(check)
-            self._report_gap(base_offset, following, order)
+            if following is not None and order.expected_offset < following:
+                self._report_gap(base_offset, following, order, may_be_compacted)
         waiting.compare_up_to(order.expected_offset)
         waiting.report_beyond(order.expected_offset)
         return order
@@ -174,13 +183,13 @@ class PartitionCheck:
             path = error.filename or check.path
             self.findings.problem("unreadable", path, f"cannot be read: {error.strerror}")
 
-    def _report_gap(self, base_offset: int, following: int | None, order: BatchOrder) -> None:
-        if following is None or order.expected_offset >= following:
-            return
+    def _report_gap(
+        self, base_offset: int, following: int, order: BatchOrder, may_be_compacted: bool
+    ) -> None:
         path = f"{self.directory}/{file_name(base_offset, LOG_SUFFIX)}"
         missing = f"offsets {order.expected_offset} to {following - 1}"
         # A replica of a compacted log has gaps in its segments too, before any cleaner saw it.
-        is_explained = self.may_be_compacted or not order.is_whole
+        is_explained = may_be_compacted or not order.is_whole
         if is_explained or following - order.expected_offset >= LEAST_JUMP:
             self.findings.note(
                 "gap",
@@ -254,6 +263,13 @@ class _WaitingSnapshots:
 
 
 _NEEDS_OFFSET = (FileKind.LOG, FileKind.SNAPSHOT, *_INDEXES)
+
+
+def _show_compaction(leftovers: list[FileName], bases: list[int]) -> bool:
+    """Kafka says that it compacted a log only when a pass has ended. Before that, what a pass has
+    replaced tells: retention removes segments at the front alone, and truncation at the end."""
+    replaced = _bases(leftovers, FileKind.LOG)
+    return any(bases[0] <= base_offset < bases[-1] for base_offset in replaced)
 
 
 def _bases(names: list[FileName], kind: FileKind) -> list[int]:

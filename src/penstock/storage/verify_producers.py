@@ -4,6 +4,8 @@ Only as strict as the log allows: where compaction removed offsets, or the log b
 and no snapshot says with what, absence proves nothing.
 """
 
+from typing import NamedTuple
+
 from penstock.protocol.batch import BatchHeader, CorruptBatch
 from penstock.protocol.control import read_end_marker
 from penstock.storage.findings import Findings
@@ -14,6 +16,21 @@ from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTransaction
 _TIMELESS = 0  # nobody is forgotten for having been idle
 
 
+class _Due(NamedTuple):
+    """An entry that an abort marker asks for, and how surely."""
+
+    entry: AbortedTransaction
+    is_exact: bool  # else compaction may have removed the transaction's first records
+    is_at_most: bool  # else it may have removed the marker of the transaction that began there
+
+    def allows(self, entry: AbortedTransaction) -> bool:
+        if entry == self.entry:
+            return True
+        if entry.first_offset > self.entry.first_offset:
+            return not self.is_at_most
+        return not self.is_exact
+
+
 class ProducerReplay:
     """Fed with every sound batch that has a producer. One per log and check."""
 
@@ -22,8 +39,9 @@ class ProducerReplay:
         self._is_blind = False
         self._findings = findings
         self._state = ProducerState(name)
-        self._with_records: set[int] = set()  # producers whose open transaction holds any
-        self._expected: dict[int, AbortedTransaction] = {}  # by the marker's offset
+        self._hole_end = -1  # no offset from here on was missing so far
+        self._with_records: set[int] = set()  # producers whose open transaction holds any since
+        self._expected: dict[int, _Due] = {}  # by the marker's offset
         self._markers: dict[int, int] = {}  # offset of an abort marker -> its producer
 
     def start(self, base_offset: int, snapshot: list[ProducerEntry] | None) -> None:
@@ -32,6 +50,13 @@ class ProducerReplay:
             self._state.load(snapshot, base_offset)
         elif base_offset > 0:
             self.is_exact = False
+
+    def pass_hole(self, end_offset: int) -> None:
+        """Batches up to this offset are gone: among them may be any producer's newest, or the
+        commit marker of records that are still there."""
+        self.is_exact = False
+        self._hole_end = end_offset
+        self._with_records.clear()
 
     def lose_track(self) -> None:
         """Batches could not be read: what they said of producers is not known."""
@@ -58,10 +83,11 @@ class ProducerReplay:
         if not commit:
             self._markers[offset] = producer_id
         aborted = apply_batch(self._state, header, content, _TIMELESS)
-        # Of a transaction whose records were all compacted away, nothing is left to hide.
-        is_due = self.is_exact or producer_id in self._with_records
-        if aborted is not None and is_due:
-            self._expected[offset] = aborted
+        # Of a transaction whose records were all compacted away, or lie before the log's start,
+        # nothing is left to hide. Records before a hole may be of an earlier transaction.
+        if aborted is not None and producer_id in self._with_records:
+            is_at_most = aborted.first_offset >= self._hole_end
+            self._expected[offset] = _Due(aborted, self.is_exact, is_at_most)
         self._with_records.discard(producer_id)
         self._state.on_high_watermark(offset + 1)
 
@@ -83,7 +109,7 @@ class ProducerReplay:
             if problem is not None:
                 position = place * ENTRY_BYTES
                 self._findings.problem("transaction-index", path, problem, position=position)
-        for offset, expected in self._expected.items():
+        for offset, (expected, _, _) in self._expected.items():
             if offset not in found:
                 self._findings.problem(
                     "transaction-index",
@@ -104,12 +130,10 @@ class ProducerReplay:
                 f"the log has no abort marker of producer {entry.producer_id} at offset "
                 f"{entry.last_offset}"
             )
-        expected = self._expected.get(entry.last_offset)
-        if expected is None or entry == expected:
+        due = self._expected.get(entry.last_offset)
+        if due is None or due.allows(entry):
             return None
-        if not self.is_exact and entry.first_offset <= expected.first_offset:
-            return None  # compaction has removed the transaction's first records
-        return f"{entry} differs from what the log says: {expected}"
+        return f"{entry} differs from what the log says: {due.entry}"
 
     # -- snapshots -------------------------------------------------------------------------
 

@@ -42,7 +42,7 @@ class SegmentCheck:
     with_records: bool
     order: BatchOrder
     producers: ProducerReplay
-    before_offset: Callable[[int], None]  # called before the batch at an offset is taken in
+    on_offset: Callable[[int], None]  # all batches below that offset have been taken in
     progress: Progress
 
     @property
@@ -59,6 +59,7 @@ class SegmentCheck:
     def run(self) -> None:
         offsets = OffsetIndexCheck(self._read_index(OFFSET_INDEX), self.base_offset)
         times = TimeIndexCheck(self._read_index(TIME_INDEX), self.base_offset)
+        self._pass_hole(self.base_offset)
         self.order.start_segment(self.base_offset)
         with opened(self.disk, self.path) as descriptor:
             size = self.disk.size(descriptor)
@@ -158,7 +159,7 @@ class SegmentCheck:
         if header_problem is not None:
             self.findings.problem("header", self.path, header_problem, position=position)
         self._check_bounds(batch)
-        self.before_offset(header.base_offset)
+        self._pass_hole(header.base_offset)
         self.order.take(self.path, position, header)
         offsets.take(position, header)
         times.take(header)
@@ -168,6 +169,12 @@ class SegmentCheck:
             self.producers.take(self.path, position, header, content)
         if self.with_records:
             self._check_records(batch)
+        self.on_offset(self.order.expected_offset)
+
+    def _pass_hole(self, offset: int) -> None:
+        """Before anything is compared at or behind `offset`: what lay in a hole is not known."""
+        if self.order.expected_offset < offset:
+            self.producers.pass_hole(offset)
 
     def _check_bounds(self, batch: SeenBatch) -> None:
         header, base_offset = batch.header, self.base_offset
