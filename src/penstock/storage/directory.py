@@ -70,7 +70,9 @@ class LogDirectory:
         self._writing = Lock()  # a job writes off the owner thread, a cut on it
 
     def lock(self) -> None:
-        """Make it if need be, and keep other processes out until `close`."""
+        """Make it if need be, and keep other processes out until `close`. Twice is once."""
+        if self._lock >= 0:
+            return
         self._make()
         self._lock = self._disk.open(self._at(LOCK_FILE), CREATE)
         if not self._disk.try_lock(self._lock):
@@ -114,7 +116,7 @@ class LogDirectory:
             if partition is not None:
                 if partition.topic != METADATA_TOPIC:
                     found.append((partition, self._at(entry.name)))
-            elif not entry.name.endswith(OTHER_SUFFIXES):
+            elif not (entry.name.startswith(".") or entry.name.endswith(OTHER_SUFFIXES)):
                 report(f"{self._at(entry.name)} is no partition's folder; leaving it alone")
         return found
 

@@ -103,7 +103,7 @@ class SegmentedEngine:
     def recover(self, progress: Progress, now_ms: int) -> Mapping[TopicPartition, PartitionLog]:
         """Open every log of every directory that works; DirectoryFailed if none does."""
         found: list[tuple[LogDirectory, TopicPartition, str]] = []
-        self._lock_directories()
+        self.lock()
         for directory in self._working():
             try:
                 directory.open(self._report)
@@ -125,8 +125,11 @@ class SegmentedEngine:
             raise
         return dict(self._logs)
 
-    def _lock_directories(self) -> None:
-        """All that work, or none: a refused start leaves nothing locked behind."""
+    def lock(self) -> None:
+        """All directories that work, or none: a refused start leaves nothing locked behind.
+
+        Before `recover`, by who keeps other files there that one process alone may touch.
+        """
         for directory in self._directories:
             try:
                 directory.lock()
