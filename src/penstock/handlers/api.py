@@ -69,3 +69,5 @@ class Api:
     versions: range
     answer: Answer | None = None
     direct: Direct | None = None
+    # For versions that are not served; without it such a request costs its connection, as in Kafka.
+    unsupported: Direct | None = None

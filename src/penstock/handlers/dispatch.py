@@ -1,0 +1,92 @@
+"""From a frame to its handler and back to a reply: header, table, version, decode, call, encode.
+
+Decides nothing about an API. Invariant: every request is answered once, or its connection closed;
+what is wrong with one request costs that connection and no other.
+"""
+
+import traceback
+from collections.abc import Awaitable, Mapping
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from penstock.handlers.api import Api, Request
+from penstock.protocol.api_keys import ApiKey, describe_api
+from penstock.protocol.headers import RequestHeader, read_request_header
+from penstock.protocol.messages import decode_request
+
+if TYPE_CHECKING:
+    from penstock.handlers.services import Services
+    from penstock.network.exchange import Exchange
+
+# Only Produce carries data. Everything else is small, and becomes many objects when decoded.
+MAX_PLAIN_FRAME_BYTES = 16 * 1024 * 1024
+
+
+class Dispatcher:
+    """Owned by the event loop's thread, like all that it calls."""
+
+    def __init__(self, apis: Mapping[ApiKey, Api], services: "Services") -> None:
+        self._apis: Mapping[int, Api] = {key.value: api for key, api in apis.items()}
+        self._services = services
+
+    def on_request(self, exchange: "Exchange") -> None:
+        """Raises MalformedMessage for bytes that are no request: the caller closes then."""
+        header = read_request_header(exchange.frame)
+        api = self._apis.get(header.api_key)
+        if api is None:
+            name = describe_api(header.api_key, header.api_version)
+            exchange.close(f"{name} is not served here; ApiVersions lists what is")
+            return
+        if header.api_version not in api.versions:
+            self._refuse_version(api, header, exchange)
+            return
+        if api.key is not ApiKey.PRODUCE and len(exchange.frame) > MAX_PLAIN_FRAME_BYTES:
+            exchange.close(
+                f"a {api.key.title} request of {len(exchange.frame)} bytes is above the limit of "
+                f"{MAX_PLAIN_FRAME_BYTES}; ask for less at a time"
+            )
+            return
+        if api.direct is not None:
+            api.direct(_request(api, header, exchange, header.body), self._services)
+        else:
+            self._answer(api, header, exchange)
+
+    def _answer(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
+        assert api.answer is not None, f"{api.key.title} has no handler"
+        message = decode_request(header.api_key, header.api_version, header.body)
+        request = _request(api, header, exchange, message)
+        answer = api.answer(request, self._services)
+        if isawaitable(answer):
+            self._services.run(self._finish(request, answer))
+        else:
+            request.reply(answer)
+
+    async def _finish(self, request: Request, answer: Awaitable[Any]) -> None:
+        """An error nobody foresaw ends this connection, as it does where nothing is awaited."""
+        try:
+            request.reply(await answer)
+        except Exception:
+            name = describe_api(request.key, request.version)
+            self._services.report(f"{name} failed unexpectedly\n{traceback.format_exc()}")
+            request.exchange.close(f"{name} failed unexpectedly")
+
+    def _refuse_version(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
+        if api.unsupported is not None:
+            api.unsupported(_request(api, header, exchange, header.body), self._services)
+            return
+        name = describe_api(header.api_key, header.api_version)
+        exchange.close(
+            f"{name} is not served here, only versions {api.versions[0]} to {api.versions[-1]}; "
+            "ApiVersions lists them"
+        )
+
+
+def _request(api: Api, header: RequestHeader, exchange: "Exchange", message: Any) -> Request:
+    return Request(
+        key=api.key,
+        version=header.api_version,
+        correlation_id=header.correlation_id,
+        client_id=header.client_id,
+        exchange=exchange,
+        message=message,
+    )

@@ -1,0 +1,42 @@
+"""What handlers may use of the broker: its rooms by their own names, and nothing of each other.
+
+Built once by the broker's assembly; everything in it belongs to the event loop's thread.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.given import NOTHING_GIVEN, Given
+from penstock.config.resolve import Resolved
+from penstock.controller.interface import Administration, ProducerIds
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.model.cluster import BrokerId, Endpoint
+from penstock.security.authorizer import Authorizer
+from penstock.storage.engine import Engine
+from penstock.waiting.run import LoopTimers
+
+if TYPE_CHECKING:
+    from penstock.replication.cluster_view import ClusterView
+    from penstock.replication.replicas import Replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    broker_id: BrokerId
+    cluster_id: str
+    cluster: "ClusterView"
+    replicas: "Replicas"
+    engine: Engine  # for what is asked of directories; partitions go through `replicas`
+    administration: Administration
+    producer_ids: ProducerIds
+    authorizer: Authorizer
+    timers: LoopTimers
+    settings: Callable[[], Resolved]  # the broker's, as of now
+    # Listener name -> what its clients are told to connect to. A listener that is absent answers
+    # the address that the client itself connected to.
+    advertised: Mapping[str, Endpoint]
+    fetch_sessions: FetchSessions
+    run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
+    report: Callable[[str], None]  # one line for whoever watches the broker
+    static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
