@@ -85,8 +85,10 @@ def _listener_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
 
 
 def _advertised_conflicts(values: Values, given: Set[str], names: Set[str]) -> Iterator[Finding]:
-    key = "advertised.listeners" if "advertised.listeners" in given else "listeners"
-    for listener in get_listeners(values["advertised.listeners"]):
+    key = "advertised.listeners"
+    if key not in given:
+        return  # clients are told the address that they came by, which they can reach
+    for listener in get_listeners(values[key]):
         if listener.name not in names:
             yield Finding(key, f"{listener.name} is not among listeners")
         if listener.host in ("0.0.0.0", "::"):  # noqa: S104 (refused, not bound)

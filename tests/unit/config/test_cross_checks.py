@@ -25,7 +25,10 @@ def _file(text: str) -> Given:
             ":1: log.cleaner.min.compaction.lag.ms: is 5, above",
         ),
         ("listeners=INSIDE://:1", ":1: listeners: INSIDE has no protocol"),
-        ("listeners=PLAINTEXT://0.0.0.0:1", ":1: listeners: 0.0.0.0 cannot be reached"),
+        (
+            "advertised.listeners=PLAINTEXT://0.0.0.0:1",
+            ":1: advertised.listeners: 0.0.0.0 cannot be reached",
+        ),
         ("advertised.listeners=SSL://h:1", ":1: advertised.listeners: SSL is not among listeners"),
         (
             (
@@ -60,6 +63,7 @@ def test_settings_that_cannot_work_together_are_refused(text: str, expected: str
 @pytest.mark.parametrize(
     "text",
     [
+        "listeners=PLAINTEXT://0.0.0.0:9092",
         "listeners=PLAINTEXT://0.0.0.0:9092\nadvertised.listeners=PLAINTEXT://host:9092",
         (
             "listeners=IN://:1,OUT://[::1]:2\nlistener.security.protocol.map=IN:PLAINTEXT,OUT:SSL\n"

@@ -1,0 +1,68 @@
+"""Runs one node in this process until a signal, or until whoever started it is gone.
+
+The edge: event loop, signals, exit code. What a node is made of is `node`'s matter.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+
+from penstock.broker.node import Node, NodeFailed, StartRefused
+from penstock.config.given import ConfigError, Given
+
+Report = Callable[[str], None]
+OnReady = Callable[[Node], None]
+
+REFUSED = 1  # it cannot start like this: the message says why
+FAILED = 3  # it stopped because something broke
+
+
+def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bool = False) -> int:
+    """The process's exit code. `watch_stdin`: the end of stdin means to stop, as SIGTERM does."""
+    try:
+        with asyncio.Runner(loop_factory=find_loop_factory()) as runner:
+            runner.run(_run(given, on_ready, report, watch_stdin=watch_stdin))
+    except (StartRefused, ConfigError) as refusal:
+        report(str(refusal))
+        return REFUSED
+    except NodeFailed as failed:
+        # Loud, with everything there is to know: the next start recovers.
+        report("stopped by an unexpected failure:\n" + "".join(traceback.format_exception(failed)))
+        return FAILED
+    return 0
+
+
+def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one: it pays with many small requests."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _run(given: Given, on_ready: OnReady, report: Report, *, watch_stdin: bool) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, report)
+    if watch_stdin:
+        loop.add_reader(sys.stdin.fileno(), _on_stdin, stop, loop)
+    node = Node(given, report=report)
+    await node.run(on_ready=on_ready, stop=stop)
+
+
+def _on_signal(stop: asyncio.Event, report: Report) -> None:
+    if stop.is_set():
+        report("asked twice to stop: leaving at once; the next start recovers")
+        os._exit(130)
+    stop.set()
+
+
+def _on_stdin(stop: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()

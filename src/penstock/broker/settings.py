@@ -1,0 +1,53 @@
+"""A broker's settings over its life: what its file said, and what was changed since.
+
+Only the values; who must act when they change listens. Invariant: `current` is always consistent,
+a change that is not is refused as a whole and the old values stand.
+"""
+
+from collections.abc import Callable, Mapping
+
+from penstock.config.given import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.log_config import LogConfig
+from penstock.config.resolve import Resolved, resolve_broker, resolve_topic
+
+Report = Callable[[str], None]
+
+EVERY_BROKER = ""  # in MetadataUpdate.broker_configs
+
+
+class BrokerSettings:
+    """Owned by the event loop."""
+
+    def __init__(self, static: Given, broker_id: int, report: Report) -> None:
+        self._static = static
+        self._broker_id = broker_id
+        self._report = report
+        self.current: Resolved = resolve_broker(static)
+
+    def __call__(self) -> Resolved:
+        return self.current
+
+    def take_dynamic(self, configs: Mapping[str, Mapping[str, str]]) -> bool:
+        """What is stored in the tree for every broker and for this one; True if values changed."""
+        cluster = Given.from_mapping(configs.get(EVERY_BROKER, {}), where="every broker's settings")
+        own = configs.get(str(self._broker_id), {})
+        broker = Given.from_mapping(own, where=f"broker {self._broker_id}'s settings")
+        try:
+            resolved = resolve_broker(self._static, dynamic_cluster=cluster, dynamic_broker=broker)
+        except ConfigError as error:
+            # They were checked when they were stored, perhaps by another version.
+            self._report(f"{error}\n  the stored settings are left out until they are mended")
+            return False
+        is_changed = dict(resolved) != dict(self.current)
+        self.current = resolved
+        return is_changed
+
+    def resolve_log(self, topic: str, configs: Mapping[str, str]) -> LogConfig:
+        """Of a topic's logs; settings that cannot be used are reported, and left out."""
+        overrides = Given.from_mapping(configs, where=f"topic {topic}")
+        try:
+            resolved = resolve_topic(overrides, self.current)
+        except ConfigError as error:
+            self._report(f"{error}\n  topic {topic} runs with the broker's settings")
+            resolved = resolve_topic(NOTHING_GIVEN, self.current)
+        return LogConfig.from_topic(resolved)

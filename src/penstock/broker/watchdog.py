@@ -1,0 +1,94 @@
+"""Watches the event loop from a thread: what keeps it from answering is recorded, with its stack.
+
+Looks every 50 ms, so that a stall of 55 ms is always seen and shorter ones by chance.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+STALL_MS = 5
+LOOK_EVERY_MS = 50
+KEPT = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    at_ms: int  # wall clock, when it began or was noticed
+    duration_ms: float
+    stack: str  # of the loop's thread, when it was over the limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchdogStatistics:
+    stalls: int
+    longest_ms: float
+    recent: tuple[Stall, ...]
+
+
+class Watchdog:
+    """Started and stopped on the loop that it watches."""
+
+    def __init__(self, *, stall_ms: float = STALL_MS, look_every_ms: float = LOOK_EVERY_MS) -> None:
+        self._stall_s = stall_ms / 1000
+        self._pause_s = look_every_ms / 1000
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._stalls = 0
+        self._longest_ms = 0.0
+        self._recent: deque[Stall] = deque(maxlen=KEPT)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        owner = threading.get_ident()
+        self._thread = threading.Thread(
+            target=self._watch,
+            args=(loop.call_soon_threadsafe, owner),
+            name="watchdog",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def statistics(self) -> WatchdogStatistics:
+        with self._lock:
+            return WatchdogStatistics(
+                stalls=self._stalls, longest_ms=self._longest_ms, recent=tuple(self._recent)
+            )
+
+    def _watch(self, post: Callable[[Callable[[], None]], object], owner: int) -> None:
+        while not self._stop.wait(self._pause_s):
+            answered = threading.Event()
+            started = time.monotonic()
+            try:
+                post(answered.set)
+            except RuntimeError:
+                return  # the loop is closed
+            if answered.wait(self._stall_s):
+                continue
+            stack = _stack_of(owner)
+            while not answered.wait(1.0):
+                if self._stop.is_set():
+                    return
+            self._record((time.monotonic() - started) * 1000, stack)
+
+    def _record(self, duration_ms: float, stack: str) -> None:
+        at_ms = int(time.time() * 1000 - duration_ms)
+        with self._lock:
+            self._stalls += 1
+            self._longest_ms = max(self._longest_ms, duration_ms)
+            self._recent.append(Stall(at_ms=at_ms, duration_ms=duration_ms, stack=stack))
+
+
+def _stack_of(thread: int) -> str:
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 (documented, for debugging)
+    return "" if frame is None else "".join(traceback.format_stack(frame))

@@ -1,0 +1,114 @@
+"""`penstock up`: a node in the foreground, until Ctrl-C or SIGTERM."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.config.given import Given
+from penstock.config.properties import read_properties
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
+
+DEFAULT_DATA = Path("penstock-data")
+DEFAULT_LISTEN = "127.0.0.1:9092"
+
+
+def up(
+    data: Annotated[
+        Path | None,
+        typer.Option(help=f"Where the logs are kept; default ./{DEFAULT_DATA}, or log.dirs."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help=f"Where clients connect; default {DEFAULT_LISTEN}, or listeners. "
+            "0.0.0.0 listens on every address.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A server.properties with Kafka's names."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, Kafka's name; repeatable."),
+    ] = None,
+    broker_id: Annotated[
+        int | None, typer.Option(help="The broker's number; default 1, or what the data says.")
+    ] = None,
+) -> None:
+    """Start a broker in the foreground; Ctrl-C or SIGTERM stops it cleanly.
+
+    \b
+    penstock up
+    penstock up --listen 0.0.0.0:9092 --data /var/lib/penstock
+    penstock up --config server.properties --set auto.create.topics.enable=false
+
+    When it serves it prints one line: ready HOST:PORT
+    """
+    from penstock.broker.run import run_node
+
+    given = _gather(data, listen, config, settings or [], broker_id)
+    raise typer.Exit(run_node(given, on_ready=_say_ready, report=_report))
+
+
+def _gather(
+    data: Path | None,
+    listen: str | None,
+    config: Path | None,
+    settings: list[str],
+    broker_id: int | None,
+) -> Given:
+    """Later ones count: defaults, the file, options, single settings."""
+    given = _defaults()
+    if config is not None:
+        given = given.overlaid_by(_read(config))
+    options: dict[str, str] = {}
+    if data is not None:
+        options["log.dirs"] = str(data)
+    if listen is not None:
+        options["listeners"] = f"PLAINTEXT://{_check_address(listen)}"
+    if broker_id is not None:
+        options["broker.id"] = str(broker_id)
+    given = given.overlaid_by(Given.from_mapping(options, where="command line"))
+    single = dict(_split(text) for text in settings)
+    return given.overlaid_by(Given.from_mapping(single, where="--set"))
+
+
+def _defaults() -> Given:
+    values = {"log.dirs": str(DEFAULT_DATA), "listeners": f"PLAINTEXT://{DEFAULT_LISTEN}"}
+    return Given.from_mapping(values, where="default of `penstock up`")
+
+
+def _read(path: Path) -> Given:
+    try:
+        return read_properties(path)
+    except OSError as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _check_address(text: str) -> str:
+    _, colon, port = text.rpartition(":")
+    if not (colon and port.isdigit() and int(port) <= 65535):
+        raise typer.BadParameter(f"--listen {text}: HOST:PORT expected, as in {DEFAULT_LISTEN}")
+    return text
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (equals and name.strip()):
+        raise typer.BadParameter(f"--set {text}: KEY=VALUE expected")
+    return name.strip(), value.strip()
+
+
+def _say_ready(node: "Node") -> None:
+    print(node.describe_addresses(), file=sys.stderr)
+    print(f"ready {node.bootstrap_servers}", flush=True)
+
+
+def _report(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,34 @@
+"""Fixtures for tests of programs that use Kafka: a broker for the session, a topic for each test.
+
+Found by pytest through its entry point; nothing is imported or started until a test asks.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from penstock.testing.embedded_broker import Broker
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def penstock_broker() -> "Iterator[Broker]":
+    """A broker that serves until the session ends."""
+    from penstock.testing.embedded_broker import Broker
+
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def penstock_topic(penstock_broker: "Broker", request: pytest.FixtureRequest) -> str:
+    """The name of a fresh topic with one partition, made for this test."""
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name)[:200]
+    topic = f"{name}-{next(_numbers)}"
+    penstock_broker.create_topic(topic)
+    return topic
