@@ -110,11 +110,6 @@ class Child:
                 raise KafkaFailedError(f"no answer {number} in {self._log}: {self.tail()}")
             return self._lines[number]
 
-    def line_count(self) -> int:
-        """How many lines have been read so far."""
-        with self._changed:
-            return len(self._lines)
-
     def tail(self) -> str:
         """The last words of both outputs."""
         errors = self._log.with_suffix(".err").read_text(errors="replace").splitlines()[-15:]
@@ -196,10 +191,6 @@ class KafkaBroker:
         """Kill it as a crash would: no hook runs, nothing is flushed or trimmed."""
         self._get_child().end(with_signal=signal.SIGKILL, timeout_s=STOP_TIMEOUT_S)
         self._child = None
-
-    def log_position(self) -> int:
-        """A place in the broker's log to wait from."""
-        return self._get_child().line_count()
 
     def wait_line(self, text: str, *, timeout_s: float = 30.0, after: int = 0) -> int:
         """Wait for a line of the broker's log; return the position after it."""

@@ -29,7 +29,7 @@ INSTALL_HINT = (
 
 JAVA_SOURCES = Path(__file__).parent / "java"
 CACHE_ROOT = Path(__file__).parents[2] / ".cache" / "kafka"
-_RESOLVER = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+RESOLVER = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 # Connect's web server and what hangs on it: half of the jars, used by none of the tools we run.
 _EXCLUSIONS = "".join(
@@ -99,17 +99,17 @@ class KafkaJars:
 
 def resolve_kafka_jars(say: Say, *, cache_root: Path = CACHE_ROOT) -> KafkaJars:
     """Return the class path, downloading it on the first call on this machine."""
-    java, javac, maven = (_get_program(name) for name in ("java", "javac", "mvn"))
+    java, javac, maven = (get_program(name) for name in ("java", "javac", "mvn"))
     home = cache_root / KAFKA_VERSION
     cache_root.mkdir(parents=True, exist_ok=True)
-    with _locked(cache_root / ".lock"):
+    with locked(cache_root / ".lock"):
         jars = _get_jars(home, maven, say)
         classes = _get_classes(home, jars, javac)
     archive = home / f"{jars.name}-{_identity(java)}.jsa"
     return KafkaJars(version=KAFKA_VERSION, jars=jars, classes=classes, java=java, archive=archive)
 
 
-def _get_program(name: str) -> str:
+def get_program(name: str) -> str:
     path = shutil.which(name)
     if path is None:
         raise KafkaUnavailableError(f"`{name}` is not on the path; {INSTALL_HINT}")
@@ -118,12 +118,12 @@ def _get_program(name: str) -> str:
 
 def _get_jars(home: Path, maven: str, say: Say) -> Path:
     pom = _pom_text()
-    jars = home / f"jars-{_short_hash(pom)}"
+    jars = home / f"jars-{short_hash(pom)}"
     if not jars.is_dir():
         say(f"Apache Kafka {KAFKA_VERSION}: fetching jars with Maven, once (about 50 MB) ...")
         home.mkdir(parents=True, exist_ok=True)
         (home / "pom.xml").write_text(pom)
-        with _filled_then_renamed(jars) as target:
+        with filled_then_renamed(jars) as target:
             _run_maven(maven, home / "pom.xml", target)
         say(f"Apache Kafka {KAFKA_VERSION}: {len(list(jars.iterdir()))} jars in {jars}")
     return jars
@@ -131,25 +131,25 @@ def _get_jars(home: Path, maven: str, say: Say) -> Path:
 
 def _run_maven(maven: str, pom: Path, target: Path) -> None:
     command = [maven, "--batch-mode", "--no-transfer-progress", "--strict-checksums"]
-    command += ["--file", str(pom), _RESOLVER, f"-DoutputDirectory={target}"]
-    output = _run(command, "Maven did not answer", timeout_s=RESOLVE_TIMEOUT_S)
+    command += ["--file", str(pom), RESOLVER, f"-DoutputDirectory={target}"]
+    output = run_tool(command, "Maven did not answer", timeout_s=RESOLVE_TIMEOUT_S)
     if not any(target.glob("kafka_2.13-*.jar")):
         raise KafkaUnavailableError(f"Maven answered but copied no broker jar: {output[-400:]}")
 
 
 def _get_classes(home: Path, jars: Path, javac: str) -> Path:
     sources = sorted(JAVA_SOURCES.iterdir())
-    classes = home / f"classes-{_short_hash(*(path.read_text() for path in sources))}"
+    classes = home / f"classes-{short_hash(*(path.read_text() for path in sources))}"
     if not classes.is_dir():
-        with _filled_then_renamed(classes) as target:
+        with filled_then_renamed(classes) as target:
             java_files = [str(path) for path in sources if path.suffix == ".java"]
             options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
-            _run([javac, *options, *java_files], "the Java driver does not compile", timeout_s=120)
+            run_tool([javac, *options, *java_files], "the Java driver does not compile", timeout_s=120)
             shutil.copy(JAVA_SOURCES / "log4j2.properties", target)
     return classes
 
 
-def _run(command: Sequence[str], complaint: str, *, timeout_s: float) -> str:
+def run_tool(command: Sequence[str], complaint: str, *, timeout_s: float) -> str:
     try:
         done = subprocess.run(
             command,
@@ -174,7 +174,7 @@ def _first_error(output: str) -> str:
 
 
 @contextmanager
-def _filled_then_renamed(target: Path) -> Iterator[Path]:
+def filled_then_renamed(target: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f"{target.name}.") as scratch:
         filling = Path(scratch) / "filling"
         filling.mkdir()
@@ -183,7 +183,7 @@ def _filled_then_renamed(target: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -192,10 +192,10 @@ def _locked(path: Path) -> Iterator[None]:
 def _identity(java: str) -> str:
     """Of the JVM: another one cannot use its archive."""
     real = Path(java).resolve()
-    return _short_hash(str(real), str(real.stat().st_mtime_ns))
+    return short_hash(str(real), str(real.stat().st_mtime_ns))
 
 
-def _short_hash(*texts: str) -> str:
+def short_hash(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
 
 
