@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.frames import encode_response_parts
+from penstock.protocol.frames import encode_response_parts, frame_parts, join_bytes
+from penstock.protocol.headers import encode_response_header
 from penstock.security.principal import Caller
 
 if TYPE_CHECKING:
@@ -51,11 +52,19 @@ class Request:
         self.message = message
 
     def reply(self, message: Any) -> None:
-        """Send kio's response dataclass of this key and version."""
-        self.exchange.reply(encode_response_parts(message, correlation_id=self.correlation_id))
+        """Send kio's response dataclass of this key and version, or a body in bytes."""
+        if type(message) is bytes:
+            self.exchange.reply(self.frame_body([message]))
+        else:
+            self.exchange.reply(encode_response_parts(message, correlation_id=self.correlation_id))
+
+    def frame_body(self, parts: list[Any]) -> list[Any]:
+        """The parts of a response's body as a whole frame."""
+        header = encode_response_header(self.key, self.version, self.correlation_id)
+        return join_bytes(frame_parts([header, *parts]))
 
 
-# Gets kio's request, gives kio's response of the same version: at once, or as an awaitable.
+# Gets kio's request, gives kio's response of the same version or its bytes: at once, or awaited.
 Answer = Callable[[Request, "Services"], Any | Awaitable[Any]]
 # Gets the raw body and replies through `request.exchange` itself, now or later: the hot path.
 Direct = Callable[[Request, "Services"], None]

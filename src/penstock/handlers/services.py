@@ -4,13 +4,14 @@ Built once by the broker's assembly; everything in it belongs to the event loop'
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.metadata import MetadataCache
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
@@ -40,3 +41,4 @@ class Services:
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
     report: Callable[[str], None]  # one line for whoever watches the broker
     static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
+    metadata: MetadataCache = field(default_factory=MetadataCache)

@@ -1,0 +1,331 @@
+"""Metadata (key 3), versions 0-12: brokers, topics and who leads their partitions.
+
+Version 0 asks for all topics with an empty list, later ones with null; version 4 added the flag for
+auto-creation, 10 topic ids in replies, 12 questions by topic id. A topic that was created for the
+question is in the answer, with its leaders: the client need not ask again.
+"""
+
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from penstock.controller.interface import NewTopic, Refused
+from penstock.handlers.api import Api, Request
+from penstock.handlers.authorized_operations import NOT_ASKED, authorized_operations
+from penstock.handlers.metadata_bytes import TopicEncoder
+from penstock.handlers.shapes import response_shape
+from penstock.model.cluster import INTERNAL_TOPICS, BrokerNode, TopicState
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import InvalidTopicName, TopicId, check_topic_name
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import encode
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.handlers.services import Services
+
+KEY = ApiKey.METADATA
+FIRST_WITH_TOPIC_ID_QUESTIONS = 12
+_CLUSTER_OPERATIONS = range(8, 11)  # the versions that tell them
+_FIRST_FLEXIBLE = KEY.first_flexible_version
+_MAX_WHOLE_ANSWERS = 64  # kept at a time: versions in use, times addresses clients came to
+_NO_REFUSALS: Mapping[str, ErrorCode] = {}
+
+
+class MetadataCache:
+    """What was encoded for one broker's clients. Owned by the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._encoders: dict[tuple[int, str], TopicEncoder] = {}
+        # (version, listener, address) -> (cluster version, the whole body)
+        self.whole: dict[tuple[object, ...], tuple[int, bytes]] = {}
+
+    def encoder(self, version: int, listener: str, services: "Services") -> TopicEncoder:
+        key = version, listener
+        if key not in self._encoders:
+            self._encoders[key] = TopicEncoder(version, listener, services.broker_id)
+        return self._encoders[key]
+
+
+def answer(request: Request, services: "Services") -> bytes | Coroutine[Any, Any, bytes]:
+    asked = request.message.topics
+    if asked is None or (request.version == 0 and not asked):
+        return _answer_all(request, services)
+    if request.version < FIRST_WITH_TOPIC_ID_QUESTIONS and any(map(_is_by_id, asked)):
+        return _refuse_topic_ids(request, services)
+    absent = _find_to_create(request, services)
+    if absent:
+        return _create_and_answer(request, services, absent)
+    return _answer_named(request, services, _NO_REFUSALS)
+
+
+# -- all topics ----------------------------------------------------------------------------
+
+
+def _answer_all(request: Request, services: "Services") -> bytes:
+    """Topics that the caller may not describe are left out."""
+    allows, caller = services.authorizer.allows, request.caller
+    topics = services.cluster.topics
+    seen = [
+        topic
+        for name, topic in topics.items()
+        if allows(caller, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
+    if len(seen) < len(topics) or _wants_operations(request):
+        return _build(request, services, _encode_topics(request, services, seen))
+    return _answer_everything(request, services, seen)
+
+
+def _answer_everything(
+    request: Request, services: "Services", topics: Sequence[TopicState]
+) -> bytes:
+    """The body that every caller gets who may see all: built once for each state of the cluster."""
+    exchange = request.exchange
+    address = (exchange.local_host, exchange.local_port)
+    key = (request.version, request.caller.listener, address)
+    whole = services.metadata.whole
+    known = whole.get(key)
+    if known is not None and known[0] == services.cluster.version:
+        return known[1]
+    if len(whole) >= _MAX_WHOLE_ANSWERS:
+        whole.clear()
+    body = _build(request, services, _encode_topics(request, services, topics))
+    whole[key] = services.cluster.version, body
+    return body
+
+
+# -- named topics --------------------------------------------------------------------------
+
+
+def _answer_named(
+    request: Request, services: "Services", refused: Mapping[str, ErrorCode]
+) -> bytes:
+    """`refused`: why topics could not be created for this question."""
+    encoder = _encoder(request, services)
+    entries: dict[object, bytes] = {}  # a topic that is asked for twice is answered once
+    for asked in request.message.topics:
+        if _is_by_id(asked):
+            entries[asked.topic_id] = _topic_of_id(request, services, encoder, asked.topic_id)
+        elif asked.name is None:
+            entries[None] = encoder.encode_missing(ErrorCode.INVALID_REQUEST, None)
+        elif asked.name not in entries:
+            entries[asked.name] = _topic_named(request, services, encoder, asked.name, refused)
+    return _build(request, services, list(entries.values()))
+
+
+def _topic_named(
+    request: Request,
+    services: "Services",
+    encoder: TopicEncoder,
+    name: str,
+    refused: Mapping[str, ErrorCode],
+) -> bytes:
+    if not _may_describe(request, services, name):
+        return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    topic = services.cluster.find_topic(name)
+    if topic is not None:
+        return _encode_topics(request, services, [topic])[0]
+    if not _is_valid_name(name):
+        return encoder.encode_missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if _creates_topics(request, services) and not _may_create(request, services, name):
+        return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    error = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return encoder.encode_missing(error, name)
+
+
+def _topic_of_id(
+    request: Request, services: "Services", encoder: TopicEncoder, topic_id: UUID
+) -> bytes:
+    """Ids are no secrets, names are: a topic that may not be described is told without its name."""
+    name = services.cluster.find_name(TopicId(topic_id))
+    if name is None:
+        return encoder.encode_missing(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id.bytes)
+    if not _may_describe(request, services, name):
+        return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id.bytes)
+    topic = services.cluster.find_topic(name)
+    assert topic is not None, f"the id of {name} is known, the topic is not"
+    return _encode_topics(request, services, [topic])[0]
+
+
+def _refuse_topic_ids(request: Request, services: "Services") -> bytes:
+    """Versions 10 and 11 carry ids, but only for the broker to answer with."""
+    encoder = _encoder(request, services)
+    return _build(
+        request,
+        services,
+        [
+            encoder.encode_missing(ErrorCode.INVALID_REQUEST, asked.name or "")
+            for asked in request.message.topics
+        ],
+    )
+
+
+def _is_by_id(asked: Any) -> bool:
+    return bool(getattr(asked, "topic_id", None))
+
+
+# -- auto-creation -------------------------------------------------------------------------
+
+
+def _find_to_create(request: Request, services: "Services") -> list[str]:
+    """The names for which topics are to be made: absent, allowed and valid."""
+    if not _creates_topics(request, services):
+        return []
+    cluster = services.cluster
+    names = dict.fromkeys(
+        asked.name
+        for asked in request.message.topics
+        if asked.name is not None and not _is_by_id(asked)
+    )
+    return [
+        name
+        for name in names
+        if _may_describe(request, services, name)
+        and cluster.find_topic(name) is None
+        and name not in INTERNAL_TOPICS  # made by those who keep their state there
+        and _is_valid_name(name)
+        and _may_create(request, services, name)
+    ]
+
+
+async def _create_and_answer(request: Request, services: "Services", names: list[str]) -> bytes:
+    settings: Mapping[str, Any] = services.settings()
+    topics = [
+        NewTopic(
+            name=name,
+            partitions=settings["num.partitions"],
+            replication_factor=settings["default.replication.factor"],
+        )
+        for name in names
+    ]
+    results = await services.administration.create_topics(
+        topics, validate_only=False, timeout_ms=settings["request.timeout.ms"]
+    )
+    refused = {
+        name: _why_absent(result.code) if isinstance(result, Refused) else _NOT_YET
+        for name, result in zip(names, results, strict=True)
+    }
+    return _answer_named(request, services, refused)
+
+
+_NOT_YET = ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again soon
+
+
+def _why_absent(code: ErrorCode) -> ErrorCode:
+    """Somebody else's creation may be under way, or ours: clients know this code for that."""
+    if code is ErrorCode.TOPIC_ALREADY_EXISTS or code.is_retriable:
+        return _NOT_YET
+    return code
+
+
+def _creates_topics(request: Request, services: "Services") -> bool:
+    if not getattr(request.message, "allow_auto_topic_creation", True):
+        return False
+    return bool(services.settings()["auto.create.topics.enable"])
+
+
+def _is_valid_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
+# -- permissions ---------------------------------------------------------------------------
+
+
+def _may_describe(request: Request, services: "Services", name: str) -> bool:
+    return services.authorizer.allows(request.caller, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+
+def _may_create(request: Request, services: "Services", name: str) -> bool:
+    allows, caller = services.authorizer.allows, request.caller
+    return allows(caller, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or allows(
+        caller, Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _wants_operations(request: Request) -> bool:
+    return bool(getattr(request.message, "include_topic_authorized_operations", False))
+
+
+def _cluster_operations(request: Request, services: "Services") -> int:
+    if not getattr(request.message, "include_cluster_authorized_operations", False):
+        return NOT_ASKED
+    authorizer, caller = services.authorizer, request.caller
+    if not authorizer.allows(caller, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return authorized_operations(authorizer, caller, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+# -- encoding ------------------------------------------------------------------------------
+
+
+def _encoder(request: Request, services: "Services") -> TopicEncoder:
+    return services.metadata.encoder(request.version, request.caller.listener, services)
+
+
+def _encode_topics(
+    request: Request, services: "Services", topics: Sequence[TopicState]
+) -> list[bytes]:
+    encoder = _encoder(request, services)
+    encoded = encoder.encode(topics, services.cluster)
+    if not _wants_operations(request):
+        return encoded
+    authorizer, caller = services.authorizer, request.caller
+    return [
+        encoder.with_operations(
+            each, authorized_operations(authorizer, caller, ResourceType.TOPIC, topic.name)
+        )
+        for topic, each in zip(topics, encoded, strict=True)
+    ]
+
+
+def _build(request: Request, services: "Services", topics: list[bytes]) -> bytes:
+    """The whole body: kio's response without topics, opened where they belong."""
+    version = request.version
+    shape = response_shape(KEY, version)
+    frame = encode(
+        shape(
+            throttle_time=timedelta(),
+            brokers=_list_brokers(request, services),
+            cluster_id=services.cluster_id,
+            controller_id=services.cluster.controller_id,
+            topics=(),
+            cluster_authorized_operations=_cluster_operations(request, services),
+        )
+    )
+    foot_bytes = (4 if version in _CLUSTER_OPERATIONS else 0) + (version >= _FIRST_FLEXIBLE)
+    encoder = _encoder(request, services)
+    place = len(frame) - foot_bytes
+    head = frame[: place - len(encoder.count(0))]
+    return b"".join((head, encoder.count(len(topics)), *topics, frame[place:]))
+
+
+def _list_brokers(request: Request, services: "Services") -> tuple[Any, ...]:
+    shape = response_shape(KEY, request.version)["brokers"]
+    nodes = services.cluster.brokers.values()
+    places = ((node, _find_address(request, services, node)) for node in nodes)
+    return tuple(
+        shape(node_id=node.id, host=address[0], port=address[1], rack=node.rack)
+        for node, address in places
+        if address is not None
+    )
+
+
+def _find_address(
+    request: Request, services: "Services", node: BrokerNode
+) -> tuple[str, int] | None:
+    """Where clients of this listener reach the broker."""
+    listener = request.caller.listener
+    endpoint = node.find_endpoint(listener)
+    if node.id == services.broker_id:
+        endpoint = services.advertised.get(listener)
+        if endpoint is None:
+            return request.exchange.local_host, request.exchange.local_port
+    return None if endpoint is None else (endpoint.host, endpoint.port)
+
+
+API = Api(key=KEY, versions=range(13), answer=answer)
