@@ -1,0 +1,43 @@
+"""Which settings a client may change, and to what kind of value. An allow-list: a setting that
+names a class, a file or an address is for the broker's own file, whatever Kafka lets clients do.
+"""
+
+from penstock.config.registry import find_listener_setting, find_setting
+from penstock.config.setting import Kind, Scope, Setting, UpdateMode
+
+_PLAIN_KINDS = frozenset((Kind.BOOLEAN, Kind.SHORT, Kind.INT, Kind.LONG, Kind.DOUBLE))
+# Texts of brokers that can be no class, file or address: each is checked against a short list.
+_PLAIN_TEXTS = frozenset(
+    (
+        "compression.type",
+        "log.cleanup.policy",
+        "log.message.timestamp.type",
+        "max.connections.per.ip.overrides",
+    )
+)
+
+
+def is_alterable(setting: Setting) -> bool:
+    if setting.update is UpdateMode.READ_ONLY:
+        return False
+    if setting.kind in _PLAIN_KINDS:
+        return True
+    if setting.scope is Scope.TOPIC:
+        return setting.kind in (Kind.STRING, Kind.LIST)
+    return setting.name in _PLAIN_TEXTS
+
+
+def find_refusal(name: str, scope: Scope) -> str | None:
+    """Why clients may not change a setting that could be changed; None: ask whether it could.
+
+    Unknown and read-only settings are refused where changes are checked, with better advice.
+    """
+    setting = find_setting(name, scope)
+    if setting is None and scope is Scope.BROKER:
+        setting = find_listener_setting(name)
+    if setting is None or setting.update is UpdateMode.READ_ONLY or is_alterable(setting):
+        return None
+    return (
+        f"{name} may name a class, a file, an address or a secret, and such settings are not taken "
+        "from clients: set it in the broker's file and restart the broker"
+    )

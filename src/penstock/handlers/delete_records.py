@@ -1,0 +1,93 @@
+"""DeleteRecords (key 21), versions 0-2: moves the start of partitions that this broker leads.
+
+One answer per partition, with the offset of the first record that is left; -1 asks for everything
+up to the high watermark. Topics that are only compacted keep their records, whoever asks.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.handlers.access import allows_topic
+from penstock.handlers.api import Api, Request
+from penstock.handlers.shapes import Shape, response_shape
+from penstock.model.cluster import INTERNAL_TOPICS
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.handlers.services import Services
+
+_HIGH_WATERMARK = -1
+_NO_OFFSET = Offset(-1)
+
+
+class _Result(NamedTuple):
+    code: ErrorCode
+    low_watermark: Offset
+
+
+def answer(request: Request, services: "Services") -> Any:
+    wanted: dict[str, dict[int, int]] = {}
+    for topic in request.message.topics:
+        offsets = wanted.setdefault(topic.name, {})
+        offsets.update((each.partition_index, each.offset) for each in topic.partitions)
+    shape = response_shape(request.key, request.version)
+    return shape(
+        throttle_time=timedelta(),
+        topics=tuple(
+            _topic_result(shape["topics"], name, offsets, request, services)
+            for name, offsets in wanted.items()
+        ),
+    )
+
+
+API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), answer=answer)
+
+
+def _topic_result(
+    shape: Shape, topic: str, offsets: dict[int, int], request: Request, services: "Services"
+) -> Any:
+    if allows_topic(request, services, Operation.DELETE, topic):
+        results = {
+            partition: _try_delete(TopicPartition(topic, partition), offset, services)
+            for partition, offset in offsets.items()
+        }
+    else:
+        refused = _Result(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _NO_OFFSET)
+        results = dict.fromkeys(offsets, refused)
+    return shape(
+        name=topic,
+        partitions=tuple(
+            shape["partitions"](
+                partition_index=partition,
+                low_watermark=result.low_watermark,
+                error_code=wire_error(result.code),
+            )
+            for partition, result in results.items()
+        ),
+    )
+
+
+def _try_delete(partition: TopicPartition, offset: int, services: "Services") -> _Result:
+    try:
+        return _Result(ErrorCode.NONE, _delete(partition, offset, services))
+    except Refusal as refusal:
+        return _Result(refusal.code, _NO_OFFSET)
+
+
+def _delete(partition: TopicPartition, offset: int, services: "Services") -> Offset:
+    if not services.cluster.has_partition(partition):
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if partition.topic in INTERNAL_TOPICS:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    replica = services.replicas.get(partition)
+    replica.check_leader()
+    if not replica.log.config.delete:
+        raise Refusal(ErrorCode.POLICY_VIOLATION)
+    before = replica.high_watermark if offset == _HIGH_WATERMARK else Offset(offset)
+    if not 0 <= before <= replica.high_watermark:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return services.replicas.delete_records(partition, before)
