@@ -1,0 +1,428 @@
+"""One client's connection: frames in, requests begun in order, replies out in the same order.
+
+Not the list of connections, and no API. Invariants: one request of a connection runs at a time
+unless it lets the next one start; what a client does not read or does not finish costs only
+itself; at the end every lease is released and every unanswered exchange told, once.
+"""
+
+import asyncio
+import socket
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.network.exchange import Exchange
+from penstock.network.figures import Counters
+from penstock.network.limits import NetworkLimits
+from penstock.network.receive_memory import ReceiveMemory
+from penstock.network.receiving import Inbox
+from penstock.network.sending import FileTruncated, Outbox, SendPath
+from penstock.protocol.malformed import MalformedMessage
+from penstock.security.principal import Caller
+from penstock.waiting.run import LoopTimers
+from penstock.waiting.timing_wheel import Timer
+
+SPARE_IDLE_MS = 5_000  # after it a buffer is no longer kept for the next request
+DISCARDED_BYTES = 64 * 1024
+DISCARDED_READS = 16  # of what a client sent after its last request, before the socket closes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all connections of a server have in common."""
+
+    loop: asyncio.AbstractEventLoop
+    timers: LoopTimers
+    limits: NetworkLimits
+    memory: ReceiveMemory
+    counters: Counters
+    send_path: SendPath
+    on_request: Callable[[Exchange], None]
+    report: Callable[[str], None]
+    forget: Callable[["Connection"], None]
+
+
+class Connection:
+    """Owned by the event loop. Ends by itself; `forget` tells when."""
+
+    __slots__ = (
+        "_active_ms",
+        "_around",
+        "_eof_ms",
+        "_exchanges",
+        "_fd",
+        "_frame_started_ms",
+        "_gate",
+        "_has_backlog",
+        "_inbox",
+        "_is_draining",
+        "_is_first",
+        "_is_in_turn",
+        "_is_reading",
+        "_is_scheduled",
+        "_is_writing",
+        "_limits",
+        "_outbox",
+        "_sock",
+        "_timer",
+        "_turn_ms",
+        "caller",
+        "is_closed",
+        "local_host",
+        "local_port",
+    )
+
+    def __init__(
+        self,
+        around: Surroundings,
+        sock: socket.socket,
+        *,
+        caller: Caller,
+        local_host: str,
+        local_port: int,
+    ) -> None:
+        self.caller = caller
+        self.local_host = local_host
+        self.local_port = local_port
+        self.is_closed = False
+        self._around = around
+        self._limits = around.limits
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._inbox = Inbox(
+            around.memory,
+            max_frame_bytes=around.limits.max_request_bytes,
+            on_memory=self._schedule,
+        )
+        self._outbox = Outbox(around.send_path)
+        self._exchanges: deque[Exchange] = deque()  # begun, and not handed to the outbox yet
+        self._gate: Exchange | None = None  # the one that the next request has to wait for
+        self._is_in_turn = False
+        self._is_scheduled = False
+        self._has_backlog = False  # whole requests wait for the next turn, not for anything else
+        self._is_reading = False
+        self._is_writing = False
+        self._is_draining = False
+        self._is_first = True  # no request has been received yet
+        self._eof_ms: int | None = None  # None: the client may send more
+        self._turn_ms = self._active_ms = around.timers.now_ms()
+        self._frame_started_ms: int | None = self._turn_ms  # None: no request is half received
+        self._timer: Timer[Callable[[], None]] | None = None
+
+    def start(self) -> None:
+        self._around.loop.add_reader(self._fd, self._on_readable)
+        self._is_reading = True
+        self._set_timer(self._turn_ms)
+
+    def take_answer(self, exchange: Exchange) -> None:
+        """An exchange was answered; it leaves when those before it have."""
+        if self.is_closed:
+            if exchange.lease is not None:
+                exchange.lease.release()
+            return
+        if self._gate is exchange:
+            self._gate = None
+        exchanges = self._exchanges
+        while exchanges and exchanges[0].is_answered:
+            answered = exchanges.popleft()
+            self._outbox.add(answered.parts, answered.lease)
+        if not self._is_in_turn:
+            self._schedule()
+
+    def let_next_start(self, exchange: Exchange) -> None:
+        if self._gate is exchange:
+            self._gate = None
+            if not self._is_in_turn and not self.is_closed:
+                self._schedule()
+
+    def close(self, reason: str) -> None:
+        """The client broke a rule. What was answered before leaves as far as the socket takes."""
+        if self.is_closed:
+            return
+        self._around.counters.closed_malformed += 1
+        self._report(reason)
+        self._send()
+        self.end()
+
+    def drain(self) -> None:
+        """Begin no more requests; end when the replies to the others have left."""
+        self._is_draining = True
+        if not self.is_closed:
+            self._schedule()
+
+    def end(self) -> None:
+        """Now, whatever is unfinished. Harmless when it has ended before."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._stop_watching()
+        self._discard_input()
+        self._sock.close()
+        self._inbox.close()
+        self._outbox.clear()
+        self._give_up_exchanges()
+        self._around.forget(self)
+
+    # What the loop and the timers call.
+
+    def _on_readable(self) -> None:
+        if self._has_backlog:
+            return
+        try:
+            count = self._inbox.receive(self._sock)
+        except BlockingIOError:
+            return
+        except OSError:
+            self.end()
+            return
+        self._turn_ms = self._around.timers.now_ms()
+        if count == 0:
+            self._on_end_of_stream()
+            return
+        self._active_ms = self._turn_ms
+        self._around.counters.received_bytes += count
+        self._turn()
+
+    def _on_writable(self) -> None:
+        self._turn_ms = self._around.timers.now_ms()
+        if self._send() and (self._inbox.size or not self._is_reading):
+            self._turn()
+
+    def _on_schedule(self) -> None:
+        self._is_scheduled = self._has_backlog = False
+        if not self.is_closed:
+            self._turn_ms = self._around.timers.now_ms()
+            self._turn()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        now_ms = self._around.timers.now_ms()
+        if now_ms - self._active_ms >= SPARE_IDLE_MS:
+            self._inbox.drop_spare()
+        if not self._end_if_overdue(now_ms):
+            self._set_timer(now_ms)
+
+    # A turn: begin requests, send replies, decide about reading.
+
+    def _turn(self) -> None:
+        served = self._begin_requests()
+        if self.is_closed:
+            return
+        if self._is_writing or not self._outbox or self._send():
+            self._settle(served)
+
+    def _begin_requests(self) -> int:
+        served = 0
+        self._is_in_turn = True
+        on_request = self._around.on_request
+        try:
+            while served < self._limits.requests_a_turn and not self._is_blocked():
+                frame = self._inbox.take_frame()
+                if frame is None:
+                    break
+                served += 1
+                self._gate = exchange = Exchange(self, frame, self._turn_ms)
+                self._exchanges.append(exchange)
+                on_request(exchange)
+                frame.release()
+        except MalformedMessage as error:
+            self.close(str(error))
+        except Exception:
+            self._fail("a request")
+        finally:
+            self._is_in_turn = False
+        self._around.counters.requests += served
+        return served
+
+    def _is_blocked(self) -> bool:
+        """The next request may not begin yet."""
+        limits, outbox = self._limits, self._outbox
+        return (
+            self._gate is not None
+            or self.is_closed
+            or len(self._exchanges) >= limits.max_unanswered
+            or len(outbox) >= limits.max_unsent_replies
+            or outbox.unsent_bytes >= limits.max_unsent_bytes
+            or self._is_draining
+        )
+
+    def _send(self) -> bool:
+        """One turn's worth. False: it was the end of the connection."""
+        try:
+            sent = self._outbox.send(self._sock, self._limits.send_turn_bytes)
+        except FileTruncated as error:
+            self._around.counters.truncated_files += 1
+            self._report(str(error))
+            self.end()
+            return False
+        except OSError as error:
+            if not isinstance(error, ConnectionError | TimeoutError):
+                self._report(f"sending failed: {error}")
+            self.end()
+            return False
+        if sent:
+            self._active_ms = self._turn_ms
+            self._around.counters.sent_bytes += sent
+        self._watch_writable(bool(self._outbox))
+        return True
+
+    def _settle(self, served: int) -> None:
+        """What is received beyond this turn's requests is kept, and more is wanted or not."""
+        inbox = self._inbox
+        is_blocked = self._is_blocked()
+        has_backlog = inbox.has_frame and not is_blocked
+        if has_backlog:
+            self._has_backlog = True
+            self._schedule()
+        elif self._is_at_end():
+            self.end()
+            return
+        wants_more = (
+            self._eof_ms is None
+            and not has_backlog
+            and not self._is_draining
+            and not (is_blocked and inbox.size >= self._limits.read_ahead_bytes)
+        )
+        can_read = inbox.settle(wants_more=wants_more, may_wait=not is_blocked)
+        if not has_backlog:
+            self._watch_readable(wants_more and can_read)
+        self._note_frame(served)
+
+    def _is_at_end(self) -> bool:
+        return (
+            (self._is_draining or (self._eof_ms is not None and not self._inbox.has_frame))
+            and not self._exchanges
+            and not self._outbox
+        )
+
+    def _note_frame(self, served: int) -> None:
+        """A client is timed while its request is half received and we are willing to read."""
+        if served:
+            self._is_first = False
+            self._frame_started_ms = None
+        if self._is_first:
+            return
+        is_timed = self._inbox.size and not self._inbox.has_frame and self._is_reading
+        if not is_timed and not self._around.memory.is_favoured(self._inbox):
+            self._frame_started_ms = None
+        elif self._frame_started_ms is None:
+            self._frame_started_ms = self._turn_ms
+
+    def _on_end_of_stream(self) -> None:
+        """The client sends no more, but may wait for what it asked for."""
+        self._eof_ms = self._turn_ms
+        self._watch_readable(False)
+        if self._timer is not None:
+            self._around.timers.cancel(self._timer)
+        self._set_timer(self._turn_ms)
+        self._turn()
+
+    # Time limits.
+
+    def _end_if_overdue(self, now_ms: int) -> bool:
+        counters = self._around.counters
+        frame_ms, half_closed_ms, idle_ms = self._deadlines()
+        if frame_ms is not None and now_ms >= frame_ms:
+            counters.closed_slow += 1
+            self._report("no whole request arrived within its time limit")
+        elif half_closed_ms is not None and now_ms >= half_closed_ms:
+            pass  # it most likely left
+        elif idle_ms is not None and now_ms >= idle_ms:
+            counters.closed_idle += 1
+        else:
+            return False
+        self.end()
+        return True
+
+    def _deadlines(self) -> tuple[int | None, int | None, int | None]:
+        """Of the half received request, of the half closed stream, and of idleness."""
+        limits = self._limits
+        frame_ms = half_closed_ms = idle_ms = None
+        if self._frame_started_ms is not None:
+            limit_ms = limits.first_frame_ms if self._is_first else limits.started_frame_ms
+            frame_ms = self._frame_started_ms + limit_ms
+        if self._eof_ms is not None:
+            half_closed_ms = self._eof_ms + limits.half_closed_ms
+        # Whoever waits for us is not idle, unless it is us who wait for it to read.
+        if limits.max_idle_ms >= 0 and (self._outbox or not self._exchanges):
+            idle_ms = self._active_ms + limits.max_idle_ms
+        return frame_ms, half_closed_ms, idle_ms
+
+    def _set_timer(self, now_ms: int) -> None:
+        """Look again at the next deadline, and before any that may begin meanwhile is due."""
+        limits = self._limits
+        due_ms = now_ms + limits.started_frame_ms
+        if limits.max_idle_ms >= 0:
+            due_ms = min(due_ms, now_ms + limits.max_idle_ms)
+        for deadline_ms in self._deadlines():
+            if deadline_ms is not None and deadline_ms < due_ms:
+                due_ms = deadline_ms
+        # A tick ahead at least, so that a limit of 0 does not keep the timers busy.
+        self._timer = self._around.timers.add(max(due_ms, now_ms + 1), self._on_timer)
+
+    # Small acts.
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._around.loop.call_soon(self._on_schedule)
+
+    def _watch_readable(self, wanted: bool) -> None:
+        if wanted is self._is_reading:
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._around.loop.add_reader(self._fd, self._on_readable)
+        else:
+            self._around.loop.remove_reader(self._fd)
+
+    def _watch_writable(self, wanted: bool) -> None:
+        if wanted is self._is_writing:
+            return
+        self._is_writing = wanted
+        if wanted:
+            self._around.loop.add_writer(self._fd, self._on_writable)
+        else:
+            self._around.loop.remove_writer(self._fd)
+
+    def _stop_watching(self) -> None:
+        self._watch_readable(False)
+        self._watch_writable(False)
+        if self._timer is not None:
+            self._around.timers.cancel(self._timer)
+            self._timer = None
+
+    def _discard_input(self) -> None:
+        """Closing with unread bytes resets the connection, and with it replies on their way."""
+        try:
+            for _ in range(DISCARDED_READS):
+                if not self._sock.recv(DISCARDED_BYTES):
+                    return
+        except OSError:
+            return
+
+    def _give_up_exchanges(self) -> None:
+        exchanges, self._exchanges = self._exchanges, deque()
+        self._gate = None
+        for exchange in exchanges:
+            if exchange.is_answered:
+                if exchange.lease is not None:
+                    exchange.lease.release()
+                continue
+            for call in exchange.take_closings():
+                try:
+                    call()
+                except Exception:
+                    self._fail("the end of a request")
+
+    def _fail(self, what: str) -> None:
+        """A bug of ours costs this connection, and is told in full."""
+        self._around.counters.unexpected_errors += 1
+        self._report(f"{what} failed unexpectedly: {traceback.format_exc()}", is_ours=True)
+        self.end()
+
+    def _report(self, text: str, *, is_ours: bool = False) -> None:
+        """One line for what a client did: nothing that it sent may forge another line."""
+        told = text if is_ours else text.encode("unicode_escape").decode()
+        self._around.report(f"{self.caller.listener} {self.caller.host}: connection closed: {told}")

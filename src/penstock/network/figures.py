@@ -1,0 +1,52 @@
+"""What the network room counts. Owned by the event loop; others read snapshots."""
+
+from dataclasses import dataclass
+
+
+class Counters:
+    """Written by the connections as they work."""
+
+    __slots__ = (
+        "accept_failures",
+        "accepted",
+        "closed_idle",
+        "closed_malformed",
+        "closed_slow",
+        "received_bytes",
+        "refused",
+        "requests",
+        "sent_bytes",
+        "truncated_files",
+        "unexpected_errors",
+    )
+
+    def __init__(self) -> None:
+        self.accept_failures = 0
+        self.accepted = 0
+        self.closed_idle = 0
+        self.closed_malformed = 0
+        self.closed_slow = 0
+        self.received_bytes = 0
+        self.refused = 0
+        self.requests = 0
+        self.sent_bytes = 0
+        self.truncated_files = 0
+        self.unexpected_errors = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkStatistics:
+    connections: int
+    accepted: int
+    refused: int  # too many from one address
+    accept_failures: int  # no descriptor or memory for one more
+    closed_idle: int
+    closed_malformed: int
+    closed_slow: int  # a request that took too long to arrive
+    truncated_files: int  # a file ended before the slice that was promised
+    unexpected_errors: int  # of handlers; each was reported and cost one connection
+    requests: int
+    received_bytes: int
+    sent_bytes: int
+    receive_buffer_bytes: int  # held now by unfinished requests and for the next ones
+    waiting_for_memory: int  # connections
