@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.handlers.access import allows_topic
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import Shape, response_shape
-from penstock.model.cluster import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -20,7 +19,6 @@ from penstock.security.authorizer import Operation
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
-_HIGH_WATERMARK = -1
 _NO_OFFSET = Offset(-1)
 
 
@@ -73,21 +71,7 @@ def _topic_result(
 
 def _try_delete(partition: TopicPartition, offset: int, services: "Services") -> _Result:
     try:
-        return _Result(ErrorCode.NONE, _delete(partition, offset, services))
+        start = services.replicas.delete_records(partition, Offset(offset))
     except Refusal as refusal:
         return _Result(refusal.code, _NO_OFFSET)
-
-
-def _delete(partition: TopicPartition, offset: int, services: "Services") -> Offset:
-    if not services.cluster.has_partition(partition):
-        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    if partition.topic in INTERNAL_TOPICS:
-        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    replica = services.replicas.get(partition)
-    replica.check_leader()
-    if not replica.log.config.delete:
-        raise Refusal(ErrorCode.POLICY_VIOLATION)
-    before = replica.high_watermark if offset == _HIGH_WATERMARK else Offset(offset)
-    if not 0 <= before <= replica.high_watermark:
-        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
-    return services.replicas.delete_records(partition, before)
+    return _Result(ErrorCode.NONE, start)
