@@ -6,12 +6,47 @@ A handler that is not here does not exist for clients. Each is one file with an 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from penstock.handlers import api_versions
+from penstock.handlers import (
+    alter_configs,
+    api_versions,
+    create_partitions,
+    create_topics,
+    delete_records,
+    delete_topics,
+    describe_cluster,
+    describe_configs,
+    describe_log_dirs,
+    describe_producers,
+    find_coordinator,
+    incremental_alter_configs,
+    init_producer_id,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
 from penstock.handlers.api import Api
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import preload
 
-_APIS: tuple[Api, ...] = ()
+_APIS: tuple[Api, ...] = (
+    alter_configs.API,
+    create_partitions.API,
+    create_topics.API,
+    delete_records.API,
+    delete_topics.API,
+    describe_cluster.API,
+    describe_configs.API,
+    describe_log_dirs.API,
+    describe_producers.API,
+    find_coordinator.API,
+    incremental_alter_configs.API,
+    init_producer_id.API,
+    list_offsets.API,
+    metadata.API,
+    offset_for_leader_epoch.API,
+    produce.API,
+)
 
 APIS: Mapping[ApiKey, Api] = MappingProxyType(
     {api.key: api for api in (*_APIS, api_versions.make_api(_APIS))}

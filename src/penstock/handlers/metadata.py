@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.controller.interface import NewTopic, Refused
+from penstock.handlers.access import (
+    OPERATIONS_NOT_ASKED,
+    allows_cluster,
+    allows_topic,
+    authorized_operations,
+)
+from penstock.handlers.addresses import broker_address
 from penstock.handlers.api import Api, Request
-from penstock.handlers.authorized_operations import NOT_ASKED, authorized_operations
 from penstock.handlers.metadata_bytes import TopicEncoder
 from penstock.handlers.shapes import response_shape
-from penstock.model.cluster import INTERNAL_TOPICS, BrokerNode, TopicState
+from penstock.model.cluster import INTERNAL_TOPICS, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import InvalidTopicName, TopicId, check_topic_name
 from penstock.protocol.api_keys import ApiKey
@@ -237,13 +243,12 @@ def _is_valid_name(name: str) -> bool:
 
 
 def _may_describe(request: Request, services: "Services", name: str) -> bool:
-    return services.authorizer.allows(request.caller, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    return allows_topic(request, services, Operation.DESCRIBE, name)
 
 
 def _may_create(request: Request, services: "Services", name: str) -> bool:
-    allows, caller = services.authorizer.allows, request.caller
-    return allows(caller, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or allows(
-        caller, Operation.CREATE, ResourceType.TOPIC, name
+    return allows_cluster(request, services, Operation.CREATE) or allows_topic(
+        request, services, Operation.CREATE, name
     )
 
 
@@ -253,11 +258,10 @@ def _wants_operations(request: Request) -> bool:
 
 def _cluster_operations(request: Request, services: "Services") -> int:
     if not getattr(request.message, "include_cluster_authorized_operations", False):
-        return NOT_ASKED
-    authorizer, caller = services.authorizer, request.caller
-    if not authorizer.allows(caller, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return OPERATIONS_NOT_ASKED
+    if not allows_cluster(request, services, Operation.DESCRIBE):
         return 0
-    return authorized_operations(authorizer, caller, ResourceType.CLUSTER, CLUSTER_NAME)
+    return authorized_operations(request, services, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 # -- encoding ------------------------------------------------------------------------------
@@ -274,10 +278,9 @@ def _encode_topics(
     encoded = encoder.encode(topics, services.cluster)
     if not _wants_operations(request):
         return encoded
-    authorizer, caller = services.authorizer, request.caller
     return [
         encoder.with_operations(
-            each, authorized_operations(authorizer, caller, ResourceType.TOPIC, topic.name)
+            each, authorized_operations(request, services, ResourceType.TOPIC, topic.name)
         )
         for topic, each in zip(topics, encoded, strict=True)
     ]
@@ -307,25 +310,12 @@ def _build(request: Request, services: "Services", topics: list[bytes]) -> bytes
 def _list_brokers(request: Request, services: "Services") -> tuple[Any, ...]:
     shape = response_shape(KEY, request.version)["brokers"]
     nodes = services.cluster.brokers.values()
-    places = ((node, _find_address(request, services, node)) for node in nodes)
+    places = ((node, broker_address(node, request, services)) for node in nodes)
     return tuple(
         shape(node_id=node.id, host=address[0], port=address[1], rack=node.rack)
         for node, address in places
         if address is not None
     )
-
-
-def _find_address(
-    request: Request, services: "Services", node: BrokerNode
-) -> tuple[str, int] | None:
-    """Where clients of this listener reach the broker."""
-    listener = request.caller.listener
-    endpoint = node.find_endpoint(listener)
-    if node.id == services.broker_id:
-        endpoint = services.advertised.get(listener)
-        if endpoint is None:
-            return request.exchange.local_host, request.exchange.local_port
-    return None if endpoint is None else (endpoint.host, endpoint.port)
 
 
 API = Api(key=KEY, versions=range(13), answer=answer)

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from penstock.handlers.authorized_operations import NOT_ASKED
+from penstock.handlers.access import OPERATIONS_NOT_ASKED
 from penstock.model.cluster import NO_BROKER, BrokerId, PartitionState, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
@@ -127,7 +127,7 @@ class TopicEncoder:
         pieces.append(self.count(partitions))
         return b"".join(pieces)
 
-    def _foot(self, operations: int = NOT_ASKED) -> bytes:
+    def _foot(self, operations: int = OPERATIONS_NOT_ASKED) -> bytes:
         allowed = _INT32.pack(operations) if self._version >= FIRST_WITH_OPERATIONS else b""
         return allowed + b"\0" if self._is_flexible else allowed
 
