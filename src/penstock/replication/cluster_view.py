@@ -1,0 +1,95 @@
+"""What this broker knows of the cluster: the sum of the controller's updates. Decides nothing.
+
+Owned by the event loop. An older controller's update changes nothing; `version` rises with every
+update that was applied, so that what was made from the view is good for as long as it stands.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    MetadataUpdate,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicId, TopicPartition
+
+Listener = Callable[[MetadataUpdate], None]
+
+
+class ClusterView:
+    """Empty until the first update."""
+
+    def __init__(self) -> None:
+        self.version = 0  # of no update yet
+        self.controller_id: BrokerId = NO_BROKER
+        self.controller_epoch = ControllerEpoch(-1)  # never moves back
+        self.brokers: Mapping[BrokerId, BrokerNode] = {}  # alive, by id
+        self.broker_configs: Mapping[str, Mapping[str, str]] = {}  # "" is every broker's
+        self._topics: dict[str, TopicState] = {}
+        self._names: dict[TopicId, str] = {}  # of exactly the topics above
+        self._listeners: list[Listener] = []
+
+    @property
+    def topics(self) -> Mapping[str, TopicState]:
+        return self._topics
+
+    def apply(self, update: MetadataUpdate) -> None:
+        """Refusal STALE_CONTROLLER_EPOCH if a later controller has spoken before."""
+        refuse_stale_controller(update.controller_epoch, self.controller_epoch)
+        self.controller_id, self.controller_epoch = update.controller_id, update.controller_epoch
+        if update.is_full:
+            self._forget_everything()
+        if update.brokers is not None:
+            self.brokers = {node.id: node for node in update.brokers}
+        if update.broker_configs is not None:
+            self.broker_configs = update.broker_configs
+        self._remove(update.deleted_topics)
+        for topic in update.topics:
+            self._put(topic)
+        self.version += 1
+        for listener in self._listeners:
+            listener(update)
+
+    def find_topic(self, name: str) -> TopicState | None:
+        return self._topics.get(name)
+
+    def find_name(self, topic_id: TopicId) -> str | None:
+        return self._names.get(topic_id)
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        topic = self._topics.get(partition.topic)
+        return topic is not None and 0 <= partition.partition < len(topic.partitions)
+
+    def listen(self, listener: Listener) -> None:
+        """Call it after every update that was applied, with the update; in order of listening."""
+        self._listeners.append(listener)
+
+    def _forget_everything(self) -> None:
+        self.brokers = {}
+        self.broker_configs = {}
+        self._topics.clear()
+        self._names.clear()
+
+    def _put(self, topic: TopicState) -> None:
+        self._remove((topic.name,))  # deleted and made again, it has another id
+        self._topics[topic.name] = topic
+        self._names[topic.topic_id] = topic.name
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            gone = self._topics.pop(name, None)
+            if gone is not None:
+                del self._names[gone.topic_id]
+
+
+def refuse_stale_controller(given: ControllerEpoch, known: ControllerEpoch) -> None:
+    if given < known:
+        raise Refusal(
+            ErrorCode.STALE_CONTROLLER_EPOCH,
+            f"an order of controller epoch {given} came after one of epoch {known}; "
+            f"that controller was replaced and must resign",
+        )

@@ -1,0 +1,67 @@
+"""What a topic's settings mean for its replicas here, worked out once for each change of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.config.given import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.log_config import LogConfig
+from penstock.config.resolve import Resolved, resolve_topic
+from penstock.config.setting import LONG_MAX
+
+Report = Callable[[str], None]
+
+MAX_REMEMBERED = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRules:
+    min_in_sync: int  # replicas that acks=all asks for
+    is_synchronous: bool  # a write counts once it is on the disk, of every replica
+    log: LogConfig  # as storage gets it
+
+    @classmethod
+    def of(cls, config: LogConfig, min_in_sync: int) -> "TopicRules":
+        """A synchronous topic is flushed from here, where somebody waits for it. Storage must not
+        begin a flush of its own before: the one that is waited for would have to queue behind."""
+        is_synchronous = config.flush_messages == 1
+        log = replace(config, flush_messages=LONG_MAX) if is_synchronous else config
+        return cls(min_in_sync=min_in_sync, is_synchronous=is_synchronous, log=log)
+
+
+class RuleBook:
+    """Rules by settings: most topics share theirs, and to resolve them takes a while."""
+
+    def __init__(self, settings: Callable[[], Resolved], report: Report) -> None:
+        self._settings = settings
+        self._report = report
+        self._broker: Resolved | None = None  # for which the rules below hold
+        self._rules: dict[frozenset[tuple[str, str]], TopicRules] = {}
+
+    def resolve(self, topic: str, configs: Mapping[str, str]) -> TopicRules:
+        broker = self._settings()
+        if broker is not self._broker or len(self._rules) >= MAX_REMEMBERED:
+            self._rules.clear()
+            self._broker = broker
+        key = frozenset(configs.items())
+        if key not in self._rules:
+            self._rules[key] = self._resolve(topic, configs, broker)
+        return self._rules[key]
+
+    def keep(self, config: LogConfig) -> TopicRules:
+        """For a log whose topic is not known yet: as storage has opened it."""
+        return TopicRules.of(config, _min_in_sync(self._settings()))
+
+    def _resolve(self, topic: str, configs: Mapping[str, str], broker: Resolved) -> TopicRules:
+        try:
+            resolved = resolve_topic(Given.from_mapping(configs, where=f"topic {topic}"), broker)
+        except ConfigError as error:
+            # They were checked when they were stored, perhaps beside other settings.
+            self._report(f"{error}\n  topic {topic} runs with the broker's settings until mended")
+            resolved = resolve_topic(NOTHING_GIVEN, broker)
+        return TopicRules.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
+
+
+def _min_in_sync(resolved: Mapping[str, Any]) -> int:
+    """Of a topic's or a broker's settings: the name is the same."""
+    return int(resolved["min.insync.replicas"])

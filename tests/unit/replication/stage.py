@@ -1,0 +1,259 @@
+"""A broker's replicas on the real engine over a simulated disk, under a clock that tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
+
+from penstock.config.given import Given
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.resolve import Resolved, resolve_broker
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeadAndFollow,
+    MetadataUpdate,
+    PartitionOrder,
+    PartitionState,
+    StopReplicas,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.protocol.records import Record, build_batch
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.partition import Partition
+from penstock.replication.replicas import Replicas
+from penstock.storage.engine import Origin
+from penstock.storage.group_commit import Item
+from penstock.storage.segmented import SegmentedEngine
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.waiting.delayed import Call, Waiting
+from penstock.waiting.timing_wheel import Timer, TimingWheel
+
+ME = BrokerId(1)
+OTHER, THIRD = BrokerId(2), BrokerId(3)
+WALL_MS = 1_700_000_000_000
+P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
+ORDERS_ID = TopicId(UUID(int=7))
+
+
+class ManualClock:
+    """A wheel whose time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self._now_ms = 0
+        self._wheel: TimingWheel[Call] = TimingWheel(start_ms=0)
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def add(self, deadline_ms: int, value: Call) -> Timer[Call]:
+        return self._wheel.add(deadline_ms, value)
+
+    def cancel(self, timer: Timer[Call]) -> bool:
+        return self._wheel.cancel(timer)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self._now_ms += duration_ms
+        for timer in self._wheel.advance_to(self._now_ms):
+            timer.value()
+
+
+class Deferred:
+    """A background whose rounds run one by one, when a test lets them."""
+
+    def __init__(self) -> None:
+        self.rounds: list[Callable[[], None]] = []
+        self.ran = 0
+
+    def run(self, work: Callable[[], None]) -> None:
+        self.rounds.append(work)
+
+    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+        for item in items:
+            function(item)
+
+    def run_one(self) -> bool:
+        if not self.rounds:
+            return False
+        self.ran += 1
+        self.rounds.pop(0)()
+        return True
+
+    def drain(self) -> None:
+        while self.run_one():
+            pass
+
+
+class Stage:
+    """Broker 1 and what it was told. A later life takes the disk of an earlier one."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk | None = None,
+        *,
+        directories: tuple[str, ...] = ("/d",),
+        broker: Mapping[str, str] | None = None,
+        opened_as: LogConfig | None = None,
+        max_waiting: int = 100,
+    ) -> None:
+        self.disk = SimulatedDisk(*directories) if disk is None else disk
+        self.background = Deferred()
+        self.reports: list[str] = []
+        self.clock = ManualClock()
+        self.settings: Resolved = resolve_broker(Given.from_mapping(broker or {}, where="test"))
+        self.engine = SegmentedEngine(
+            StorageConfig(log_dirs=directories),
+            config_of=lambda topic: opened_as or LogConfig(),
+            disk=self.disk,
+            background=self.background,
+            report=self.reports.append,
+        )
+        recovered = self.engine.recover(lambda *, done, total: None, WALL_MS)
+        self.cluster = ClusterView()
+        self.replicas = Replicas(
+            broker_id=ME,
+            engine=self.engine,
+            cluster=self.cluster,
+            settings=lambda: self.settings,
+            timers=self.clock,
+            wall_ms=lambda: WALL_MS,
+            report=self.reports.append,
+            max_waiting=max_waiting,
+        )
+        self.replicas.adopt(recovered)
+
+    # -- orders ----------------------------------------------------------------------------
+
+    def order(
+        self,
+        *partitions: TopicPartition,
+        leader: int = ME,
+        epoch: int = 0,
+        replicas: tuple[int, ...] = (ME,),
+        in_sync: tuple[int, ...] | None = None,
+        topic_id: TopicId = ORDERS_ID,
+        partition_epoch: int = 0,
+        controller_epoch: int = 1,
+        broker_epoch: int = 0,
+        is_new: bool = True,
+    ) -> dict[TopicPartition, ErrorCode]:
+        state = PartitionState(
+            BrokerId(leader),
+            LeaderEpoch(epoch),
+            tuple(map(BrokerId, replicas)),
+            tuple(map(BrokerId, replicas if in_sync is None else in_sync)),
+            partition_epoch,
+            ControllerEpoch(controller_epoch),
+        )
+        return self.replicas.apply(
+            LeadAndFollow(
+                controller_id=ME,
+                controller_epoch=ControllerEpoch(controller_epoch),
+                broker_epoch=BrokerEpoch(broker_epoch),
+                partitions=tuple(
+                    PartitionOrder(each, topic_id, state, is_new) for each in partitions
+                ),
+            )
+        )
+
+    def stop(
+        self,
+        *partitions: TopicPartition,
+        delete: bool,
+        controller_epoch: int = 1,
+        broker_epoch: int = 0,
+    ) -> dict[TopicPartition, ErrorCode]:
+        return self.replicas.stop(
+            StopReplicas(
+                controller_id=ME,
+                controller_epoch=ControllerEpoch(controller_epoch),
+                broker_epoch=BrokerEpoch(broker_epoch),
+                partitions=partitions,
+                delete=delete,
+            )
+        )
+
+    def tell_topic(self, topic: str = "orders", partitions: int = 3, **configs: str) -> None:
+        """The cluster's view learns of a topic; settings with underscores for dots."""
+        state = PartitionState(ME, LeaderEpoch(0), (ME,), (ME,))
+        self.cluster.apply(
+            MetadataUpdate(
+                controller_id=ME,
+                controller_epoch=ControllerEpoch(1),
+                is_full=False,
+                topics=(
+                    TopicState(
+                        name=topic,
+                        topic_id=ORDERS_ID,
+                        partitions=(state,) * partitions,
+                        configs={name.replace("_", "."): text for name, text in configs.items()},
+                    ),
+                ),
+            )
+        )
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def append(
+        self,
+        *partitions: TopicPartition,
+        acks: int = -1,
+        timeout_ms: int = 1000,
+        records: int = 1,
+        origin: Origin = Origin.CLIENT,
+        batch: bytearray | None = None,
+    ) -> Sent:
+        batches = [
+            (each, memoryview(some_batch(records) if batch is None else batch[:]))
+            for each in partitions
+        ]
+        sent = Sent()
+        sent.waiting = self.replicas.append(
+            batches, acks=acks, timeout_ms=timeout_ms, origin=origin, done=sent.answers.append
+        )
+        return sent
+
+    def partition(self, name: TopicPartition = P0) -> Partition:
+        return self.replicas.get(name)
+
+    def follower_has(
+        self, end_offset: int, name: TopicPartition = P0, follower: BrokerId = OTHER
+    ) -> None:
+        self.replicas.note_follower_end(name, follower, Offset(end_offset))
+
+
+class Sent:
+    """A request that was sent, and every answer that came: more than one is a fault."""
+
+    def __init__(self) -> None:
+        self.answers: list[list[PartitionAppended]] = []
+        self.waiting: Waiting[TopicPartition] | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        assert len(self.answers) <= 1, f"answered {len(self.answers)} times"
+        return bool(self.answers)
+
+    @property
+    def answer(self) -> list[PartitionAppended]:
+        assert self.is_answered, "not answered yet"
+        return self.answers[0]
+
+    @property
+    def codes(self) -> list[ErrorCode]:
+        return [each.code for each in self.answer]
+
+
+def some_batch(
+    records: int = 1, *, producer_id: int = -1, sequence: int = -1, epoch: int = 0
+) -> bytearray:
+    content = [Record(each, WALL_MS, b"k", b"v") for each in range(records)]
+    if producer_id < 0:
+        return build_batch(content)
+    return build_batch(
+        content, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+    )
