@@ -1,0 +1,355 @@
+"""Topics, settings and directories of a cluster. An operation that fails for one of its things
+raises Refused for it; the others have been done all the same.
+
+Requests that change something are repeated only if they were not begun: a lost reply says nothing
+about what was done.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from penstock.client.address import Address
+from penstock.client.admin_values import (
+    ClusterDescription,
+    ConfigChange,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    CreatedTopic,
+    LogDirectory,
+    NewTopic,
+    ReplicaSize,
+    Resource,
+    ResourceKind,
+)
+from penstock.client.call import Call
+from penstock.client.data_calls import group_by_topic
+from penstock.client.deadline import Deadline
+from penstock.client.errors import ClientError, ConnectionLost, Refused, UnsupportedByBroker
+from penstock.client.metadata import Node, read_error
+from penstock.client.router import Router
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+
+
+class Admin:
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> list[CreatedTopic]:
+        fields = {"topics": [_new_topic(each) for each in topics], "validate_only": validate_only}
+        # From 4 on, -1 stands for the cluster's default.
+        answer = await self._change(ApiKey.CREATE_TOPICS, range(4, 8), fields, timeout_ms)
+        for each in answer.topics:
+            _check(f"create topic {each.name!r}", each)
+        return [
+            CreatedTopic(
+                each.name,
+                getattr(each, "topic_id", None),
+                getattr(each, "num_partitions", -1),
+                getattr(each, "replication_factor", -1),
+            )
+            for each in answer.topics
+        ]
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int | None = None) -> None:
+        fields = {
+            "topic_names": names,
+            "topics": [{"name": name, "topic_id": None} for name in names],
+        }
+        answer = await self._change(ApiKey.DELETE_TOPICS, range(1, 7), fields, timeout_ms)
+        for each in answer.responses:
+            _check(f"delete topic {each.name!r}", each)
+
+    async def create_partitions(
+        self,
+        counts: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Raise each topic's number of partitions to this."""
+        topics = [
+            {"name": name, "count": count, "assignments": None} for name, count in counts.items()
+        ]
+        fields = {"topics": topics, "validate_only": validate_only}
+        answer = await self._change(ApiKey.CREATE_PARTITIONS, range(4), fields, timeout_ms)
+        for each in answer.results:
+            _check(f"add partitions to {each.name!r}", each)
+
+    async def describe_configs(
+        self,
+        resources: Sequence[Resource],
+        *,
+        names: Sequence[str] | None = None,
+        with_synonyms: bool = False,
+        with_documentation: bool = False,
+        timeout_ms: int | None = None,
+    ) -> dict[Resource, list[ConfigEntry]]:
+        """Settings with their sources; `names` asks for some of them only."""
+        found: dict[Resource, list[ConfigEntry]] = {}
+        for broker_id, part in _by_broker(resources).items():
+            fields = {
+                "resources": [_resource(each) | {"configuration_keys": names} for each in part],
+                "include_synonyms": with_synonyms,
+                "include_documentation": with_documentation,
+            }
+            call = Call(ApiKey.DESCRIBE_CONFIGS, range(1, 5), fields)
+            answer = await self._ask("describe settings", call, broker_id, timeout_ms)
+            for each in answer.results:
+                _check(f"describe settings of {each.resource_name!r}", each)
+                resource = Resource(ResourceKind(each.resource_type), each.resource_name)
+                found[resource] = [_read_entry(entry) for entry in each.configs]
+        return found
+
+    async def incremental_alter_configs(
+        self,
+        changes: Mapping[Resource, Sequence[ConfigChange]],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        for broker_id, part in _by_broker(changes).items():
+            fields = {
+                "resources": [
+                    _resource(each) | {"configs": [_change(one) for one in changes[each]]}
+                    for each in part
+                ],
+                "validate_only": validate_only,
+            }
+            answer = await self._change(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), fields, timeout_ms, broker_id
+            )
+            for each in answer.responses:
+                _check(f"change settings of {each.resource_name!r}", each)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, Offset], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """Delete what lies before these offsets (-1: the high watermark); returns the log start
+        offsets since."""
+        deadline = self._router.deadline(timeout_ms)
+
+        async def ask(
+            node: Node, part: Mapping[TopicPartition, Offset]
+        ) -> Mapping[TopicPartition, Offset | ClientError]:
+            call = _delete_records_call(part, deadline)
+            return _read_deleted(await self._router.ask(node.address, call, deadline))
+
+        return await self._router.persist_with_leaders("delete records", before, ask, deadline)
+
+    async def describe_log_dirs(
+        self,
+        *,
+        brokers: Iterable[BrokerId] | None = None,
+        partitions: Iterable[TopicPartition] | None = None,
+        timeout_ms: int | None = None,
+    ) -> dict[BrokerId, list[LogDirectory]]:
+        """Of every broker unless some are named; `partitions` limits what is told of."""
+        topics = None if partitions is None else _group_numbers(partitions)
+        call = Call(ApiKey.DESCRIBE_LOG_DIRS, range(1, 5), {"topics": topics})
+        deadline = self._router.deadline(timeout_ms)
+        if brokers is None:
+            brokers = sorted((await self._router.get_current((), deadline)).brokers)
+        found = {}
+        for broker_id in brokers:
+            answer = await self._ask("describe log directories", call, broker_id, timeout_ms)
+            _check(f"log directories of broker {broker_id}", answer)
+            found[broker_id] = [_read_directory(each) for each in answer.results]
+        return found
+
+    async def describe_cluster(self, *, timeout_ms: int | None = None) -> ClusterDescription:
+        call = Call(ApiKey.DESCRIBE_CLUSTER, range(2), {})
+        try:
+            answer = await self._ask("describe the cluster", call, None, timeout_ms)
+        except UnsupportedByBroker:
+            return await self._describe_by_metadata(timeout_ms)
+        _check("describe the cluster", answer)
+        nodes = [
+            Node(each.broker_id, Address(each.host, each.port), each.rack)
+            for each in answer.brokers
+        ]
+        return ClusterDescription(
+            cluster_id=answer.cluster_id,
+            controller_id=answer.controller_id,
+            brokers={node.id: node for node in nodes},
+        )
+
+    async def _describe_by_metadata(self, timeout_ms: int | None) -> ClusterDescription:
+        known = await self._router.refresh((), self._router.deadline(timeout_ms))
+        return ClusterDescription(
+            cluster_id=known.cluster_id, controller_id=known.controller_id, brokers=known.brokers
+        )
+
+    async def _ask(
+        self, what: str, call: Call, broker_id: BrokerId | None, timeout_ms: int | None
+    ) -> Any:
+        """A question, asked as often as it takes."""
+        deadline = self._router.deadline(timeout_ms)
+
+        async def attempt() -> Any:
+            if broker_id is None:
+                return await self._router.ask_any(call, deadline)
+            return await self._router.ask_broker(broker_id, call, deadline)
+
+        return await self._router.persist(what, deadline, attempt)
+
+    async def _change(
+        self,
+        api_key: ApiKey,
+        versions: range,
+        fields: Mapping[str, Any],
+        timeout_ms: int | None,
+        broker_id: BrokerId | None = None,
+    ) -> Any:
+        """A change: once begun, never sent again. For the controller, or for one broker."""
+        deadline = self._router.deadline(timeout_ms)
+
+        async def attempt() -> Any:
+            timeout = {"timeout": timedelta(milliseconds=deadline.left_for_broker_ms)}
+            call = Call(api_key, versions, {**fields, **timeout})
+            try:
+                if broker_id is None:
+                    answer = await self._router.ask_controller(call, deadline)
+                else:
+                    answer = await self._router.ask_broker(broker_id, call, deadline)
+            except ConnectionLost as error:
+                raise _Unknown(
+                    f"{error}; whether {api_key.title} was carried out is not known: look before "
+                    "trying again"
+                ) from error
+            _check_controller(api_key, answer)
+            return answer
+
+        return await self._router.persist(api_key.title, deadline, attempt)
+
+
+class _Unknown(ConnectionLost):
+    is_retriable = False
+
+
+def _check(what: str, result: Any) -> None:
+    code = read_error(getattr(result, "error_code", 0))
+    if code:
+        raise Refused(what, code, getattr(result, "error_message", None))
+
+
+def _check_controller(api_key: ApiKey, answer: Any) -> None:
+    """Another broker has become the controller: nothing was done, so asking it is safe."""
+    for name in ("topics", "responses", "results"):
+        for each in getattr(answer, name, ()):
+            if read_error(each.error_code) is ErrorCode.NOT_CONTROLLER:
+                raise Refused(api_key.title, ErrorCode.NOT_CONTROLLER)
+
+
+def _new_topic(topic: NewTopic) -> Mapping[str, Any]:
+    has_assignment = bool(topic.assignment)
+    return {
+        "name": topic.name,
+        "num_partitions": -1 if has_assignment else topic.partitions,
+        "replication_factor": -1 if has_assignment else topic.replication_factor,
+        "assignments": [
+            {"partition_index": partition, "broker_ids": broker_ids}
+            for partition, broker_ids in topic.assignment.items()
+        ],
+        "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
+    }
+
+
+def _by_broker(resources: Iterable[Resource]) -> dict[BrokerId | None, list[Resource]]:
+    """A broker alone knows its own settings; everybody knows the rest."""
+    grouped: dict[BrokerId | None, list[Resource]] = {}
+    for each in resources:
+        is_one_brokers = each.kind is ResourceKind.BROKER and each.name.isdecimal()
+        broker_id = BrokerId(int(each.name)) if is_one_brokers else None
+        grouped.setdefault(broker_id, []).append(each)
+    return grouped
+
+
+def _resource(resource: Resource) -> dict[str, Any]:
+    return {"resource_type": resource.kind, "resource_name": resource.name}
+
+
+def _change(change: ConfigChange) -> Mapping[str, Any]:
+    return {
+        "name": change.name,
+        "config_operation": change.operation,
+        "value": change.value,
+    }
+
+
+def _read_entry(entry: Any) -> ConfigEntry:
+    synonyms = tuple(
+        ConfigSynonym(each.name, each.value, _source(each.source)) for each in entry.synonyms
+    )
+    return ConfigEntry(
+        name=entry.name,
+        value=entry.value,
+        source=_source(entry.config_source),
+        is_read_only=entry.read_only,
+        is_sensitive=entry.is_sensitive,
+        synonyms=synonyms,
+        documentation=getattr(entry, "documentation", None),
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in _SOURCES else ConfigSource.UNKNOWN
+
+
+_SOURCES = frozenset(ConfigSource)
+
+
+def _delete_records_call(before: Mapping[TopicPartition, Offset], deadline: Deadline) -> Call:
+    by_topic = group_by_topic(
+        (partition, {"partition_index": partition.partition, "offset": offset})
+        for partition, offset in before.items()
+    )
+    fields = {
+        "topics": [{"name": name, "partitions": each} for name, each in by_topic.items()],
+        "timeout": timedelta(milliseconds=deadline.left_for_broker_ms),
+    }
+    return Call(ApiKey.DELETE_RECORDS, range(3), fields)
+
+
+def _read_deleted(answer: Any) -> Mapping[TopicPartition, Offset | ClientError]:
+    found: dict[TopicPartition, Offset | ClientError] = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            code = read_error(each.error_code)
+            refused = Refused(f"delete records of {partition}", code)
+            found[partition] = refused if code else Offset(each.low_watermark)
+    return found
+
+
+def _group_numbers(partitions: Iterable[TopicPartition]) -> list[Mapping[str, Any]]:
+    grouped: dict[str, list[int]] = {}
+    for each in partitions:
+        grouped.setdefault(each.topic, []).append(each.partition)
+    return [{"topic": name, "partitions": numbers} for name, numbers in grouped.items()]
+
+
+def _read_directory(directory: Any) -> LogDirectory:
+    return LogDirectory(
+        path=directory.log_dir,
+        error=read_error(directory.error_code),
+        replicas={
+            TopicPartition(topic.name, each.partition_index): ReplicaSize(
+                each.partition_size, each.offset_lag, each.is_future_key
+            )
+            for topic in directory.topics
+            for each in topic.partitions
+        },
+        total_bytes=getattr(directory, "total_bytes", -1),
+        usable_bytes=getattr(directory, "usable_bytes", -1),
+    )

@@ -1,0 +1,108 @@
+"""What an administrator asks of a cluster and gets back, as plain values."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from penstock.client.metadata import Node
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId, TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    name: str
+    partitions: int = -1  # -1: the cluster's default
+    replication_factor: int = -1
+    assignment: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class CreatedTopic(NamedTuple):
+    name: str
+    topic_id: TopicId | None
+    partitions: int  # -1: from a broker that does not tell
+    replication_factor: int
+
+
+class ResourceKind(enum.IntEnum):
+    TOPIC = 2
+    BROKER = 4
+    GROUP = 32
+
+
+class Resource(NamedTuple):
+    kind: ResourceKind
+    name: str  # of a broker, its id; empty for what holds for all brokers
+
+
+class ConfigSource(enum.IntEnum):
+    """Where a setting's value comes from, the nearest first."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    ALL_BROKERS = 3
+    STATIC = 4
+    DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class ConfigSynonym(NamedTuple):
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(NamedTuple):
+    name: str
+    value: str | None  # None also for what is sensitive
+    source: ConfigSource
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Set on the topic itself, rather than inherited."""
+        return self.source is ConfigSource.TOPIC
+
+
+class ConfigOperation(enum.IntEnum):
+    SET = 0
+    DELETE = 1  # back to the default
+    APPEND = 2  # of lists
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    name: str
+    value: str | None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+class ReplicaSize(NamedTuple):
+    size_bytes: int
+    offset_lag: int
+    is_future: bool  # being moved here from another directory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirectory:
+    path: str
+    error: ErrorCode
+    replicas: Mapping[TopicPartition, ReplicaSize]
+    total_bytes: int = -1  # -1: not known
+    usable_bytes: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    cluster_id: str | None
+    controller_id: BrokerId
+    brokers: Mapping[BrokerId, Node]

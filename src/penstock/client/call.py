@@ -1,0 +1,66 @@
+"""A request before its version is known: fields by kio's names, made into a message per version.
+
+A field that a version lacks is left out, so `versions` must begin where everything that matters
+exists.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from typing import Any, NamedTuple
+
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import get_request_schema
+from penstock.protocol.schemas import FieldShape, describe_fields
+
+Fields = Mapping[str, Any]
+
+
+class Call(NamedTuple):
+    api_key: ApiKey
+    versions: range  # what this client can say and understand; consecutive
+    fields: Fields
+
+    def compose(self, version: int) -> Any:
+        return compose(get_request_schema(self.api_key, version), self.fields)
+
+
+def compose(entity: type, values: Fields) -> Any:
+    """The message of this class; nested entities are mappings, arrays sequences of them."""
+    made = {}
+    for name, nested, is_array, default in _plan(entity):
+        value = values.get(name, default)
+        if value is MISSING:
+            continue  # the dataclass knows its default, or complains by name
+        if nested is not None and value is not None:
+            value = _compose_nested(nested, value, is_array)
+        elif is_array and value is not None:
+            value = tuple(value)
+        made[name] = value
+    return entity(**made)
+
+
+def _compose_nested(entity: type, value: Any, is_array: bool) -> Any:
+    if not is_array:
+        return compose(entity, value)
+    items: Sequence[Fields] = value
+    return tuple([compose(entity, each) for each in items])
+
+
+@cache
+def _plan(entity: type) -> list[tuple[str, type | None, bool, Any]]:
+    """Name, nested class, whether an array, and what stands there when nothing is given."""
+    has_default = {each.name for each in fields(entity) if each.default is not MISSING}
+    plan = []
+    for shape in describe_fields(entity):
+        default = MISSING if shape.name in has_default else _nothing(shape)
+        plan.append((shape.name, shape.entity, shape.is_array, default))
+    return plan
+
+
+def _nothing(shape: FieldShape) -> Any:
+    if shape.is_nullable:
+        return None
+    if shape.is_array:
+        return ()
+    return False if shape.kafka_type == "bool" else MISSING

@@ -1,0 +1,266 @@
+"""The client of a whole cluster, for raw record batches: followers, Spark and tools stand on it.
+
+Never looks into a batch. At-least-once: a lost reply is retried, so a batch without producer id and
+sequence may be stored twice.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from penstock.client.address import parse_bootstrap
+from penstock.client.admin import Admin
+from penstock.client.connection import ConnectionLimits
+from penstock.client.data_calls import (
+    DEBUGGING_REPLICA,
+    LATEST,
+    NO_REPLICA,
+    Fetched,
+    FetchFrom,
+    FetchOptions,
+    Isolation,
+    ListedOffset,
+    Produced,
+    fetch_call,
+    list_offsets_call,
+    produce_call,
+    read_fetched,
+    read_listed,
+    read_produced,
+)
+from penstock.client.deadline import Deadline
+from penstock.client.errors import ClientError, Refused
+from penstock.client.links import Lane
+from penstock.client.metadata import ClusterMetadata, Node
+from penstock.client.router import Router, RouterSettings
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.batch import Buffer
+
+
+class ClusterClient:
+    """`async with ClusterClient("127.0.0.1:9092") as client`, which fails at once if nobody is
+    there; without `async with`, the first operation connects. Owned by one event loop.
+
+    Every operation takes `timeout_ms`, the time for all its attempts together.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Iterable[str],
+        *,
+        client_id: str = "penstock",
+        request_timeout_ms: int = 30_000,
+        metadata_max_age_ms: int = 300_000,
+        retry_backoff_ms: int = 100,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        settings = RouterSettings(
+            client_id=client_id,
+            request_timeout_ms=request_timeout_ms,
+            metadata_max_age_ms=metadata_max_age_ms,
+            retry_backoff_ms=retry_backoff_ms,
+            limits=limits or ConnectionLimits(),
+        )
+        self._router = Router(parse_bootstrap(bootstrap), settings)
+        self.admin = Admin(self._router)
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.connect()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def connect(self, *, timeout_ms: int | None = None) -> ClusterMetadata:
+        """Speak to any broker, trying each address once."""
+        return await self._router.refresh((), self._router.deadline(timeout_ms))
+
+    async def close(self) -> None:
+        """Whoever still waits for an operation gets ClientClosed."""
+        await self._router.close()
+
+    async def metadata(
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        allow_auto_creation: bool = False,
+        timeout_ms: int | None = None,
+    ) -> ClusterMetadata:
+        """Asked now, not remembered. None: every topic. A topic that does not exist is there with
+        its error."""
+        deadline = self._router.deadline(timeout_ms)
+        wanted = None if topics is None else list(topics)
+        return await self._router.persist(
+            "metadata",
+            deadline,
+            lambda: self._router.refresh(wanted, deadline, allow_auto_creation=allow_auto_creation),
+        )
+
+    async def produce(
+        self,
+        partition: TopicPartition,
+        batches: Buffer,
+        *,
+        acks: int = -1,
+        transactional_id: str | None = None,
+        timeout_ms: int | None = None,
+    ) -> Produced:
+        """Append one record batch, as it is. It must not change until this returns.
+
+        acks: -1 every in-sync replica, 1 the leader, 0 nobody: then the outcome is not known.
+        """
+        what = f"produce to {partition}"
+        deadline = self._router.deadline(timeout_ms)
+
+        async def ask(
+            node: Node, _: Mapping[TopicPartition, Buffer]
+        ) -> Mapping[TopicPartition, Produced | ClientError]:
+            call = produce_call(
+                partition,
+                batches,
+                acks=acks,
+                timeout_ms=deadline.left_for_broker_ms,
+                transactional_id=transactional_id,
+            )
+            if acks == 0:
+                await self._router.tell(node.address, call, deadline)
+                return {partition: Produced(Offset(-1))}
+            answer = await self._router.ask(node.address, call, deadline)
+            code, message, produced = read_produced(answer)
+            return {partition: produced if not code else Refused(what, code, message)}
+
+        done = await self._router.persist_with_leaders(what, {partition: batches}, ask, deadline)
+        return done[partition]
+
+    async def fetch(
+        self,
+        wanted: Sequence[FetchFrom],
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 50 * 1024 * 1024,
+        timeout_ms: int | None = None,
+    ) -> list[Fetched]:
+        """What each partition holds from an offset on, in the order asked for.
+
+        Waits up to `max_wait_ms` for `min_bytes`. Each result has its own error; the call fails
+        only when no partition could be read in time. Fetches to one broker are answered one after
+        the other: who needs them side by side uses several clients.
+        """
+        options = FetchOptions(isolation, max_wait_ms, min_bytes, max_bytes)
+        deadline = Deadline(
+            max_wait_ms + self._router.settings.request_timeout_ms
+            if timeout_ms is None
+            else timeout_ms
+        )
+        by_partition = {each.partition: each for each in wanted}
+
+        async def attempt() -> list[Fetched]:
+            async def ask(
+                node: Node, part: Mapping[TopicPartition, FetchFrom]
+            ) -> Mapping[TopicPartition, Fetched | ClientError]:
+                return await self._fetch_from(node, list(part.values()), options, deadline)
+
+            answers = await self._router.ask_leaders("fetch", by_partition, ask, deadline)
+            return self._settle([answers[each.partition] for each in wanted], wanted)
+
+        return await self._router.persist("fetch", deadline, attempt)
+
+    async def _fetch_from(
+        self, node: Node, part: Sequence[FetchFrom], options: FetchOptions, deadline: Deadline
+    ) -> Mapping[TopicPartition, Fetched | ClientError]:
+        metadata = self._router.metadata
+        ids = {each.partition.topic: metadata.find_topic_id(each.partition.topic) for each in part}
+        names = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
+        call = fetch_call(part, options, ids)
+        answer = await self._router.ask(node.address, call, deadline, lane=Lane.FETCHES)
+        code, fetched = read_fetched(answer, names)
+        if code:
+            raise Refused("fetch", code)
+        return {each.partition: each for each in fetched}
+
+    def _settle(
+        self, answers: Sequence[Fetched | ClientError], wanted: Sequence[FetchFrom]
+    ) -> list[Fetched]:
+        """Good answers are not held back by bad ones; bad ones alone are worth another attempt."""
+        failures = [error for each in answers if (error := _failure(each)) is not None]
+        for error in failures:
+            if not error.is_retriable:
+                raise error
+        if failures:
+            self._router.mark_stale()
+        if failures and len(failures) == len(answers):
+            raise failures[0]
+        return [
+            each if isinstance(each, Fetched) else _failed(asked.partition, each)
+            for asked, each in zip(wanted, answers, strict=True)
+        ]
+
+    async def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        """The offset of EARLIEST, LATEST, MAX_TIMESTAMP or of a time in milliseconds. LATEST is the
+        high watermark, or the last stable offset with READ_COMMITTED."""
+        return await self._list_offsets(wanted, isolation, NO_REPLICA, timeout_ms)
+
+    async def log_end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """Of the leaders, also where the high watermark has not followed yet."""
+        wanted = dict.fromkeys(partitions, LATEST)
+        listed = await self._list_offsets(
+            wanted, Isolation.READ_UNCOMMITTED, DEBUGGING_REPLICA, timeout_ms
+        )
+        return {partition: each.offset for partition, each in listed.items()}
+
+    async def _list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        isolation: Isolation,
+        replica_id: BrokerId,
+        timeout_ms: int | None,
+    ) -> dict[TopicPartition, ListedOffset]:
+        deadline = self._router.deadline(timeout_ms)
+
+        async def ask(
+            node: Node, part: Mapping[TopicPartition, int]
+        ) -> Mapping[TopicPartition, ListedOffset | ClientError]:
+            call = list_offsets_call(part, isolation=isolation, replica_id=replica_id)
+            answers = read_listed(await self._router.ask(node.address, call, deadline))
+            return {
+                partition: listed if not code else Refused(f"offsets of {partition}", code)
+                for partition, (code, listed) in answers.items()
+            }
+
+        return await self._router.persist_with_leaders("list offsets", wanted, ask, deadline)
+
+
+def _failure(answer: Fetched | ClientError) -> ClientError | None:
+    """What another attempt may heal, or what nothing can; a partition's own error is neither."""
+    if isinstance(answer, ClientError):
+        return answer
+    if answer.error.is_retriable:
+        return Refused(f"fetch from {answer.partition}", answer.error)
+    return None
+
+
+def _failed(partition: TopicPartition, error: ClientError) -> Fetched:
+    code = error.code if isinstance(error, Refused) else ErrorCode.NETWORK_EXCEPTION
+    nowhere = Offset(-1)
+    return Fetched(partition, code, nowhere, nowhere, nowhere, (), memoryview(b""))

@@ -1,0 +1,299 @@
+"""One connection to one broker: requests go out as they come, replies are matched in order.
+
+Knows nothing of clusters and retries nothing. Invariant: a connection that has lost its place (a
+late, malformed or unexpected reply) is given up whole, and every request on it fails.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self, cast
+
+from penstock.client.address import Address
+from penstock.client.call import Call
+from penstock.client.errors import (
+    ClientError,
+    ConnectFailed,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedByBroker,
+)
+from penstock.client.receiver import FrameReceiver
+from penstock.client.versions import (
+    API_VERSIONS,
+    VersionRange,
+    decode_api_versions,
+    pick_version,
+    read_ranges,
+)
+from penstock.model.errors import ErrorCode
+from penstock.protocol.encoder import encode_parts
+from penstock.protocol.frames import FrameSizeRefused, frame_parts, join_bytes
+from penstock.protocol.headers import (
+    encode_request_header,
+    peek_correlation_id,
+    read_response_header,
+)
+from penstock.protocol.malformed import MalformedMessage, MalformedResponse
+from penstock.protocol.messages import decode_response
+
+_MAX_CORRELATION_ID = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    connect_timeout_ms: int = 10_000  # also for the first exchange, that of versions
+    max_in_flight: int = 16  # requests sent and not answered; more wait their turn
+    max_response_bytes: int = 512 * 1024 * 1024
+
+
+class _Pending(NamedTuple):
+    """A request that was sent; its reply is the next one."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    reply: "asyncio.Future[Any]"
+    alarm: asyncio.TimerHandle
+
+
+class Connection(asyncio.BufferedProtocol):
+    """`await Connection.open(...)`, then `call`. Owned by the loop it was opened on.
+
+    The methods that asyncio calls are at the end.
+    """
+
+    def __init__(self, address: Address, client_id: str, limits: ConnectionLimits) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._receiver = FrameReceiver(self._on_frame, max_bytes=limits.max_response_bytes)
+        self._slots = asyncio.Semaphore(limits.max_in_flight)
+        self._pending: deque[_Pending] = deque()  # in the order they were sent
+        self._ranges: Mapping[int, VersionRange] = {API_VERSIONS.api_key: VersionRange(0, 3)}
+        self._last_correlation_id = 0
+        self._transport: asyncio.Transport | None = None
+        self._failure: ClientError | None = None  # set once: why nothing more can be asked
+        self._closed = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    @classmethod
+    async def open(
+        cls,
+        address: Address,
+        *,
+        client_id: str = "penstock",
+        limits: ConnectionLimits | None = None,
+    ) -> Self:
+        """Connect and agree on versions; ConnectFailed says what stood in the way."""
+        limits = limits or ConnectionLimits()
+        loop = asyncio.get_running_loop()
+        connection: Self | None = None
+        try:
+            async with asyncio.timeout(limits.connect_timeout_ms / 1000):
+                _, connection = await loop.create_connection(
+                    lambda: cls(address, client_id, limits), address.host, address.port
+                )
+                await connection.agree_on_versions()
+        except BaseException as error:
+            if connection is not None:
+                connection.abort()
+            if isinstance(error, OSError | ConnectionLost):
+                raise ConnectFailed(address, _reason(error, limits)) from error
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._failure is None
+
+    def find_range(self, api_key: int) -> VersionRange | None:
+        """The versions of a request that the broker serves."""
+        return self._ranges.get(api_key)
+
+    async def call(self, call: Call, *, timeout_ms: int) -> Any:
+        """The reply to this request. Cancelling stops the waiting, not what the broker does."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        await self._wait_slot(call, deadline, timeout_ms)
+        try:
+            version = self._pick_version(call)
+            parts, correlation_id = self._encode(call, version)
+            reply: asyncio.Future[Any] = self._loop.create_future()
+            alarm = self._loop.call_at(deadline, self._on_overdue, call, timeout_ms)
+        except BaseException:
+            self._slots.release()
+            raise
+        self._pending.append(_Pending(correlation_id, call.api_key, version, reply, alarm))
+        self._write(parts)
+        return await reply
+
+    async def send(self, call: Call, *, timeout_ms: int) -> None:
+        """A request without reply (Produce with acks 0); returns when the socket has taken it."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await self._writable.wait()
+                self._check_open()
+                parts, _ = self._encode(call, self._pick_version(call))
+                self._write(parts)
+                await self._writable.wait()
+        except TimeoutError:
+            raise self._overdue(call, timeout_ms) from None
+        self._check_open()
+
+    def abort(self, reason: ClientError | None = None) -> None:
+        """End it now; whoever waits for a reply gets `reason`."""
+        self._give_up(reason or ConnectionLost(f"the connection to {self.address} was closed"))
+
+    async def close(self) -> None:
+        self.abort()
+        if self._transport is not None:
+            await self._closed.wait()
+
+    async def agree_on_versions(self) -> None:
+        """What the broker serves. One that does not know our version of the question says so in
+        version 0 and names those it does (KIP-511)."""
+        timeout_ms = self._limits.connect_timeout_ms
+        answer = await self.call(API_VERSIONS, timeout_ms=timeout_ms)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            served = read_ranges(answer).get(API_VERSIONS.api_key, VersionRange(0, 0))
+            self._ranges = {API_VERSIONS.api_key: served}
+            answer = await self.call(API_VERSIONS, timeout_ms=timeout_ms)
+        if answer.error_code != ErrorCode.NONE:
+            raise ConnectionLost(f"it refuses to name its versions ({answer.error_code.name})")
+        self._ranges = read_ranges(answer)
+
+    async def _wait_slot(self, call: Call, deadline: float, timeout_ms: int) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._writable.wait()
+                await self._slots.acquire()
+        except TimeoutError:
+            raise self._overdue(call, timeout_ms) from None
+        if self._failure is not None:
+            self._slots.release()  # to the next who waits, to learn the same
+            self._check_open()
+
+    def _check_open(self) -> None:
+        if self._failure is not None:
+            raise _again(self._failure)
+
+    def _pick_version(self, call: Call) -> int:
+        version = pick_version(call.versions, self.find_range(call.api_key))
+        if version is None:
+            served = self.find_range(call.api_key) or "no version"
+            raise UnsupportedByBroker(
+                f"the broker at {self.address} serves {call.api_key.title} in {served}, "
+                f"this client needs one of {call.versions[0]} to {call.versions[-1]}: "
+                "upgrade the older of the two"
+            )
+        return version
+
+    def _encode(self, call: Call, version: int) -> tuple[list[Any], int]:
+        correlation_id = (self._last_correlation_id + 1) & _MAX_CORRELATION_ID
+        self._last_correlation_id = correlation_id
+        header = encode_request_header(call.api_key, version, correlation_id, self._client_id)
+        parts = frame_parts([header, *encode_parts(call.compose(version))])
+        return join_bytes(parts), correlation_id
+
+    def _write(self, parts: list[Any]) -> None:
+        assert self._transport is not None
+        for part in parts:
+            self._transport.write(part)
+
+    def _on_frame(self, frame: memoryview) -> None:
+        if self._failure is not None:
+            return
+        correlation_id = peek_correlation_id(frame)
+        if not self._pending or self._pending[0].correlation_id != correlation_id:
+            raise MalformedResponse(f"a reply to request {correlation_id} comes out of turn")
+        request = self._pending[0]
+        message = None if request.reply.done() else _decode(request, frame)
+        self._pending.popleft()
+        request.alarm.cancel()
+        self._slots.release()
+        if not request.reply.done():
+            request.reply.set_result(message)
+
+    def _on_overdue(self, call: Call, timeout_ms: int) -> None:
+        # Replies come in order: behind a late one, no other can arrive either.
+        self._give_up(self._overdue(call, timeout_ms))
+
+    def _overdue(self, call: Call, timeout_ms: int) -> RequestTimedOut:
+        return RequestTimedOut(
+            f"{self.address} did not answer {call.api_key.title} within {timeout_ms / 1000:g} s"
+        )
+
+    def _give_up(self, failure: ClientError) -> None:
+        if self._failure is not None:
+            return
+        self._failure = failure
+        self._writable.set()
+        pending, self._pending = self._pending, deque()
+        for request in pending:
+            request.alarm.cancel()
+            self._slots.release()
+            if not request.reply.done():
+                request.reply.set_exception(_again(failure))
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        raw = transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._receiver.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            self._receiver.take(nbytes)
+        except FrameSizeRefused:
+            self._give_up(ConnectionLost(f"{self.address} does not answer in Kafka's protocol"))
+        except MalformedMessage as error:
+            self._give_up(
+                ConnectionLost(f"{self.address} sent a reply that makes no sense: {error}")
+            )
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = f": {exc}" if exc else ""
+        self._give_up(ConnectionLost(f"the broker at {self.address} closed the connection{reason}"))
+        self._closed.set()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+
+def _decode(request: _Pending, frame: memoryview) -> Any:
+    _, body = read_response_header(frame, request.api_key, request.version)
+    if request.api_key == API_VERSIONS.api_key:
+        return decode_api_versions(request.version, body)
+    return decode_response(request.api_key, request.version, body)
+
+
+def _again(failure: ClientError) -> ClientError:
+    """The same error for one more who waits: each needs a traceback of its own."""
+    copy = type(failure)(*failure.args)
+    copy.__cause__ = failure.__cause__
+    return copy
+
+
+def _reason(error: BaseException, limits: ConnectionLimits) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {limits.connect_timeout_ms / 1000:g} s"
+    if isinstance(error, ConnectionRefusedError) or "Connect call failed" in str(error):
+        return (
+            "nothing listens there (connection refused); is the broker up, and is the port right?"
+        )
+    if isinstance(error, socket.gaierror):
+        return f"the host name cannot be resolved ({error.strerror})"
+    return str(error)

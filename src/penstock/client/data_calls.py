@@ -1,0 +1,230 @@
+"""Produce, Fetch and ListOffsets as values: what is asked, what came back. No connections here.
+
+Followers use `fetch_call` and `read_fetched` on a connection of their own.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from penstock.client.call import Call
+from penstock.client.metadata import read_error
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import (
+    NO_LEADER_EPOCH,
+    LeaderEpoch,
+    Offset,
+    ProducerId,
+    TopicId,
+    TopicPartition,
+)
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import Buffer
+
+NO_REPLICA = BrokerId(-1)  # an ordinary client
+DEBUGGING_REPLICA = BrokerId(-2)  # sees up to the log end offset, at any replica
+
+EARLIEST = -2
+LATEST = -1
+MAX_TIMESTAMP = -3
+
+_NOTHING = memoryview(b"")
+_FIRST_FETCH_BY_ID = 13
+
+
+class Isolation(enum.IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class Produced(NamedTuple):
+    base_offset: Offset  # -1 with acks 0
+    log_append_time_ms: int = -1  # -1: records keep the times they were sent with
+    log_start_offset: Offset = Offset(-1)
+
+
+def produce_call(
+    partition: TopicPartition,
+    batches: Buffer,
+    *,
+    acks: int,
+    timeout_ms: int,
+    transactional_id: str | None = None,
+) -> Call:
+    """Version 12 changes what a transactional produce means and 13 names topics by id: not sent."""
+    data = {"index": partition.partition, "records": memoryview(batches)}
+    fields = {
+        "transactional_id": transactional_id,
+        "acks": acks,
+        "timeout": timedelta(milliseconds=timeout_ms),
+        "topic_data": [{"name": partition.topic, "partition_data": [data]}],
+    }
+    return Call(ApiKey.PRODUCE, range(3, 12), fields)
+
+
+def read_produced(answer: Any) -> tuple[ErrorCode, str | None, Produced]:
+    ((only,),) = ([*topic.partition_responses] for topic in answer.responses)
+    produced = Produced(only.base_offset, _ms(only.log_append_time), _log_start(only))
+    return read_error(only.error_code), getattr(only, "error_message", None), produced
+
+
+class FetchFrom(NamedTuple):
+    partition: TopicPartition
+    offset: Offset
+    max_bytes: int = 1024 * 1024  # a larger first batch comes whole
+    leader_epoch: LeaderEpoch = NO_LEADER_EPOCH  # -1: not checked
+    last_fetched_epoch: LeaderEpoch = NO_LEADER_EPOCH  # followers: finds out if logs diverge
+    log_start_offset: Offset = Offset(-1)  # followers
+
+
+class FetchOptions(NamedTuple):
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    replica_id: BrokerId = NO_REPLICA
+    rack: str = ""
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: ProducerId
+    first_offset: Offset
+
+
+class Fetched(NamedTuple):
+    """Of one partition. `batches` is a view of the reply: it lives as long as someone holds it."""
+
+    partition: TopicPartition
+    error: ErrorCode
+    high_watermark: Offset
+    last_stable_offset: Offset
+    log_start_offset: Offset
+    aborted: tuple[AbortedTransaction, ...]
+    batches: memoryview  # whole batches; the last may be cut off, and the first begin earlier
+    diverging: tuple[LeaderEpoch, Offset] | None = None  # followers: truncate by this
+
+
+def fetch_call(
+    wanted: Sequence[FetchFrom], options: FetchOptions, topic_ids: Mapping[str, TopicId | None]
+) -> Call:
+    """Without a session (KIP-227): each request says all it wants. Topics are named by id where
+    every id is known, as versions from 13 on demand."""
+    by_topic: dict[str, list[Mapping[str, Any]]] = {}
+    for each in wanted:
+        by_topic.setdefault(each.partition.topic, []).append(_fetch_partition(each))
+    topics = [
+        {"topic": name, "topic_id": topic_ids.get(name), "partitions": partitions}
+        for name, partitions in by_topic.items()
+    ]
+    fields = {
+        "replica_id": options.replica_id,
+        "replica_state": {"replica_id": options.replica_id},
+        "max_wait": timedelta(milliseconds=options.max_wait_ms),
+        "min_bytes": options.min_bytes,
+        "max_bytes": options.max_bytes,
+        "isolation_level": options.isolation,
+        "topics": topics,
+        "rack_id": options.rack,
+    }
+    are_ids_known = all(topic_ids.get(name) is not None for name in by_topic)
+    versions = range(4, 18) if are_ids_known else range(4, _FIRST_FETCH_BY_ID)
+    return Call(ApiKey.FETCH, versions, fields)
+
+
+def _fetch_partition(wanted: FetchFrom) -> Mapping[str, Any]:
+    return {
+        "partition": wanted.partition.partition,
+        "current_leader_epoch": wanted.leader_epoch,
+        "fetch_offset": wanted.offset,
+        "last_fetched_epoch": wanted.last_fetched_epoch,
+        "log_start_offset": wanted.log_start_offset,
+        "partition_max_bytes": wanted.max_bytes,
+    }
+
+
+def read_fetched(answer: Any, names: Mapping[TopicId, str]) -> tuple[ErrorCode, list[Fetched]]:
+    """The error of the whole request (before version 7 there was none), and each partition's."""
+    fetched = []
+    for topic in answer.responses:
+        name = names.get(topic.topic_id) if hasattr(topic, "topic_id") else topic.topic
+        if name is not None:
+            fetched += [_read_fetched(name, each) for each in topic.partitions]
+    return read_error(getattr(answer, "error_code", 0)), fetched
+
+
+def _read_fetched(topic: str, data: Any) -> Fetched:
+    aborted = [
+        AbortedTransaction(each.producer_id, each.first_offset)
+        for each in data.aborted_transactions or ()
+    ]
+    diverging: Any = getattr(data, "diverging_epoch", None)
+    if diverging is not None:
+        diverging = (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None
+    return Fetched(
+        partition=TopicPartition(topic, data.partition_index),
+        error=read_error(data.error_code),
+        high_watermark=data.high_watermark,
+        last_stable_offset=data.last_stable_offset,
+        log_start_offset=_log_start(data),
+        aborted=tuple(aborted),
+        batches=_NOTHING if data.records is None else data.records,
+        diverging=diverging,
+    )
+
+
+class ListedOffset(NamedTuple):
+    offset: Offset  # -1: no record is as late as the time asked for
+    timestamp_ms: int  # -1 for EARLIEST and LATEST
+    leader_epoch: LeaderEpoch
+
+
+def list_offsets_call(
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation: Isolation,
+    replica_id: BrokerId = NO_REPLICA,
+) -> Call:
+    """Times in milliseconds, or EARLIEST, LATEST, MAX_TIMESTAMP (which needs version 7)."""
+    by_topic = group_by_topic(
+        (partition, {"partition_index": partition.partition, "timestamp": time})
+        for partition, time in wanted.items()
+    )
+    fields = {
+        "replica_id": replica_id,
+        "isolation_level": isolation,
+        "topics": [{"name": name, "partitions": each} for name, each in by_topic.items()],
+    }
+    lowest = 7 if MAX_TIMESTAMP in wanted.values() else 2
+    return Call(ApiKey.LIST_OFFSETS, range(lowest, 10), fields)
+
+
+def read_listed(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, ListedOffset]]:
+    return {
+        TopicPartition(topic.name, each.partition_index): (
+            read_error(each.error_code),
+            ListedOffset(
+                each.offset, each.timestamp, getattr(each, "leader_epoch", NO_LEADER_EPOCH)
+            ),
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+def group_by_topic(
+    items: Iterable[tuple[TopicPartition, Mapping[str, Any]]],
+) -> dict[str, list[Mapping[str, Any]]]:
+    grouped: dict[str, list[Mapping[str, Any]]] = {}
+    for partition, fields in items:
+        grouped.setdefault(partition.topic, []).append(fields)
+    return grouped
+
+
+def _ms(time: datetime | None) -> int:
+    return -1 if time is None else round(time.timestamp() * 1000)
+
+
+def _log_start(data: Any) -> Offset:
+    return Offset(getattr(data, "log_start_offset", -1))

@@ -1,0 +1,125 @@
+"""What a client knows of a cluster: its brokers, topics and leaders, as plain values."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from penstock.client.address import Address
+from penstock.client.call import Call
+from penstock.model.cluster import NO_BROKER, BrokerId
+from penstock.model.errors import ErrorCode, find_error
+from penstock.model.ids import LeaderEpoch, TopicId
+from penstock.protocol.api_keys import ApiKey
+
+
+class Node(NamedTuple):
+    id: BrokerId
+    address: Address
+    rack: str | None = None
+
+
+class PartitionMetadata(NamedTuple):
+    partition: int
+    leader: BrokerId  # NO_BROKER: none at the moment
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    in_sync: tuple[BrokerId, ...]
+    offline: tuple[BrokerId, ...]
+    error: ErrorCode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMetadata:
+    name: str
+    topic_id: TopicId | None  # None: from a broker that has no topic ids
+    is_internal: bool
+    error: ErrorCode
+    partitions: tuple[PartitionMetadata, ...]  # by number, without gaps
+
+    @property
+    def exists(self) -> bool:
+        return self.error is ErrorCode.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMetadata:
+    cluster_id: str | None = None
+    controller_id: BrokerId = NO_BROKER
+    brokers: Mapping[BrokerId, Node] = field(default_factory=dict)
+    topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
+
+    def find_partition(self, topic: str, partition: int) -> PartitionMetadata | None:
+        known = self.topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return None
+        return known.partitions[partition]
+
+    def find_leader(self, topic: str, partition: int) -> Node | None:
+        known = self.find_partition(topic, partition)
+        return None if known is None else self.brokers.get(known.leader)
+
+    def find_topic_id(self, topic: str) -> TopicId | None:
+        known = self.topics.get(topic)
+        return None if known is None else known.topic_id
+
+
+def metadata_call(topics: Iterable[str] | None, *, allow_auto_creation: bool = False) -> Call:
+    """None asks for every topic, an empty list for none. From version 4 on, so that asking for a
+    topic creates none unawares."""
+    wanted = None if topics is None else [{"name": name, "topic_id": None} for name in topics]
+    fields = {"topics": wanted, "allow_auto_topic_creation": allow_auto_creation}
+    return Call(ApiKey.METADATA, range(4, 13), fields)
+
+
+def read_metadata(answer: Any) -> ClusterMetadata:
+    brokers = {
+        BrokerId(each.node_id): Node(
+            BrokerId(each.node_id), Address(each.host, each.port), each.rack
+        )
+        for each in answer.brokers
+    }
+    return ClusterMetadata(
+        cluster_id=answer.cluster_id,
+        controller_id=BrokerId(answer.controller_id),
+        brokers=brokers,
+        topics={each.name: _read_topic(each) for each in answer.topics if each.name is not None},
+    )
+
+
+def merge_topics(
+    known: Mapping[str, TopicMetadata], news: Mapping[str, TopicMetadata]
+) -> dict[str, TopicMetadata]:
+    """The news win; a topic that is reported as missing is forgotten."""
+    merged = {**known, **news}
+    return {name: each for name, each in merged.items() if each.exists}
+
+
+def read_error(code: Any) -> ErrorCode:
+    """Codes of newer brokers have been read as UNKNOWN_SERVER_ERROR already."""
+    error = find_error(int(code))
+    return ErrorCode.UNKNOWN_SERVER_ERROR if error is None else error
+
+
+def _read_topic(topic: Any) -> TopicMetadata:
+    partitions = sorted(topic.partitions, key=lambda each: each.partition_index)
+    # Partition n is found at place n: what does not fit that is as good as unknown.
+    whole = [each for place, each in enumerate(partitions) if each.partition_index == place]
+    return TopicMetadata(
+        name=topic.name,
+        topic_id=getattr(topic, "topic_id", None),
+        is_internal=topic.is_internal,
+        error=read_error(topic.error_code),
+        partitions=tuple(_read_partition(each) for each in whole),
+    )
+
+
+def _read_partition(partition: Any) -> PartitionMetadata:
+    return PartitionMetadata(
+        partition=partition.partition_index,
+        leader=BrokerId(partition.leader_id),
+        leader_epoch=LeaderEpoch(getattr(partition, "leader_epoch", -1)),
+        replicas=partition.replica_nodes,
+        in_sync=partition.isr_nodes,
+        offline=getattr(partition, "offline_replicas", ()),
+        error=read_error(partition.error_code),
+    )

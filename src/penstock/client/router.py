@@ -1,0 +1,267 @@
+"""Finds the broker that a request is for, asks it, and asks again elsewhere when it has moved.
+
+Owns metadata and connections of a client; has no task of its own. Invariant: every attempt and
+every wait is bounded by the deadline the caller gave.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from penstock.client.address import Address
+from penstock.client.call import Call
+from penstock.client.connection import ConnectionLimits
+from penstock.client.deadline import Deadline, backoff_ms
+from penstock.client.errors import ClientError, ConnectFailed, ConnectionLost, Refused
+from penstock.client.links import Lane, Links
+from penstock.client.metadata import (
+    ClusterMetadata,
+    Node,
+    merge_topics,
+    metadata_call,
+    read_metadata,
+)
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+Wanted = TypeVar("Wanted")
+Answer = TypeVar("Answer")
+# One broker's answer for each partition that it was asked about.
+AskLeader = Callable[
+    [Node, Mapping[TopicPartition, Wanted]],
+    Awaitable[Mapping[TopicPartition, Answer | ClientError]],
+]
+
+_LEAST_METADATA_AGE_S = 0.05  # however many requests fail at once, metadata is asked for once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterSettings:
+    client_id: str = "penstock"
+    request_timeout_ms: int = 30_000
+    metadata_max_age_ms: int = 300_000
+    retry_backoff_ms: int = 100
+    max_retry_backoff_ms: int = 1_000
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+class Router:
+    def __init__(self, bootstrap: tuple[Address, ...], settings: RouterSettings) -> None:
+        self.settings = settings
+        self.metadata = ClusterMetadata()  # as of the last refresh
+        self._bootstrap = bootstrap
+        self._links = Links(client_id=settings.client_id, limits=settings.limits)
+        self._topics: set[str] = set()  # what this client has asked about
+        self._refreshed_at = float("-inf")  # monotonic
+        self._asked_last: frozenset[str] = frozenset()  # in the last refresh, found or not
+        self._is_stale = True  # something failed since the last refresh
+        self._refreshing = asyncio.Lock()
+
+    async def close(self) -> None:
+        await self._links.close()
+
+    def deadline(self, timeout_ms: int | None) -> Deadline:
+        return Deadline(self.settings.request_timeout_ms if timeout_ms is None else timeout_ms)
+
+    def mark_stale(self) -> None:
+        """Something was not as the metadata says: refresh it before the next use."""
+        self._is_stale = True
+
+    # Metadata.
+
+    async def get_current(self, topics: Collection[str], deadline: Deadline) -> ClusterMetadata:
+        """Metadata that nothing speaks against, with these topics if they exist."""
+        self._topics.update(topics)
+        async with self._refreshing:
+            if self._needs_refresh(topics):
+                await self.refresh(self._topics, deadline)
+        return self.metadata
+
+    def _needs_refresh(self, topics: Collection[str]) -> bool:
+        age_s = time.monotonic() - self._refreshed_at
+        if age_s < _LEAST_METADATA_AGE_S:
+            return not self._asked_last.issuperset(topics)
+        is_old = age_s * 1000 > self.settings.metadata_max_age_ms
+        return self._is_stale or is_old or not self.metadata.topics.keys() >= set(topics)
+
+    async def refresh(
+        self,
+        topics: Collection[str] | None,
+        deadline: Deadline,
+        *,
+        allow_auto_creation: bool = False,
+    ) -> ClusterMetadata:
+        """Ask now; returns what was asked for, with errors of topics that are not there."""
+        call = metadata_call(topics, allow_auto_creation=allow_auto_creation)
+        news = read_metadata(await self.ask_any(call, deadline))
+        known = {} if topics is None else self.metadata.topics
+        self.metadata = replace(news, topics=merge_topics(known, news.topics))
+        self._links.keep_only({*self._known_addresses(), *self._bootstrap})
+        asked = self._topics if topics is None else frozenset(topics)
+        if asked >= self._topics:
+            self._refreshed_at = time.monotonic()
+            self._asked_last = frozenset(asked)
+            self._is_stale = False
+        return news
+
+    def _known_addresses(self) -> list[Address]:
+        return [node.address for node in self.metadata.brokers.values()]
+
+    # Asking.
+
+    async def ask_any(self, call: Call, deadline: Deadline) -> Any:
+        """The first broker that answers, the known ones in random order, then the bootstrap."""
+        known = self._known_addresses()
+        random.shuffle(known)
+        failures: list[ClientError] = []
+        for address in dict.fromkeys([*known, *self._bootstrap]):
+            try:
+                return await self.ask(address, call, deadline)
+            except (ConnectFailed, ConnectionLost) as error:
+                failures.append(error)
+        raise failures[0] if len(failures) == 1 else _all_failed(failures)
+
+    async def ask_controller(self, call: Call, deadline: Deadline) -> Any:
+        metadata = await self.get_current((), deadline)
+        controller = metadata.brokers.get(metadata.controller_id)
+        if controller is None:
+            raise Refused(call.api_key.title, ErrorCode.NOT_CONTROLLER, "no controller is elected")
+        return await self.ask(controller.address, call, deadline)
+
+    async def ask_broker(self, broker_id: BrokerId, call: Call, deadline: Deadline) -> Any:
+        metadata = await self.get_current((), deadline)
+        node = metadata.brokers.get(broker_id)
+        if node is None:
+            known = ", ".join(str(each) for each in sorted(metadata.brokers)) or "none"
+            raise Refused(
+                call.api_key.title,
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"broker {broker_id} is not up; those that are: {known}",
+            )
+        return await self.ask(node.address, call, deadline)
+
+    async def ask(
+        self,
+        address: Address,
+        call: Call,
+        deadline: Deadline,
+        *,
+        lane: Lane = Lane.REQUESTS,
+    ) -> Any:
+        connection = await self._links.get(address, lane, deadline)
+        return await connection.call(call, timeout_ms=deadline.left_ms)
+
+    async def tell(self, address: Address, call: Call, deadline: Deadline) -> None:
+        """A request that has no reply."""
+        connection = await self._links.get(address, Lane.REQUESTS, deadline)
+        await connection.send(call, timeout_ms=deadline.left_ms)
+
+    # Asking again.
+
+    async def persist(
+        self, what: str, deadline: Deadline, attempt: Callable[[], Awaitable[Answer]]
+    ) -> Answer:
+        """Attempts until one succeeds, fails for good, or the time is over."""
+        failures = 0
+        while True:
+            try:
+                return await attempt()
+            except ClientError as error:
+                if not error.is_retriable:
+                    raise
+                self.mark_stale()
+                failures += 1
+                wait_ms = backoff_ms(
+                    failures,
+                    first_ms=self.settings.retry_backoff_ms,
+                    most_ms=self.settings.max_retry_backoff_ms,
+                )
+                if deadline.left_ms <= wait_ms:
+                    raise deadline.out_of_time(what, error) from error
+                await asyncio.sleep(wait_ms / 1000)
+
+    async def persist_with_leaders(
+        self,
+        what: str,
+        wanted: Mapping[TopicPartition, Wanted],
+        ask: AskLeader[Wanted, Answer],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, Answer]:
+        """Every partition's answer from its leader; only those that failed are asked again."""
+        done: dict[TopicPartition, Answer] = {}
+
+        async def attempt() -> None:
+            left = {each: wanted[each] for each in wanted if each not in done}
+            answers = await self.ask_leaders(what, left, ask, deadline)
+            failures = []
+            for partition, answer in answers.items():
+                if isinstance(answer, ClientError):
+                    failures.append(answer)
+                else:
+                    done[partition] = answer
+            if failures:
+                raise min(failures, key=lambda error: error.is_retriable)
+
+        await self.persist(what, deadline, attempt)
+        return done
+
+    async def ask_leaders(
+        self,
+        what: str,
+        wanted: Mapping[TopicPartition, Wanted],
+        ask: AskLeader[Wanted, Answer],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, Answer | ClientError]:
+        """One attempt for each partition, all leaders at the same time."""
+        metadata = await self.get_current({each.topic for each in wanted}, deadline)
+        answers: dict[TopicPartition, Answer | ClientError] = {}
+        by_leader: dict[Node, dict[TopicPartition, Wanted]] = {}
+        for partition, each in wanted.items():
+            leader = metadata.find_leader(*partition)
+            if leader is None:
+                answers[partition] = _no_leader(what, metadata, partition)
+            else:
+                by_leader.setdefault(leader, {})[partition] = each
+
+        async def ask_one(node: Node, part: Mapping[TopicPartition, Wanted]) -> None:
+            try:
+                got = await ask(node, part)
+            except ClientError as error:
+                got = dict.fromkeys(part, error)
+            missing = ConnectionLost(f"{node.address} left this partition out of its reply")
+            answers.update({each: got.get(each, missing) for each in part})
+
+        if len(by_leader) == 1:
+            await ask_one(*by_leader.popitem())
+            return answers
+        async with asyncio.TaskGroup() as tasks:
+            for node, part in by_leader.items():
+                tasks.create_task(ask_one(node, part), name=f"ask {node.address}")
+        return answers
+
+
+def _no_leader(what: str, metadata: ClusterMetadata, partition: TopicPartition) -> Refused:
+    topic = metadata.topics.get(partition.topic)
+    if topic is None:
+        return Refused(
+            what,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {partition.topic!r} does not exist; create it first",
+        )
+    if metadata.find_partition(*partition) is None:
+        return Refused(
+            what,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {partition.topic!r} has {len(topic.partitions)} partitions, "
+            f"none with the number {partition.partition}",
+        )
+    return Refused(what, ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader at the moment")
+
+
+def _all_failed(failures: list[ClientError]) -> ClientError:
+    texts = "; ".join(str(error) for error in failures)
+    return ConnectionLost(f"none of {len(failures)} brokers answered: {texts}")
