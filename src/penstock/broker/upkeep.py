@@ -58,7 +58,12 @@ class _OnOwner:
     def __call__(self, function: Callable[[], Result]) -> Result:
         result: Future[Result] = Future()
         self._loop.call_soon_threadsafe(_fulfil, result, function)
-        return result.result()
+        while True:
+            try:
+                return result.result(timeout=1)
+            except TimeoutError:
+                if self._loop.is_closed():  # it will never come to this: the job ends here
+                    raise
 
 
 def _fulfil(result: "Future[Result]", function: Callable[[], Result]) -> None:
