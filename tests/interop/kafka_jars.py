@@ -144,7 +144,8 @@ def _get_classes(home: Path, jars: Path, javac: str) -> Path:
         with filled_then_renamed(classes) as target:
             java_files = [str(path) for path in sources if path.suffix == ".java"]
             options = ["-Xlint:all", "-Werror", "-proc:none", "-cp", f"{jars}/*", "-d", str(target)]
-            run_tool([javac, *options, *java_files], "the Java driver does not compile", timeout_s=120)
+            complaint = "the Java driver does not compile"
+            run_tool([javac, *options, *java_files], complaint, timeout_s=120)
             shutil.copy(JAVA_SOURCES / "log4j2.properties", target)
     return classes
 

@@ -1,0 +1,110 @@
+"""confluent-kafka (librdkafka) against the broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from tests.clients.story import HEADERS, READ_TIMEOUT_S, ClientStory, Message, Received, Start
+from tests.clients.under_test import BrokerUnderTest
+
+pytestmark = pytest.mark.xdist_group("client-confluent-kafka")
+
+
+class ConfluentKafka:
+    sets_timestamps = True
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._common: dict[str, Any] = {"bootstrap.servers": bootstrap_servers}
+        self._consumer = Consumer(
+            {
+                **self._common,
+                "group.id": "none: partitions are assigned",  # the constructor demands one
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 10,
+            }
+        )
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        admin = AdminClient(self._common)  # must outlive its answer
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=20)
+
+    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
+        failures: list[KafkaError] = []
+        producer = Producer(
+            {**self._common, "compression.type": codec, "acks": acks, "linger.ms": 20}
+        )
+        for message in messages:
+            producer.produce(
+                topic,
+                value=message.value,
+                key=message.key,
+                timestamp=message.timestamp_ms,
+                headers=list(HEADERS),
+                on_delivery=lambda error, _: failures.append(error) if error else None,
+            )
+        assert producer.flush(30) == 0
+        assert not failures
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        place = TopicPartition(topic, partition)
+        _, end_offset = self._consumer.get_watermark_offsets(place, timeout=10)
+        return end_offset
+
+    def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        asked = [TopicPartition(topic, partition, timestamp_ms)]
+        (found,) = self._consumer.offsets_for_times(asked, timeout=10)
+        if found.error:
+            raise KafkaException(found.error)
+        return found.offset if found.offset >= 0 else None
+
+    def read(self, topic: str, partition: int, start: Start, end_offset: int) -> list[Received]:
+        offset = start.offset
+        if start.timestamp_ms is not None:
+            offset = self.find_offset(topic, partition, start.timestamp_ms)
+        first = OFFSET_BEGINNING if offset is None else offset
+        self._consumer.assign([TopicPartition(topic, partition, first)])
+        received: list[Received] = []
+        missing = end_offset - (offset or 0)
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while missing > 0 and time.monotonic() < deadline:
+            found = self._consumer.consume(missing, timeout=1)  # returns early with that many
+            received += [_to_received(each) for each in found]
+            missing -= len(found)
+        self._consumer.unassign()
+        return received
+
+
+def _to_received(found: Any) -> Received:
+    error = found.error()
+    if error is not None:
+        raise KafkaException(error)
+    key, value = found.key(), found.value()
+    headers = tuple((name, content) for name, content in found.headers() or ())
+    return Received(found.partition(), found.offset(), found.timestamp()[1], key, value, headers)
+
+
+@pytest.fixture(scope="module")
+def client(broker: BrokerUnderTest) -> Iterator[ConfluentKafka]:
+    client = ConfluentKafka(broker.bootstrap_servers)
+    yield client
+    client.close()
+
+
+class TestConfluentKafka(ClientStory):
+    pass

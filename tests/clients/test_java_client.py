@@ -1,0 +1,41 @@
+"""Kafka's own Java client against the broker: the newest, and the last that also spoke to 0.10."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+from tests.clients.java_clients import VERSIONS, JavaClient, resolve_java_clients
+from tests.clients.story import ClientStory
+from tests.clients.under_test import BrokerUnderTest
+from tests.interop.kafka_jars import KafkaUnavailableError, Say
+
+pytestmark = pytest.mark.xdist_group("client-java")
+
+
+@pytest.fixture(scope="module")
+def started(
+    broker: BrokerUnderTest, say: Say, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, JavaClient]]:
+    """A JVM for each version, for as long as the module runs."""
+    try:
+        resolved = [resolve_java_clients(version, say) for version in VERSIONS]
+    except KafkaUnavailableError as error:
+        pytest.skip(f"skipped: {error}")
+    logs = tmp_path_factory.mktemp("java")
+    clients = {
+        each.version: JavaClient(each, broker.bootstrap_servers, logs / f"{each.version}.log")
+        for each in resolved
+    }
+    yield clients
+    for client in clients.values():
+        client.close()
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+def client(request: pytest.FixtureRequest, started: Mapping[str, JavaClient]) -> JavaClient:
+    return started[request.param]
+
+
+class TestJavaClient(ClientStory):
+    pass

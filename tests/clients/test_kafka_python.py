@@ -1,0 +1,108 @@
+"""kafka-python against the broker."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from tests.clients.story import HEADERS, READ_TIMEOUT_S, ClientStory, Message, Received, Start
+from tests.clients.under_test import BrokerUnderTest
+
+with warnings.catch_warnings():  # it reads its schemas with a call that Python 3.11 deprecates
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka  # type: ignore[import-untyped]
+
+pytestmark = [
+    pytest.mark.xdist_group("client-kafka-python"),
+    pytest.mark.filterwarnings("ignore:read_text is deprecated:DeprecationWarning"),
+]
+
+CODECS = {"none": None}  # the others have their usual names
+ACKS = {"0": 0, "1": 1}
+
+
+class KafkaPython:
+    sets_timestamps = True
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._admin = kafka.KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+        self._consumer = kafka.KafkaConsumer(
+            bootstrap_servers=bootstrap_servers, enable_auto_commit=False, fetch_max_wait_ms=10
+        )
+
+    def close(self) -> None:
+        self._consumer.close()
+        self._admin.close()
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        new = {"num_partitions": partitions, "replication_factor": 1}
+        self._admin.create_topics({topic: new})
+
+    def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=self._bootstrap_servers,
+            compression_type=CODECS.get(codec, codec),
+            acks=ACKS.get(acks, acks),
+            enable_idempotence=acks == "all",
+            linger_ms=20,
+        )
+        sent = [
+            producer.send(
+                topic,
+                value=message.value,
+                key=message.key,
+                timestamp_ms=message.timestamp_ms,
+                headers=list(HEADERS),
+            )
+            for message in messages
+        ]
+        producer.flush(timeout=30)
+        for future in sent:
+            future.get(timeout=10)
+        producer.close(timeout=10)
+
+    def end_offset(self, topic: str, partition: int) -> int:
+        place = kafka.TopicPartition(topic, partition)
+        return int(self._consumer.end_offsets([place])[place])
+
+    def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
+        place = kafka.TopicPartition(topic, partition)
+        found = self._consumer.offsets_for_times({place: timestamp_ms})[place]
+        return None if found is None else int(found.offset)
+
+    def read(self, topic: str, partition: int, start: Start, end_offset: int) -> list[Received]:
+        place = kafka.TopicPartition(topic, partition)
+        offset = start.offset
+        if start.timestamp_ms is not None:
+            offset = self.find_offset(topic, partition, start.timestamp_ms)
+        self._consumer.assign([place])
+        if offset is None:
+            self._consumer.seek_to_beginning(place)
+        else:
+            self._consumer.seek(place, offset)
+        received: list[Received] = []
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while self._consumer.position(place) < end_offset and time.monotonic() < deadline:
+            for found in self._consumer.poll(timeout_ms=500).values():
+                received += map(_to_received, found)
+        return received
+
+
+def _to_received(found: Any) -> Received:
+    headers = tuple((name, bytes(content)) for name, content in found.headers)
+    return Received(found.partition, found.offset, found.timestamp, found.key, found.value, headers)
+
+
+@pytest.fixture(scope="module")
+def client(broker: BrokerUnderTest) -> Iterator[KafkaPython]:
+    client = KafkaPython(broker.bootstrap_servers)
+    yield client
+    client.close()
+
+
+class TestKafkaPython(ClientStory):
+    pass
