@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.unit.storage.engine.cases import batch_of
+
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.resolve import Resolved, resolve_broker
@@ -33,11 +35,13 @@ from penstock.model.cluster import (
     PartitionState,
     TopicState,
 )
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.network.exchange import Exchange
 from penstock.protocol.messages import decode_request, decode_response, encode
 from penstock.protocol.schemas import describe_fields, get_request_schema
 from penstock.replication.cluster_view import ClusterView
+from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.replicas import Replicas
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import Caller, Principal
@@ -251,6 +255,13 @@ class Case:
                 ),
             )
         )
+
+    def write(self, partition: TopicPartition, *counts: int) -> None:
+        """Batches of so many records each, which this broker alone commits at once."""
+        batches = [(partition, memoryview(bytearray(batch_of(count)))) for count in counts]
+        answers: list[PartitionAppended] = []
+        self.replicas.append(batches, acks=1, timeout_ms=0, done=answers.extend)
+        assert [each.code for each in answers] == [ErrorCode.NONE] * len(counts)
 
     def ask(self, api: Api, version: int, **fields: Any) -> Any:
         """The answer to a request with these fields, after both went over the wire."""
