@@ -1,0 +1,243 @@
+"""A fetch that is under way: is there enough for an answer, and the answer itself.
+
+The one place where answers are built, whether at once, after a wait or at its end (KAFKA-5376).
+Invariants: the bounds of a partition are taken once per look, and every lease is released once:
+by the network with the answer, or here if none leaves.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.handlers.api import Request
+from penstock.handlers.fetch_response import FIRST_WITH_HINTS, Fetched, encode_fetch_response
+from penstock.handlers.fetch_sessions import Asked, FetchContext
+from penstock.handlers.leader_hints import NO_HINT, LeaderHint, find_leader_hint, find_nodes
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
+from penstock.model.slices import FileRun, Releasable
+from penstock.replication.partition import Isolation, Partition
+from penstock.replication.storage_errors import as_refusal
+from penstock.storage.engine import Read
+from penstock.storage.epochs import EpochEnd
+from penstock.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from penstock.handlers.services import Services
+
+_UNKNOWN = Offset(-1)
+_NONE = ErrorCode.NONE
+_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Target(NamedTuple):
+    asked: Asked
+    partition: TopicPartition | None  # None: not looked at, for `error`
+    error: ErrorCode
+
+
+class Leases:
+    """Those of all partitions of an answer, as one."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: list[Releasable] = []
+
+    def add(self, lease: Releasable) -> None:
+        self._held.append(lease)
+
+    def release(self) -> None:
+        held, self._held = self._held, []
+        for lease in held:
+            lease.release()
+
+
+class FetchOperation:
+    """A `waiting.Operation`: satisfied by enough bytes, or by an error that should not wait."""
+
+    __slots__ = (
+        "_context",
+        "_isolation",
+        "_max_bytes",
+        "_min_bytes",
+        "_request",
+        "_services",
+        "_targets",
+    )
+
+    def __init__(
+        self,
+        request: Request,
+        services: "Services",
+        context: FetchContext,
+        targets: Sequence[Target],
+        *,
+        isolation: Isolation,
+        min_bytes: int,
+        max_bytes: int,
+    ) -> None:
+        self._request = request
+        self._services = services
+        self._context = context
+        self._targets = targets
+        self._isolation = isolation
+        self._min_bytes = min_bytes
+        self._max_bytes = max_bytes
+
+    def watched(self) -> Iterator[TopicPartition]:
+        return (each.partition for each in self._targets if each.partition is not None)
+
+    # -- is there enough? ------------------------------------------------------------------
+
+    def is_satisfied(self) -> bool:
+        """Offsets tell where a byte is enough, as it mostly is; else sizes are looked up."""
+        missing_bytes = self._min_bytes
+        if missing_bytes <= 0:
+            return True
+        for asked, name, _ in self._targets:
+            if name is None:
+                return True
+            try:
+                partition = self._get(asked, name)
+                end = partition.readable_end(self._isolation)
+                if not partition.log_start_offset <= asked.offset <= partition.log_end_offset:
+                    return True
+                if asked.last_fetched_epoch >= 0 and _find_divergence(partition, asked):
+                    return True
+                if end <= asked.offset:
+                    continue
+                if missing_bytes > 1:
+                    missing_bytes -= self._size_of(partition, asked, end, missing_bytes)
+                else:
+                    missing_bytes = 0
+            except (Refusal, StorageError, OSError):
+                return True  # and the answer says which
+            if missing_bytes <= 0:
+                return True
+        return False
+
+    def _size_of(self, partition: Partition, asked: Asked, end: Offset, enough: int) -> int:
+        limit = max(0, min(asked.max_bytes, enough, self._max_bytes))
+        read = partition.log.read(
+            Offset(asked.offset), below=end, max_bytes=limit, at_least_one=True
+        )
+        read.lease.release()
+        return read.size_bytes
+
+    # -- the answer ------------------------------------------------------------------------
+
+    def complete(self) -> None:
+        leases = Leases()
+        try:
+            chosen, answers = self._context.choose(self._read_all(leases))
+            request = self._request
+            hints = [each.hint for each in answers if each.hint is not NO_HINT]
+            parts = encode_fetch_response(
+                request.version,
+                error=chosen.error,
+                session_id=chosen.session_id,
+                answers=answers,
+                nodes=find_nodes(request, self._services, hints) if hints else (),
+            )
+            frame = request.frame_body(parts)
+        except BaseException:
+            leases.release()
+            raise
+        request.exchange.reply(frame, leases)
+
+    def expire(self) -> None:
+        self.complete()
+
+    def _read_all(self, leases: Leases) -> list[Fetched]:
+        """In the order of the session, so long as the limit allows; the first batch goes whole."""
+        answers: list[Fetched] = []
+        left_bytes = self._max_bytes
+        is_first = True
+        for asked, name, error in self._targets:
+            if name is None:
+                answers.append(_refuse(asked, error))
+                continue
+            try:
+                answer = self._read(asked, name, left_bytes, is_first, leases)
+            except Refusal as refusal:
+                answer = _refuse(asked, refusal.code, self._find_hint(refusal.code, name))
+            if answer.records is not None:
+                is_first = False
+                left_bytes -= len(answer.records)
+            answers.append(answer)
+        return answers
+
+    def _read(
+        self, asked: Asked, name: TopicPartition, left_bytes: int, is_first: bool, leases: Leases
+    ) -> Fetched:
+        partition = self._get(asked, name)
+        log = partition.log
+        log_start, start = log.log_start_offset, Offset(asked.offset)
+        high_watermark, last_stable = log.high_watermark, log.last_stable_offset
+        is_committed = self._isolation is Isolation.READ_COMMITTED
+        below = last_stable if is_committed else high_watermark
+        if not log_start <= start <= log.log_end_offset:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+            return Fetched(asked, code, high_watermark, last_stable, log_start)
+        diverging = _find_divergence(partition, asked) if asked.last_fetched_epoch >= 0 else None
+        limit = max(0, min(asked.max_bytes, left_bytes))
+        read = None
+        if start < below and diverging is None and (limit or is_first):
+            read = self._slice(partition, start, below, limit, is_first)
+        if read is None:
+            aborted = () if is_committed else None
+            return Fetched(
+                asked, _NONE, high_watermark, last_stable, log_start, None, aborted, diverging
+            )
+        leases.add(read.lease)
+        return Fetched(
+            asked,
+            _NONE,
+            high_watermark,
+            last_stable,
+            log_start,
+            FileRun(read.slices),
+            log.aborted(start, read.end_offset) if is_committed else None,
+        )
+
+    def _slice(
+        self, partition: Partition, start: Offset, below: Offset, limit: int, is_first: bool
+    ) -> Read | None:
+        """None where not even one batch may be sent."""
+        try:
+            read = partition.log.read(start, below=below, max_bytes=limit, at_least_one=is_first)
+        except StorageError as error:
+            raise as_refusal(error) from error
+        except OSError as error:
+            self._services.report(f"{partition.partition} cannot be read at {start}: {error}")
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
+        if read.slices:
+            return read
+        read.lease.release()
+        return None
+
+    def _get(self, asked: Asked, name: TopicPartition) -> Partition:
+        partition = self._services.replicas.get(name)
+        if asked.topic is not name.topic and asked.topic not in (name.topic, partition.topic_id):
+            raise Refusal(ErrorCode.INCONSISTENT_TOPIC_ID)
+        partition.check_leader(asked.leader_epoch)
+        return partition
+
+    def _find_hint(self, code: ErrorCode, name: TopicPartition) -> LeaderHint:
+        if code in _HINTED and self._request.version >= FIRST_WITH_HINTS:
+            return find_leader_hint(self._services, name)
+        return NO_HINT
+
+
+def _refuse(asked: Asked, code: ErrorCode, hint: LeaderHint = NO_HINT) -> Fetched:
+    return Fetched(asked, code, _UNKNOWN, _UNKNOWN, _UNKNOWN, hint=hint)
+
+
+def _find_divergence(partition: Partition, asked: Asked) -> EpochEnd | None:
+    """Where this log and the reader's part, if it read its last record in another history."""
+    end = partition.log.find_epoch_end(LeaderEpoch(asked.last_fetched_epoch))
+    if end is None:
+        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.offset:
+        return end
+    return None
