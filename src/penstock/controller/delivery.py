@@ -1,0 +1,143 @@
+"""The way of the controller's orders: one outbox a broker, in order, tried until it is gone.
+
+An order is never dropped while its broker lives. Outboxes are bounded: one that is full is
+emptied, and the broker is told everything anew.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.controller.interface import BrokerChannel
+from penstock.controller.state import Addressed
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Order
+from penstock.model.errors import ErrorCode, Refusal
+
+MAX_PENDING = 1000
+FIRST_PAUSE_MS = 50
+LONGEST_PAUSE_MS = 2000
+
+Delivery = asyncio.Future[bool]  # True: applied. False: the broker, or the leadership, went first
+
+
+class _Item(NamedTuple):
+    order: Order
+    delivery: Delivery
+
+
+class Means(NamedTuple):
+    """What an outbox needs of its controller."""
+
+    channel: BrokerChannel
+    everything: Callable[[BrokerId], tuple[Order, ...]]  # as of now
+    on_stale: Callable[[], None]  # a broker knows of a newer controller
+    wait_ms: Callable[[int], Awaitable[None]]
+    report: Callable[[str], None]
+
+
+class Outboxes:
+    """Of all live brokers. Owned by the controller's task; each outbox's task only sends."""
+
+    def __init__(self, tasks: asyncio.TaskGroup, means: Means) -> None:
+        self._tasks = tasks
+        self._means = means
+        self._outboxes: dict[BrokerId, _Outbox] = {}
+
+    def follow(self, brokers: Mapping[BrokerId, BrokerNode]) -> None:
+        """Begin with those that came, end those that went; another life is another broker."""
+        for broker, outbox in list(self._outboxes.items()):
+            if broker not in brokers or brokers[broker].epoch != outbox.epoch:
+                self._outboxes.pop(broker).close()
+        for broker, node in brokers.items():
+            if broker not in self._outboxes:
+                self._outboxes[broker] = _Outbox(node, self._tasks, self._means)
+
+    def push(self, orders: Sequence[Addressed]) -> list[Delivery]:
+        return [self._outboxes[each.broker].push(each.order) for each in orders]
+
+    def close(self) -> None:
+        self.follow({})
+
+
+class _Outbox:
+    def __init__(self, node: BrokerNode, tasks: asyncio.TaskGroup, means: Means) -> None:
+        self.epoch: BrokerEpoch = node.epoch
+        self._broker = node.id
+        self._means = means
+        self._pending: deque[_Item] = deque()
+        self._sending: _Item | None = None
+        self._wake = asyncio.Event()
+        self._task = tasks.create_task(self._run(), name=f"controller-orders-{node.id}")
+
+    def push(self, order: Order) -> Delivery:
+        delivery: Delivery = asyncio.get_running_loop().create_future()
+        self._pending.append(_Item(order, delivery))
+        if len(self._pending) > MAX_PENDING:
+            self._start_anew()
+        self._wake.set()
+        return delivery
+
+    def close(self) -> None:
+        self._task.cancel()
+        left = [*self._pending] if self._sending is None else [self._sending, *self._pending]
+        self._pending.clear()
+        for item in left:
+            _settle(item.delivery, applied=False)
+
+    def _start_anew(self) -> None:
+        """All that waits is in the state by now: told as a whole, it is told."""
+        waiting = [item.delivery for item in self._pending]
+        self._means.report(
+            f"broker {self._broker} has not taken {len(waiting)} orders of the controller; it "
+            f"gets the whole state in their place"
+        )
+        self._pending.clear()
+        for order in self._means.everything(self._broker):
+            self._pending.append(_Item(order, asyncio.get_running_loop().create_future()))
+
+        def settle_all(last: Delivery) -> None:
+            for delivery in waiting:
+                _settle(delivery, applied=last.result())
+
+        self._pending[-1].delivery.add_done_callback(settle_all)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                item = self._sending = self._pending.popleft()
+                applied = await self._send(item.order)
+                self._sending = None
+                _settle(item.delivery, applied=applied)
+
+    async def _send(self, order: Order) -> bool:
+        pause_ms = FIRST_PAUSE_MS
+        while True:
+            try:
+                await self._means.channel.send(self._broker, order)
+            except ConnectionError as error:
+                if pause_ms == FIRST_PAUSE_MS:
+                    self._means.report(
+                        f"broker {self._broker} cannot be reached ({error}); its orders are "
+                        f"tried again until it answers or its registration ends"
+                    )
+                await self._means.wait_ms(pause_ms)
+                pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
+            except Refusal as refusal:
+                return self._give_up(refusal)
+            else:
+                return True
+
+    def _give_up(self, refusal: Refusal) -> bool:
+        if refusal.code is ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._means.on_stale()
+        elif refusal.code is not ErrorCode.STALE_BROKER_EPOCH:  # for a life that is over
+            raise refusal
+        return False
+
+
+def _settle(delivery: Delivery, *, applied: bool) -> None:
+    if not delivery.done():
+        delivery.set_result(applied)

@@ -1,0 +1,69 @@
+"""What the topics of the coordinators must be like: their numbers, settings and what is refused.
+
+Pure. They may be created by anybody, and are made in a way that the coordinators can rely on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from penstock.config.resolve import Resolved
+from penstock.config.setting import format_value
+from penstock.controller.interface import NewTopic
+
+# Topic setting -> the broker setting that it is taken from, or the value itself after "=".
+_OFFSETS = {
+    "cleanup.policy": "=compact",
+    "compression.type": "=producer",
+    "segment.bytes": "offsets.topic.segment.bytes",
+}
+_TRANSACTIONS = {
+    "cleanup.policy": "=compact",
+    "compression.type": "=uncompressed",
+    "unclean.leader.election.enable": "=false",
+    "min.insync.replicas": "transaction.state.log.min.isr",
+    "segment.bytes": "transaction.state.log.segment.bytes",
+}
+_CONFIGS = {"__consumer_offsets": _OFFSETS, "__transaction_state": _TRANSACTIONS}
+_PREFIXES = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
+
+
+def fill_in(asked: NewTopic, settings: Resolved) -> NewTopic:
+    """Numbers and settings that were not given; other topics stay as they are."""
+    if asked.name not in _CONFIGS:
+        return asked
+    configs = {**_own_configs(_CONFIGS[asked.name], settings), **asked.configs}
+    if asked.assignment:
+        return replace(asked, configs=configs)
+    prefix = _PREFIXES[asked.name]
+    return replace(
+        asked,
+        configs=configs,
+        partitions=_number(asked.partitions, settings, f"{prefix}.num.partitions"),
+        replication_factor=_number(
+            asked.replication_factor, settings, f"{prefix}.replication.factor"
+        ),
+    )
+
+
+def find_conflict(topic: str, resolved: Resolved) -> str | None:
+    """What in an internal topic's settings would lose what the coordinators keep in it."""
+    policy = resolved["cleanup.policy"]
+    if topic in _CONFIGS and policy != ("compact",):
+        return (
+            f"cleanup.policy must be compact, not {format_value(policy)}: a coordinator keeps its "
+            f"state there"
+        )
+    return None
+
+
+def _own_configs(wanted: Mapping[str, str], settings: Resolved) -> dict[str, str]:
+    return {
+        name: source[1:] if source.startswith("=") else format_value(settings[source])
+        for name, source in wanted.items()
+    }
+
+
+def _number(asked: int, settings: Resolved, name: str) -> int:
+    default = settings[name]
+    assert isinstance(default, int)
+    return default if asked == -1 else asked

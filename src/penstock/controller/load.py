@@ -1,0 +1,273 @@
+"""The controller's state, read anew from the tree at each election, with what is half made there.
+
+Reads go in batches, so that a tree behind a network answers many at once and the loop breathes.
+Writes nothing itself: what must be finished is part of the decision.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from penstock.controller.creation import new_partition, partition_creation
+from penstock.controller.deletion import holders
+from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.znodes import (
+    BROKER_CONFIGS,
+    BROKER_IDS,
+    DELETIONS,
+    EVERY_BROKER,
+    PERSISTENT,
+    TOPIC_CONFIGS,
+    TOPICS,
+    TopicNode,
+    broker_path,
+    decode_broker,
+    decode_configs,
+    decode_state,
+    decode_topic,
+    deletion_path,
+    encode_configs,
+    encode_topic,
+    partitions_path,
+    state_path,
+    topic_config_path,
+    topic_path,
+)
+from penstock.coordination.errors import NodeExists, NoNode
+from penstock.coordination.interface import (
+    Create,
+    Delete,
+    Session,
+    SetData,
+    Value,
+    Watch,
+)
+from penstock.model.cluster import (
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    PartitionState,
+    TopicState,
+)
+from penstock.model.ids import TopicId
+
+READS_AT_ONCE = 500
+
+
+class TopicRead(NamedTuple):
+    """A topic as the tree has it, perhaps half made."""
+
+    name: str
+    node: TopicNode
+    partition_nodes: frozenset[int] | None  # None: not even their parent is there
+    states: Mapping[int, Value]
+    configs: Mapping[str, str] | None  # None: no node
+
+
+class TreeRead(NamedTuple):
+    brokers: Mapping[BrokerId, BrokerNode]
+    topics: Sequence[TopicRead]
+    marked: Collection[str]  # for deletion
+    configured: Collection[str]  # topics with a node for settings
+    broker_configs: Mapping[str, Mapping[str, str]]
+
+
+async def ensure_paths(session: Session) -> None:
+    for path in PERSISTENT:
+        if await session.exists(path) is None:
+            with suppress(NodeExists):  # another broker does the same
+                await session.create(path)
+
+
+async def read_brokers(session: Session, watch: Watch | None) -> dict[BrokerId, BrokerNode]:
+    """Those with a registration, and the watch for the next one that comes or goes."""
+    names = await session.children(BROKER_IDS, watch)
+    brokers = [BrokerId(int(name)) for name in names if name.isdecimal()]
+    values = await _find_all(session, [broker_path(broker) for broker in brokers])
+    return {
+        broker: decode_broker(broker, value)
+        for broker, value in sorted(zip(brokers, values, strict=True))
+        if value is not None  # gone since: the watch tells
+    }
+
+
+async def read_tree(session: Session, watch: Watch | None) -> TreeRead:
+    names = await session.children(TOPICS)
+    configured = await session.children(TOPIC_CONFIGS)
+    values = await _find_all(session, [topic_path(name) for name in names])
+    nodes = {
+        name: decode_topic(name, value.data)
+        for name, value in zip(names, values, strict=True)
+        if value is not None
+    }
+    return TreeRead(
+        brokers=await read_brokers(session, watch),
+        topics=await _read_topics(session, nodes),
+        marked=await session.children(DELETIONS),
+        configured=configured,
+        broker_configs=await _read_broker_configs(session),
+    )
+
+
+async def find_topic_nodes(session: Session, topic: str) -> list[str]:
+    """Every node that a topic has, its own first and parents before children."""
+    found: list[str] = []
+    level = [topic_path(topic)]
+    while level:
+        children = await _children_of_all(session, level)
+        there = [path for path, names in zip(level, children, strict=True) if names is not None]
+        found += there
+        level = [
+            f"{path}/{name}"
+            for path, names in zip(level, children, strict=True)
+            for name in names or ()
+        ]
+    for path in (topic_config_path(topic), deletion_path(topic)):
+        if await session.exists(path) is not None:
+            found.append(path)
+    return found
+
+
+def repair(
+    tree: TreeRead,
+    *,
+    controller_id: BrokerId,
+    controller_epoch: ControllerEpoch,
+    new_topic_id: Callable[[], TopicId],
+) -> Decision:
+    """The state that the tree says, and the writes that finish what it has only begun."""
+    topics: dict[str, TopicState] = {}
+    writes: list[Writes] = []
+    for read in tree.topics:
+        topic_id = read.node.topic_id or new_topic_id()
+        partitions = _partitions(read, tree.brokers, controller_epoch)
+        configs = dict(read.configs or {})
+        topics[read.name] = TopicState(
+            name=read.name, topic_id=topic_id, partitions=partitions, configs=configs
+        )
+        if read.name not in tree.marked:
+            writes += _missing(read, topics[read.name])
+    writes += _left_over(tree, topics)
+    deleting = {name: holders(topics[name]) for name in tree.marked if name in topics}
+    state = ClusterState(
+        controller_id=controller_id,
+        controller_epoch=controller_epoch,
+        brokers=tree.brokers,
+        topics=topics,
+        deleting=deleting,
+        broker_configs=tree.broker_configs,
+    )
+    return Decision(state=state, writes=tuple(writes))
+
+
+def _partitions(
+    read: TopicRead, live: Collection[BrokerId], epoch: ControllerEpoch
+) -> tuple[PartitionState, ...]:
+    node = read.node
+    return tuple(
+        decode_state(
+            state_path(read.name, number),
+            read.states[number],
+            replicas=node.replicas[number],
+            adding=node.adding.get(number, ()),
+            removing=node.removing.get(number, ()),
+        )
+        if number in read.states
+        else new_partition(node.replicas[number], live=live, epoch=epoch)
+        for number in range(len(node.replicas))
+    )
+
+
+def _missing(read: TopicRead, topic: TopicState) -> Iterator[Writes]:
+    """What a topic's node promises, and is not there yet."""
+    if read.node.topic_id is None:
+        data = encode_topic(topic.topic_id, topic.partitions)
+        yield (SetData(path=topic_path(topic.name), data=data),)
+    if read.configs is None:
+        yield (Create(path=topic_config_path(topic.name), data=encode_configs({})),)
+    if read.partition_nodes is None:
+        yield (Create(path=partitions_path(topic.name)),)
+    there = read.partition_nodes or frozenset()
+    for number, partition in enumerate(topic.partitions):
+        if number not in read.states:
+            creation = partition_creation(topic.name, number, partition)
+            yield creation[1:] if number in there else creation
+
+
+def _left_over(tree: TreeRead, topics: Collection[str]) -> Iterator[Writes]:
+    """Settings and marks of no topic: they would fall upon the next one of the name."""
+    yield from (
+        (Delete(path=topic_config_path(name)),) for name in tree.configured if name not in topics
+    )
+    yield from ((Delete(path=deletion_path(name)),) for name in tree.marked if name not in topics)
+
+
+async def _read_topics(session: Session, nodes: Mapping[str, TopicNode]) -> list[TopicRead]:
+    names = list(nodes)
+    children = await _children_of_all(session, [partitions_path(name) for name in names])
+    configs = await _find_all(session, [topic_config_path(name) for name in names])
+    states = await _read_states(session, nodes)
+    return [
+        TopicRead(
+            name,
+            nodes[name],
+            None if found is None else frozenset(int(n) for n in found if n.isdecimal()),
+            states[name],
+            None if config is None else decode_configs(topic_config_path(name), config.data),
+        )
+        for name, found, config in zip(names, children, configs, strict=True)
+    ]
+
+
+async def _read_states(
+    session: Session, nodes: Mapping[str, TopicNode]
+) -> dict[str, dict[int, Value]]:
+    places = [(name, number) for name, node in nodes.items() for number in node.replicas]
+    values = await _find_all(session, [state_path(name, number) for name, number in places])
+    states: dict[str, dict[int, Value]] = {name: {} for name in nodes}
+    for (name, number), value in zip(places, values, strict=True):
+        if value is not None:
+            states[name][number] = value
+    return states
+
+
+async def _read_broker_configs(session: Session) -> dict[str, dict[str, str]]:
+    names = await session.children(BROKER_CONFIGS)
+    paths = [f"{BROKER_CONFIGS}/{name}" for name in names]
+    values = await _find_all(session, paths)
+    return {
+        "" if name == EVERY_BROKER else name: decode_configs(path, value.data)
+        for name, path, value in zip(names, paths, values, strict=True)
+        if value is not None
+    }
+
+
+async def _find_all(session: Session, paths: Sequence[str]) -> list[Value | None]:
+    async def find(path: str) -> Value | None:
+        try:
+            return await session.get(path)
+        except NoNode:
+            return None
+
+    found: list[Value | None] = []
+    for chunk in _chunks(paths):
+        found += await asyncio.gather(*map(find, chunk))
+    return found
+
+
+async def _children_of_all(session: Session, paths: Sequence[str]) -> list[tuple[str, ...] | None]:
+    async def find(path: str) -> tuple[str, ...] | None:
+        try:
+            return await session.children(path)
+        except NoNode:
+            return None
+
+    found: list[tuple[str, ...] | None] = []
+    for chunk in _chunks(paths):
+        found += await asyncio.gather(*map(find, chunk))
+    return found
+
+
+def _chunks(paths: Sequence[str]) -> Iterable[Sequence[str]]:
+    return (paths[at : at + READS_AT_ONCE] for at in range(0, len(paths), READS_AT_ONCE))

@@ -1,0 +1,63 @@
+"""Producer ids that no producer of the cluster ever had: taken from the tree in blocks.
+
+A block belongs to the broker that wrote it down; what is left of it at a crash is never given.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from penstock.controller.znodes import (
+    PRODUCER_IDS,
+    decode_last_producer_id,
+    encode_producer_block,
+)
+from penstock.coordination.errors import BadVersion, NodeExists, NoNode
+from penstock.coordination.interface import Session, Value
+from penstock.model.cluster import BrokerId
+
+BLOCK_SIZE = 1000
+_LAST_POSSIBLE = 2**63 - 1
+
+
+class ProducerIdsExhausted(Exception):
+    """All 64-bit ids have been given."""
+
+
+class BlockProducerIds:
+    """Implements ProducerIds. Owned by the event loop; only one of the callers asks the tree."""
+
+    def __init__(self, session: Session, broker_id: BrokerId) -> None:
+        self._session = session
+        self._broker_id = broker_id
+        self._left = iter(range(0))
+        self._lock = asyncio.Lock()
+
+    async def next_producer_id(self) -> int:
+        found = next(self._left, None)
+        if found is not None:
+            return found
+        async with self._lock:
+            while (found := next(self._left, None)) is None:
+                self._left = iter(await self._take_block())
+            return found
+
+    async def _take_block(self) -> range:
+        """Written under the version that was read: of two brokers at once, one reads again."""
+        while True:
+            current = await self._read()
+            first = decode_last_producer_id(current.data) + 1
+            last = first + BLOCK_SIZE - 1
+            if last > _LAST_POSSIBLE:
+                raise ProducerIdsExhausted(f"{PRODUCER_IDS} ends at {first - 1}: no block is left")
+            block = encode_producer_block(self._broker_id, first=first, last=last)
+            with suppress(BadVersion):
+                await self._session.set(PRODUCER_IDS, block, current.stat.version)
+                return range(first, last + 1)
+
+    async def _read(self) -> Value:
+        while True:
+            try:
+                return await self._session.get(PRODUCER_IDS)
+            except NoNode:
+                with suppress(NodeExists):
+                    await self._session.create(PRODUCER_IDS)

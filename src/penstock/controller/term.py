@@ -1,0 +1,255 @@
+"""One leadership: its state, its writes and its orders. Built from the tree alone (KAFKA-5310).
+
+Not who decides (the pure modules do), nor when (the owner in `run` calls, one thing at a time).
+Every write is refused once another controller has been elected: Fenced, and the term is over.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Generic, NamedTuple, TypeVar
+
+from penstock.config.given import ConfigError, Given
+from penstock.config.resolve import Resolved, resolve_broker
+from penstock.controller import alteration, creation, decide, deletion
+from penstock.controller.delivery import Delivery, Outboxes
+from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
+from penstock.controller.load import find_topic_nodes, read_brokers, read_tree, repair
+from penstock.controller.state import Addressed, ClusterState, Decision
+from penstock.controller.writes import pack
+from penstock.coordination.election import Leadership
+from penstock.coordination.errors import BadVersion, TransactionFailed
+from penstock.coordination.interface import Session, Watch
+from penstock.model.cluster import BrokerId, ControllerEpoch, StopReplicas, TopicState
+from penstock.model.ids import TopicId
+
+Answer = TypeVar("Answer")
+
+
+class Fenced(Exception):
+    """Somebody else has been elected since."""
+
+
+class Outcome(NamedTuple, Generic[Answer]):
+    """Answers, and for each the deliveries that make it true for whoever asked."""
+
+    answers: list[Answer | Refused]
+    waits: Mapping[int, Sequence[Delivery]]  # by the answer's place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a controller is given at the start, and hands to each of its terms."""
+
+    broker_id: BrokerId
+    static: Given
+    random: Random
+    new_topic_id: Callable[[], TopicId]
+    report: Callable[[str], None]
+    max_partitions: int = creation.MAX_PARTITIONS_PER_REQUEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signals:
+    """Called from watches and outboxes; each must only note that there is something to do."""
+
+    brokers_changed: Watch
+    data_removed: Callable[[BrokerId, tuple[str, ...]], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Term:
+    """Owned by the controller's task. `state` is what the tree says, between two calls."""
+
+    session: Session
+    leadership: Leadership
+    setup: Setup
+    signals: Signals
+    outboxes: Outboxes
+    state: ClusterState = field(init=False)
+    settings: Resolved = field(init=False)  # of this broker, with what the tree adds
+    _gone: dict[str, asyncio.Future[bool]] = field(init=False, default_factory=dict)
+
+    async def begin(self) -> list[Delivery]:
+        """Read all, finish what was begun, elect, tell everybody: the deliveries to this broker."""
+        tree = await read_tree(self.session, self.signals.brokers_changed)
+        loaded = repair(
+            tree,
+            controller_id=self.setup.broker_id,
+            controller_epoch=ControllerEpoch(self.leadership.epoch),
+            new_topic_id=self.setup.new_topic_id,
+        )
+        self.state = loaded.state
+        self._resolve_settings()
+        decision = loaded.then(decide.take_over(loaded.state, self._allows_unclean))
+        deliveries = await self._carry_out(decision)
+        await self._remove_ready()
+        own = self.setup.broker_id
+        return [
+            delivery
+            for delivery, order in zip(deliveries, decision.orders, strict=True)
+            if order.broker == own
+        ]
+
+    # What is asked for.
+
+    async def create_topics(
+        self, asked: Sequence[NewTopic], *, validate_only: bool
+    ) -> Outcome[TopicState]:
+        decision, answers = creation.create_topics(self.state, asked, self._creation_means())
+        deliveries = [] if validate_only else await self._carry_out(decision)
+        return Outcome(answers, _all_wait(answers, deliveries))
+
+    async def create_partitions(
+        self, asked: Sequence[MorePartitions], *, validate_only: bool
+    ) -> Outcome[None]:
+        decision, answers = creation.create_partitions(self.state, asked, self._creation_means())
+        deliveries = [] if validate_only else await self._carry_out(decision)
+        return Outcome(answers, _all_wait(answers, deliveries))
+
+    async def delete_topics(self, names: Sequence[str]) -> Outcome[None]:
+        decision, answers = deletion.delete_topics(
+            self.state, names, is_enabled=bool(self.settings["delete.topic.enable"])
+        )
+        await self._carry_out(decision)
+        waits = {
+            place: [self._gone_future(name)]
+            for place, (name, answer) in enumerate(zip(names, answers, strict=True))
+            if answer is None
+        }
+        await self._remove_ready()
+        return Outcome(answers, waits)
+
+    async def alter_configs(
+        self, asked: Sequence[ConfigChange], *, validate_only: bool
+    ) -> Outcome[None]:
+        basis = alteration.Basis(static=self.setup.static, settings=self.settings)
+        decision, answers = alteration.alter_configs(self.state, asked, basis)
+        if validate_only:
+            return Outcome(answers, {})
+        deliveries = await self._carry_out(decision)
+        self._resolve_settings()
+        touched = [t for t in self.state.topics.values() if _is_leaderless(t)]
+        elected = decide.elect_leaderless(
+            self.state, [topic.name for topic in touched], self._allows_unclean
+        )
+        deliveries += await self._carry_out(elected)
+        return Outcome(answers, _all_wait(answers, deliveries))
+
+    # What happens.
+
+    async def brokers_changed(self) -> None:
+        brokers = await read_brokers(self.session, self.signals.brokers_changed)
+        await self._carry_out(decide.brokers_changed(self.state, brokers, self._allows_unclean))
+
+    async def data_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
+        await self._carry_out(deletion.data_removed(self.state, broker, topics))
+        await self._remove_ready()
+
+    def end(self) -> None:
+        """Nothing is sent any more; whoever waits for a deletion does not learn of its end here."""
+        self.outboxes.close()
+        for future in self._gone.values():
+            future.cancel()
+
+    # How it is done.
+
+    async def _carry_out(self, decision: Decision) -> list[Delivery]:
+        for batch in pack(decision.writes):
+            try:
+                await self.session.multi(self.leadership.fence(batch))
+            except TransactionFailed as failed:
+                if failed.failed_index == 0 and isinstance(failed.error, BadVersion):
+                    raise Fenced from failed
+                raise
+        self.state = decision.state
+        self.outboxes.follow(self.state.brokers)
+        deliveries = self.outboxes.push(decision.orders)
+        for addressed, delivery in zip(decision.orders, deliveries, strict=True):
+            self._heed_removal(addressed, delivery)
+        return deliveries
+
+    def _heed_removal(self, addressed: Addressed, delivery: Delivery) -> None:
+        order = addressed.order
+        if not isinstance(order, StopReplicas) or not order.delete:
+            return
+        topics = tuple({each.topic: None for each in order.partitions})
+
+        def tell(done: Delivery) -> None:
+            if done.result():
+                self.signals.data_removed(addressed.broker, topics)
+
+        delivery.add_done_callback(tell)
+
+    async def _remove_ready(self) -> None:
+        """The tree's part of deletions of which no broker has data any more."""
+        ready = deletion.ready_to_go(self.state)
+        if not ready:
+            return
+        found = {name: await find_topic_nodes(self.session, name) for name in ready}
+        await self._carry_out_removal(deletion.remove_topics(self.state, found), ready)
+
+    async def _carry_out_removal(self, decision: Decision, names: Sequence[str]) -> None:
+        deliveries = await self._carry_out(decision)
+        futures = [self._gone.pop(name) for name in names if name in self._gone]
+        _settle_after(deliveries, futures)
+
+    def _gone_future(self, name: str) -> asyncio.Future[bool]:
+        if name not in self._gone:
+            self._gone[name] = asyncio.get_running_loop().create_future()
+        return self._gone[name]
+
+    def _creation_means(self) -> creation.Means:
+        return creation.Means(
+            settings=self.settings,
+            random=self.setup.random,
+            new_topic_id=self.setup.new_topic_id,
+            max_partitions=self.setup.max_partitions,
+        )
+
+    def _allows_unclean(self, topic: TopicState) -> bool:
+        resolved = creation.check_topic_configs(topic.name, topic.configs, self.settings)
+        return bool(resolved["unclean.leader.election.enable"])
+
+    def _resolve_settings(self) -> None:
+        own = str(self.setup.broker_id)
+        try:
+            self.settings = alteration.resolve_settings(
+                self.setup.static, self.state.broker_configs, own
+            )
+        except ConfigError as error:
+            # As Kafka: an operator must be able to correct through us what is wrong there.
+            self.settings = resolve_broker(self.setup.static)
+            self.setup.report(
+                f"broker {own} uses none of the settings that were changed while it ran, since "
+                f"they do not fit its file: {'; '.join(error.problems)}; alter or delete them"
+            )
+
+
+def _all_wait(
+    answers: Sequence[object], deliveries: Sequence[Delivery]
+) -> dict[int, Sequence[Delivery]]:
+    return {p: deliveries for p, each in enumerate(answers) if not isinstance(each, Refused)}
+
+
+def _is_leaderless(topic: TopicState) -> bool:
+    return any(each.leader < 0 for each in topic.partitions)
+
+
+def _settle_after(deliveries: Sequence[Delivery], futures: Sequence[asyncio.Future[bool]]) -> None:
+    """When all brokers know: whether applied or gone, none of them tells the old any more."""
+    left = len(deliveries)
+
+    def count(_: object) -> None:
+        nonlocal left
+        left -= 1
+        if left <= 0:
+            for future in futures:
+                if not future.done():
+                    future.set_result(True)
+
+    for delivery in deliveries:
+        delivery.add_done_callback(count)
+    if not deliveries:
+        count(None)

@@ -1,0 +1,321 @@
+"""Where the cluster's facts stand in the tree, and their JSON: Kafka's paths and Kafka's fields.
+
+Not the tree itself. Writers write the newest version of each format; readers take older ones and
+skip fields they do not know, and raise DamagedNode where what they need is missing.
+"""
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.coordination.interface import Value
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    Endpoint,
+    PartitionState,
+)
+from penstock.model.ids import LeaderEpoch, TopicId
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+DELETIONS = "/admin/delete_topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CLUSTER_ID = "/cluster/id"
+PRODUCER_IDS = "/latest_producer_id_block"
+
+EVERY_BROKER = "<default>"  # the name of the node that holds what is set for all brokers
+
+# What every cluster has, parents first.
+PERSISTENT = (
+    "/brokers",
+    BROKER_IDS,
+    TOPICS,
+    "/admin",
+    DELETIONS,
+    "/config",
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+)
+
+_ENDPOINT = re.compile(r"([^:/]+)://\[?([^\[\]]*)\]?:(-?[0-9]+)")
+
+
+class DamagedNode(Exception):
+    """A node's data is not what its place asks for; nothing is guessed from it."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path} cannot be read: {why}; repair the node's data, then restart")
+        self.path = path
+
+
+def broker_path(broker: int) -> str:
+    return f"{BROKER_IDS}/{broker}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def deletion_path(topic: str) -> str:
+    return f"{DELETIONS}/{topic}"
+
+
+def topic_config_path(topic: str) -> str:
+    return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(broker: str) -> str:
+    """Of a broker's id as text; the empty name is every broker's."""
+    return f"{BROKER_CONFIGS}/{broker or EVERY_BROKER}"
+
+
+# Brokers.
+
+
+def encode_broker(node: BrokerNode, *, now_ms: int) -> bytes:
+    plaintext = next((each for each in node.endpoints if each.protocol == "PLAINTEXT"), None)
+    fields: dict[str, Any] = {
+        "version": 5,
+        "host": plaintext.host if plaintext else None,
+        "port": plaintext.port if plaintext else -1,
+        "jmx_port": -1,
+        "timestamp": str(now_ms),
+        "endpoints": [_format_endpoint(each) for each in node.endpoints],
+        "listener_security_protocol_map": {e.listener: e.protocol for e in node.endpoints},
+        "features": {},
+    }
+    if node.rack is not None:
+        fields["rack"] = node.rack
+    return _write(fields)
+
+
+def decode_broker(broker: BrokerId, value: Value) -> BrokerNode:
+    node = _Reader(broker_path(broker), value.data)
+    return BrokerNode(
+        id=broker,
+        epoch=BrokerEpoch(value.stat.czxid),
+        endpoints=tuple(_endpoints(node)),
+        rack=node.find("rack", str),
+    )
+
+
+def _format_endpoint(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener}://{host}:{endpoint.port}"
+
+
+def _endpoints(node: "_Reader") -> Iterable[Endpoint]:
+    texts = node.find("endpoints", list)
+    if texts is None:  # version 1
+        yield Endpoint("PLAINTEXT", "PLAINTEXT", node.get("host", str), node.get("port", int))
+        return
+    protocols = node.find("listener_security_protocol_map", dict) or {}
+    for text in texts:
+        found = _ENDPOINT.fullmatch(str(text))
+        if found is None:
+            raise node.damaged(f"endpoint {text!r} is not NAME://host:port")
+        name, host, port = found.groups()
+        yield Endpoint(name, str(protocols.get(name, name)), host, int(port))
+
+
+# Topics.
+
+
+class TopicNode(NamedTuple):
+    """A topic's node: who holds which partition."""
+
+    topic_id: TopicId | None  # None: made by a Kafka that had no ids
+    replicas: Mapping[int, tuple[BrokerId, ...]]
+    adding: Mapping[int, tuple[BrokerId, ...]]
+    removing: Mapping[int, tuple[BrokerId, ...]]
+
+
+def encode_topic(topic_id: TopicId, partitions: Iterable[PartitionState]) -> bytes:
+    numbered = list(enumerate(partitions))
+    return _write(
+        {
+            "version": 3,
+            "topic_id": format_uuid(topic_id),
+            "partitions": {str(number): each.replicas for number, each in numbered},
+            "adding_replicas": {str(n): each.adding for n, each in numbered if each.adding},
+            "removing_replicas": {str(n): each.removing for n, each in numbered if each.removing},
+        }
+    )
+
+
+def decode_topic(topic: str, data: bytes) -> TopicNode:
+    node = _Reader(topic_path(topic), data)
+    text = node.find("topic_id", str)
+    try:
+        topic_id = None if text is None else TopicId(parse_uuid(text))
+    except ValueError:
+        raise node.damaged(f"topic_id {text!r} is not 22 characters of base64") from None
+    replicas = _assignment(node, "partitions")
+    if sorted(replicas) != list(range(len(replicas))):
+        raise node.damaged(f"its partitions {sorted(replicas)[:20]} do not count up from 0")
+    adding, removing = _assignment(node, "adding_replicas"), _assignment(node, "removing_replicas")
+    return TopicNode(topic_id, replicas, adding, removing)
+
+
+def _assignment(node: "_Reader", name: str) -> dict[int, tuple[BrokerId, ...]]:
+    try:
+        return {
+            int(number): tuple(BrokerId(int(each)) for each in brokers)
+            for number, brokers in (node.find(name, dict) or {}).items()
+        }
+    except (TypeError, ValueError):
+        raise node.damaged(f"{name} must map partition numbers to lists of broker ids") from None
+
+
+def encode_state(state: PartitionState) -> bytes:
+    # By hand: this is written and read once for every partition there is.
+    in_sync = ",".join(map(str, state.in_sync))
+    return (
+        f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{in_sync}]}}'
+    ).encode()
+
+
+def decode_state(
+    path: str,
+    value: Value,
+    *,
+    replicas: tuple[BrokerId, ...],
+    adding: tuple[BrokerId, ...] = (),
+    removing: tuple[BrokerId, ...] = (),
+) -> PartitionState:
+    """With the assignment, which the topic's node holds."""
+    node = _Reader(path, value.data)
+    return PartitionState(
+        leader=BrokerId(node.get("leader", int)),
+        leader_epoch=LeaderEpoch(node.get("leader_epoch", int)),
+        replicas=replicas,
+        in_sync=tuple(BrokerId(each) for each in node.get_numbers("isr")),
+        partition_epoch=value.stat.version,
+        controller_epoch=ControllerEpoch(node.get("controller_epoch", int)),
+        adding=adding,
+        removing=removing,
+    )
+
+
+# Settings.
+
+
+def encode_configs(configs: Mapping[str, str]) -> bytes:
+    return _write({"version": 1, "config": dict(configs)})
+
+
+def decode_configs(path: str, data: bytes) -> dict[str, str]:
+    if not data:
+        return {}
+    node = _Reader(path, data)
+    return {name: str(text) for name, text in (node.find("config", dict) or {}).items()}
+
+
+# Small ones.
+
+
+def encode_controller(broker: BrokerId, *, now_ms: int) -> bytes:
+    return _write({"version": 1, "brokerid": broker, "timestamp": str(now_ms)})
+
+
+def decode_controller(data: bytes) -> BrokerId:
+    return BrokerId(_Reader(CONTROLLER, data).get("brokerid", int))
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _write({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return str(_Reader(CLUSTER_ID, data).get("id", str))
+
+
+def encode_producer_block(broker: BrokerId, *, first: int, last: int) -> bytes:
+    return _write(
+        {"version": 1, "broker": broker, "block_start": str(first), "block_end": str(last)}
+    )
+
+
+def decode_last_producer_id(data: bytes) -> int:
+    """The last one given to any broker; -1 when none was."""
+    if not data:  # Kafka makes the node before it has a block
+        return -1
+    node = _Reader(PRODUCER_IDS, data)
+    try:
+        return int(node.get("block_end", str))
+    except ValueError:
+        raise node.damaged("block_end is not a number") from None
+
+
+def format_uuid(uuid: UUID) -> str:
+    """As Kafka writes ids: 22 characters."""
+    return urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> UUID:
+    if len(text) != 22:
+        raise ValueError(text)
+    return UUID(bytes=urlsafe_b64decode(text + "=="))
+
+
+def _write(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+class _Reader:
+    """The fields of one node."""
+
+    __slots__ = ("_fields", "_path")
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self._path = path
+        try:
+            self._fields = json.loads(data)
+        except ValueError as error:
+            raise self.damaged(f"its {len(data)} bytes are no JSON ({error})") from None
+        if not isinstance(self._fields, dict):
+            raise self.damaged("it is JSON, but no object")
+
+    def find(self, name: str, kind: type) -> Any:
+        value = self._fields.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise self.damaged(f"{name} is {value!r}, not of type {kind.__name__}")
+        return value
+
+    def get(self, name: str, kind: type) -> Any:
+        value = self.find(name, kind)
+        if value is None:
+            raise self.damaged(f"it has no {name}")
+        return value
+
+    def get_numbers(self, name: str) -> list[int]:
+        numbers: list[int] = self.get(name, list)
+        if not all(type(each) is int for each in numbers):
+            raise self.damaged(f"{name} is {numbers!r}, not a list of numbers")
+        return numbers
+
+    def damaged(self, why: str) -> DamagedNode:
+        return DamagedNode(self._path, why)

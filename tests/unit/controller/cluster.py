@@ -1,0 +1,165 @@
+"""Controllers over the real embedded tree, and a twin of the brokers' end that records orders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from random import Random
+
+from penstock.config.given import NOTHING_GIVEN, Given
+from penstock.controller.interface import Refused
+from penstock.controller.registration import controller_election, register_broker
+from penstock.controller.run import Controller
+from penstock.coordination.embedded import EmbeddedCoordination
+from penstock.coordination.interface import Session
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    Endpoint,
+    LeadAndFollow,
+    MetadataUpdate,
+    Order,
+    PartitionState,
+    StopReplicas,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.testing.simulated_disk import SimulatedDisk
+
+NOW_MS = 1_700_000_000_000
+
+
+def node(broker: int, *, rack: str | None = None, epoch: int = 0, port: int = 0) -> BrokerNode:
+    endpoint = Endpoint("PLAINTEXT", "PLAINTEXT", "localhost", port or 9092 + broker)
+    return BrokerNode(
+        id=BrokerId(broker), epoch=BrokerEpoch(epoch), endpoints=(endpoint,), rack=rack
+    )
+
+
+@dataclass
+class BrokerTwin:
+    """What a broker knows from its orders, applied as the real one has to."""
+
+    orders: list[Order] = field(default_factory=list)
+    replicas: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    brokers: tuple[BrokerNode, ...] = ()
+    broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def apply(self, order: Order) -> None:
+        self.orders.append(order)
+        match order:
+            case LeadAndFollow(partitions=partitions):
+                self.replicas.update({each.partition: each.state for each in partitions})
+            case StopReplicas(partitions=stopped):
+                for partition in stopped:
+                    self.replicas.pop(partition, None)
+            case MetadataUpdate():
+                self._learn(order)
+
+    def _learn(self, update: MetadataUpdate) -> None:
+        if update.is_full:
+            self.topics.clear()
+        if update.brokers is not None:
+            self.brokers = update.brokers
+        if update.broker_configs is not None:
+            self.broker_configs = update.broker_configs
+        self.topics.update({topic.name: topic for topic in update.topics})
+        for name in update.deleted_topics:
+            self.topics.pop(name, None)
+
+
+@dataclass
+class Channel:
+    """The twin of the way to the brokers: all are reachable but those that are said to be not."""
+
+    brokers: dict[BrokerId, BrokerTwin] = field(default_factory=dict)
+    unreachable: set[BrokerId] = field(default_factory=set)
+    refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # the next one's
+
+    async def send(self, broker: BrokerId, order: Order) -> None:
+        await asyncio.sleep(0)
+        if broker in self.unreachable:
+            raise ConnectionRefusedError(f"broker {broker} does not answer")
+        if broker in self.refusals:
+            raise self.refusals.pop(broker)
+        self.brokers.setdefault(broker, BrokerTwin()).apply(order)
+
+    def twin(self, broker: int = 0) -> BrokerTwin:
+        return self.brokers.setdefault(BrokerId(broker), BrokerTwin())
+
+
+async def next_turn(_: int) -> None:
+    """Pauses of a retry take no time here, but everybody else's turn."""
+    await asyncio.sleep(0)
+
+
+@dataclass
+class Cluster:
+    """One controller, and as many registered brokers as a test asks for."""
+
+    store: EmbeddedCoordination
+    channel: Channel = field(default_factory=Channel)
+    reports: list[str] = field(default_factory=list)
+    sessions: dict[int, Session] = field(default_factory=dict)
+
+    async def join(self, broker: int, *, rack: str | None = None) -> BrokerEpoch:
+        self.sessions[broker] = await self.store.open_session()
+        return await register_broker(self.sessions[broker], node(broker, rack=rack), now_ms=NOW_MS)
+
+    async def leave(self, broker: int) -> None:
+        await self.sessions.pop(broker).close()
+
+    @asynccontextmanager
+    async def controlled(
+        self, broker: int = 0, *, static: Given = NOTHING_GIVEN, session: Session | None = None
+    ) -> AsyncIterator[Controller]:
+        session = session or self.sessions[broker]
+        controller = Controller(
+            session=session,
+            election=controller_election(session, BrokerId(broker), now_ms=NOW_MS),
+            channel=self.channel,
+            broker_id=BrokerId(broker),
+            static=static,
+            random=Random(7),
+            wait_ms=next_turn,
+            report=self.reports.append,
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(controller.run())
+            await controller.wait_ready()
+            yield controller
+            await controller.close()
+
+
+@asynccontextmanager
+async def opened(disk: SimulatedDisk | None = None, *brokers: int) -> AsyncIterator[Cluster]:
+    store = await EmbeddedCoordination.open(disk or SimulatedDisk("/data"), "/data/tree")
+    cluster = Cluster(store)
+    for broker in brokers or (0,):
+        await cluster.join(broker)
+    async with asyncio.timeout(60):
+        yield cluster
+    await store.close()
+
+
+def tell(story: Callable[[Cluster], Awaitable[None]], *brokers: int) -> None:
+    async def run() -> None:
+        async with opened(None, *brokers) as cluster:
+            await story(cluster)
+
+    asyncio.run(run())
+
+
+async def settled() -> None:
+    """Until every other task waits for something: nothing here waits for the time."""
+    for _ in range(500):
+        await asyncio.sleep(0)
+
+
+def code_of(answer: object) -> ErrorCode:
+    return answer.code if isinstance(answer, Refused) else ErrorCode.NONE
