@@ -25,6 +25,7 @@ from penstock.handlers.config_resources import (
     refuse_unsupported,
 )
 from penstock.handlers.shapes import response_shape
+from penstock.handlers.wording import clip
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import Operation
@@ -54,7 +55,7 @@ async def alter(
         responses=tuple(
             shape["responses"](
                 error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
-                error_message=None if refused is None else refused.message,
+                error_message=None if refused is None else clip(refused.message),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.controller.interface import MorePartitions, Refused
 from penstock.handlers.access import allows_topic
 from penstock.handlers.api import Api, Request
-from penstock.handlers.create_topics import MAX_PARTITIONS_PER_REQUEST
 from penstock.handlers.shapes import Shape, response_shape
+from penstock.handlers.wording import clip
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
@@ -57,7 +57,6 @@ async def _create(
 def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]:
     counts = Counter(topic.name for topic in request.message.topics)
     refusals: dict[str, Refused] = {}
-    added = 0
     for topic in request.message.topics:
         name = topic.name
         if not allows_topic(request, services, Operation.ALTER, name):
@@ -71,19 +70,7 @@ def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]
                 ErrorCode.INVALID_REQUEST,
                 f"topic {name!r} stands {counts[name]} times in the request; name it once",
             )
-        elif (added := added + _added(topic, services)) > MAX_PARTITIONS_PER_REQUEST:
-            refusals[name] = Refused(
-                ErrorCode.POLICY_VIOLATION,
-                f"with topic {name!r} the request adds {added} partitions, more than "
-                f"{MAX_PARTITIONS_PER_REQUEST} at a time; add fewer, or in several requests",
-            )
     return refusals
-
-
-def _added(topic: Any, services: "Services") -> int:
-    known = services.cluster.find_topic(topic.name)
-    present = 0 if known is None else len(known.partitions)
-    return max(0, int(topic.count) - present)
 
 
 def _more(topic: Any) -> MorePartitions:
@@ -100,5 +87,5 @@ def _result(shape: Shape, name: str, refused: Refused | None) -> Any:
     return shape(
         name=name,
         error_code=wire_error(code),
-        error_message=None if refused is None else refused.message,
+        error_message=None if refused is None else clip(refused.message),
     )

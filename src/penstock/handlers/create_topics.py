@@ -5,7 +5,7 @@ it. A name that stands twice is refused, and nothing of it is done.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from penstock.handlers.access import allows_cluster, allows_topic
 from penstock.handlers.api import Api, Request
 from penstock.handlers.config_entries import shape_entries, topic_entries
 from penstock.handlers.shapes import Shape, response_shape
+from penstock.handlers.wording import clip
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
@@ -24,8 +25,6 @@ from penstock.security.authorizer import Operation
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
-# Kafka's own limit for one request: each partition is a folder, files and nodes of the tree.
-MAX_PARTITIONS_PER_REQUEST = 10_000
 # Of Kafka without ZooKeeper; tools take a topic of this name for the cluster's own log.
 _RESERVED_NAME = "__cluster_metadata"
 _DEFAULT = -1
@@ -83,8 +82,7 @@ def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]
             )
         elif (refusal := _find_contradiction(topic)) is not None:
             refusals[name] = refusal
-    allowed = [topic for topic in request.message.topics if topic.name not in refusals]
-    return refusals | _find_excess(allowed, services)
+    return refusals
 
 
 def _find_contradiction(topic: Any) -> Refused | None:
@@ -109,26 +107,6 @@ def _find_contradiction(topic: Any) -> Refused | None:
             "assign it once",
         )
     return None
-
-
-def _find_excess(topics: Iterable[Any], services: "Services") -> dict[str, Refused]:
-    default: Any = services.settings()["num.partitions"]
-    asked = {topic.name: _count_partitions(topic, default) for topic in topics}
-    total = sum(asked.values())
-    if total <= MAX_PARTITIONS_PER_REQUEST:
-        return {}
-    refused = Refused(
-        ErrorCode.POLICY_VIOLATION,
-        f"the request asks for {total} partitions, more than {MAX_PARTITIONS_PER_REQUEST} at a "
-        "time; ask for fewer, or in several requests",
-    )
-    return dict.fromkeys(asked, refused)
-
-
-def _count_partitions(topic: Any, default: int) -> int:
-    if topic.assignments:
-        return len(topic.assignments)
-    return max(0, default if topic.num_partitions == _DEFAULT else topic.num_partitions)
 
 
 def _new_topic(topic: Any) -> NewTopic:
@@ -156,7 +134,7 @@ def _result(
             name=name,
             topic_id=None,
             error_code=wire_error(result.code),
-            error_message=result.message,
+            error_message=clip(result.message),
             configs=(),
         )
     assert result is not None, f"topic {name!r} was neither created nor refused"

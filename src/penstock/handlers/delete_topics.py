@@ -13,6 +13,7 @@ from penstock.controller.interface import Refused
 from penstock.handlers.access import allows_topic
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import Shape, response_shape
+from penstock.handlers.wording import clip
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
 from penstock.protocol.api_keys import ApiKey
@@ -147,5 +148,5 @@ def _result(shape: Shape, outcome: Outcome, refused: Refused | None) -> Any:
         name=outcome.name,
         topic_id=outcome.topic_id,
         error_code=wire_error(code),
-        error_message=None if refused is None else refused.message,
+        error_message=None if refused is None else clip(refused.message),
     )

@@ -279,7 +279,8 @@ class Case:
         answer = api.answer(request, self.services)
         if isawaitable(answer):
             answer = asyncio.run(_wait(answer))
-        return decode_response(api.key, version, encode(answer))
+        body = answer if type(answer) is bytes else encode(answer)
+        return decode_response(api.key, version, body)
 
     def close(self) -> None:
         self.engine.close()

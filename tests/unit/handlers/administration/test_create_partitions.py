@@ -77,13 +77,3 @@ def test_adding_needs_permission_whether_or_not_the_topic_exists(case: Case) -> 
     answer = case.ask(API, LAST, topics=[more("a", 3), more("nowhere", 3)], validate_only=False)
     assert set(rows(answer.results, "error_code")) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert not case.controller.added
-
-
-def test_more_partitions_than_one_request_may_add_never_reach_the_controller(case: Case) -> None:
-    case.update(topic_state("a"))
-    answer = case.ask(API, LAST, topics=[more("b", 5), more("a", 2**31 - 1)], validate_only=False)
-    assert rows(answer.results, "name", "error_code") == [
-        ("b", ErrorCode.NONE),
-        ("a", ErrorCode.POLICY_VIOLATION),
-    ]
-    assert rows(case.controller.added, "name") == ["b"]

@@ -149,20 +149,6 @@ def test_a_partition_is_assigned_once(case: Case) -> None:
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
-def test_more_partitions_than_one_request_may_ask_for_never_reach_the_controller(
-    case: Case,
-) -> None:
-    answer = case.ask(API, LAST, topics=[asked("a", num_partitions=2**31 - 1), asked("b")])
-    assert set(rows(answer.topics, "error_code")) == {ErrorCode.POLICY_VIOLATION}
-    assert not case.controller.created
-
-
-def test_ten_thousand_partitions_may_be_asked_for_at_a_time(case: Case) -> None:
-    topics = [asked("a", num_partitions=9_999), asked("b", num_partitions=1)]
-    answer = case.ask(API, 2, topics=topics)
-    assert rows(answer.topics, "error_code") == [ErrorCode.NONE, ErrorCode.NONE]
-
-
 def test_the_log_of_a_kraft_cluster_cannot_be_created(case: Case) -> None:
     answer = case.ask(API, LAST, topics=[asked("__cluster_metadata")])
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REQUEST]
