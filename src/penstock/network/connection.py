@@ -200,7 +200,9 @@ class Connection:
         now_ms = self._around.timers.now_ms()
         if now_ms - self._active_ms >= SPARE_IDLE_MS:
             self._inbox.drop_spare()
-        if not self._end_if_overdue(now_ms):
+        if not self._is_reading and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            self.end()  # reset, which nobody would have told us
+        elif not self._end_if_overdue(now_ms):
             self._set_timer(now_ms)
 
     # A turn: begin requests, send replies, decide about reading.

@@ -1,0 +1,165 @@
+"""A server on the loopback with clients in the same loop, and a clock that tests may move."""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvloop
+
+from penstock.network.exchange import Exchange
+from penstock.network.server import NetworkLimits, SendPath, Server
+from penstock.waiting.run import LoopTimers, monotonic_ms
+
+LOOPS = ["asyncio", "uvloop"]
+PATIENCE_S = 30  # a story that takes longer hangs
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def echo(exchange: Exchange) -> None:
+    exchange.reply([framed(bytes(exchange.frame))])
+
+
+class Clock:
+    """The machine's time, plus what a test has added to it."""
+
+    def __init__(self) -> None:
+        self.added_ms = 0
+
+    def now_ms(self) -> int:
+        return monotonic_ms() + self.added_ms
+
+
+class Lease:
+    def __init__(self) -> None:
+        self.released = 0
+
+    def release(self) -> None:
+        self.released += 1
+
+
+class Client:
+    """A socket of a client, read and written by the story."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._loop = asyncio.get_running_loop()
+
+    async def send(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self.sock, data)
+
+    async def send_frame(self, body: bytes) -> None:
+        await self.send(framed(body))
+
+    async def read(self, count: int) -> bytes:
+        """So many bytes, or fewer if the server ends the stream before."""
+        received = bytearray()
+        while len(received) < count:
+            piece = await self._loop.sock_recv(self.sock, count - len(received))
+            if not piece:
+                break
+            received += piece
+        return bytes(received)
+
+    async def read_frame(self) -> bytes:
+        (size,) = struct.unpack(">i", await self.read(4))
+        return await self.read(size)
+
+    async def ask(self, body: bytes) -> bytes:
+        await self.send_frame(body)
+        return await self.read_frame()
+
+    async def is_cut_off(self) -> bool:
+        """Waits for the end of the stream; False if bytes come instead."""
+        try:
+            return await self._loop.sock_recv(self.sock, 1) == b""
+        except ConnectionError:
+            return True
+
+    def reset(self) -> None:
+        """Go without a farewell: the server gets RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+
+class Serving:
+    """What a story has at hand."""
+
+    def __init__(self, server: Server, timers: LoopTimers, clock: Clock) -> None:
+        self.server = server
+        self.timers = timers
+        self.reports: list[str] = []
+        self.address = ("", 0)
+        self._clock = clock
+        self._clients: list[Client] = []
+
+    async def connect(self, *, receive_bytes: int | None = None) -> Client:
+        sock = socket.socket()
+        if receive_bytes is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, self.address)
+        self._clients.append(Client(sock))
+        return self._clients[-1]
+
+    def pass_time(self, duration_ms: int) -> None:
+        """As if it had passed: what is due by then expires in the loop's next turns."""
+        self._clock.added_ms += duration_ms
+        self.timers.add(0, lambda: None)  # overdue, so that the wheel looks at the clock now
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Turns of the loop until it holds; the story's patience bounds it."""
+        while not condition():  # noqa: ASYNC110 - conditions of every kind
+            await asyncio.sleep(0.001)
+
+    def close_clients(self) -> None:
+        for client in self._clients:
+            client.sock.close()
+
+
+Story = Callable[[Serving], Awaitable[None]]
+
+
+def serve(
+    story: Story,
+    *,
+    loop: str = "asyncio",
+    on_request: Callable[[Exchange], None] = echo,
+    limits: NetworkLimits | None = None,
+    send_path: SendPath = SendPath.SENDFILE,
+) -> Serving:
+    """Run the story against a server; a callback that raises fails it, like the story itself."""
+    errors: list[dict[str, Any]] = []
+
+    async def main() -> Serving:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        clock = Clock()
+        timers = LoopTimers(now_ms=clock.now_ms)
+        server = Server(
+            on_request=on_request,
+            timers=timers,
+            limits=limits or NetworkLimits(),
+            send_path=send_path,
+            report=lambda line: serving.reports.append(line),
+        )
+        serving = Serving(server, timers, clock)
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
+            group.create_task(timers.run(), name="timers")
+            serving.address = server.bind("PLAINTEXT", "127.0.0.1", 0)
+            server.start()
+            try:
+                await story(serving)
+            finally:
+                serving.close_clients()
+                await server.close(1000)
+                timers.stop()
+        return serving
+
+    run = uvloop.run if loop == "uvloop" else asyncio.run
+    serving = run(main())
+    assert not errors, errors
+    return serving

@@ -1,0 +1,221 @@
+"""Clients that ask without reading, or that fill the memory: bounded, and nobody waits for ever."""
+
+import asyncio
+import random
+import socket
+import struct
+
+import pytest
+from tests.unit.network.serving import LOOPS, Client, Lease, Serving, echo, framed, serve
+
+from penstock.network.exchange import Exchange
+from penstock.network.limits import MIB, NetworkLimits
+
+ROOM_BYTES = 128 * 1024  # sizes in front of frames, and buffers rounded up
+
+
+async def send_until_stuck(client: Client, data: bytes) -> int:
+    """As much as goes while nobody reads the replies; the rest is the caller's."""
+    sent = 0
+    still = 0
+    while sent < len(data) and still < 30:
+        try:
+            sent += client.sock.send(data[sent : sent + 65_536])
+            still = 0
+        except BlockingIOError:
+            still += 1
+        await asyncio.sleep(0.001 if still else 0)
+    return sent
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_ten_thousand_requests_without_reading_replies_stop_the_reading(loop: str) -> None:
+    begun = 0
+    reply = framed(bytes(2_000))
+
+    def on_request(exchange: Exchange) -> None:
+        nonlocal begun
+        begun += 1
+        exchange.reply([reply])
+
+    async def story(serving: Serving) -> None:
+        neighbour = await serving.connect()
+        client = await serving.connect(receive_bytes=4096)
+        stream = framed(bytes(500)) * 10_000
+        sent = await send_until_stuck(client, stream)
+        assert sent < len(stream)
+        limits = NetworkLimits()
+        socket_bytes = 4 * 1024 * 1024  # more than the system keeps for both sockets
+        assert begun * len(reply) < limits.max_unsent_bytes + limits.send_turn_bytes + socket_bytes
+        assert serving.server.statistics().receive_buffer_bytes <= 2 * MIB
+        assert len(await neighbour.ask(b"x")) == 2_000
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.send(stream[sent:]))
+            assert await client.read(10_000 * len(reply)) == reply * 10_000
+
+    serve(story, loop=loop, on_request=on_request)
+
+
+def test_small_replies_that_pile_up_are_counted_too() -> None:
+    begun = 0
+
+    def on_request(exchange: Exchange) -> None:
+        nonlocal begun
+        begun += 1
+        exchange.reply([b"x"])
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        await client.send(framed(b"request") * 1000)
+        assert await client.read(1000) == b"x" * 1000
+        assert begun == 1000
+
+    serve(story, on_request=on_request, limits=NetworkLimits(max_unsent_replies=3))
+
+
+def test_what_is_sent_behind_a_parked_request_is_bounded() -> None:
+    parked: list[Exchange] = []
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send_frame(b"parked")
+        await serving.until(lambda: len(parked) == 1)
+        stream = framed(bytes(1000)) * 5000
+        sent = await send_until_stuck(client, stream)
+        assert sent < len(stream)
+        assert len(parked) == 1
+        assert serving.server.statistics().receive_buffer_bytes <= MIB
+        # It is not read from any more, and its end is noticed all the same.
+        client.reset()
+        serving.pass_time(30_000)
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+
+    serve(story, on_request=parked.append)
+
+
+def test_receiving_memory_is_bounded_in_total_and_everyone_is_served() -> None:
+    """Forty times the memory, from forty clients at once."""
+    limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=3 * MIB)
+    body = random.Random(3).randbytes(MIB)
+
+    async def story(serving: Serving) -> None:
+        clients = [await serving.connect() for _ in range(40)]
+        most = 0
+
+        async def watch() -> None:
+            nonlocal most
+            while True:
+                most = max(most, serving.server.statistics().receive_buffer_bytes)
+                await asyncio.sleep(0)
+
+        async def ask(client: Client) -> None:
+            for _ in range(3):
+                assert await client.ask(body) == body
+
+        watcher = asyncio.create_task(watch())
+        await asyncio.gather(*map(ask, clients))
+        watcher.cancel()
+        assert MIB < most <= limits.receive_budget_bytes + 40 * 4096
+
+    serve(story, limits=limits)
+
+
+def test_clients_that_hold_the_memory_cannot_stop_the_others() -> None:
+    """Halves of requests fill all there is: whole requests pass, large ones by the reserve."""
+    limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=4 * MIB)
+    half = struct.pack(">i", MIB) + bytes(500_000)
+
+    async def story(serving: Serving) -> None:
+        holders = [await serving.connect() for _ in range(20)]
+        stuck = [asyncio.create_task(holder.send(half)) for holder in holders]
+        await serving.until(lambda: serving.server.statistics().waiting_for_memory > 0)
+        honest = await serving.connect()
+        assert await honest.ask(b"small") == b"small"
+        large = asyncio.create_task(honest.ask(bytes(MIB)))
+        # The half requests run into their time limit, one after another by the reserve as well.
+        while not large.done():
+            assert serving.server.statistics().receive_buffer_bytes <= 4 * MIB + 21 * 4096
+            serving.pass_time(1_000)
+            await asyncio.sleep(0.002)
+        assert await large == bytes(MIB)
+        assert serving.server.statistics().closed_slow >= 1
+        await asyncio.gather(*stuck, return_exceptions=True)
+
+    serve(story, limits=limits)
+
+
+def test_waiting_for_memory_is_not_held_against_a_client() -> None:
+    """Its request is late because we did not read it; when we do, its time begins."""
+    limits = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=MIB)
+    half = struct.pack(">i", MIB) + bytes(MIB // 2)
+
+    async def story(serving: Serving) -> None:
+        first, second, third = [await serving.connect() for _ in range(3)]
+        for client in (first, second, third):
+            assert await client.ask(b"hello") == b"hello"
+        await first.send(half)  # takes the reserve
+        await serving.until(lambda: serving.server.statistics().received_bytes >= MIB // 2)
+        halfway = asyncio.create_task(second.send(half))
+        await serving.until(lambda: serving.server.statistics().waiting_for_memory == 1)
+        whole = asyncio.create_task(third.ask(bytes(MIB)))
+        await serving.until(lambda: serving.server.statistics().waiting_for_memory == 2)
+        serving.pass_time(29_000)
+        await first.send(bytes(MIB // 2))
+        assert await first.read_frame() == bytes(MIB)
+        await halfway
+        serving.pass_time(29_000)
+        await second.send(bytes(MIB // 2))
+        assert await second.read_frame() == bytes(MIB)
+        assert await whole == bytes(MIB)
+        assert serving.server.statistics().closed_slow == 0
+
+    serve(story, limits=limits)
+
+
+def test_buffers_of_quiet_connections_are_given_up() -> None:
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.ask(bytes(MIB))
+        assert serving.server.statistics().receive_buffer_bytes >= MIB
+        serving.pass_time(60_000)
+        await serving.until(lambda: serving.server.statistics().receive_buffer_bytes == 0)
+        assert await client.ask(b"still here") == b"still here"
+
+    serve(story)
+
+
+def test_replies_kept_behind_an_unanswered_one_release_their_leases() -> None:
+    parked: list[Exchange] = []
+    lease = Lease()
+
+    def on_request(exchange: Exchange) -> None:
+        parked.append(exchange)
+        exchange.let_next_start()
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"1") + framed(b"2"))
+        await serving.until(lambda: len(parked) == 2)
+        parked[1].reply([b"never leaves"], lease)
+        assert lease.released == 0
+        client.reset()
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert lease.released == 1
+
+    serve(story, on_request=on_request)
+
+
+def test_two_thousand_connections_are_served_and_cost_no_buffers() -> None:
+    async def story(serving: Serving) -> None:
+        clients = [await serving.connect() for _ in range(2000)]
+        for round_ in range(2):
+            for client in clients:
+                await client.send_frame(b"%d" % round_)
+            for client in clients:
+                assert await client.read_frame() == b"%d" % round_
+        statistics = serving.server.statistics()
+        assert (statistics.connections, statistics.requests) == (2000, 4000)
+        assert statistics.receive_buffer_bytes == 0
+
+    serve(story, on_request=echo)

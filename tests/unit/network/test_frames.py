@@ -1,0 +1,202 @@
+"""Frames of every size and in every cut, over real sockets."""
+
+import asyncio
+import random
+import struct
+
+import pytest
+from tests.profile import scaled
+from tests.unit.network.serving import LOOPS, Client, Serving, echo, framed, serve
+
+from penstock.network.exchange import Exchange
+from penstock.network.limits import NetworkLimits
+from penstock.protocol.malformed import MalformedRequest
+
+LIMIT = 100_000
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("size", [1, 2, LIMIT - 1, LIMIT])
+def test_frames_up_to_the_limit_arrive_as_they_were_sent(loop: str, size: int) -> None:
+    body = random.Random(size).randbytes(size)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        for _ in range(3):
+            assert await client.ask(body) == body
+
+    serve(story, loop=loop, limits=NetworkLimits(max_request_bytes=LIMIT))
+
+
+@pytest.mark.parametrize("size", [-(2**31), -1, 0, LIMIT + 1, 2**31 - 1])
+def test_an_impossible_size_costs_its_own_connection_only(size: int) -> None:
+    async def story(serving: Serving) -> None:
+        neighbour, bad = await serving.connect(), await serving.connect()
+        assert await neighbour.ask(b"before") == b"before"
+        await bad.send(struct.pack(">i", size) + b"more")
+        assert await bad.is_cut_off()
+        assert await neighbour.ask(b"after") == b"after"
+        statistics = serving.server.statistics()
+        assert (statistics.connections, statistics.closed_malformed) == (1, 1)
+        assert statistics.receive_buffer_bytes == 0
+        assert len(serving.reports) == 1
+        assert str(size) in serving.reports[0]
+
+    serve(story, limits=NetworkLimits(max_request_bytes=LIMIT))
+
+
+def test_good_requests_before_a_bad_one_are_answered() -> None:
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"one") + framed(b"two") + struct.pack(">i", -5))
+        assert await client.read_frame() == b"one"
+        assert await client.read_frame() == b"two"
+        assert await client.is_cut_off()
+
+    serve(story)
+
+
+@pytest.mark.parametrize("sent", [1, 3, 4, 5, 50_000])
+def test_half_a_frame_and_a_good_bye_cost_nothing(sent: int) -> None:
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send((struct.pack(">i", LIMIT) + bytes(LIMIT))[:sent])
+        await serving.until(lambda: serving.server.statistics().received_bytes == sent)
+        client.sock.close()
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert serving.server.statistics().requests == 0
+        assert serving.server.statistics().receive_buffer_bytes == 0
+        assert serving.reports == []
+
+    serve(story)
+
+
+def test_a_claimed_length_takes_no_memory_before_the_bytes_come() -> None:
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(struct.pack(">i", 100 * 2**20) + bytes(10_000))
+        await serving.until(lambda: serving.server.statistics().received_bytes == 10_004)
+        await asyncio.sleep(0)
+        assert serving.server.statistics().receive_buffer_bytes <= 2 * 10_004
+
+    serve(story)
+
+
+async def send_in_pieces(client: Client, stream: bytes, source: random.Random) -> None:
+    start = 0
+    while start < len(stream):
+        size = source.choice((1, 4, 5, 1000, 65_536, 1_000_000))
+        await client.send(stream[start : start + size])
+        start += size
+        if source.random() < 0.3:
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_frames_survive_every_cut(loop: str) -> None:
+    """Random sizes, sent in random pieces, some with a pause: each reply is its request."""
+    source = random.Random(7)
+    sizes = (1, 3, 100, 4091, 4092, 4093, 70_000, 131_072, 300_000)
+
+    async def story(serving: Serving) -> None:
+        for _ in range(scaled(test=15, verify=150, release=1000)):
+            bodies = [source.randbytes(source.choice(sizes)) for _ in range(source.randint(1, 8))]
+            stream = b"".join(map(framed, bodies))
+            client = await serving.connect()
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(send_in_pieces(client, stream, source))
+                for body in bodies:
+                    assert await client.read_frame() == body
+            client.sock.close()
+
+    serve(story, loop=loop)
+
+
+def test_a_frame_may_be_written_to_where_it_was_received() -> None:
+    def stamp(exchange: Exchange) -> None:
+        exchange.frame[:2] = b"OK"
+        echo(exchange)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        for body in (b"..small", b"." * 500_000):
+            assert await client.ask(body) == b"OK" + body[2:]
+
+    serve(story, on_request=stamp)
+
+
+def test_a_frame_is_dead_after_its_request_has_begun() -> None:
+    """A handler that keeps it would read somebody else's bytes; it raises instead."""
+    kept: list[Exchange] = []
+
+    def keep(exchange: Exchange) -> None:
+        kept.append(exchange)
+        echo(exchange)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.ask(b"request")
+        with pytest.raises(ValueError, match="released"):
+            bytes(kept[0].frame)
+
+    serve(story, on_request=keep)
+
+
+def test_a_handler_may_call_a_request_malformed() -> None:
+    def refuse(exchange: Exchange) -> None:
+        if exchange.frame[0] == 0:
+            raise MalformedRequest("no such api\nFORGED LINE")
+        echo(exchange)
+
+    async def story(serving: Serving) -> None:
+        neighbour, bad = await serving.connect(), await serving.connect()
+        await bad.send_frame(b"\0")
+        assert await bad.is_cut_off()
+        assert await neighbour.ask(b"fine") == b"fine"
+        assert serving.server.statistics().closed_malformed == 1
+        assert serving.server.statistics().unexpected_errors == 0
+        (line,) = serving.reports
+        assert "no such api" in line
+        assert "\n" not in line
+
+    serve(story, on_request=refuse)
+
+
+def test_a_handlers_bug_costs_one_connection_and_is_told_in_full() -> None:
+    def fail(exchange: Exchange) -> None:
+        if exchange.frame[0] == 0:
+            raise ZeroDivisionError("a bug of ours")
+        echo(exchange)
+
+    async def story(serving: Serving) -> None:
+        neighbour, unlucky = await serving.connect(), await serving.connect()
+        await unlucky.send_frame(b"\0")
+        assert await unlucky.is_cut_off()
+        assert await neighbour.ask(b"fine") == b"fine"
+        assert serving.server.statistics().unexpected_errors == 1
+        assert "Traceback" in serving.reports[0]
+        assert "a bug of ours" in serving.reports[0]
+
+    serve(story, on_request=fail)
+
+
+def test_requests_know_who_calls_and_where() -> None:
+    seen: list[Exchange] = []
+
+    def note(exchange: Exchange) -> None:
+        seen.append(exchange)
+        echo(exchange)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        before_ms = serving.timers.now_ms()
+        await client.ask(b"hello")
+        (exchange,) = seen
+        assert str(exchange.caller.principal) == "User:ANONYMOUS"
+        assert exchange.caller.host == "127.0.0.1"
+        assert exchange.caller.listener == "PLAINTEXT"
+        assert (exchange.local_host, exchange.local_port) == serving.address
+        assert before_ms <= exchange.received_ms <= serving.timers.now_ms()
+
+    serve(story, on_request=note)
