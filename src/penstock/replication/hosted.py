@@ -6,6 +6,7 @@ broker, changes nothing; an order that repeats the last one is harmless.
 
 from collections.abc import Callable, Iterable
 from typing import Protocol
+from uuid import UUID
 
 from penstock.config.log_config import LogConfig
 from penstock.config.resolve import Resolved
@@ -26,7 +27,8 @@ from penstock.replication.storage_errors import code_of
 from penstock.replication.topic_rules import Report, RuleBook, TopicRules
 from penstock.storage.engine import Engine, PartitionLog
 from penstock.storage.errors import StorageError
-from penstock.storage.segmented import NO_TOPIC_ID
+
+NO_TOPIC_ID = TopicId(UUID(int=0))  # of a log that an engine could not learn the id of
 
 
 class ReplicaEngine(Engine, Protocol):

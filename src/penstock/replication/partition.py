@@ -66,6 +66,7 @@ class Partition:
         "follower_ends",
         "is_flushing",
         "is_internal",
+        "is_lone",
         "is_open",
         "is_synchronous",
         "lacks_replicas",
@@ -93,6 +94,7 @@ class Partition:
         self.min_in_sync = rules.min_in_sync
         self.is_synchronous = rules.is_synchronous
         self.lacks_replicas = False  # leads, with fewer in sync than acks=all asks for
+        self.is_lone = False  # leads, and what is in its log is committed: nobody waits for more
         self.is_open = False  # leads, and any client's append may go to the log without a look
 
     # -- asked by readers and writers ------------------------------------------------------
@@ -219,6 +221,7 @@ class Partition:
         """What appends ask each time. No more replicas are asked for than there are."""
         wanted = min(self.min_in_sync, len(self.state.replicas))
         self.lacks_replicas = self.is_leader and len(self.state.in_sync) < wanted
+        self.is_lone = self.is_leader and not self.follower_ends and not self.is_synchronous
         self.is_open = self.is_leader and not self.lacks_replicas and not self.is_internal
 
     def note_follower_end(self, follower: BrokerId, end_offset: Offset) -> None:

@@ -198,6 +198,10 @@ class Replicas:
             answers[place] = PartitionAppended(
                 _NONE, base_offset, append_time_ms, log.log_start_offset, None
             )
+            if partition.is_lone:  # its end is the rule's only end: 1 µs less than to ask the rule
+                log.advance_high_watermark(end_offset)
+                moved.append(partition.partition)
+                continue
             if partition.advance_high_watermark():
                 moved.append(partition.partition)
             if acks == _ALL:

@@ -45,21 +45,25 @@ class RuleBook:
             self._broker = broker
         key = frozenset(configs.items())
         if key not in self._rules:
-            self._rules[key] = self._resolve(topic, configs, broker)
+            self._rules[key] = resolve_rules(topic, configs, broker, self._report)
         return self._rules[key]
 
     def keep(self, config: LogConfig) -> TopicRules:
         """For a log whose topic is not known yet: as storage has opened it."""
         return TopicRules.of(config, _min_in_sync(self._settings()))
 
-    def _resolve(self, topic: str, configs: Mapping[str, str], broker: Resolved) -> TopicRules:
-        try:
-            resolved = resolve_topic(Given.from_mapping(configs, where=f"topic {topic}"), broker)
-        except ConfigError as error:
-            # They were checked when they were stored, perhaps beside other settings.
-            self._report(f"{error}\n  topic {topic} runs with the broker's settings until mended")
-            resolved = resolve_topic(NOTHING_GIVEN, broker)
-        return TopicRules.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
+
+def resolve_rules(
+    topic: str, configs: Mapping[str, str], broker: Resolved, report: Report
+) -> TopicRules:
+    """Settings that do not hold together any more are reported and left out."""
+    try:
+        resolved = resolve_topic(Given.from_mapping(configs, where=f"topic {topic}"), broker)
+    except ConfigError as error:
+        # They were checked when they were stored, perhaps beside other settings of the broker.
+        report(f"{error}\n  topic {topic} runs with the broker's settings until they are mended")
+        resolved = resolve_topic(NOTHING_GIVEN, broker)
+    return TopicRules.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
 
 
 def _min_in_sync(resolved: Mapping[str, Any]) -> int:
