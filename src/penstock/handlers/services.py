@@ -5,7 +5,7 @@ Built once by the broker's assembly; everything in it belongs to the event loop'
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.config.resolve import Resolved
@@ -13,26 +13,23 @@ from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.metadata import MetadataCache
 from penstock.model.cluster import BrokerId, Endpoint
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.replicas import Clock, Replicas
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
-from penstock.waiting.run import LoopTimers
-
-if TYPE_CHECKING:
-    from penstock.replication.cluster_view import ClusterView
-    from penstock.replication.replicas import Replicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     broker_id: BrokerId
     cluster_id: str
-    cluster: "ClusterView"
-    replicas: "Replicas"
+    cluster: ClusterView
+    replicas: Replicas
     engine: Engine  # for what is asked of directories; partitions go through `replicas`
     administration: Administration
     producer_ids: ProducerIds
     authorizer: Authorizer
-    timers: LoopTimers
+    timers: Clock  # waiting.LoopTimers, or a clock that tests move
     settings: Callable[[], Resolved]  # the broker's, as of now
     # Listener name -> what its clients are told to connect to. A listener that is absent answers
     # the address that the client itself connected to.
