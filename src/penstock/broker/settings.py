@@ -6,9 +6,8 @@ a change that is not is refused as a whole and the old values stand.
 
 from collections.abc import Callable, Mapping
 
-from penstock.config.given import NOTHING_GIVEN, ConfigError, Given
-from penstock.config.log_config import LogConfig
-from penstock.config.resolve import Resolved, resolve_broker, resolve_topic
+from penstock.config.given import ConfigError, Given
+from penstock.config.resolve import Resolved, resolve_broker
 
 Report = Callable[[str], None]
 
@@ -41,13 +40,3 @@ class BrokerSettings:
         is_changed = dict(resolved) != dict(self.current)
         self.current = resolved
         return is_changed
-
-    def resolve_log(self, topic: str, configs: Mapping[str, str]) -> LogConfig:
-        """Of a topic's logs; settings that cannot be used are reported, and left out."""
-        overrides = Given.from_mapping(configs, where=f"topic {topic}")
-        try:
-            resolved = resolve_topic(overrides, self.current)
-        except ConfigError as error:
-            self._report(f"{error}\n  topic {topic} runs with the broker's settings")
-            resolved = resolve_topic(NOTHING_GIVEN, self.current)
-        return LogConfig.from_topic(resolved)

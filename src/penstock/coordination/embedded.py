@@ -120,6 +120,12 @@ class EmbeddedCoordination:
                 self._end(session.id)
             self._journal.close()
 
+    async def wait_end(self) -> None:
+        """Until it is closed; raises what had stopped it before."""
+        await asyncio.shield(self._task)
+        if self.failure is not None:
+            raise self.failure
+
     def statistics(self) -> EmbeddedStatistics:
         return EmbeddedStatistics(
             zxid=self.tree.zxid,

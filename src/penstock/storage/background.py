@@ -18,10 +18,22 @@ class Threads:
         # Rounds wait for their items, so they may not take the items' threads.
         self._rounds = ThreadPoolExecutor(max_workers=2, thread_name_prefix="storage-round")
         self._items = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="storage-sync")
+        self._under_way: set[Future[None]] = set()  # rounds; they leave by themselves
         self._failed: list[BaseException] = []
 
     def run(self, work: Callable[[], None]) -> None:
-        self._rounds.submit(work).add_done_callback(self._keep_failure)
+        future = self._rounds.submit(work)
+        self._under_way.add(future)
+        future.add_done_callback(self._keep_failure)
+
+    def join(self) -> None:
+        """Wait for the rounds that were begun. Nobody may begin another meanwhile."""
+        wait(tuple(self._under_way))
+
+    def stop(self) -> None:
+        """Take no more work, and wait for none. Twice is once."""
+        self._rounds.shutdown(wait=False)
+        self._items.shutdown(wait=False)
 
     def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
         several = list(items)
@@ -53,6 +65,7 @@ class Threads:
             self.check()
 
     def _keep_failure(self, future: Future[None]) -> None:
+        self._under_way.discard(future)
         failure = future.exception()
         if failure is not None:
             self._failed.append(failure)

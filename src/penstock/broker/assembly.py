@@ -1,0 +1,314 @@
+"""Builds the rooms of a broker, joins them, and takes them down in order. Answers no client.
+
+The order of starting: lock and stamp the directories, open the tree, recover the logs, bind, take
+up the partitions, and only then let clients in. Stopping goes the other way round.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from penstock.broker.addresses import Addresses, bound_addresses, listeners_of
+from penstock.broker.local_channel import LocalChannel
+from penstock.broker.settings import BrokerSettings
+from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
+from penstock.broker.upkeep import Upkeep
+from penstock.config.given import Given
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.resolve import resolve_broker
+from penstock.controller.producer_ids import BlockProducerIds
+from penstock.controller.registration import (
+    BrokerIdTaken,
+    controller_election,
+    get_or_create_cluster_id,
+    register_broker,
+)
+from penstock.controller.run import Controller
+from penstock.controller.stored_configs import read_topic_configs
+from penstock.coordination.embedded import EmbeddedCoordination
+from penstock.coordination.interface import Session
+from penstock.handlers.api_table import APIS
+from penstock.handlers.dispatch import Dispatcher
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.services import Services
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
+from penstock.model.ids import TopicPartition
+from penstock.network.limits import NetworkLimits
+from penstock.network.server import Server
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.replicas import Replicas
+from penstock.replication.topic_rules import resolve_rules
+from penstock.security.authorizer import AllowAll
+from penstock.storage.background import Threads
+from penstock.storage.disk import Disk
+from penstock.storage.engine import PartitionLog
+from penstock.storage.errors import MalformedCheckpoint, StorageError
+from penstock.storage.segmented import SegmentedEngine
+from penstock.waiting.run import LoopTimers
+
+Report = Callable[[str], None]
+
+DEFAULT_BROKER_ID = 1
+COORDINATION_FOLDER = ".coordination"  # in the first data directory
+SYNC_THREADS = 4
+DRAIN_MS = 5_000  # for replies that are on their way when the broker stops
+PROGRESS_EVERY_S = 1.0
+
+
+class StartRefused(Exception):
+    """The broker cannot start like this; the message says what to change."""
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Assembly:
+    """The rooms of one broker. `open` once, then `close`, or `abandon` where that cannot be."""
+
+    def __init__(self, given: Given, *, report: Report, disk: Disk) -> None:
+        self._given = given
+        self._report = report
+        self._disk = disk
+        self._cluster = ClusterView()
+        self._background = Threads(SYNC_THREADS)
+        self._journal_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
+        self._topic_configs: dict[str, dict[str, str]] = {}  # as recovery finds them in the tree
+        self._recovered: Mapping[TopicPartition, PartitionLog] = {}
+        self._advertised: dict[str, Endpoint] = {}  # filled when the listeners are bound
+        self._is_open = False
+        # Built by `open`, in this order; None or absent until then.
+        self._tasks: asyncio.TaskGroup
+        self._loop: asyncio.AbstractEventLoop
+        self._timers: LoopTimers
+        self._engine: SegmentedEngine | None = None
+        self._settings: BrokerSettings
+        self._coordination: EmbeddedCoordination | None = None
+        self._session: Session
+        self._replicas: Replicas
+        self._controller: Controller
+        self._server: Server
+        self._upkeep: Upkeep
+        self.addresses: Addresses  # once bound
+
+    # -- starting --------------------------------------------------------------------------
+
+    async def open(self, tasks: asyncio.TaskGroup) -> None:
+        """Returns when clients are served. Tasks of the rooms end the group when they fail."""
+        try:
+            await self._open(tasks)
+        except (WrongOwner, BrokerIdTaken, StorageError, MalformedCheckpoint, OSError) as refusal:
+            raise StartRefused(str(refusal)) from refusal
+
+    async def _open(self, tasks: asyncio.TaskGroup) -> None:
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        resolved = resolve_broker(self._given)
+        for warning in resolved.warnings:
+            self._report(f"warning: {warning}")
+        storage = StorageConfig.from_broker(resolved)
+        engine = self._engine = self._make_engine(storage)
+        engine.lock()
+        owner = read_owner(self._disk, storage.log_dirs)
+        broker_id = _choose_id(int(str(resolved["broker.id"])), owner.broker_id)
+        self._settings = BrokerSettings(self._given, broker_id, self._report)
+        await self._open_tree(storage.log_dirs[0])
+        cluster_id = await get_or_create_cluster_id(self._session)
+        check_owner(
+            owner, broker_id=broker_id, cluster_id=cluster_id, directory=storage.log_dirs[0]
+        )
+        stamp(self._disk, storage.log_dirs, broker_id=broker_id, cluster_id=cluster_id)
+        await self._recover(engine)
+        await self._join(BrokerId(broker_id), cluster_id, engine)
+        self._is_open = True
+
+    def _make_engine(self, storage: StorageConfig) -> SegmentedEngine:
+        return SegmentedEngine(
+            storage,
+            config_of=self._config_of,
+            disk=self._disk,
+            background=self._background,
+            post=self._post,
+            report=self._report,
+        )
+
+    def _post(self, work: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(work)
+
+    def _config_of(self, topic: str) -> LogConfig:
+        configs = self._topic_configs.get(topic, {})
+        return resolve_rules(topic, configs, self._settings(), self._report).log
+
+    async def _open_tree(self, directory: str) -> None:
+        self._coordination = await EmbeddedCoordination.open(
+            self._disk,
+            f"{directory}/{COORDINATION_FOLDER}",
+            executor=self._journal_thread,
+            report=self._report,
+        )
+        self._tasks.create_task(self._watch_tree(self._coordination), name="watch-coordination")
+        self._session = await self._coordination.open_session()
+
+    async def _watch_tree(self, coordination: EmbeddedCoordination) -> None:
+        """A tree that takes nothing any more ends the broker: nobody could tell who leads."""
+        await coordination.wait_end()
+
+    async def _recover(self, engine: SegmentedEngine) -> None:
+        """Off the loop: after a crash it reads logs for as long as it takes."""
+        self._topic_configs = await read_topic_configs(self._session)
+        progress = _RecoveryProgress(self._report)
+        self._recovered = await asyncio.get_running_loop().run_in_executor(
+            self._journal_thread, lambda: engine.recover(progress, wall_ms())
+        )
+
+    async def _join(self, broker_id: BrokerId, cluster_id: str, engine: SegmentedEngine) -> None:
+        self._timers = LoopTimers()
+        self._tasks.create_task(self._timers.run(), name="timers")
+        self._replicas = Replicas(
+            broker_id=broker_id,
+            engine=engine,
+            cluster=self._cluster,
+            settings=self._settings,
+            timers=self._timers,
+            wall_ms=wall_ms,
+            report=self._report,
+        )
+        self._replicas.adopt(self._recovered)
+        self._controller = self._make_controller(broker_id)
+        self._bind(self._make_services(broker_id, cluster_id, engine))
+        await self._register(broker_id)
+        self._tasks.create_task(self._controller.run(), name="controller")
+        await self._controller.wait_ready()
+        self._upkeep = Upkeep(engine, self._background, wall_ms)
+        self._tasks.create_task(self._upkeep.run(), name="upkeep")
+        self._server.start()
+
+    def _make_controller(self, broker_id: BrokerId) -> Controller:
+        channel = LocalChannel(
+            broker_id,
+            replicas=self._replicas,
+            cluster=self._cluster,
+            settings=self._settings,
+            report=self._report,
+        )
+        return Controller(
+            session=self._session,
+            election=controller_election(self._session, broker_id, now_ms=wall_ms()),
+            channel=channel,
+            broker_id=broker_id,
+            static=self._given,
+            report=self._report,
+        )
+
+    def _make_services(
+        self, broker_id: BrokerId, cluster_id: str, engine: SegmentedEngine
+    ) -> Services:
+        slots = self._settings()["max.incremental.fetch.session.cache.slots"]
+        return Services(
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            cluster=self._cluster,
+            replicas=self._replicas,
+            engine=engine,
+            administration=self._controller,
+            producer_ids=BlockProducerIds(self._session, broker_id),
+            authorizer=AllowAll(),
+            timers=self._timers,
+            settings=self._settings,
+            advertised=self._advertised,
+            fetch_sessions=FetchSessions(max_sessions=int(str(slots))),
+            run=self._run_task,
+            report=self._report,
+            static_given=self._given,
+        )
+
+    def _run_task(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.create_task(work)
+
+    async def _register(self, broker_id: BrokerId) -> None:
+        rack = self._settings()["broker.rack"]
+        node = BrokerNode(
+            id=broker_id,
+            epoch=BrokerEpoch(-1),
+            endpoints=self.addresses.registered,
+            rack=None if rack is None else str(rack),
+        )
+        self._replicas.set_broker_epoch(
+            await register_broker(self._session, node, now_ms=wall_ms())
+        )
+
+    def _bind(self, services: Services) -> None:
+        resolved = self._settings()
+        self._server = Server(
+            on_request=Dispatcher(APIS, services).on_request,
+            timers=self._timers,
+            limits=NetworkLimits.from_broker(resolved),
+            report=self._report,
+        )
+        bound = []
+        for listener in listeners_of(resolved):
+            try:
+                host, port = self._server.bind(listener.name, listener.host, listener.port)
+            except OSError as error:
+                where = f"{listener.host or '*'}:{listener.port}"
+                raise StartRefused(
+                    f"listener {listener.name} cannot listen on {where} ({error.strerror}); "
+                    f"choose another address with --listen or listeners, or stop who has it"
+                ) from error
+            bound.append(listener._replace(host=host, port=port))
+        self.addresses = bound_addresses(resolved, bound)
+        self._advertised.update(self.addresses.advertised)
+
+    # -- stopping --------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """A clean stop: what was begun is answered, and the next start has nothing to check."""
+        assert self._engine is not None
+        assert self._coordination is not None
+        self._server.stop_requests()
+        self._replicas.produces.expire_all()
+        self._replicas.fetches.expire_all()
+        await self._server.close(DRAIN_MS)
+        await self._controller.close()
+        self._upkeep.stop()
+        self._timers.stop()
+        # Flushes under way end before the engine closes, and their news reach the loop.
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._journal_thread, self._background.join)
+        await asyncio.sleep(0)
+        await loop.run_in_executor(self._journal_thread, self._engine.close)
+        self._engine = None
+        await self._session.close()
+        await self._coordination.close()
+        self._coordination = None
+
+    def abandon(self) -> None:
+        """Let go of whatever `close` did not: as a crash would, the next start recovers."""
+        if self._engine is not None:
+            self._engine.abandon()
+            self._engine = None
+        self._journal_thread.shutdown(wait=False)
+        self._background.stop()
+
+
+def _choose_id(given: int, stamped: int | None) -> int:
+    """What the settings say, else what the data says, else the first."""
+    if given >= 0:
+        return given
+    return DEFAULT_BROKER_ID if stamped is None else stamped
+
+
+class _RecoveryProgress:
+    """Says how far it is, once a second."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._next_s = time.monotonic() + PROGRESS_EVERY_S
+
+    def __call__(self, *, done: int, total: int) -> None:
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            self._next_s = now_s + PROGRESS_EVERY_S
+            self._report(f"recovering: {done} of {total} partitions")

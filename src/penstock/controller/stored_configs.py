@@ -1,0 +1,32 @@
+"""The settings of topics as the tree has them, for whoever opens their logs before a controller."""
+
+import asyncio
+from itertools import islice
+
+from penstock.controller.znodes import TOPIC_CONFIGS, decode_configs, topic_config_path
+from penstock.coordination.errors import NoNode
+from penstock.coordination.interface import Session
+
+READS_AT_ONCE = 500
+
+
+async def read_topic_configs(session: Session) -> dict[str, dict[str, str]]:
+    """By topic; empty in a tree that no controller has seen."""
+    try:
+        names = iter(await session.children(TOPIC_CONFIGS))
+    except NoNode:
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    while chunk := list(islice(names, READS_AT_ONCE)):
+        read = await asyncio.gather(*(_read(session, name) for name in chunk))
+        found.update((name, configs) for name, configs in zip(chunk, read, strict=True) if configs)
+    return found
+
+
+async def _read(session: Session, topic: str) -> dict[str, str]:
+    path = topic_config_path(topic)
+    try:
+        value = await session.get(path)
+    except NoNode:  # deleted in between
+        return {}
+    return dict(decode_configs(path, value.data))
