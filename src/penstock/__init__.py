@@ -1,3 +1,33 @@
 """Penstock: a Kafka-compatible log in Python."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.client.consumer import Consumer
+    from penstock.client.message import Message, RecordMetadata
+    from penstock.client.producer import Producer
+
 __version__ = "0.1.0"
+
+__all__ = ["Consumer", "Message", "Producer", "RecordMetadata", "__version__"]
+
+# Imported when first used, so that `import penstock` costs nothing.
+_EXPORTS = {
+    "Consumer": "penstock.client.consumer",
+    "Message": "penstock.client.message",
+    "Producer": "penstock.client.producer",
+    "RecordMetadata": "penstock.client.message",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_EXPORTS[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})

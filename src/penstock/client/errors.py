@@ -59,3 +59,27 @@ class OutOfTime(ClientError):
 
 class ClientClosed(ClientError):
     """The client was closed by its owner; open a new one."""
+
+
+class SendFailed(ClientError):
+    """A record was not stored, as far as is known."""
+
+    def __init__(self, text: str, *, code: ErrorCode | None = None) -> None:
+        super().__init__(text)
+        self.code = code  # the broker's; None: it never got there
+
+
+class QueueFull(SendFailed):
+    """The producer's queue stayed full for as long as `send` may wait: the broker is too slow."""
+
+
+class FlushTimedOut(ClientError):
+    """Records are still on their way when the time for flushing is over."""
+
+
+class ConsumeFailed(ClientError):
+    """Records cannot be read; the text says why and of what."""
+
+    def __init__(self, text: str, *, code: ErrorCode | None = None) -> None:
+        super().__init__(text)
+        self.code = code

@@ -1,0 +1,363 @@
+"""`penstock.Consumer`: a typed face on librdkafka's consumer: iterate it and get messages.
+
+Invariant: an offset is stored for committing only after the program has asked for the message
+behind it, so that a message whose processing failed is read again.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from confluent_kafka import Consumer as RdKafkaConsumer
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as Place
+
+from penstock.client.errors import ClientClosed, ConsumeFailed
+from penstock.client.message import Message
+from penstock.client.rdkafka import LOG, LocalCode, Trouble, common_settings, find_code
+from penstock.client.whole_topics import WholeTopics
+from penstock.model.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka import Message as RdKafkaMessage
+
+_SLICE_S = 0.1  # how long another thread's `close` may have to wait for a poll
+_MAX_BUFFERED = 500
+_STORE_EVERY_S = 1.0
+_NO_GROUP = "penstock-without-group"  # librdkafka wants one; it is never joined
+_SEEK_PATIENCE_S = 10.0
+
+
+class Consumer:
+    """Reads topics; iterate it, or call `poll_batch`. One thread reads; any thread may `close` it.
+
+    With a group, its members share the partitions and commits are remembered: by themselves, or
+    with auto_commit=False when you call `commit`. Without a group it reads every partition of the
+    topics, from the end or the beginning, and commits nothing.
+    """
+
+    def __init__(
+        self,
+        topics: str | Sequence[str],
+        *,
+        bootstrap_servers: str,
+        group: str | None = None,
+        from_beginning: bool = False,
+        auto_commit: bool = True,
+        isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
+        timeout_s: float | None = None,
+        new_partitions_every_s: float = 30.0,
+        connect_timeout_s: float = 10.0,
+        client_id: str = "penstock-consumer",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`timeout_s`: iteration ends when no message has come for so long; None waits for ever.
+        `from_beginning`: where a group has no committed offset, or always without a group.
+        `config`: settings of librdkafka by its own names."""
+        self.topics = [topics] if isinstance(topics, str) else list(topics)
+        self.group = group
+        self._timeout_s = timeout_s
+        self._trouble = Trouble()
+        settings = {
+            "group.id": group or _NO_GROUP,
+            "auto.offset.reset": "earliest" if from_beginning else "latest",
+            "enable.auto.commit": auto_commit and group is not None,
+            "enable.auto.offset.store": False,
+            "isolation.level": isolation,
+            **(config or {}),
+        }
+        self._consumer = RdKafkaConsumer(
+            common_settings(bootstrap_servers, client_id, self._trouble, settings)
+        )
+        self._lock = threading.RLock()  # librdkafka's consumer is one thread's at a time
+        self._closing = threading.Event()
+        self._closed = False
+        self._buffer: deque[RdKafkaMessage] = deque()  # read, not handed out yet
+        self._current: tuple[TopicPartition, int] | None = None  # handed out, perhaps still in work
+        self._done: dict[TopicPartition, int] = {}  # next offsets, not stored yet
+        self._failure: ConsumeFailed | None = None  # to be raised when the buffer is empty
+        self._stored_at = time.monotonic()
+        self._whole: WholeTopics | None = None
+        try:
+            if group is None:
+                self._whole = WholeTopics(
+                    self._consumer,
+                    self.topics,
+                    from_beginning=from_beginning,
+                    look_every_s=new_partitions_every_s,
+                    timeout_s=connect_timeout_s,
+                )
+            else:
+                self._consumer.subscribe(
+                    self.topics, on_revoke=self._on_revoke, on_lost=self._on_revoke
+                )
+        except KafkaException as error:
+            self._consumer.close()
+            raise self._failed(error.args[0]) from error
+        except BaseException:
+            self._consumer.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            with self._lock:
+                self._current = None  # its processing failed: it is to be read again
+        self.close()
+
+    def __iter__(self) -> Iterator[Message]:
+        return self
+
+    def __next__(self) -> Message:
+        message = self._read_one(self._timeout_s)
+        if message is None:
+            raise StopIteration
+        return message
+
+    def poll_batch(self, max_messages: int, timeout_s: float | None = None) -> list[Message]:
+        """Up to so many messages: waits for the first one only. Empty when the time is over, or
+        when the consumer was closed meanwhile."""
+        first = self._read_one(timeout_s)
+        if first is None:
+            return []
+        messages = [first]
+        with self._lock:
+            while len(messages) < max_messages:
+                if not self._buffer:
+                    self._fill(0, max_messages - len(messages))
+                if not self._buffer:
+                    break
+                messages.append(self._hand_out())
+        return messages
+
+    def commit(self) -> None:
+        """Commit every message handed out so far, and wait for the group's answer."""
+        if self.group is None:
+            raise ConsumeFailed("a consumer without a group has nowhere to commit to; name a group")
+        with self._lock:
+            self._check_open()
+            self._store()
+            try:
+                self._consumer.commit(asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].code() != LocalCode.NO_OFFSET:  # nothing new: as good as done
+                    raise self._failed(error.args[0]) from error
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads at the moment."""
+        with self._lock:
+            self._check_open()
+            return {TopicPartition(each.topic, each.partition) for each in self._assigned()}
+
+    def seek(self, partition: int, offset: int, *, topic: str | None = None) -> None:
+        """Read on at this offset. `topic` may be left out where there is only one."""
+        with self._lock:
+            self._check_open()
+            self._seek([Place(self._get_topic(topic), partition, offset)])
+
+    def seek_to_time(self, timestamp_ms: int, *, topic: str | None = None) -> None:
+        """Read on, in every partition, at the first message as late as this; where there is none,
+        at the end."""
+        with self._lock:
+            self._check_open()
+            places = [
+                Place(each.topic, each.partition, timestamp_ms)
+                for each in self._assigned()
+                if topic is None or each.topic == topic
+            ]
+            try:
+                self._seek(self._consumer.offsets_for_times(places, timeout=_SEEK_PATIENCE_S))
+            except KafkaException as error:
+                raise self._failed(error.args[0]) from error
+
+    def close(self) -> None:
+        """End reading, in this thread or another; with auto_commit, what was handed out is
+        committed."""
+        self._closing.set()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._buffer.clear()
+            self._store()
+            self._consumer.close()
+
+    # Reading.
+
+    def _read_one(self, timeout_s: float | None) -> Message | None:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self._closing.is_set():
+            left_s = _SLICE_S if deadline is None else deadline - time.monotonic()
+            with self._lock:
+                if self._closed:
+                    return None
+                if not self._buffer:
+                    self._fill(max(0.0, min(left_s, _SLICE_S)), _MAX_BUFFERED)
+                if self._buffer:
+                    return self._hand_out()
+            if left_s <= 0:
+                return None
+        return None
+
+    def _fill(self, timeout_s: float, max_messages: int) -> None:
+        """Read what there is; waits for the first message only. The buffer is empty before, so a
+        rebalance that librdkafka reports from here takes nothing from under the program."""
+        if timeout_s:
+            self._store()
+            if self._whole is not None:
+                self._whole.look_if_due()
+        self._raise_failure()
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return
+        self._take(first)
+        for each in self._consumer.consume(max_messages, 0):
+            self._take(each)
+        if not self._buffer:
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        """After the messages that came before it, none of which may be lost."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _take(self, message: "RdKafkaMessage") -> None:
+        error = message.error()
+        if error is None:
+            self._buffer.append(message)
+        elif error.retriable() or error.code() in _PASSING:
+            self._trouble.note(error)
+            LOG.warning("reading %s: %s", self.topics, error)
+        else:
+            self._failure = self._failed(error)
+
+    def _hand_out(self) -> Message:
+        self._finish_current()
+        raw = self._buffer.popleft()
+        message = _read(raw)
+        self._current = TopicPartition(message.topic, message.partition), message.offset + 1
+        if time.monotonic() - self._stored_at > _STORE_EVERY_S:
+            self._store_done()
+        return message
+
+    # Offsets.
+
+    def _finish_current(self) -> None:
+        """Whoever asks for the next message has done with the last."""
+        if self._current is not None:
+            partition, next_offset = self._current
+            self._done[partition] = next_offset
+            self._current = None
+
+    def _store(self) -> None:
+        self._finish_current()
+        self._store_done()
+
+    def _store_done(self) -> None:
+        self._stored_at = time.monotonic()
+        done, self._done = self._done, {}
+        if not done or self.group is None:
+            return
+        try:
+            self._consumer.store_offsets(
+                offsets=[Place(*partition, offset) for partition, offset in done.items()]
+            )
+        except KafkaException as error:
+            # Another member has the partition by now, and begins at what was committed.
+            if error.args[0].code() not in (LocalCode.STATE, LocalCode.UNKNOWN_PARTITION):
+                raise self._failed(error.args[0]) from error
+
+    def _on_revoke(self, _: object, places: list[Place]) -> None:
+        """From within a poll. What was read ahead of these belongs to their next reader."""
+        gone = {(each.topic, each.partition) for each in places}
+        self._buffer = deque(
+            each for each in self._buffer if (each.topic(), each.partition()) not in gone
+        )
+        self._done = {each: offset for each, offset in self._done.items() if each not in gone}
+
+    # Places.
+
+    def _assigned(self) -> list[Place]:
+        try:
+            return self._consumer.assignment()
+        except KafkaException as error:
+            raise self._failed(error.args[0]) from error
+
+    def _seek(self, places: Sequence[Place]) -> None:
+        wanted = {(each.topic, each.partition) for each in places}
+        self._finish_current()
+        self._buffer = deque(
+            each for each in self._buffer if (each.topic(), each.partition()) not in wanted
+        )
+        for place in places:
+            self._done.pop(TopicPartition(place.topic, place.partition), None)
+            self._seek_one(place)
+
+    def _seek_one(self, place: Place) -> None:
+        """A partition that was only just assigned cannot be sought in yet."""
+        deadline = time.monotonic() + _SEEK_PATIENCE_S
+        while True:
+            try:
+                self._consumer.seek(place)
+            except KafkaException as error:
+                is_early = error.args[0].code() == LocalCode.STATE
+                if not is_early or time.monotonic() > deadline:
+                    raise self._failed(error.args[0]) from error
+                time.sleep(0.01)
+            else:
+                return
+
+    def _get_topic(self, topic: str | None) -> str:
+        if topic is not None:
+            return topic
+        if len(self.topics) != 1:
+            raise ConsumeFailed(f"name the topic: this consumer reads {', '.join(self.topics)}")
+        return self.topics[0]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the consumer is closed; make a new one to read more")
+
+    def _failed(self, error: "KafkaError") -> ConsumeFailed:
+        code = find_code(error)
+        text = f"cannot read {', '.join(self.topics)}: {error.str()}"
+        return ConsumeFailed(text if code else self._trouble.explain(text), code=code)
+
+
+# Passing by themselves; what they lead to (waiting, a new join) is librdkafka's to do.
+_PASSING = frozenset(
+    {
+        LocalCode.ALL_BROKERS_DOWN,
+        LocalCode.TRANSPORT,
+        LocalCode.RESOLVE,
+        LocalCode.MAX_POLL_EXCEEDED,
+        LocalCode.PARTITION_EOF,
+    }
+)
+
+
+def _read(raw: "RdKafkaMessage") -> Message:
+    headers: Any = raw.headers()
+    _, timestamp_ms = raw.timestamp()
+    fields: Any = (
+        raw.topic(),
+        raw.partition(),
+        raw.offset(),
+        raw.key(),
+        raw.value(),
+        tuple(headers) if headers else (),
+        timestamp_ms,
+    )
+    return Message._make(fields)

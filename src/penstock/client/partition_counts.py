@@ -1,0 +1,60 @@
+"""How many partitions topics have, as a producer must know to choose one itself.
+
+Any thread asks; one thread keeps it fresh, so that a new partition is used within a minute.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from penstock.client.errors import SendFailed
+from penstock.client.rdkafka import find_code
+
+REFRESH_S = 60.0
+_FIRST_ANSWER_S = 10.0
+_PATIENCE_S = 2.0  # with a topic that is not known yet: its creation may be under way
+_PAUSE_S = 0.1
+
+
+class PartitionCounts:
+    def __init__(self, list_topics: Callable[[str, float], Any]) -> None:
+        self._list_topics = list_topics
+        self._counts: dict[str, int] = {}
+        self._refreshed_at = time.monotonic()
+
+    def get(self, topic: str) -> int:
+        """At least 1; SendFailed for a topic that does not exist."""
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = self._ask(topic)
+        return count
+
+    def refresh_if_due(self) -> None:
+        if time.monotonic() - self._refreshed_at < REFRESH_S:
+            return
+        for topic in list(self._counts):
+            try:
+                self._counts[topic] = self._ask(topic)
+            except SendFailed:
+                del self._counts[topic]  # whoever sends next asks again and gets the error
+        self._refreshed_at = time.monotonic()
+
+    def _ask(self, topic: str) -> int:
+        patience_ends = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                found = self._list_topics(topic, _FIRST_ANSWER_S).topics[topic]
+            except KafkaException as error:
+                raise SendFailed(
+                    f"cannot ask for the partitions of topic {topic!r}: {error.args[0].str()}"
+                ) from error
+            if found.partitions:
+                return len(found.partitions)
+            if time.monotonic() >= patience_ends:
+                raise SendFailed(
+                    f"topic {topic!r} cannot be sent to: {found.error.str()}",
+                    code=find_code(found.error),
+                )
+            time.sleep(_PAUSE_S)

@@ -1,0 +1,64 @@
+"""Ways to choose a partition that librdkafka does not have. Hashing is its own, Java's murmur2."""
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+# (key, value, number of partitions) to a partition's number.
+Chooser = Callable[[bytes | None, bytes | None, int], int]
+
+
+class Partitioner(Protocol):
+    def choose(self, key: bytes | None, value: bytes | None, partitions: int) -> int: ...
+
+
+class RoundRobin:
+    """One after the other, whatever the key. Each topic has its own."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def choose(self, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        chosen = self._next % partitions
+        self._next = chosen + 1
+        return chosen
+
+
+class Sticky:
+    """One partition until a batch is full, then another by chance, whatever the key (KIP-794):
+    few large batches instead of many small ones."""
+
+    def __init__(self, batch_bytes: int) -> None:
+        self._batch_bytes = batch_bytes
+        self._chosen = -1
+        self._sent_bytes = 0
+
+    def choose(self, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        if not 0 <= self._chosen < partitions or self._sent_bytes >= self._batch_bytes:
+            self._chosen = _another(self._chosen, partitions)
+            self._sent_bytes = 0
+        self._sent_bytes += len(key or b"") + len(value or b"")
+        return self._chosen
+
+
+class Chosen:
+    """The caller's function, held to its promise."""
+
+    def __init__(self, choose: Chooser) -> None:
+        self._choose = choose
+
+    def choose(self, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        chosen = self._choose(key, value, partitions)
+        if not isinstance(chosen, int) or not 0 <= chosen < partitions:
+            raise ValueError(
+                f"the partitioner chose {chosen!r}, the topic has the partitions "
+                f"0 to {partitions - 1}"
+            )
+        return chosen
+
+
+def _another(current: int, partitions: int) -> int:
+    if not 0 <= current < partitions or partitions == 1:
+        return random.randrange(partitions)
+    chosen = random.randrange(partitions - 1)
+    return chosen + (chosen >= current)

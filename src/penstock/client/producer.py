@@ -1,0 +1,275 @@
+"""`penstock.Producer`: a typed face on librdkafka's producer; batches, retries and order are its.
+
+Invariant: every future that `send` returned is completed, at the latest by `close`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka import Producer as RdKafkaProducer
+
+from penstock.client.errors import ClientClosed, FlushTimedOut, QueueFull, SendFailed
+from penstock.client.message import RecordMetadata
+from penstock.client.partition_counts import PartitionCounts
+from penstock.client.partitioners import Chooser, Chosen, Partitioner, RoundRobin, Sticky
+from penstock.client.rdkafka import Trouble, common_settings, find_code
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+    from confluent_kafka import Message as RdKafkaMessage
+
+Data = bytes | str | None
+Acks = Literal[0, 1, -1, "0", "1", "all"]
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+HeadersGiven = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
+
+_POLL_S = 0.1
+_ANY_PARTITION = -1
+_NO_OFFSET = -1
+
+
+class Producer:
+    """Sends records. Any thread may use it; `close` it, or use it in a `with`.
+
+    partitioner: "hash" (of the key, as Java's clients do; without a key, one partition a batch),
+    "round_robin", "sticky" (one partition a batch whatever the key) or a function
+    (key, value, number of partitions) -> partition. Unless turned off, a producer with acks="all"
+    is idempotent: retries neither double nor reorder.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        *,
+        partitioner: Literal["hash", "round_robin", "sticky"] | Chooser = "hash",
+        acks: Acks = "all",
+        idempotent: bool | None = None,
+        compression: Compression = "none",
+        linger_ms: float = 5,
+        batch_size: int = 1_000_000,
+        retries: int = 2_147_483_647,
+        retry_interval_ms: int = 100,
+        delivery_timeout_ms: int = 120_000,
+        max_block_ms: int = 60_000,
+        max_queued_messages: int = 100_000,
+        client_id: str = "penstock-producer",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`max_block_ms`: how long `send` waits for room in a full queue. `config`: settings of
+        librdkafka by its own names."""
+        acks_number = _ACKS[acks]
+        if idempotent is None:
+            idempotent = acks_number == -1 and retries > 0
+        self._trouble = Trouble()
+        settings = {
+            "acks": acks_number,
+            "enable.idempotence": idempotent,
+            "compression.type": compression,
+            "linger.ms": linger_ms,
+            "batch.size": batch_size,
+            "message.send.max.retries": retries,
+            "retry.backoff.ms": retry_interval_ms,
+            "message.timeout.ms": delivery_timeout_ms,
+            "queue.buffering.max.messages": max_queued_messages,
+            "partitioner": "murmur2_random",
+            **(config or {}),
+        }
+        self._producer = RdKafkaProducer(
+            common_settings(bootstrap_servers, client_id, self._trouble, settings)
+        )
+        self._max_block_s = max_block_ms / 1000
+        self._make_partitioner = _find_factory(partitioner, batch_size)
+        self._partitioners: dict[str, Partitioner] = {}
+        self._counts = PartitionCounts(self._producer.list_topics)
+        self._delivered = threading.Condition()  # notified whenever the queue has room again
+        self._is_closed = False
+        self._stopping = threading.Event()
+        self._poller = threading.Thread(target=self._poll, name="penstock producer", daemon=True)
+        self._poller.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """Records that are queued or on their way."""
+        return len(self._producer)
+
+    def send(
+        self,
+        topic: str,
+        value: Data = None,
+        *,
+        key: Data = None,
+        partition: int | None = None,
+        headers: HeadersGiven | None = None,
+        timestamp_ms: int | None = None,
+    ) -> "Future[RecordMetadata]":
+        """Queue a record and return at once, or as soon as the queue has room.
+
+        The future has the record's place, or SendFailed. With acks=0 it only says that the record
+        has left.
+        """
+        self._check_open()
+        key, value = _encode(key), _encode(value)
+        if partition is None:
+            partition = self._choose(topic, key, value)
+        future: Future[RecordMetadata] = Future()
+        future.set_running_or_notify_cancel()  # what is sent cannot be called back
+        arguments: dict[str, Any] = {"on_delivery": partial(self._on_delivery, future)}
+        if headers is not None:
+            arguments["headers"] = list(
+                headers.items() if isinstance(headers, Mapping) else headers
+            )
+        if timestamp_ms is not None:
+            arguments["timestamp"] = timestamp_ms
+        self._enqueue(
+            partial(self._producer.produce, topic, value, key, partition, **arguments), topic
+        )
+        return future
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Data = None,
+        *,
+        key: Data = None,
+        partition: int | None = None,
+        headers: HeadersGiven | None = None,
+        timestamp_ms: int | None = None,
+        timeout_s: float | None = None,
+    ) -> RecordMetadata:
+        """Send and wait until it is stored; SendFailed says why it was not."""
+        future = self.send(
+            topic, value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+        )
+        return future.result(timeout_s)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until every record sent so far has its answer."""
+        left = self._producer.flush(-1 if timeout_s is None else timeout_s)
+        if left:
+            raise FlushTimedOut(
+                self._trouble.explain(f"{left} records are not delivered after {timeout_s} s")
+            )
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, then end. What is not delivered in time fails, and this raises FlushTimedOut."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.flush(timeout_s)
+        finally:
+            if len(self._producer):
+                self._producer.purge()
+                self._producer.flush(1)
+            self._stopping.set()
+            self._poller.join()
+            with self._delivered:
+                self._delivered.notify_all()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the producer is closed; make a new one to send more")
+
+    def _choose(self, topic: str, key: bytes | None, value: bytes | None) -> int:
+        if self._make_partitioner is None:
+            return _ANY_PARTITION
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None:
+            partitioner = self._partitioners.setdefault(topic, self._make_partitioner())
+        return partitioner.choose(key, value, self._counts.get(topic))
+
+    def _enqueue(self, produce: Callable[[], None], topic: str) -> None:
+        """Hand over to librdkafka, waiting while its queue is full."""
+        deadline: float | None = None
+        while True:
+            try:
+                produce()
+            except BufferError:
+                if deadline is None:
+                    deadline = time.monotonic() + self._max_block_s
+                self._wait_room(deadline)
+            except KafkaException as error:
+                raise self._failed(topic, error.args[0]) from error
+            else:
+                return
+
+    def _wait_room(self, deadline: float) -> None:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise QueueFull(
+                self._trouble.explain(
+                    f"{len(self._producer)} records wait to be sent, and none has left for "
+                    f"{self._max_block_s:g} s; send more slowly, or raise max_queued_messages"
+                )
+            )
+        with self._delivered:
+            # The last delivery may have come before this wait began: never wait long.
+            self._delivered.wait(min(left_s, _POLL_S))
+        self._check_open()
+
+    def _poll(self) -> None:
+        while not self._stopping.is_set():
+            self._producer.poll(_POLL_S)
+            self._counts.refresh_if_due()
+            with self._delivered:
+                self._delivered.notify_all()
+
+    def _on_delivery(
+        self,
+        future: "Future[RecordMetadata]",
+        error: "KafkaError | None",
+        message: "RdKafkaMessage",
+    ) -> None:
+        if error is not None:
+            future.set_exception(self._failed(message.topic() or "?", error))
+            return
+        offset = message.offset()
+        _, timestamp_ms = message.timestamp()
+        future.set_result(
+            RecordMetadata(
+                message.topic() or "",
+                _NO_OFFSET if (place := message.partition()) is None else place,
+                _NO_OFFSET if offset is None or offset < 0 else offset,
+                timestamp_ms,
+            )
+        )
+
+    def _failed(self, topic: str, error: "KafkaError") -> SendFailed:
+        text = f"a record for topic {topic!r} was not sent: {error.str()}"
+        code = find_code(error)
+        return SendFailed(text if code else self._trouble.explain(text), code=code)
+
+
+_ACKS = {0: 0, 1: 1, -1: -1, "0": 0, "1": 1, "all": -1}
+
+
+def _find_factory(partitioner: str | Chooser, batch_bytes: int) -> Callable[[], Partitioner] | None:
+    """None: librdkafka chooses."""
+    if callable(partitioner):
+        return partial(Chosen, partitioner)
+    factories = {"hash": None, "round_robin": RoundRobin, "sticky": partial(Sticky, batch_bytes)}
+    if partitioner not in factories:
+        raise ValueError(
+            f"no partitioner is named {partitioner!r}: use {', '.join(factories)} or a function"
+        )
+    return factories[partitioner]
+
+
+def _encode(data: Data) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data

@@ -1,0 +1,61 @@
+"""What the two faces on librdkafka share: its settings, its log, its errors in our words."""
+
+import enum
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.address import parse_bootstrap
+from penstock.model.errors import ErrorCode, find_error
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+# Silent unless the program listens to it: librdkafka's own log would write to stderr.
+LOG = logging.getLogger("penstock.rdkafka")
+LOG.addHandler(logging.NullHandler())
+
+
+class LocalCode(enum.IntEnum):
+    """librdkafka's own errors that matter here; confluent-kafka has them as private names."""
+
+    TRANSPORT = -195
+    RESOLVE = -193
+    PARTITION_EOF = -191
+    UNKNOWN_PARTITION = -190
+    ALL_BROKERS_DOWN = -187
+    STATE = -172
+    NO_OFFSET = -168
+    MAX_POLL_EXCEEDED = -147
+
+
+class Trouble:
+    """The last thing that went wrong on the way to the brokers: it explains later time-outs."""
+
+    def __init__(self) -> None:
+        self.last: str | None = None
+
+    def note(self, error: "KafkaError") -> None:
+        self.last = error.str()
+
+    def explain(self, text: str) -> str:
+        return f"{text} (last trouble: {self.last})" if self.last else text
+
+
+def common_settings(
+    bootstrap_servers: str, client_id: str, trouble: Trouble, config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`config` is librdkafka's own and wins; the bootstrap is checked before anything starts."""
+    addresses = parse_bootstrap(bootstrap_servers)
+    return {
+        "bootstrap.servers": ",".join(str(address) for address in addresses),
+        "client.id": client_id,
+        "logger": LOG,
+        "error_cb": trouble.note,
+        **config,
+    }
+
+
+def find_code(error: "KafkaError") -> ErrorCode | None:
+    """The broker's code; None for librdkafka's own, which are negative."""
+    return find_error(error.code()) if error.code() > 0 else None

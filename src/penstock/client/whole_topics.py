@@ -1,0 +1,84 @@
+"""Reading whole topics without a group: every partition is assigned here, new ones as they appear.
+
+Only the thread that reads calls this. Invariant: a partition that appears later is read from its
+beginning, because nothing in it was written before the consumer began.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
+from confluent_kafka import TopicPartition as Place
+
+from penstock.client.errors import ConsumeFailed
+from penstock.client.rdkafka import LOG, find_code
+from penstock.model.ids import TopicPartition
+
+_PATIENCE_S = 1.0  # with a topic that is not known yet: its creation may be under way
+_PAUSE_S = 0.1
+
+
+class WholeTopics:
+    def __init__(
+        self,
+        consumer: Consumer,
+        topics: Sequence[str],
+        *,
+        from_beginning: bool,
+        look_every_s: float,
+        timeout_s: float,
+    ) -> None:
+        self._consumer = consumer
+        self._topics = topics
+        self._look_every_s = look_every_s
+        self._timeout_s = timeout_s
+        self._assigned: set[TopicPartition] = set()
+        found = self._find_all()
+        self._assign(_from_beginning(found) if from_beginning else self._from_end(found))
+        self._looked_at = time.monotonic()
+
+    def look_if_due(self) -> None:
+        """Assign partitions that were added since; a broker that is away is asked next time."""
+        if time.monotonic() - self._looked_at < self._look_every_s:
+            return
+        try:
+            self._assign(_from_beginning(each for each in self._find_all()))
+        except (KafkaException, ConsumeFailed) as error:
+            LOG.warning("cannot look for new partitions of %s: %s", self._topics, error)
+        self._looked_at = time.monotonic()
+
+    def _assign(self, places: Sequence[Place]) -> None:
+        new = [each for each in places if (each.topic, each.partition) not in self._assigned]
+        if new:
+            self._consumer.incremental_assign(new)
+            self._assigned.update(TopicPartition(each.topic, each.partition) for each in new)
+
+    def _from_end(self, found: Sequence[TopicPartition]) -> list[Place]:
+        """As numbers, asked now: what is sent once the consumer exists is not missed, however late
+        its first read is."""
+        places = [Place(each.topic, each.partition, OFFSET_END) for each in found]
+        answers = self._consumer.offsets_for_times(places, timeout=self._timeout_s)
+        for each in answers:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return answers
+
+    def _find_all(self) -> list[TopicPartition]:
+        return [each for topic in self._topics for each in self._find(topic)]
+
+    def _find(self, topic: str) -> list[TopicPartition]:
+        patience_ends = time.monotonic() + _PATIENCE_S
+        while True:
+            found = self._consumer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+            if found.partitions:
+                return [TopicPartition(topic, number) for number in sorted(found.partitions)]
+            if time.monotonic() >= patience_ends:
+                raise ConsumeFailed(
+                    f"topic {topic!r} cannot be read: {found.error.str()}",
+                    code=find_code(found.error),
+                )
+            time.sleep(_PAUSE_S)
+
+
+def _from_beginning(found: Iterable[TopicPartition]) -> list[Place]:
+    return [Place(each.topic, each.partition, OFFSET_BEGINNING) for each in found]
