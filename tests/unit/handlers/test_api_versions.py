@@ -1,0 +1,60 @@
+"""What a client learns of the broker's versions before anything else."""
+
+from typing import Any
+
+import pytest
+from tests.unit.handlers.workbench import Workbench
+
+from penstock.handlers.api_table import APIS
+from penstock.protocol.api_keys import ApiKey
+
+KEY = ApiKey.API_VERSIONS
+SOFTWARE: dict[str, Any] = {
+    "client_software_name": "librdkafka",
+    "client_software_version": "2.16.1",
+}
+
+
+@pytest.mark.parametrize("version", APIS[KEY].versions)
+def test_every_version_lists_the_whole_table(bench: Workbench, version: int) -> None:
+    reply = bench.ask(KEY, version, **SOFTWARE)
+    assert reply.error_code == 0
+    listed = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
+    assert listed == {key.value: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
+
+
+@pytest.mark.parametrize("version", [5, 99, -1, 2**15 - 1])
+def test_an_unknown_version_is_answered_in_version_0(bench: Workbench, version: int) -> None:
+    """The body of a version that nobody knows is not looked at."""
+    known = 3 if version > 3 else 0
+    sent = bench.send(KEY, known, as_version=version, **SOFTWARE)
+    reply = sent.read(0)
+    assert reply.error_code == 35
+    assert {each.api_key for each in reply.api_keys} == {key.value for key in APIS}
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n", "é", "x" * 100 + "_"])
+@pytest.mark.parametrize("field", ["client_software_name", "client_software_version"])
+def test_software_names_that_break_the_rule_are_refused(
+    bench: Workbench, field: str, name: str
+) -> None:
+    reply = bench.ask(KEY, 3, **{**SOFTWARE, field: name})
+    assert (reply.error_code, reply.api_keys) == (42, ())
+
+
+@pytest.mark.parametrize("name", ["a", "7", "apache-kafka-java", "3.9.0-SNAPSHOT", "a.b-c.1"])
+def test_software_names_within_the_rule_pass(bench: Workbench, name: str) -> None:
+    software = {"client_software_name": name, "client_software_version": name}
+    assert bench.ask(KEY, 4, **software).error_code == 0
+
+
+def test_no_feature_is_finalized(bench: Workbench) -> None:
+    """Else clients would use the second protocol of transactions."""
+    reply = bench.ask(KEY, 4, **SOFTWARE)
+    assert (reply.finalized_features, reply.finalized_features_epoch) == ((), -1)
+
+
+def test_nobody_is_asked_for_permission(bench: Workbench) -> None:
+    bench.guard.denies_all = True
+    assert bench.ask(KEY, 4, **SOFTWARE).error_code == 0
+    assert bench.guard.asked == []
