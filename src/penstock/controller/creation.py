@@ -6,7 +6,7 @@ that its node names and that have no state yet are made by whoever reads it next
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -17,6 +17,7 @@ from penstock.controller.interface import MorePartitions, NewTopic, Refused
 from penstock.controller.internal_topics import fill_in, find_conflict
 from penstock.controller.orders import roles, tell
 from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.writes import request_bytes
 from penstock.controller.znodes import (
     encode_configs,
     encode_state,
@@ -38,8 +39,7 @@ from penstock.model.ids import InvalidTopicName, LeaderEpoch, TopicId, check_top
 
 # As Kafka's newer controllers: one request must not keep everybody else waiting.
 MAX_PARTITIONS_PER_REQUEST = 10_000
-# Of a topic's node, beside the fence, its settings and the first partition.
-_MAX_TOPIC_BYTES = MAX_REQUEST_BYTES - 128 * 1024
+_MAX_STEP_BYTES = MAX_REQUEST_BYTES - 1024  # beside it stands the fence
 
 _FIRST_EPOCH = LeaderEpoch(0)
 
@@ -51,33 +51,40 @@ class Means:
     settings: Resolved
     random: Random
     new_topic_id: Callable[[], TopicId]
-    max_partitions: int = MAX_PARTITIONS_PER_REQUEST
+    max_partitions: int = MAX_PARTITIONS_PER_REQUEST  # in one request
+    left_partitions: int = MAX_PARTITIONS_PER_REQUEST  # of those, for the part at hand
 
 
 Created = tuple[Decision, list[TopicState | Refused]]
 Grown = tuple[Decision, list[Refused | None]]
 
 
-def create_topics(state: ClusterState, asked: Sequence[NewTopic], means: Means) -> Created:
-    """Each topic or why not, and what makes those that may be."""
+def create_topics(
+    state: ClusterState, asked: Sequence[NewTopic], means: Means, *, twice: Collection[str] = ()
+) -> Created:
+    """Each topic or why not, and what makes those that may be; `twice`: named so in the request."""
     plan = _Plan(state, means)
-    twice = _named_twice(topic.name for topic in asked)
     answers: list[TopicState | Refused] = []
     for topic in asked:
         try:
             _refuse_twice(topic.name, twice)
             made = _new_topic(plan.state, topic, means)
             plan.count(len(made.partitions))
-            plan.add(made, _creation(made), range(len(made.partitions)))
+            plan.add(made, _checked(made, _creation(made)), range(len(made.partitions)))
             answers.append(made)
         except Refusal as refusal:
             answers.append(refused(refusal))
     return plan.decision(), answers
 
 
-def create_partitions(state: ClusterState, asked: Sequence[MorePartitions], means: Means) -> Grown:
+def create_partitions(
+    state: ClusterState,
+    asked: Sequence[MorePartitions],
+    means: Means,
+    *,
+    twice: Collection[str] = (),
+) -> Grown:
     plan = _Plan(state, means)
-    twice = _named_twice(more.name for more in asked)
     answers: list[Refused | None] = []
     for more in asked:
         try:
@@ -86,7 +93,7 @@ def create_partitions(state: ClusterState, asked: Sequence[MorePartitions], mean
             plan.count(more.total - len(before.partitions))
             grown = _grown(plan.state, before, more)
             added = range(len(before.partitions), more.total)
-            plan.add(grown, _growth(grown, added), added)
+            plan.add(grown, _checked(grown, _growth(grown, added)), added)
             answers.append(None)
         except Refusal as refusal:
             answers.append(refused(refusal))
@@ -102,11 +109,10 @@ def invalid_config(error: ConfigError) -> Refusal:
 
 
 def new_partition(
-    replicas: tuple[BrokerId, ...], *, live: Iterable[BrokerId], epoch: ControllerEpoch
+    replicas: tuple[BrokerId, ...], *, live: Container[BrokerId], epoch: ControllerEpoch
 ) -> PartitionState:
     """Empty everywhere, so that any live replica may lead; if none lives, whichever comes first."""
-    alive = set(live)
-    in_sync = tuple(broker for broker in replicas if broker in alive)
+    in_sync = tuple(broker for broker in replicas if broker in live)
     return PartitionState(
         leader=in_sync[0] if in_sync else NO_BROKER,
         leader_epoch=_FIRST_EPOCH,
@@ -129,7 +135,7 @@ class _Plan:
 
     def __init__(self, state: ClusterState, means: Means) -> None:
         self.state = state
-        self._left = means.max_partitions
+        self._left = means.left_partitions
         self._limit = means.max_partitions
         self._writes: list[Writes] = []
         self._new: dict[str, range] = {}
@@ -162,14 +168,12 @@ def _new_topic(state: ClusterState, asked: NewTopic, means: Means) -> TopicState
     _check_name(state, asked.name)
     asked = fill_in(asked, means.settings)
     assignment = _given_assignment(state, asked) or _chosen_assignment(state, asked, means)
-    made = TopicState(
+    return TopicState(
         name=asked.name,
         topic_id=means.new_topic_id(),
         partitions=_new_partitions(state, assignment),
         configs=_checked_configs(asked, means.settings),
     )
-    _check_fits(made)
-    return made
 
 
 def _check_name(state: ClusterState, name: str) -> None:
@@ -321,19 +325,21 @@ def check_topic_configs(topic: str, configs: Mapping[str, str], settings: Resolv
     return resolved
 
 
-def _check_fits(topic: TopicState) -> None:
-    configs = encode_configs(topic.configs)
-    length = len(encode_topic(topic.topic_id, topic.partitions)) + len(configs)
-    if length > _MAX_TOPIC_BYTES:
+def _checked(topic: TopicState, steps: Iterator[Writes]) -> list[Writes]:
+    """The steps, of which the first has the topic's node, and must fit one request."""
+    first = next(steps)
+    length = sum(map(request_bytes, first))
+    if length > _MAX_STEP_BYTES:
         raise Refusal(
             ErrorCode.POLICY_VIOLATION,
             f"topic {topic.name} with {len(topic.partitions)} partitions and "
             f"{len(topic.configs)} settings takes {length} bytes in the tree, where at most "
-            f"{_MAX_TOPIC_BYTES} fit; make several smaller topics",
+            f"{_MAX_STEP_BYTES} fit; make several smaller topics",
         )
+    return [first, *steps]
 
 
-def _creation(topic: TopicState) -> Iterable[Writes]:
+def _creation(topic: TopicState) -> Iterator[Writes]:
     yield (
         Create(path=topic_config_path(topic.name), data=encode_configs(topic.configs)),
         Create(path=topic_path(topic.name), data=encode_topic(topic.topic_id, topic.partitions)),
@@ -378,9 +384,7 @@ def _grown(state: ClusterState, topic: TopicState, more: MorePartitions) -> Topi
         else _given_growth(state, topic, more, factor)
     )
     added = _new_partitions(state, assignment)
-    grown = replace(topic, partitions=topic.partitions + added)
-    _check_fits(grown)
-    return grown
+    return replace(topic, partitions=topic.partitions + added)
 
 
 def _chosen_growth(
@@ -415,7 +419,7 @@ def _given_growth(
     return more.assignment
 
 
-def _growth(topic: TopicState, added: range) -> Iterable[Writes]:
+def _growth(topic: TopicState, added: range) -> Iterator[Writes]:
     data = encode_topic(topic.topic_id, topic.partitions)
     yield (SetData(path=topic_path(topic.name), data=data),)
     for number in added:
@@ -425,11 +429,11 @@ def _growth(topic: TopicState, added: range) -> Iterable[Writes]:
 # Names.
 
 
-def _named_twice(names: Iterable[str]) -> frozenset[str]:
+def named_twice(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name, count in Counter(names).items() if count > 1)
 
 
-def _refuse_twice(name: str, twice: frozenset[str]) -> None:
+def _refuse_twice(name: str, twice: Collection[str]) -> None:
     if name in twice:
         raise Refusal(
             ErrorCode.INVALID_REQUEST, f"topic {name[:249]} is named more than once in the request"

@@ -26,7 +26,7 @@ class _Item(NamedTuple):
     delivery: Delivery
 
 
-class Means(NamedTuple):
+class Wiring(NamedTuple):
     """What an outbox needs of its controller."""
 
     channel: BrokerChannel
@@ -39,9 +39,9 @@ class Means(NamedTuple):
 class Outboxes:
     """Of all live brokers. Owned by the controller's task; each outbox's task only sends."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, means: Means) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, wiring: Wiring) -> None:
         self._tasks = tasks
-        self._means = means
+        self._wiring = wiring
         self._outboxes: dict[BrokerId, _Outbox] = {}
 
     def follow(self, brokers: Mapping[BrokerId, BrokerNode]) -> None:
@@ -51,7 +51,7 @@ class Outboxes:
                 self._outboxes.pop(broker).close()
         for broker, node in brokers.items():
             if broker not in self._outboxes:
-                self._outboxes[broker] = _Outbox(node, self._tasks, self._means)
+                self._outboxes[broker] = _Outbox(node, self._tasks, self._wiring)
 
     def push(self, orders: Sequence[Addressed]) -> list[Delivery]:
         return [self._outboxes[each.broker].push(each.order) for each in orders]
@@ -61,10 +61,10 @@ class Outboxes:
 
 
 class _Outbox:
-    def __init__(self, node: BrokerNode, tasks: asyncio.TaskGroup, means: Means) -> None:
+    def __init__(self, node: BrokerNode, tasks: asyncio.TaskGroup, wiring: Wiring) -> None:
         self.epoch: BrokerEpoch = node.epoch
         self._broker = node.id
-        self._means = means
+        self._wiring = wiring
         self._pending: deque[_Item] = deque()
         self._sending: _Item | None = None
         self._wake = asyncio.Event()
@@ -88,12 +88,12 @@ class _Outbox:
     def _start_anew(self) -> None:
         """All that waits is in the state by now: told as a whole, it is told."""
         waiting = [item.delivery for item in self._pending]
-        self._means.report(
+        self._wiring.report(
             f"broker {self._broker} has not taken {len(waiting)} orders of the controller; it "
             f"gets the whole state in their place"
         )
         self._pending.clear()
-        for order in self._means.everything(self._broker):
+        for order in self._wiring.everything(self._broker):
             self._pending.append(_Item(order, asyncio.get_running_loop().create_future()))
 
         def settle_all(last: Delivery) -> None:
@@ -116,14 +116,14 @@ class _Outbox:
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:
-                await self._means.channel.send(self._broker, order)
+                await self._wiring.channel.send(self._broker, order)
             except ConnectionError as error:
                 if pause_ms == FIRST_PAUSE_MS:
-                    self._means.report(
+                    self._wiring.report(
                         f"broker {self._broker} cannot be reached ({error}); its orders are "
                         f"tried again until it answers or its registration ends"
                     )
-                await self._means.wait_ms(pause_ms)
+                await self._wiring.wait_ms(pause_ms)
                 pause_ms = min(2 * pause_ms, LONGEST_PAUSE_MS)
             except Refusal as refusal:
                 return self._give_up(refusal)
@@ -132,7 +132,7 @@ class _Outbox:
 
     def _give_up(self, refusal: Refusal) -> bool:
         if refusal.code is ErrorCode.STALE_CONTROLLER_EPOCH:
-            self._means.on_stale()
+            self._wiring.on_stale()
         elif refusal.code is not ErrorCode.STALE_BROKER_EPOCH:  # for a life that is over
             raise refusal
         return False

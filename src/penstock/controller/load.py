@@ -5,9 +5,9 @@ Writes nothing itself: what must be finished is part of the decision.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from penstock.controller.creation import new_partition, partition_creation
 from penstock.controller.deletion import holders
@@ -54,6 +54,8 @@ from penstock.model.ids import TopicId
 
 READS_AT_ONCE = 500
 
+Place = TypeVar("Place")
+
 
 class TopicRead(NamedTuple):
     """A topic as the tree has it, perhaps half made."""
@@ -61,7 +63,7 @@ class TopicRead(NamedTuple):
     name: str
     node: TopicNode
     partition_nodes: frozenset[int] | None  # None: not even their parent is there
-    states: Mapping[int, Value]
+    states: Mapping[int, PartitionState]
     configs: Mapping[str, str] | None  # None: no node
 
 
@@ -164,18 +166,10 @@ def repair(
 def _partitions(
     read: TopicRead, live: Collection[BrokerId], epoch: ControllerEpoch
 ) -> tuple[PartitionState, ...]:
-    node = read.node
+    replicas = read.node.replicas
     return tuple(
-        decode_state(
-            state_path(read.name, number),
-            read.states[number],
-            replicas=node.replicas[number],
-            adding=node.adding.get(number, ()),
-            removing=node.removing.get(number, ()),
-        )
-        if number in read.states
-        else new_partition(node.replicas[number], live=live, epoch=epoch)
-        for number in range(len(node.replicas))
+        read.states.get(number) or new_partition(replicas[number], live=live, epoch=epoch)
+        for number in range(len(replicas))
     )
 
 
@@ -222,14 +216,27 @@ async def _read_topics(session: Session, nodes: Mapping[str, TopicNode]) -> list
 
 async def _read_states(
     session: Session, nodes: Mapping[str, TopicNode]
-) -> dict[str, dict[int, Value]]:
+) -> dict[str, dict[int, PartitionState]]:
+    states: dict[str, dict[int, PartitionState]] = {name: {} for name in nodes}
     places = [(name, number) for name, node in nodes.items() for number in node.replicas]
-    values = await _find_all(session, [state_path(name, number) for name, number in places])
-    states: dict[str, dict[int, Value]] = {name: {} for name in nodes}
-    for (name, number), value in zip(places, values, strict=True):
-        if value is not None:
-            states[name][number] = value
+    for chunk in _chunks(places):
+        paths = [state_path(name, number) for name, number in chunk]
+        for (name, number), path, value in zip(
+            chunk, paths, await _find_all(session, paths), strict=True
+        ):
+            if value is not None:
+                states[name][number] = _decode_state(path, value, nodes[name], number)
     return states
+
+
+def _decode_state(path: str, value: Value, node: TopicNode, number: int) -> PartitionState:
+    return decode_state(
+        path,
+        value,
+        replicas=node.replicas[number],
+        adding=node.adding.get(number, ()),
+        removing=node.removing.get(number, ()),
+    )
 
 
 async def _read_broker_configs(session: Session) -> dict[str, dict[str, str]]:
@@ -269,5 +276,5 @@ async def _children_of_all(session: Session, paths: Sequence[str]) -> list[tuple
     return found
 
 
-def _chunks(paths: Sequence[str]) -> Iterable[Sequence[str]]:
-    return (paths[at : at + READS_AT_ONCE] for at in range(0, len(paths), READS_AT_ONCE))
+def _chunks(places: Sequence[Place]) -> Iterator[Sequence[Place]]:
+    return (places[at : at + READS_AT_ONCE] for at in range(0, len(places), READS_AT_ONCE))

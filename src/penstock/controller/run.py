@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.controller.creation import MAX_PARTITIONS_PER_REQUEST
-from penstock.controller.delivery import Delivery, Means, Outboxes
+from penstock.controller.delivery import Delivery, Outboxes, Wiring
 from penstock.controller.interface import (
     BrokerChannel,
     ConfigChange,
@@ -97,6 +97,8 @@ class Controller:
         self._is_closing = False
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
+        self._is_idle = asyncio.Event()  # `run` is not under way
+        self._is_idle.set()
         self._requests: deque[_Request] = deque()
         self._room = asyncio.Semaphore(MAX_QUEUED_REQUESTS)
         # What has happened; each is noted once, however often it is told.
@@ -111,16 +113,21 @@ class Controller:
 
         After ConnectionLost it may be run again, once the session is back.
         """
-        await ensure_paths(self._session)
-        while not self._is_closing:
-            leadership = await self._campaign()
-            if leadership is not None:
-                await self._lead(leadership)
+        self._is_idle.clear()
+        try:
+            await ensure_paths(self._session)
+            while not self._is_closing:
+                leadership = await self._campaign()
+                if leadership is not None:
+                    await self._lead(leadership)
+        finally:
+            self._is_idle.set()
 
     async def close(self) -> None:
-        """Have `run` give up the leadership and return; requests are refused from now on."""
+        """Have `run` give up the leadership, and wait until it has; requests are refused."""
         self._is_closing = True
         self._wake.set()
+        await self._is_idle.wait()
 
     async def wait_ready(self) -> None:
         """Until it leads, and its own broker has applied all that it was told."""
@@ -236,7 +243,7 @@ class Controller:
     def _new_term(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> Term:
         self._is_lost = self._have_brokers_changed = False
         self._removed.clear()
-        means = Means(
+        wiring = Wiring(
             channel=self._channel,
             everything=lambda broker: everything(term.state, broker),
             on_stale=self._note_lost,
@@ -248,7 +255,7 @@ class Controller:
             leadership=leadership,
             setup=self._setup,
             signals=Signals(brokers_changed=self._note_brokers, data_removed=self._note_removed),
-            outboxes=Outboxes(tasks, means),
+            outboxes=Outboxes(tasks, wiring),
         )
         return term
 

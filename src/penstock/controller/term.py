@@ -5,8 +5,8 @@ Every write is refused once another controller has been elected: Fenced, and the
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
@@ -24,7 +24,10 @@ from penstock.coordination.interface import Session, Watch
 from penstock.model.cluster import BrokerId, ControllerEpoch, StopReplicas, TopicState
 from penstock.model.ids import TopicId
 
+TOPICS_AT_ONCE = 50
+
 Answer = TypeVar("Answer")
+Asked = TypeVar("Asked")
 
 
 class Fenced(Exception):
@@ -97,14 +100,28 @@ class Term:
     async def create_topics(
         self, asked: Sequence[NewTopic], *, validate_only: bool
     ) -> Outcome[TopicState]:
-        decision, answers = creation.create_topics(self.state, asked, self._creation_means())
-        deliveries = [] if validate_only else await self._carry_out(decision)
+        """In portions, so that a long request does not hold up the loop; each topic is whole."""
+        twice = creation.named_twice(topic.name for topic in asked)
+        means, state = self._creation_means(), self.state
+        answers: list[TopicState | Refused] = []
+        deliveries: list[Delivery] = []
+        for portion in _portions(asked):
+            decision, some = creation.create_topics(state, portion, means, twice=twice)
+            if not validate_only:
+                deliveries += await self._carry_out(decision)
+            answers += some
+            state = decision.state
+            made = sum(len(each.partitions) for each in some if isinstance(each, TopicState))
+            means = replace(means, left_partitions=means.left_partitions - made)
         return Outcome(answers, _all_wait(answers, deliveries))
 
     async def create_partitions(
         self, asked: Sequence[MorePartitions], *, validate_only: bool
     ) -> Outcome[None]:
-        decision, answers = creation.create_partitions(self.state, asked, self._creation_means())
+        twice = creation.named_twice(more.name for more in asked)
+        decision, answers = creation.create_partitions(
+            self.state, asked, self._creation_means(), twice=twice
+        )
         deliveries = [] if validate_only else await self._carry_out(decision)
         return Outcome(answers, _all_wait(answers, deliveries))
 
@@ -206,6 +223,7 @@ class Term:
             random=self.setup.random,
             new_topic_id=self.setup.new_topic_id,
             max_partitions=self.setup.max_partitions,
+            left_partitions=self.setup.max_partitions,
         )
 
     def _allows_unclean(self, topic: TopicState) -> bool:
@@ -225,6 +243,10 @@ class Term:
                 f"broker {own} uses none of the settings that were changed while it ran, since "
                 f"they do not fit its file: {'; '.join(error.problems)}; alter or delete them"
             )
+
+
+def _portions(asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
+    return (asked[at : at + TOPICS_AT_ONCE] for at in range(0, len(asked), TOPICS_AT_ONCE))
 
 
 def _all_wait(

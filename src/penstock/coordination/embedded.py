@@ -68,6 +68,7 @@ class EmbeddedCoordination:
         self.tree, self._journal = recovered
         self.watches = Watches()
         self.failure: BaseException | None = None  # the first, after which nothing is taken
+        self._failed_call: Exception | None = None  # the first of a watch or listener
         self._executor = executor
         self._now_ms = now_ms
         self._journal_limit_bytes = journal_limit_bytes
@@ -119,10 +120,13 @@ class EmbeddedCoordination:
             for session in list(self._sessions.values()):
                 self._end(session.id)
             self._journal.close()
+        self._raise_failed_call()
 
     async def wait_end(self) -> None:
         """Until it is closed; raises what had stopped it before."""
         await asyncio.shield(self._task)
+        if self.failure is not None:
+            raise self.failure
         if self.failure is not None:
             raise self.failure
 
@@ -199,6 +203,7 @@ class EmbeddedCoordination:
             self._rounds += 1
         while self._round:
             self._finish(self._round.popleft(), now_ms)
+            self._raise_failed_call()
             # Whoever waited goes on before the next change: it sees the state of its answer.
             await asyncio.sleep(0)
         await self._limit_journal()
@@ -256,16 +261,16 @@ class EmbeddedCoordination:
             self._call(watch, WatchEvent(EventKind.SESSION_ENDED, ""))
 
     def _call(self, callback: Callable[[Told], None], told: Told) -> None:
-        """As the loop calls callbacks: one that fails is reported and takes no one with it."""
+        """One that fails has left its owner with an old view: the others hear, then all stops."""
         try:
             callback(told)
         except Exception as error:
-            self._loop.call_exception_handler(
-                {
-                    "message": "a watch or listener of the coordination tree failed",
-                    "exception": error,
-                }
-            )
+            error.add_note("raised by a watch or listener of the coordination tree")
+            self._failed_call = self._failed_call or error
+
+    def _raise_failed_call(self) -> None:
+        if self._failed_call is not None:
+            raise self._failed_call
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
@@ -279,9 +284,10 @@ class EmbeddedCoordination:
 
 
 def _lost(failure: BaseException) -> ConnectionLost:
+    remedy = "repair the disk and restart" if isinstance(failure, OSError) else "restart"
     return ConnectionLost(
         f"the coordination store takes nothing since {type(failure).__name__}: {failure}; what "
-        f"was under way may be done or not: repair the disk and restart the broker"
+        f"was under way may be done or not: {remedy} the broker"
     )
 
 

@@ -1,4 +1,4 @@
-"""The controller over the real tree: what it answers, what the tree then holds, what brokers hear."""
+"""The controller over the real tree: its answers, what the tree holds, what brokers hear."""
 
 from __future__ import annotations
 

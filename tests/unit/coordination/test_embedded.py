@@ -18,7 +18,7 @@ from penstock.coordination.errors import (
     StoreDamaged,
     StoreLocked,
 )
-from penstock.coordination.interface import Create, EventKind, SessionState
+from penstock.coordination.interface import Create, Created, EventKind, SessionState
 from penstock.storage.disk import RealDisk
 from penstock.testing.simulated_disk import Kind, SimulatedDisk
 
@@ -299,21 +299,57 @@ def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
     asyncio.run(story())
 
 
-def test_a_watch_that_fails_is_reported_and_harms_nobody() -> None:
+def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns_why() -> None:
     async def story() -> None:
-        reports: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(
-            lambda loop, context: reports.append(context["exception"])
-        )
         store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
+        supervisor = asyncio.create_task(store.wait_end())
         error = ValueError("a bug")
         witness = Witness()
         await session.exists("/a", failing(error))
         await session.exists("/a", witness)
-        await session.create("/a")
-        assert reports == [error]
+        done, lost = await asyncio.gather(
+            session.create("/a"), session.create("/b"), return_exceptions=True
+        )
+        assert isinstance(done, Created)
+        assert isinstance(lost, ConnectionLost)
         assert len(witness.events) == 1
+        assert store.failure is error
+        with pytest.raises(ValueError, match="a bug"):
+            await supervisor
+        with pytest.raises(ConnectionLost, match=r"a bug.*: restart the broker"):
+            await session.get("/a")
+        with pytest.raises(ValueError, match="a bug"):
+            await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        session.listen(failing(ValueError("a bug")))
+        with pytest.raises(ValueError, match="a bug"):
+            await store.close()
+        assert disk.open_descriptors == 0
+
+    asyncio.run(story())
+
+
+def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        supervisor = asyncio.create_task(store.wait_end())
+        disk.fail_path(JOURNAL, EIO, {Kind.SYNC})
+        with pytest.raises(ConnectionLost):
+            await session.create("/a")
+        with pytest.raises(OSError, match="error"):
+            await supervisor
+        disk.heal()
         await store.close()
 
     asyncio.run(story())
