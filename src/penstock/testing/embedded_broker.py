@@ -133,19 +133,20 @@ class Broker:
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
     ) -> None:
+        from penstock.client.admin_values import NewTopic
         from penstock.client.cluster import ClusterClient
 
-        configs = {key: _as_text(value) for key, value in (config or {}).items()}
+        topic = NewTopic(
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs={key: _as_text(value) for key, value in (config or {}).items()},
+        )
         servers = self.bootstrap_servers
 
         async def create() -> None:
             async with ClusterClient(servers) as client:
-                await client.create_topic(
-                    name,
-                    partitions=partitions,
-                    replication_factor=replication_factor,
-                    configs=configs,
-                )
+                await client.admin.create_topics([topic])
 
         _run_apart(create)
 
