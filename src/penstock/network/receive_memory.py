@@ -87,9 +87,12 @@ class ReceiveMemory:
         if self._waiting:
             self._wake()
 
-    def leave(self, holder: Holder) -> None:
-        """Its frame is through, or its connection: it holds and wants nothing any more."""
+    def stop_waiting(self, holder: Holder) -> None:
+        """Before it gives back what it holds: else it might be served with that itself."""
         self._waiting.pop(holder, None)
+
+    def leave(self, holder: Holder) -> None:
+        """Its frame is through, or its connection: it holds nothing and does not wait."""
         if self._favoured is holder:
             self._favoured = None
         if self._waiting:

@@ -124,6 +124,7 @@ class Inbox:
             self._drop_buffer()
 
     def close(self) -> None:
+        self._memory.stop_waiting(self)
         self.drop_spare()
         self._start = self._end = self._need = 0
         if self._buffer is not None:

@@ -86,6 +86,12 @@ class Client:
         self.sock.close()
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Turns of the loop until it holds; the story's patience bounds it."""
+    while not condition():  # noqa: ASYNC110 - conditions of every kind
+        await asyncio.sleep(0.001)
+
+
 class Serving:
     """What a story has at hand."""
 
@@ -102,9 +108,10 @@ class Serving:
         if receive_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         sock.setblocking(False)
+        client = Client(sock)
+        self._clients.append(client)
         await asyncio.get_running_loop().sock_connect(sock, self.address)
-        self._clients.append(Client(sock))
-        return self._clients[-1]
+        return client
 
     def pass_time(self, duration_ms: int) -> None:
         """As if it had passed: what is due by then expires in the loop's next turns."""
@@ -112,9 +119,7 @@ class Serving:
         self.timers.add(0, lambda: None)  # overdue, so that the wheel looks at the clock now
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Turns of the loop until it holds; the story's patience bounds it."""
-        while not condition():  # noqa: ASYNC110 - conditions of every kind
-            await asyncio.sleep(0.001)
+        await until(condition)
 
     def close_clients(self) -> None:
         for client in self._clients:

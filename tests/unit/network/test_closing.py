@@ -1,0 +1,109 @@
+"""The end of a server: replies leave, nobody new is served, nothing stays open."""
+
+import asyncio
+
+import pytest
+from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve, until
+
+from penstock.network.exchange import Exchange
+from penstock.network.server import NetworkLimits, Server
+from penstock.waiting.run import LoopTimers
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_closing_lets_large_replies_leave(loop: str) -> None:
+    reply = framed(bytes(20_000_000))
+
+    async def story(serving: Serving) -> None:
+        client, idle = await serving.connect(), await serving.connect()
+        assert len(await idle.ask(b"x")) == 20_000_000
+        await client.send_frame(b"x")
+        await serving.until(lambda: serving.server.statistics().sent_bytes > len(reply))
+        closing = asyncio.create_task(serving.server.close(10_000))
+        assert await client.read(len(reply)) == reply
+        assert await client.is_cut_off()
+        assert await idle.is_cut_off()
+        await closing
+        assert serving.server.statistics().connections == 0
+
+    serve(story, loop=loop, on_request=lambda exchange: exchange.reply([reply]))
+
+
+def test_closing_waits_for_requests_that_have_begun_and_begins_no_more() -> None:
+    parked: list[Exchange] = []
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"begun") + framed(b"not begun"))
+        await serving.until(lambda: len(parked) == 1)
+        serving.server.stop_requests()
+        closing = asyncio.create_task(serving.server.close(10_000))
+        await asyncio.sleep(0.01)
+        assert not closing.done()
+        parked[0].reply([framed(b"answer")])
+        assert await client.read_frame() == b"answer"
+        assert await client.is_cut_off()
+        await closing
+        assert len(parked) == 1
+
+    serve(story, on_request=parked.append)
+
+
+def test_closing_cuts_off_who_is_not_through_in_time() -> None:
+    lease = Lease()
+    parked: list[Exchange] = []
+    told: list[str] = []
+
+    def on_request(exchange: Exchange) -> None:
+        if bytes(exchange.frame) == b"large":
+            exchange.reply([bytes(50_000_000)], lease)
+        else:
+            exchange.on_close(lambda: told.append("given up"))
+            parked.append(exchange)
+
+    async def story(serving: Serving) -> None:
+        one, other = await serving.connect(), await serving.connect()
+        await one.send_frame(b"large")
+        await other.send_frame(b"parked")
+        await serving.until(lambda: bool(parked))
+        await serving.server.close(20)
+        assert serving.server.statistics().connections == 0
+        assert lease.released == 1
+        assert told == ["given up"]
+        assert "2 connections" in serving.reports[-1]
+
+    serve(story, on_request=on_request)
+
+
+def test_nobody_connects_after_the_close() -> None:
+    async def story(serving: Serving) -> None:
+        await (await serving.connect()).ask(b"x")
+        await serving.server.close(1000)
+        with pytest.raises(ConnectionRefusedError):
+            await serving.connect()
+        await serving.server.close(1000)  # twice is harmless
+
+    serve(story)
+
+
+def test_nobody_is_served_before_the_start() -> None:
+    async def main() -> None:
+        served: list[Exchange] = []
+        server = Server(
+            on_request=served.append,
+            timers=LoopTimers(),
+            limits=NetworkLimits(),
+            report=print,
+        )
+        host, port = server.bind("PLAINTEXT", "127.0.0.1", 0)
+        _, writer = await asyncio.open_connection(host, port)
+        writer.write(framed(b"early"))
+        await asyncio.sleep(0.01)
+        assert served == []
+        server.start()
+        await until(lambda: len(served) == 1)
+        served[0].reply([b"answer"])
+        writer.close()
+        await server.close(1000)
+
+    asyncio.run(main())

@@ -1,0 +1,142 @@
+"""The memory for unfinished requests, in crowds of inboxes that are fed at random. No sockets."""
+
+import random
+import struct
+from collections import Counter
+from typing import cast
+
+import pytest
+from tests.profile import scaled
+
+from penstock.network.receive_memory import SHARED_BYTES, SMALL_BYTES, ReceiveMemory
+from penstock.network.receiving import Inbox
+
+MAX_FRAME = 1_000_000
+ROUNDING_BYTES = 128 * 1024
+
+
+class Feed:
+    """A socket as far as an inbox sees one: bytes that have arrived, and more to come."""
+
+    def __init__(self, frames: list[bytes]) -> None:
+        stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+        self.left = memoryview(stream)
+        self.arrived = 0
+
+    def recv_into(self, buffer: memoryview, nbytes: int = 0) -> int:
+        count = min(nbytes or len(buffer), self.arrived, len(self.left))
+        if not count:
+            raise BlockingIOError
+        buffer[:count] = self.left[:count]
+        self.left = self.left[count:]
+        self.arrived -= count
+        return count
+
+
+class Reader:
+    """What a connection does with its inbox, without the rest of it."""
+
+    def __init__(self, memory: ReceiveMemory, frames: list[bytes]) -> None:
+        self.feed = Feed(frames)
+        self.taken: list[bytes] = []
+        self.can_read = True
+        self.is_blocked = False
+        self.inbox = Inbox(memory, max_frame_bytes=MAX_FRAME, on_memory=self._resume)
+
+    def _resume(self) -> None:
+        assert not self.can_read
+        self.can_read = True
+
+    def step(self) -> None:
+        if self.can_read and not self.is_blocked:
+            try:
+                self.inbox.receive(cast("object", self.feed))  # type: ignore[arg-type]
+            except BlockingIOError:
+                return
+        while not self.is_blocked and (frame := self.inbox.take_frame()) is not None:
+            self.taken.append(bytes(frame))
+        if self.can_read or not self.is_blocked:
+            self.can_read = self.inbox.settle(
+                wants_more=not self.is_blocked, may_wait=not self.is_blocked
+            )
+
+
+def make_frames(source: random.Random) -> list[bytes]:
+    sizes = (1, 1000, SMALL_BYTES - 4, SMALL_BYTES, 200_000, 700_000, MAX_FRAME)
+    return [source.randbytes(source.choice(sizes)) for _ in range(source.randint(1, 4))]
+
+
+@pytest.mark.parametrize("seed", range(scaled(test=6, verify=100, release=1000)))
+def test_memory_is_bounded_and_every_frame_arrives_in_the_end(seed: int) -> None:
+    source = random.Random(seed)
+    total_bytes = source.choice((2_000_000, 5_000_000))
+    memory = ReceiveMemory(total_bytes=total_bytes, max_request_bytes=MAX_FRAME)
+    sent = [make_frames(source) for _ in range(30)]
+    readers = [Reader(memory, frames) for frames in sent]
+    bound = max(total_bytes, MAX_FRAME + ROUNDING_BYTES + 2 * SHARED_BYTES)
+    while any(reader.feed.left for reader in readers):
+        reader = source.choice(readers)
+        reader.feed.arrived += source.choice((1, 4, 5000, 100_000, 400_000))
+        reader.step()
+        held = sum(each.inbox.capacity for each in readers)
+        assert memory.held_bytes == held
+        assert held <= bound + len(readers) * SMALL_BYTES
+    assert [reader.taken for reader in readers] == sent
+    assert memory.waiting_count == 0
+    for reader in readers:
+        reader.inbox.close()
+    assert memory.held_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(scaled(test=6, verify=100, release=1000)))
+def test_who_leaves_in_the_middle_leaves_its_memory(seed: int) -> None:
+    source = random.Random(seed)
+    memory = ReceiveMemory(total_bytes=2_000_000, max_request_bytes=MAX_FRAME)
+    sent = [make_frames(source) for _ in range(30)]
+    readers = [Reader(memory, frames) for frames in sent]
+    stays = list(zip(readers, sent, strict=True))
+    while any(reader.feed.left for reader, _ in stays):
+        number = source.randrange(len(stays))
+        reader = stays[number][0]
+        if source.random() < 0.01 and len(stays) > 5:
+            reader.inbox.close()
+            del stays[number]
+            continue
+        reader.feed.arrived += source.choice((5000, 100_000, 400_000))
+        reader.step()
+        assert memory.held_bytes == sum(each.inbox.capacity for each, _ in stays)
+    assert all(reader.taken == frames for reader, frames in stays)
+
+
+def test_growing_moves_seldom() -> None:
+    """Frames of one size, one after another, stay in the buffer that the first one grew."""
+    memory = ReceiveMemory(total_bytes=50_000_000, max_request_bytes=MAX_FRAME)
+    body = bytes(MAX_FRAME)
+    reader = Reader(memory, [body] * 10)
+    capacities: Counter[int] = Counter()
+    while reader.feed.left:
+        reader.feed.arrived += 150_000
+        reader.step()
+        capacities[reader.inbox.capacity] += 1
+    assert len(reader.taken) == 10
+    largest = max(capacities)
+    assert MAX_FRAME < largest < MAX_FRAME + ROUNDING_BYTES
+    # It grew within the first of ten frames.
+    assert capacities[largest] > 0.9 * capacities.total() - 7
+
+
+def test_spare_buffers_are_given_up_before_anyone_waits() -> None:
+    memory = ReceiveMemory(total_bytes=4_000_000, max_request_bytes=MAX_FRAME)
+    idle = [Reader(memory, [bytes(900_000)]) for _ in range(3)]
+    for reader in idle:
+        reader.feed.arrived = 1_000_000
+        while reader.feed.left:
+            reader.step()
+    assert memory.held_bytes > 1_500_000
+    busy = Reader(memory, [bytes(900_000)] * 2)
+    busy.feed.arrived = 10_000_000
+    while busy.feed.left:
+        busy.step()
+        assert memory.waiting_count == 0
+    assert not memory.is_favoured(busy.inbox)
+    assert len(busy.taken) == 2
