@@ -7,13 +7,15 @@ if TYPE_CHECKING:
     from penstock.client.consumer import Consumer
     from penstock.client.message import Message, RecordMetadata
     from penstock.client.producer import Producer
+    from penstock.testing.embedded_broker import Broker
 
 __version__ = "0.1.0"
 
-__all__ = ["Consumer", "Message", "Producer", "RecordMetadata", "__version__"]
+__all__ = ["Broker", "Consumer", "Message", "Producer", "RecordMetadata", "__version__"]
 
 # Imported when first used, so that `import penstock` costs nothing.
 _EXPORTS = {
+    "Broker": "penstock.testing.embedded_broker",
     "Consumer": "penstock.client.consumer",
     "Message": "penstock.client.message",
     "Producer": "penstock.client.producer",

@@ -4,12 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_the_demo_of_the_log_holds_all_its_steps_and_leaves_nothing_behind(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["log_demo.py", "broker_demo.py"])
+def test_a_demo_holds_all_its_steps_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     result = subprocess.run(
-        [sys.executable, EXAMPLES / "log_demo.py"],
+        [sys.executable, EXAMPLES / name],
         capture_output=True,
         text=True,
         check=False,
