@@ -8,6 +8,7 @@ from typing import Any
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import Buffer
+from penstock.protocol.client_slips import mend
 from penstock.protocol.decoder import decode
 from penstock.protocol.encoder import encode, encode_parts
 from penstock.protocol.malformed import MalformedMessage, MalformedRequest, MalformedResponse
@@ -32,7 +33,7 @@ def decode_request(api_key: int, version: int, body: Buffer) -> Any:
     """
     schema = get_request_schema(api_key, version)
     try:
-        return decode(schema, body)
+        return decode(schema, mend(api_key, version, body))
     except MalformedMessage as error:
         raise MalformedRequest(str(error)) from None
 
