@@ -1,0 +1,1 @@
+"""Apache Kafka and Penstock under the same clients, in turns, on the same machine."""

@@ -1,0 +1,74 @@
+"""`python -m bench.broker`: about ten minutes; `--full` for every cell, `--resume` to go on.
+
+Prints a line per measurement and, at the end, each ratio against its target; writes
+bench/results/broker.json and plots beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
+
+from bench.broker.cells import CORE, CORE_LATENCIES, FULL, FULL_LATENCIES
+from bench.broker.matrix import KAFKA, PENSTOCK, Matrix, Plan
+from bench.broker.nodes import Kafka, Penstock, Prepared, data_home
+from bench.broker.report import build_report, find_targets
+from bench.broker.state import State
+from bench.measure import write_results
+
+
+def main() -> None:
+    options = _parse()
+    try:
+        jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
+    except KafkaUnavailableError as error:
+        sys.exit(f"Kafka is needed to compare with: {error}")
+    plan = _make_plan(options)
+    ours: Prepared = Kafka(jars) if options.against_itself else Penstock()
+    state = State(_state_path(options), resume=options.resume)
+    with TemporaryDirectory(dir=data_home(), prefix="bench-broker-") as home:
+        brokers = {KAFKA: Kafka(jars), PENSTOCK: ours}
+        Matrix(plan, state, brokers, jars, Path(home)).run()
+    report = {"kafka_version": KAFKA_VERSION} | build_report(state, plan.cells, plan.latencies)
+    if not options.against_itself:
+        write_results("broker", report)
+    for target in find_targets(report):
+        print(target.line())
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.broker")
+    parser.add_argument("--full", action="store_true", help="every cell, about two hours")
+    parser.add_argument("--resume", action="store_true", help="go on where the last run ended")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="", help="cells whose name contains this")
+    parser.add_argument(
+        "--against-itself",
+        action="store_true",
+        help="Kafka against Kafka: shows how far noise goes; writes no results",
+    )
+    return parser.parse_args()
+
+
+def _make_plan(options: argparse.Namespace) -> Plan:
+    cells, latencies = (FULL, FULL_LATENCIES) if options.full else (CORE, CORE_LATENCIES)
+    return Plan(
+        cells=[cell for cell in cells if options.only in cell.key],
+        latencies=[latency for latency in latencies if options.only in latency.key],
+        rounds=options.rounds,
+        starts=options.rounds,
+        embedded=not options.against_itself,
+    )
+
+
+def _state_path(options: argparse.Namespace) -> Path:
+    kind = "itself" if options.against_itself else "penstock"
+    return data_home() / f"bench-broker-{kind}.json"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""The two brokers: how each is started as its users start it, and ended by its own handle.
+
+Invariant: a node that started is stopped when its context ends, whatever happened inside.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from tests.interop.kafka_broker import CLUSTER_ID, run_java
+from tests.interop.kafka_jars import KafkaJars
+
+from bench.broker.wire import Wire
+
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 60.0
+
+# As Kafka's own start script has them.
+_JVM_OPTIONS = [
+    "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+]  # fmt: skip
+
+# As in the server.properties that comes with it.
+_KAFKA_SETTINGS = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    "num.network.threads": "3",
+    "num.io.threads": "8",
+    "socket.send.buffer.bytes": "102400",
+    "socket.receive.buffer.bytes": "102400",
+    "socket.request.max.bytes": "104857600",
+    "num.partitions": "1",
+    "num.recovery.threads.per.data.dir": "1",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "log.retention.hours": "168",
+    "log.segment.bytes": "1073741824",
+    "log.retention.check.interval.ms": "300000",
+}
+
+
+class NodeFailedError(Exception):
+    """A broker did not start or stop as it should; the message carries the end of its log."""
+
+
+class Prepared(Protocol):
+    """A broker that can be started: `prepare` does what is needed once, outside of any timing."""
+
+    def prepare(self, directory: Path, port: int) -> list[str]: ...
+
+
+class Kafka:
+    def __init__(self, jars: KafkaJars) -> None:
+        self._jars = jars
+
+    def prepare(self, directory: Path, port: int) -> list[str]:
+        """Write its settings and format its directory; the command that starts it."""
+        settings = _KAFKA_SETTINGS | {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}",
+            "controller.quorum.voters": f"1@127.0.0.1:{port + 1}",
+            "log.dirs": str(directory / "data"),
+        }
+        config = directory / "server.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        arguments = ("format", "--cluster-id", CLUSTER_ID, "--config", str(config))
+        run_java(self._jars, "kafka.tools.StorageTool", *arguments)
+        logging = f"-Dlog4j2.configurationFile={self._jars.classes / 'log4j2.properties'}"
+        class_path = ["-cp", f"{self._jars.jars}/*"]
+        return [self._jars.java, *_JVM_OPTIONS, logging, *class_path, "kafka.Kafka", str(config)]
+
+
+class Penstock:
+    def prepare(self, directory: Path, port: int) -> list[str]:
+        program = Path(sys.executable).with_name("penstock")
+        data = str(directory / "data")
+        return [str(program), "up", "--data", data, "--listen", f"127.0.0.1:{port}"]
+
+
+class Node:
+    """One broker process in a directory of its own."""
+
+    def __init__(self, broker: Prepared, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        port = _free_port_pair()
+        self.bootstrap = f"127.0.0.1:{port}"
+        self._command = broker.prepare(directory, port)
+        self._log = directory / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.started_at_s = 0.0
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            self.started_at_s = time.perf_counter()
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_TIMEOUT_S)
+        finally:
+            self._process.kill()
+            self._process.wait()
+        if error is None and status not in (0, 143):  # 143: the JVM's word for SIGTERM
+            raise NodeFailedError(f"left with status {status}: {self._tail()}")
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def connect(self) -> Wire:
+        """Connect as soon as it listens."""
+        assert self._process is not None
+        deadline = time.perf_counter() + START_TIMEOUT_S
+        while True:
+            try:
+                return Wire(self.bootstrap)
+            except ConnectionRefusedError:
+                if self._process.poll() is not None or time.perf_counter() > deadline:
+                    raise NodeFailedError(f"does not listen: {self._tail()}") from None
+                time.sleep(0.001)
+
+    def _tail(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+
+def _free_port_pair() -> int:
+    """A free port whose successor is free as well."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port: int = first.getsockname()[1]
+            try:
+                socket.create_server(("127.0.0.1", port + 1)).close()
+            except OSError:
+                continue
+            return port
+
+
+def data_home() -> Path:
+    """Beside the repository rather than in /tmp, which may be memory."""
+    home = Path(os.environ.get("BENCH_DIR", Path(__file__).parents[2] / ".cache"))
+    home.mkdir(exist_ok=True)
+    return home
