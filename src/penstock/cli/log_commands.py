@@ -16,6 +16,7 @@ from penstock.storage.inspect_files import parse_name
 from penstock.storage.verify import NotALog, check_is_log, count_log_bytes, verify_directory
 
 app = typer.Typer(
+    add_completion=False,
     help="Look into the files of a log: no broker needed, and safe beside a running one.\n\n"
     "Works on Penstock's data directories and on Kafka's: the formats are the same.",
     no_args_is_help=True,

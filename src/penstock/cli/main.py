@@ -6,16 +6,17 @@ Exit codes: 0 done, 1 the answer is no (message on stderr), 2 wrong usage.
 import os
 import sys
 from errno import EPIPE
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from penstock.cli.log_commands import app as log_app
+from penstock.cli.connect import BootstrapOption, JsonOption, keep_shared
+from penstock.cli.lazy import LazyGroup
 from penstock.cli.output import Output, OutputFailed
 
 app = typer.Typer(
     name="penstock",
+    cls=LazyGroup,  # its table names the subcommands
     help="A Kafka-compatible distributed log in Python.",
     epilog="Exit codes: 0 done, 1 the answer is no (message on stderr), 2 wrong usage.",
     no_args_is_help=True,
@@ -24,17 +25,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(log_app, name="log")
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version  # 50 ms that nobody else should pay
+
         typer.echo(f"penstock {version('penstock')}")
         raise typer.Exit
 
 
 @app.callback()
 def _shared(
+    ctx: typer.Context,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
     _: Annotated[
         bool,
         typer.Option(
@@ -42,7 +47,7 @@ def _shared(
         ),
     ] = False,
 ) -> None:
-    pass
+    keep_shared(ctx, bootstrap, as_json)
 
 
 def main() -> None:

@@ -1,0 +1,96 @@
+"""What commands that talk to a cluster share: where it is, how results look, how failures end.
+
+Exit code 1: the cluster, or the way to it, said no, in one line on stderr. 2: wrong usage.
+"""
+
+import json
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import ClusterClient
+
+ENVIRONMENT_NAME = "PENSTOCK_BOOTSTRAP"
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_Result = TypeVar("_Result")
+
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help="Any broker of the cluster, or several with commas between.  "
+        f"[env: {ENVIRONMENT_NAME}; default: {DEFAULT_BOOTSTRAP}]",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Answer in JSON, for programs.")]
+
+
+class Shared(NamedTuple):
+    """What was said before the subcommand."""
+
+    bootstrap: str | None = None
+    as_json: bool = False
+
+
+def keep_shared(ctx: typer.Context, bootstrap: str | None, as_json: bool) -> None:
+    """Remember for the subcommand; what a nearer callback says wins."""
+    before = ctx.obj if isinstance(ctx.obj, Shared) else Shared()
+    ctx.obj = Shared(bootstrap or before.bootstrap, as_json or before.as_json)
+
+
+def wants_json(ctx: typer.Context, as_json: bool) -> bool:
+    return as_json or (isinstance(ctx.obj, Shared) and ctx.obj.as_json)
+
+
+def get_bootstrap(ctx: typer.Context, given: str | None) -> str:
+    """The nearest of: after the subcommand, before it, the environment, this machine."""
+    from penstock.client.address import parse_bootstrap
+    from penstock.client.errors import InvalidAddress
+
+    shared = ctx.obj.bootstrap if isinstance(ctx.obj, Shared) else None
+    chosen = given or shared or os.environ.get(ENVIRONMENT_NAME) or DEFAULT_BOOTSTRAP
+    try:
+        return ",".join(str(address) for address in parse_bootstrap(chosen))
+    except InvalidAddress as error:
+        fail(f"--bootstrap: {error}", 2)
+
+
+def ask_cluster(bootstrap: str, work: Callable[["ClusterClient"], Awaitable[_Result]]) -> _Result:
+    """Connect, do the work, close; a failure ends the command with one line."""
+    import asyncio
+
+    from penstock.client.cluster import ClusterClient
+    from penstock.client.errors import ClientError
+
+    async def run() -> _Result:
+        async with ClusterClient(bootstrap, client_id="penstock-cli") as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(run())
+    except ClientError as error:
+        fail(str(error), 1)
+
+
+def show_json(document: Any) -> None:
+    print(json.dumps(document, ensure_ascii=False))
+
+
+def fail(message: str, code: int) -> NoReturn:
+    typer.echo(f"penstock: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def parse_pairs(option: str, texts: list[str]) -> dict[str, str]:
+    """`name=value` texts; wrong usage ends the command."""
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            fail(f"{option} {text!r}: write NAME=VALUE, for example retention.ms=3600000", 2)
+        pairs[name] = value
+    return pairs

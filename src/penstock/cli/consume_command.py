@@ -1,0 +1,178 @@
+"""`penstock consume`: the records of a topic, a value or a JSON object a line."""
+
+import base64
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    ask_cluster,
+    fail,
+    get_bootstrap,
+    wants_json,
+)
+from penstock.cli.output import OutputFailed
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import ClusterClient
+    from penstock.client.consumer import Consumer
+    from penstock.client.message import Message
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_BATCH = 500
+_LONG_S = 3600.0
+
+_HELP = """Print the records of a topic as they come, until Ctrl-C, --max-messages or --timeout-s.
+
+Without --group it reads every partition and commits nothing; with it, members share the partitions
+and what was printed is committed. Reads what is sent from now on, or with --from-beginning all that
+the topic holds (for a group: unless it has read before).
+
+A value is printed as it is, a missing one as `null`. With --json every record is an object with
+topic, partition, offset, timestamp_ms, key, value and headers; what is no UTF-8 comes as
+key_base64 or value_base64 instead.
+
+\b
+Examples:
+  penstock consume orders --from-beginning --timeout-s 5
+  penstock consume orders --group billing --max-messages 100
+  penstock consume orders --from-beginning --json | jq -r '[.partition, .offset, .key] | @tsv'
+"""
+
+
+class Isolation(StrEnum):
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+@app.command(help=_HELP)
+def consume(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Begin with the oldest record.")
+    ] = False,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="Read as a member of this group.")
+    ] = None,
+    max_messages: Annotated[
+        int | None, typer.Option("--max-messages", min=1, help="End after so many.")
+    ] = None,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option("--timeout-s", min=0, help="End when nothing has come for so long."),
+    ] = None,
+    isolation: Annotated[
+        Isolation,
+        typer.Option("--isolation", help="read_committed leaves out what transactions aborted."),
+    ] = Isolation.READ_UNCOMMITTED,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    address = get_bootstrap(ctx, bootstrap)
+    _check_topic(address, topic)
+    from penstock.client.consumer import Consumer
+    from penstock.client.errors import ClientError
+
+    show = _show_json if wants_json(ctx, as_json) else _show_value
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with Consumer(
+            topic,
+            bootstrap_servers=address,
+            group=group,
+            from_beginning=from_beginning,
+            isolation=isolation.value,
+            client_id="penstock-cli",
+        ) as consumer:
+            _print_all(consumer, show, max_messages, timeout_s)
+    except KeyboardInterrupt:
+        pass  # the usual end; the consumer has been closed on the way here
+    except ClientError as error:
+        fail(str(error), 1)
+
+
+def _check_topic(bootstrap: str, topic: str) -> None:
+    """Fail now and clearly rather than after librdkafka's patience."""
+
+    async def work(client: "ClusterClient") -> None:
+        (await client.metadata([topic])).topics[topic].check()
+
+    ask_cluster(bootstrap, work)
+
+
+def _print_all(
+    consumer: "Consumer",
+    show: Callable[["Message"], bytes],
+    max_messages: int | None,
+    timeout_s: float | None,
+) -> None:
+    """Whatever has come is printed and flushed together, so that a reader waits for nothing."""
+    for messages in _batches(consumer, max_messages, timeout_s):
+        _write(b"".join(show(message) + b"\n" for message in messages))
+
+
+def _batches(
+    consumer: "Consumer", max_messages: int | None, timeout_s: float | None
+) -> Iterator[list["Message"]]:
+    left = max_messages
+    while left is None or left > 0:
+        count = _BATCH if left is None else min(left, _BATCH)
+        messages = consumer.poll_batch(count, _LONG_S if timeout_s is None else timeout_s)
+        if not messages and timeout_s is not None:
+            return
+        yield messages
+        left = None if left is None else left - len(messages)
+
+
+def _write(text: bytes) -> None:
+    """Bytes as they are, unless a person looks: a terminal gets what it can show."""
+    if sys.stdout.isatty():
+        sys.stdout.write(text.decode(errors="backslashreplace"))
+        sys.stdout.flush()
+        return
+    try:
+        sys.stdout.buffer.write(text)
+        sys.stdout.buffer.flush()
+    except OSError as error:
+        raise OutputFailed(error) from error
+
+
+def _show_value(message: "Message") -> bytes:
+    return b"null" if message.value is None else message.value
+
+
+def _show_json(message: "Message") -> bytes:
+    fields: dict[str, Any] = {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "timestamp_ms": message.timestamp_ms,
+        **_text_or_base64("key", message.key),
+        **_text_or_base64("value", message.value),
+        "headers": [
+            {"key": name, **_text_or_base64("value", value)} for name, value in message.headers
+        ],
+    }
+    return json.dumps(fields, ensure_ascii=False).encode(errors="backslashreplace")
+
+
+def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

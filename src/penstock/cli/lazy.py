@@ -1,0 +1,31 @@
+"""Subcommands that are imported when they are called: the start of the command is most of its time.
+
+The table is the only place that knows which module serves which subcommand.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from typer.core import TyperGroup
+from typer.main import get_command
+
+# In the order of `--help`. Each module has `app`, a Typer of one command or of a group of them.
+SUBCOMMANDS = {
+    "topic": "penstock.cli.topic_commands",
+    "produce": "penstock.cli.produce_command",
+    "consume": "penstock.cli.consume_command",
+    "log": "penstock.cli.log_commands",
+}
+
+
+class LazyGroup(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*SUBCOMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        module = SUBCOMMANDS.get(cmd_name)
+        if module is not None and cmd_name not in self.commands:
+            command = get_command(import_module(module).app)
+            command.name = cmd_name
+            self.commands[cmd_name] = command
+        return super().get_command(ctx, cmd_name)

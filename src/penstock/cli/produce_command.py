@@ -1,0 +1,231 @@
+"""`penstock produce`: lines of stdin or of a file become records."""
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, BinaryIO, NamedTuple
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    ask_cluster,
+    fail,
+    get_bootstrap,
+    show_json,
+    wants_json,
+)
+from penstock.cli.progress import byte_progress
+
+if TYPE_CHECKING:
+    from penstock.client.cluster import ClusterClient
+    from penstock.client.message import RecordMetadata
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_HELP = """Send every line of stdin, or of a file, as a record to a topic.
+
+A line's end is no part of the record. With --key-separator, what stands before its first occurrence
+is the key. Ends when the input ends and everything is stored; Ctrl-C stops reading earlier.
+
+\b
+Examples:
+  echo hello | penstock produce greetings
+  penstock produce orders --file orders.jsonl --compression zstd
+  penstock produce orders --key-separator : <<< 'customer-7:{"amount": 12}'
+  penstock produce ticks --file ticks.csv --rate 1000 --acks 1
+"""
+
+
+class Acks(StrEnum):
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+class Codec(StrEnum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class Line(NamedTuple):
+    key: bytes | None
+    value: bytes
+    size_bytes: int  # as it was read
+
+
+class NoKey(Exception):
+    """A line without the separator."""
+
+
+@app.command(help=_HELP)
+def produce(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where the records go.")],
+    file: Annotated[
+        str | None, typer.Option("--file", metavar="FILE", help="Read this instead of stdin.")
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", metavar="TEXT", help="Ends the key in every line."),
+    ] = None,
+    partition: Annotated[
+        int | None,
+        typer.Option("--partition", min=0, help="Send to this one.  [default: by key]"),
+    ] = None,
+    acks: Annotated[
+        Acks, typer.Option("--acks", help="Who must have a record before it counts as sent.")
+    ] = Acks.ALL,
+    compression: Annotated[
+        Codec, typer.Option("--compression", help="How batches are compressed.")
+    ] = Codec.NONE,
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", help="At most so many records a second.")
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    if rate is not None and rate <= 0:
+        fail("--rate must be above 0", 2)
+    if key_separator == "":
+        fail("--key-separator must not be empty", 2)
+    address = get_bootstrap(ctx, bootstrap)
+    with _open(file) as source:
+        _check_topic(address, topic)
+        sent = _send_all(
+            source,
+            _Sender(address, topic, partition, acks, compression),
+            None if key_separator is None else key_separator.encode(),
+            rate,
+        )
+    _report(topic, sent, as_json=wants_json(ctx, as_json))
+
+
+def _open(file: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
+    if file is None:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}", 2)
+
+
+def _check_topic(bootstrap: str, topic: str) -> None:
+    """Fail now and clearly rather than after librdkafka's patience. Creates the topic where the
+    cluster does that by itself."""
+    from penstock.model.errors import ErrorCode
+
+    async def work(client: "ClusterClient") -> None:
+        found = (await client.metadata([topic], allow_auto_creation=True)).topics[topic]
+        if found.error is not ErrorCode.LEADER_NOT_AVAILABLE:  # being created
+            found.check()
+
+    ask_cluster(bootstrap, work)
+
+
+class _Sender:
+    """Counts what became of the records; delivery is told on another thread."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partition: int | None, acks: Acks, codec: Codec
+    ) -> None:
+        from penstock.client.producer import Producer
+
+        self.producer: Producer = Producer(
+            bootstrap, acks=acks.value, compression=codec.value, client_id="penstock-cli"
+        )
+        self._topic = topic
+        self._partition = partition
+        self._lock = threading.Lock()
+        self.records = 0
+        self.size_bytes = 0
+        self.failed = 0
+        self.first_failure: BaseException | None = None
+
+    def send(self, line: Line) -> None:
+        future = self.producer.send(
+            self._topic, line.value, key=line.key, partition=self._partition
+        )
+        self.records += 1
+        self.size_bytes += len(line.value)
+        future.add_done_callback(self._note)
+
+    def _note(self, future: "Future[RecordMetadata]") -> None:
+        error = future.exception()
+        if error is not None:
+            with self._lock:
+                self.failed += 1
+                self.first_failure = self.first_failure or error
+
+
+def _send_all(
+    source: BinaryIO, sender: _Sender, separator: bytes | None, rate: float | None
+) -> _Sender:
+    from penstock.client.errors import ClientError
+
+    is_file = source is not sys.stdin.buffer
+    total_bytes = os.fstat(source.fileno()).st_size if is_file else 0
+    try:
+        with (
+            sender.producer,
+            byte_progress("sending", total_bytes, wanted=is_file) as progress,
+            contextlib.suppress(KeyboardInterrupt),  # what was read is still delivered
+        ):
+            for line in _paced(_read_lines(source, separator), rate):
+                sender.send(line)
+                progress(line.size_bytes)
+    except NoKey as error:
+        fail(str(error), 2)
+    except ClientError as error:
+        fail(str(error), 1)
+    return sender
+
+
+def _read_lines(source: BinaryIO, separator: bytes | None) -> Iterator[Line]:
+    for number, raw in enumerate(source, 1):
+        text = raw.removesuffix(b"\n").removesuffix(b"\r")
+        if separator is None:
+            yield Line(None, text, len(raw))
+            continue
+        key, found, value = text.partition(separator)
+        if not found:
+            raise NoKey(
+                f"line {number} has no {separator.decode()!r}, which should end its key; "
+                f"{number - 1} records before it were sent"
+            )
+        yield Line(key, value, len(raw))
+
+
+def _paced(lines: Iterator[Line], rate: float | None) -> Iterator[Line]:
+    if rate is None:
+        yield from lines
+        return
+    start = time.monotonic()
+    for count, line in enumerate(lines):
+        wait_s = start + count / rate - time.monotonic()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        yield line
+
+
+def _report(topic: str, sent: _Sender, *, as_json: bool) -> None:
+    stored = sent.records - sent.failed
+    if as_json:
+        show_json({"topic": topic, "sent": stored, "failed": sent.failed, "bytes": sent.size_bytes})
+    else:
+        print(f"{stored:,} record{'' if stored == 1 else 's'} sent to {topic}")
+    if sent.failed:
+        fail(f"{sent.failed:,} records were not sent; the first: {sent.first_failure}", 1)

@@ -1,0 +1,311 @@
+"""`penstock topic`: create, list, describe, alter and delete topics of a running cluster."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    ask_cluster,
+    fail,
+    get_bootstrap,
+    keep_shared,
+    parse_pairs,
+    show_json,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.topic_description import TopicDescription
+    from penstock.client.admin_values import CreatedTopic
+    from penstock.client.cluster import ClusterClient
+
+app = typer.Typer(
+    add_completion=False,
+    help="Create, list, describe, alter and delete topics.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config", metavar="NAME=VALUE", help="A setting by Kafka's name. May be repeated."
+    ),
+]
+
+_CREATE_HELP = """Create a topic.
+
+\b
+Examples:
+  penstock topic create orders --partitions 6
+  penstock topic create audit --config retention.ms=604800000 --config cleanup.policy=compact
+  penstock --bootstrap broker1:9092 topic create orders --replication-factor 3
+"""
+
+_LIST_HELP = """List the topics of the cluster, without those it keeps for itself.
+
+\b
+Examples:
+  penstock topic list
+  penstock topic list --internal
+  penstock topic list --json | jq -r '.[].name'
+"""
+
+_DESCRIBE_HELP = """Show a topic's partitions and its own settings.
+
+For every partition: the leader, the replicas, those in sync (ISR), the log start offset, the high
+watermark (up to where consumers read) and the log end offset (up to where the leader has written).
+
+\b
+Examples:
+  penstock topic describe orders
+  penstock topic describe orders --json | jq '.partitions[] | .high_watermark - .log_start_offset'
+"""
+
+_ALTER_HELP = """Add partitions to a topic, or change its settings.
+
+Partitions can be added, never removed; keys may then belong to another partition than before.
+
+\b
+Examples:
+  penstock topic alter orders --partitions 12
+  penstock topic alter orders --config retention.ms=3600000
+  penstock topic alter orders --delete-config retention.ms
+"""
+
+_DELETE_HELP = """Delete a topic and all its records. There is no way back.
+
+\b
+Examples:
+  penstock topic delete orders
+  penstock topic delete orders --if-exists
+"""
+
+
+@app.callback()
+def _shared(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    keep_shared(ctx, bootstrap, as_json)
+
+
+@app.command(help=_CREATE_HELP)
+def create(
+    ctx: typer.Context,
+    name: NameArgument,
+    partitions: Annotated[
+        int | None,
+        typer.Option("--partitions", min=1, help="How many.  [default: the cluster's]"),
+    ] = None,
+    replication_factor: Annotated[
+        int | None,
+        typer.Option("--replication-factor", min=1, help="How many.  [default: the cluster's]"),
+    ] = None,
+    config: ConfigOption = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Do nothing if it exists already.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    configs = parse_pairs("--config", config or [])
+
+    async def work(client: "ClusterClient") -> "CreatedTopic | None":
+        from penstock.client.admin_values import NewTopic
+        from penstock.client.errors import Refused
+        from penstock.model.errors import ErrorCode
+
+        topic = NewTopic(
+            name=name,
+            partitions=partitions or -1,
+            replication_factor=replication_factor or -1,
+            configs=configs,
+        )
+        try:
+            return (await client.admin.create_topics([topic]))[0]
+        except Refused as error:
+            if if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                return None
+            raise
+
+    created = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json(_created_json(name, created))
+    elif created is None:
+        print(f"topic {name} exists already")
+    else:
+        print(f"created topic {name}{_size_text(created)}")
+
+
+def _created_json(name: str, created: "CreatedTopic | None") -> dict[str, object]:
+    if created is None:
+        return {"name": name, "created": False}
+    return {
+        "name": name,
+        "created": True,
+        "topic_id": None if created.topic_id is None else str(created.topic_id),
+        "partitions": created.partitions,
+        "replication_factor": created.replication_factor,
+    }
+
+
+def _size_text(created: "CreatedTopic") -> str:
+    if created.partitions < 0:
+        return ""  # the cluster's defaults, and it does not say which
+    plural = "" if created.partitions == 1 else "s"
+    return (
+        f": {created.partitions} partition{plural}, replication factor {created.replication_factor}"
+    )
+
+
+@app.command("list", help=_LIST_HELP)
+def list_topics(
+    ctx: typer.Context,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also those that the cluster keeps for itself.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli.tables import show_table
+
+    metadata = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: client.metadata())
+    topics = [
+        {
+            "name": topic.name,
+            "partitions": len(topic.partitions),
+            "replication_factor": len(topic.partitions[0].replicas) if topic.partitions else 0,
+            "internal": topic.is_internal,
+        }
+        for _, topic in sorted(metadata.topics.items())
+        if internal or not topic.is_internal
+    ]
+    if wants_json(ctx, as_json):
+        show_json(topics)
+    elif topics:
+        columns = ("name", "partitions", "replication_factor")
+        show_table(
+            ("topic", "partitions", "replication"),
+            [[topic[column] for column in columns] for topic in topics],
+        )
+    else:
+        typer.echo("there are no topics yet: `penstock topic create NAME` makes one", err=True)
+
+
+@app.command(help=_DESCRIBE_HELP)
+def describe(
+    ctx: typer.Context,
+    name: NameArgument,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli.topic_description import describe_topic
+
+    found = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: describe_topic(client, name))
+    if wants_json(ctx, as_json):
+        show_json(found.as_json())
+    else:
+        _show_description(found)
+
+
+def _show_description(found: "TopicDescription") -> None:
+    from penstock.cli.tables import show_table
+
+    print(f"topic {found.name}")
+    print(f"id    {found.topic_id or '-'}")
+    for entry in found.configs:
+        print(f"set   {entry.name}={entry.value}")
+    print()
+    columns = (
+        "partition",
+        "leader",
+        "epoch",
+        "replicas",
+        "in sync",
+        "log start",
+        "high watermark",
+        "log end",
+        "bytes",
+    )
+    show_table(columns, [each.as_row() for each in found.partitions])
+
+
+@app.command(help=_ALTER_HELP)
+def alter(
+    ctx: typer.Context,
+    name: NameArgument,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="How many there are to be.")
+    ] = None,
+    config: ConfigOption = None,
+    delete_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--delete-config",
+            metavar="NAME",
+            help="A setting to go back to its default. May be repeated.",
+        ),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    configs = parse_pairs("--config", config or [])
+    if partitions is None and not configs and not delete_config:
+        fail("nothing to alter: give --partitions, --config or --delete-config", 2)
+
+    async def work(client: "ClusterClient") -> None:
+        from penstock.client.admin_values import (
+            ConfigChange,
+            ConfigOperation,
+            Resource,
+            ResourceKind,
+        )
+
+        changes = [ConfigChange(setting, value) for setting, value in configs.items()]
+        changes += [
+            ConfigChange(setting, None, ConfigOperation.DELETE) for setting in delete_config or []
+        ]
+        if changes:
+            topic = Resource(ResourceKind.TOPIC, name)
+            await client.admin.incremental_alter_configs({topic: changes})
+        if partitions is not None:
+            await client.admin.create_partitions({name: partitions})
+
+    ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json({"name": name, "altered": True})
+    else:
+        print(f"altered topic {name}")
+
+
+@app.command(help=_DELETE_HELP)
+def delete(
+    ctx: typer.Context,
+    name: NameArgument,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do nothing if it does not exist.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    async def work(client: "ClusterClient") -> bool:
+        from penstock.client.errors import Refused
+        from penstock.model.errors import ErrorCode
+
+        try:
+            await client.admin.delete_topics([name])
+        except Refused as error:
+            if if_exists and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return False
+            raise
+        return True
+
+    was_there = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json({"name": name, "deleted": was_there})
+    else:
+        print(f"deleted topic {name}" if was_there else f"topic {name} does not exist")

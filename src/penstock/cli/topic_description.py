@@ -1,0 +1,168 @@
+"""Everything `penstock topic describe` shows, gathered from Kafka's public requests.
+
+A partition that cannot answer has None for its offsets: the others are shown all the same.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from penstock.client.admin_values import ConfigEntry, Resource, ResourceKind
+from penstock.client.cluster import ClusterClient
+from penstock.client.data_calls import EARLIEST, LATEST, ListedOffset
+from penstock.client.errors import ClientError
+from penstock.client.metadata import PartitionMetadata, TopicMetadata
+from penstock.model.cluster import NO_BROKER
+from penstock.model.ids import TopicPartition
+
+_TIMEOUT_MS = 5_000
+_Answer = TypeVar("_Answer")
+_Ask = Callable[[Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, _Answer]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    known: PartitionMetadata
+    log_start_offset: int | None
+    high_watermark: int | None
+    log_end_offset: int | None
+    size_bytes: int | None  # of the leader's log
+
+    @property
+    def leader(self) -> int | None:
+        return None if self.known.leader == NO_BROKER else self.known.leader
+
+    def as_row(self) -> list[object]:
+        return [
+            self.known.partition,
+            self.leader,
+            self.known.leader_epoch,
+            ",".join(str(each) for each in self.known.replicas),
+            ",".join(str(each) for each in self.known.in_sync),
+            self.log_start_offset,
+            self.high_watermark,
+            self.log_end_offset,
+            self.size_bytes,
+        ]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "partition": self.known.partition,
+            "leader": self.leader,
+            "leader_epoch": self.known.leader_epoch,
+            "replicas": list(self.known.replicas),
+            "isr": list(self.known.in_sync),
+            "offline": list(self.known.offline),
+            "log_start_offset": self.log_start_offset,
+            "high_watermark": self.high_watermark,
+            "log_end_offset": self.log_end_offset,
+            "size_bytes": self.size_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    name: str
+    topic_id: str | None
+    is_internal: bool
+    partitions: list[PartitionDescription]
+    configs: list[ConfigEntry]  # the topic's own
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "topic_id": self.topic_id,
+            "internal": self.is_internal,
+            "partitions": [each.as_json() for each in self.partitions],
+            "configs": {entry.name: entry.value for entry in self.configs},
+        }
+
+
+async def describe_topic(client: ClusterClient, name: str) -> TopicDescription:
+    topic = (await client.metadata([name])).topics[name]
+    topic.check()
+    return TopicDescription(
+        name=name,
+        topic_id=None if topic.topic_id is None else str(topic.topic_id),
+        is_internal=topic.is_internal,
+        partitions=await _describe_partitions(client, topic),
+        configs=await _own_configs(client, name),
+    )
+
+
+async def _describe_partitions(
+    client: ClusterClient, topic: TopicMetadata
+) -> list[PartitionDescription]:
+    led = [
+        TopicPartition(topic.name, each.partition)
+        for each in topic.partitions
+        if each.leader != NO_BROKER
+    ]
+    # In this order, so that a topic that is written to shows no watermark beyond its end.
+    starts = await _list_offsets(client, led, EARLIEST)
+    watermarks = await _list_offsets(client, led, LATEST)
+    ends = await _ask_all(led, lambda some: client.log_end_offsets(some, timeout_ms=_TIMEOUT_MS))
+    sizes = await _leader_sizes(client, topic)
+    described = []
+    for known in topic.partitions:
+        partition = TopicPartition(topic.name, known.partition)
+        start, watermark = starts.get(partition), watermarks.get(partition)
+        described.append(
+            PartitionDescription(
+                known=known,
+                log_start_offset=None if start is None else start.offset,
+                high_watermark=None if watermark is None else watermark.offset,
+                log_end_offset=ends.get(partition),
+                size_bytes=sizes.get(partition),
+            )
+        )
+    return described
+
+
+async def _list_offsets(
+    client: ClusterClient, partitions: list[TopicPartition], time: int
+) -> Mapping[TopicPartition, ListedOffset]:
+    return await _ask_all(
+        partitions,
+        lambda some: client.list_offsets(dict.fromkeys(some, time), timeout_ms=_TIMEOUT_MS),
+    )
+
+
+async def _ask_all(
+    partitions: list[TopicPartition], ask: _Ask[_Answer]
+) -> Mapping[TopicPartition, _Answer]:
+    """All at once; where one fails, one by one, so that the others are known."""
+    try:
+        return await ask(partitions)
+    except ClientError:
+        found: dict[TopicPartition, _Answer] = {}
+        for each in partitions:
+            try:
+                found.update(await ask([each]))
+            except ClientError:
+                continue  # shown as not known
+        return found
+
+
+async def _leader_sizes(client: ClusterClient, topic: TopicMetadata) -> dict[TopicPartition, int]:
+    partitions = {TopicPartition(topic.name, each.partition): each for each in topic.partitions}
+    leaders = {each.leader for each in topic.partitions if each.leader != NO_BROKER}
+    try:
+        directories = await client.admin.describe_log_dirs(
+            brokers=leaders, partitions=partitions, timeout_ms=_TIMEOUT_MS
+        )
+    except ClientError:
+        return {}  # not everybody may look at directories
+    return {
+        partition: replica.size_bytes
+        for broker_id, found in directories.items()
+        for directory in found
+        for partition, replica in directory.replicas.items()
+        if partitions[partition].leader == broker_id and not replica.is_future
+    }
+
+
+async def _own_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
+    topic = Resource(ResourceKind.TOPIC, name)
+    entries = (await client.admin.describe_configs([topic])).get(topic, [])
+    return sorted(entry for entry in entries if entry.is_own)
