@@ -5,6 +5,7 @@ Invariant: an entry's source is that of the first synonym, the value that counts
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from enum import IntEnum
 from functools import cache
 from types import MappingProxyType
@@ -19,6 +20,10 @@ from penstock.handlers.shapes import Shape
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
+
+
+_NUMBERS_GIVEN_OUT = ("broker.id", "node.id")  # at the first start, where nobody chose one
+_TO_BE_GIVEN = -1
 
 
 class ConfigSource(IntEnum):
@@ -72,6 +77,9 @@ def broker_entries(services: "Services", only: Collection[str] | None = None) ->
     """Every setting of this broker, those for one listener included."""
     resolved = services.settings()
     found = {name: resolved.get_resolved(name) for name in resolved} | dict(resolved.by_listener)
+    for name in _NUMBERS_GIVEN_OUT:
+        if found[name].value == _TO_BE_GIVEN:
+            found[name] = replace(found[name], value=services.broker_id)
     layers = broker_layers(services)
     return [
         _broker_entry(name, each, layers)

@@ -189,6 +189,11 @@ class TestBroker:
         names = set(rows(result.configs, "name"))
         assert names == {*BROKER_SETTINGS, "listener.name.plaintext.ssl.keystore.password"}
 
+    def test_a_brokers_number_is_told_also_where_nobody_chose_it(self, tmp_path: Path) -> None:
+        case = Case(log_dirs=(tmp_path / "unnumbered",), given={"broker.id": "-1"})
+        assert entry(case, BROKER, "1", "broker.id").value == "1"
+        case.close()
+
     def test_no_secret_is_told(self, case: Case) -> None:
         result = describe(case, BROKER, "1", include_documentation=True)
         assert "open" not in " ".join(
