@@ -96,7 +96,8 @@ def encode_fetch_response(
             for answer in group:
                 _add_classic(parts, version, answer)
     if is_flexible:
-        parts.append(encode_node_tags(list(nodes)) if nodes else NO_TAGS)
+        has_nodes = nodes and version >= FIRST_WITH_HINTS
+        parts.append(encode_node_tags(list(nodes)) if has_nodes else NO_TAGS)
     return parts
 
 

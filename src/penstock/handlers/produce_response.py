@@ -80,7 +80,8 @@ def encode_produce_response(
             pieces.append(NO_TAGS)
     pieces.append(_NO_TIME)
     if is_flexible:
-        pieces.append(encode_node_tags(list(nodes)) if nodes else NO_TAGS)
+        has_nodes = nodes and version >= FIRST_WITH_HINTS
+        pieces.append(encode_node_tags(list(nodes)) if has_nodes else NO_TAGS)
     body = b"".join(pieces)
     if is_flexible:
         return _FLEXIBLE_FRAME.pack(len(body) + 5, correlation_id, 0) + body

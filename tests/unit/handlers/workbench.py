@@ -4,6 +4,7 @@ The client's end of a connection, the clock and the controller are the test's ow
 """
 
 import asyncio
+import gc
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import MISSING, fields
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import resolve_broker
+from penstock.config.resolve import Resolved, resolve_broker
 from penstock.controller.interface import (
     ConfigChange,
     MorePartitions,
@@ -186,6 +187,15 @@ class Connection:
         return exchange
 
 
+def _refuse_views(frame: bytearray) -> None:
+    """Raises BufferError if anybody still holds a view of it."""
+    try:
+        frame.append(0)
+    except BufferError:
+        gc.collect()  # but for the traceback of a batch that was refused
+        frame.append(0)
+
+
 def read_part(part: Any) -> bytes:
     if isinstance(part, FileRun):
         return b"".join(os.pread(piece.fd, piece.length, piece.position) for piece in part.slices)
@@ -240,7 +250,7 @@ class Workbench:
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.runs_at_once = True
-        self.given = dict(settings or {})
+        self._settings = resolve_broker(Given.from_mapping(settings or {}, where="test"))
         self.cluster = ClusterView()
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(folder),)), config_of=lambda topic: LogConfig()
@@ -277,11 +287,11 @@ class Workbench:
         self._correlation_id = 0
         self.tell(brokers=(node(ME),))
 
-    def settings(self) -> Any:
-        return resolve_broker(Given.from_mapping(self.given, where="test"))
+    def settings(self) -> Resolved:
+        return self._settings
 
     def close(self) -> None:
-        self.engine.close()
+        self.engine.abandon()  # nothing is read again
 
     def _run(self, task: Coroutine[Any, Any, None]) -> None:
         if self.runs_at_once:
@@ -322,7 +332,7 @@ class Workbench:
         exchange.frame = memoryview(b"")
         frame[:] = b"\xee" * len(frame)  # the next request is received here
         view.release()
-        frame.append(0)  # raises if anybody still holds a view of it
+        _refuse_views(frame)
         return exchange
 
     def ask(self, key: ApiKey, version: int, **values: Any) -> Any:
