@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.config.given import Given
+from penstock.config.given import ConfigError, Given
 from penstock.config.properties import read_properties
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
 
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
 DEFAULT_DATA = Path("penstock-data")
 DEFAULT_LISTEN = "127.0.0.1:9092"
 
 
+@app.command()
 def up(
     data: Annotated[
         Path | None,
@@ -87,8 +94,8 @@ def _defaults() -> Given:
 def _read(path: Path) -> Given:
     try:
         return read_properties(path)
-    except OSError as error:
-        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 def _check_address(text: str) -> str:

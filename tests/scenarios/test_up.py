@@ -1,0 +1,166 @@
+"""The command that starts a broker: ready, stopped, started again, refused."""
+
+import asyncio
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+from tests.scenarios.up_process import penstock_up, try_up
+
+import penstock
+from penstock.client.cluster import ClusterClient
+
+ANY = "127.0.0.1:0"
+
+
+def send(servers: str, *values: bytes) -> None:
+    with penstock.Producer(servers) as producer:
+        for value in values:
+            producer.send_and_wait("events", value)
+
+
+def read(servers: str, count: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    with penstock.Consumer(
+        "events", bootstrap_servers=servers, from_beginning=True, timeout_s=30
+    ) as consumer:
+        for message in consumer:
+            values.append(message.value)
+            if len(values) == count:
+                break
+    return values
+
+
+def told_addresses(servers: str) -> set[tuple[str, int]]:
+    async def ask() -> set[tuple[str, int]]:
+        async with ClusterClient(servers) as client:
+            metadata = await client.metadata([])
+            return {(node.address.host, node.address.port) for node in metadata.brokers.values()}
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly_and_the_second_start_finds_all_data(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    data = tmp_path / "data"
+    with penstock_up("--data", str(data), "--listen", ANY) as first:
+        send(first.bootstrap_servers, b"one", b"two")
+        assert first.end(number) == 0
+    assert (data / ".kafka_cleanshutdown").exists()
+    with penstock_up("--data", str(data), "--listen", ANY) as second:
+        assert read(second.bootstrap_servers, 2) == [b"one", b"two"]
+        assert second.end() == 0
+
+
+def test_without_options_it_keeps_its_data_beside_the_prompt(tmp_path: Path) -> None:
+    with penstock_up("--listen", ANY, cwd=tmp_path) as up:
+        send(up.bootstrap_servers, b"here")
+        assert up.end() == 0
+    assert (tmp_path / "penstock-data" / "events-0").is_dir()
+
+
+def test_a_line_says_what_is_advertised_and_how_to_change_it(tmp_path: Path) -> None:
+    with penstock_up("--data", str(tmp_path / "d"), "--listen", ANY) as up:
+        up.end()
+        told = "\n".join(up.told)
+    assert "clients are told the address they connected to" in told
+    assert "advertised.listeners" in told
+
+
+def test_on_every_address_a_client_is_told_the_one_it_came_by(tmp_path: Path) -> None:
+    with penstock_up("--data", str(tmp_path / "d"), "--listen", "0.0.0.0:0") as up:
+        port = int(up.bootstrap_servers.rpartition(":")[2])
+        for host in ("127.0.0.1", "127.0.0.2", *machine_addresses()):
+            assert told_addresses(f"{host}:{port}") == {(host, port)}
+        assert up.end() == 0
+
+
+def machine_addresses() -> list[str]:
+    """Of other interfaces, where there are any: nothing is sent by connecting a UDP socket."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return []
+        return [str(probe.getsockname()[0])]
+
+
+def test_each_listener_tells_its_own_advertised_address(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:0\n"
+        "advertised.listeners=INSIDE://127.0.0.1:0,OUTSIDE://logs.example:19092\n"
+        "listener.security.protocol.map=INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT\n"
+        "inter.broker.listener.name=INSIDE\n"
+        f"log.dirs={tmp_path / 'd'}\n"
+    )
+    with penstock_up("--config", str(file)) as up:
+        inside, outside = up.bootstrap_servers.split(",")
+        host, _, port = inside.rpartition(":")
+        assert told_addresses(inside) == {(host, int(port))}
+        assert told_addresses(outside) == {("logs.example", 19092)}
+        assert up.end() == 0
+
+
+def test_settings_of_the_file_hold_unless_the_command_line_says_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"num.partitions=3\nbroker.id=7\nlog.dirs={tmp_path / 'd'}\n")
+    with penstock_up("--config", str(file), "--listen", ANY, "--set", "num.partitions=2") as up:
+        send(up.bootstrap_servers, b"x")
+        assert up.end() == 0
+    assert sorted(path.name for path in (tmp_path / "d").glob("events-*")) == [
+        "events-0",
+        "events-1",
+    ]
+    assert "broker.id=7" in (tmp_path / "d" / "meta.properties").read_text()
+
+
+def test_a_second_broker_on_the_same_data_is_refused(tmp_path: Path) -> None:
+    with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
+        second = try_up("--data", str(tmp_path), "--listen", ANY)
+        assert second.returncode == 1
+        assert str(tmp_path) in second.stderr
+        assert "another" in second.stderr
+        send(up.bootstrap_servers, b"undisturbed")
+        assert up.end() == 0
+
+
+def test_another_brokers_data_is_refused(tmp_path: Path) -> None:
+    with penstock_up("--data", str(tmp_path), "--listen", ANY, "--broker-id", "4") as up:
+        assert up.end() == 0
+    refused = try_up("--data", str(tmp_path), "--listen", ANY, "--broker-id", "5")
+    assert refused.returncode == 1
+    assert "belongs to broker 4, not 5" in refused.stderr
+
+
+def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = try_up("--data", str(tmp_path), "--listen", f"127.0.0.1:{port}")
+    assert refused.returncode == 1
+    assert f"127.0.0.1:{port}" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (("--set", "log.retention.ms=soon"), 1, "log.retention.ms"),
+        (("--set", "log.retentoin.ms=1"), 1, "did you mean"),
+        (("--set", "nonsense"), 2, "KEY=VALUE"),
+        (("--listen", "9092"), 2, "HOST:PORT"),
+        (("--config", "/nowhere/server.properties"), 2, "/nowhere/server.properties"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_name(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, expected: str
+) -> None:
+    refused = try_up("--data", str(tmp_path / "d"), *arguments)
+    assert (refused.returncode, "Traceback" in refused.stderr) == (code, False)
+    assert expected in refused.stderr
+    assert not (tmp_path / "d" / "meta.properties").exists()
