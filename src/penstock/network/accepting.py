@@ -106,7 +106,11 @@ class Door:
         self._inside[host] += 1
         self._count += 1
         self._counters.accepted += 1
-        self._admit(accepted)
+        try:
+            self._admit(accepted)
+        except OSError:  # some systems refuse options of a socket that was reset meanwhile
+            accepted.sock.close()
+            self.left(host)
 
     def _is_full(self) -> bool:
         """Too many at all: until one leaves. Too many in this second: until the next one."""

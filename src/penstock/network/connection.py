@@ -63,6 +63,7 @@ class Connection:
         "_is_scheduled",
         "_is_writing",
         "_limits",
+        "_now_ms",
         "_outbox",
         "_sock",
         "_timer",
@@ -88,6 +89,7 @@ class Connection:
         self.is_closed = False
         self._around = around
         self._limits = around.limits
+        self._now_ms = around.timers.now_ms
         self._sock = sock
         self._fd = sock.fileno()
         self._inbox = Inbox(
@@ -106,7 +108,7 @@ class Connection:
         self._is_draining = False
         self._is_first = True  # no request has been received yet
         self._eof_ms: int | None = None  # None: the client may send more
-        self._turn_ms = self._active_ms = around.timers.now_ms()
+        self._turn_ms = self._active_ms = self._now_ms()
         self._frame_started_ms: int | None = self._turn_ms  # None: no request is half received
         self._timer: Timer[Callable[[], None]] | None = None
 
@@ -176,7 +178,7 @@ class Connection:
         except OSError:
             self.end()
             return
-        self._turn_ms = self._around.timers.now_ms()
+        self._turn_ms = self._now_ms()
         if count == 0:
             self._on_end_of_stream()
             return
@@ -185,19 +187,19 @@ class Connection:
         self._turn()
 
     def _on_writable(self) -> None:
-        self._turn_ms = self._around.timers.now_ms()
+        self._turn_ms = self._now_ms()
         if self._send() and (self._inbox.size or not self._is_reading):
             self._turn()
 
     def _on_schedule(self) -> None:
         self._is_scheduled = self._has_backlog = False
         if not self.is_closed:
-            self._turn_ms = self._around.timers.now_ms()
+            self._turn_ms = self._now_ms()
             self._turn()
 
     def _on_timer(self) -> None:
         self._timer = None
-        now_ms = self._around.timers.now_ms()
+        now_ms = self._now_ms()
         if now_ms - self._active_ms >= SPARE_IDLE_MS:
             self._inbox.drop_spare()
         if not self._is_reading and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -211,7 +213,12 @@ class Connection:
         served = self._begin_requests()
         if self.is_closed:
             return
-        if self._is_writing or not self._outbox or self._send():
+        if not self._is_writing and self._outbox.entries and not self._send():
+            return
+        if served and self._is_reading and self._inbox.is_clear and not self._is_draining:
+            self._is_first = False  # nearly every turn: a request came whole and alone
+            self._frame_started_ms = None
+        else:
             self._settle(served)
 
     def _begin_requests(self) -> int:
@@ -244,7 +251,7 @@ class Connection:
             self._gate is not None
             or self.is_closed
             or len(self._exchanges) >= limits.max_unanswered
-            or len(outbox) >= limits.max_unsent_replies
+            or len(outbox.entries) >= limits.max_unsent_replies
             or outbox.unsent_bytes >= limits.max_unsent_bytes
             or self._is_draining
         )
@@ -266,7 +273,7 @@ class Connection:
         if sent:
             self._active_ms = self._turn_ms
             self._around.counters.sent_bytes += sent
-        self._watch_writable(bool(self._outbox))
+        self._watch_writable(bool(self._outbox.entries))
         return True
 
     def _settle(self, served: int) -> None:
@@ -295,7 +302,7 @@ class Connection:
         return (
             (self._is_draining or (self._eof_ms is not None and not self._inbox.has_frame))
             and not self._exchanges
-            and not self._outbox
+            and not self._outbox.entries
         )
 
     def _note_frame(self, served: int) -> None:
@@ -303,10 +310,10 @@ class Connection:
         if served:
             self._is_first = False
             self._frame_started_ms = None
-        if self._is_first:
-            return
-        is_timed = self._inbox.size and not self._inbox.has_frame and self._is_reading
-        if not is_timed and not self._around.memory.is_favoured(self._inbox):
+        inbox = self._inbox
+        is_due = self._is_first or (inbox.size and not inbox.has_frame)
+        is_timed = is_due and self._is_reading
+        if not is_timed and not self._around.memory.is_favoured(inbox):
             self._frame_started_ms = None
         elif self._frame_started_ms is None:
             self._frame_started_ms = self._turn_ms
@@ -347,7 +354,7 @@ class Connection:
         if self._eof_ms is not None:
             half_closed_ms = self._eof_ms + limits.half_closed_ms
         # Whoever waits for us is not idle, unless it is us who wait for it to read.
-        if limits.max_idle_ms >= 0 and (self._outbox or not self._exchanges):
+        if limits.max_idle_ms >= 0 and (self._outbox.entries or not self._exchanges):
             idle_ms = self._active_ms + limits.max_idle_ms
         return frame_ms, half_closed_ms, idle_ms
 

@@ -51,6 +51,11 @@ class Inbox:
         return self._end - self._start
 
     @property
+    def is_clear(self) -> bool:
+        """Nothing is received that was not taken, and no memory is held: there is no more to do."""
+        return self._end == self._start and not self.capacity
+
+    @property
     def has_frame(self) -> bool:
         """A whole one, as far as is known; what is wrong with it shows when it is taken."""
         size = self._end - self._start

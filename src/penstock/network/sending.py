@@ -38,32 +38,29 @@ class FileTruncated(Exception):
 class Outbox:
     """Owned by its connection."""
 
-    __slots__ = ("_entries", "_offset", "_send_slice", "unsent_bytes")
+    __slots__ = ("_offset", "_send_slice", "entries", "unsent_bytes")
 
     def __init__(self, path: SendPath) -> None:
-        self._entries: deque[Entry] = deque()
+        self.entries: deque[Entry] = deque()  # to be read only; a call for its length is dear
         self._offset = 0  # of the first entry, how much has left
         self._send_slice = _find_sender(path)
         self.unsent_bytes = 0  # in memory; without file slices
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def add(self, parts: Sequence[Part], lease: Releasable | None) -> None:
         if lease is None and len(parts) == 1 and type(parts[0]) is bytes and parts[0]:
-            self._entries.append((parts[0], None))  # nearly every reply
+            self.entries.append((parts[0], None))  # nearly every reply
             self.unsent_bytes += len(parts[0])
             return
         added = False
         for part in _flat(parts):
-            self._entries.append((part, None))
+            self.entries.append((part, None))
             added = True
             if type(part) is not FileSlice:
                 self.unsent_bytes += len(part)
         if lease is None:
             return
         if added:
-            self._entries[-1] = (self._entries[-1][0], lease)
+            self.entries[-1] = (self.entries[-1][0], lease)
         else:
             lease.release()
 
@@ -71,8 +68,8 @@ class Outbox:
         """Send what the socket takes of the next so many bytes; fewer mean that it is full."""
         total = 0
         try:
-            while self._entries and total < at_most:
-                first = self._entries[0][0]
+            while self.entries and total < at_most:
+                first = self.entries[0][0]
                 if type(first) is FileSlice:
                     sent = self._send_slice(self, sock, first, at_most - total)
                 else:
@@ -88,7 +85,7 @@ class Outbox:
 
     def clear(self) -> None:
         """The connection is gone: nothing more leaves."""
-        entries, self._entries = self._entries, deque()
+        entries, self.entries = self.entries, deque()
         self.unsent_bytes = self._offset = 0
         for _, lease in entries:
             if lease is not None:
@@ -96,20 +93,20 @@ class Outbox:
 
     def replace_first(self, data: Buffer, length: int) -> None:
         """Put these bytes in the place of the next ones of the slice in front."""
-        piece, lease = self._entries.popleft()
+        piece, lease = self.entries.popleft()
         assert type(piece) is FileSlice
         length_left = piece.length - self._offset - length
         if length_left:
             position = piece.position + self._offset + length
-            self._entries.appendleft((FileSlice(piece.fd, position, length_left), lease))
+            self.entries.appendleft((FileSlice(piece.fd, position, length_left), lease))
             lease = None
-        self._entries.appendleft((data, lease))
+        self.entries.appendleft((data, lease))
         self._offset = 0
         self.unsent_bytes += length
 
     def advance(self, sent: int) -> None:
         """So many bytes have left: drop what is through, release its leases."""
-        entries = self._entries
+        entries = self.entries
         sent += self._offset
         while entries:
             part, lease = entries[0]
@@ -130,7 +127,7 @@ class Outbox:
         return self._offset
 
     def _send_bytes(self, sock: socket.socket, at_most: int) -> int:
-        entries = self._entries
+        entries = self.entries
         if len(entries) == 1:
             data = entries[0][0]
             assert not isinstance(data, FileSlice)
@@ -147,7 +144,7 @@ class Outbox:
         """The buffers in front, up to a slice: that shall share a packet with what precedes it."""
         buffers: list[Buffer] = []
         start = self._offset
-        for part, _ in islice(self._entries, GATHERED):
+        for part, _ in islice(self.entries, GATHERED):
             if isinstance(part, FileSlice):
                 return buffers, MSG_MORE
             data = memoryview(part)[start : start + at_most]
