@@ -41,6 +41,8 @@ from penstock.model.ids import InvalidTopicName, LeaderEpoch, TopicId, check_top
 MAX_PARTITIONS_PER_REQUEST = 10_000
 _MAX_STEP_BYTES = MAX_REQUEST_BYTES - 1024  # beside it stands the fence
 
+MAX_MESSAGE_LENGTH = 1000
+
 _FIRST_EPOCH = LeaderEpoch(0)
 
 
@@ -101,7 +103,10 @@ def create_partitions(
 
 
 def refused(refusal: Refusal) -> Refused:
-    return Refused(refusal.code, refusal.message or refusal.code.message)
+    message = refusal.message or refusal.code.message
+    if len(message) > MAX_MESSAGE_LENGTH:  # what was asked for may be quoted, whatever its size
+        message = f"{message[:MAX_MESSAGE_LENGTH]}..."
+    return Refused(refusal.code, message)
 
 
 def invalid_config(error: ConfigError) -> Refusal:

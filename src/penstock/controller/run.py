@@ -26,6 +26,7 @@ from penstock.controller.orders import everything
 from penstock.controller.registration import random_topic_id
 from penstock.controller.state import ClusterState
 from penstock.controller.term import Fenced, Outcome, Setup, Signals, Term
+from penstock.controller.writes import TRANSACTION_BYTES
 from penstock.coordination.election import Election, Leadership
 from penstock.coordination.interface import Session, WatchEvent
 from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, TopicState
@@ -60,6 +61,13 @@ class _Request(NamedTuple):
     outcome: asyncio.Future[Outcome[Any]]
 
 
+_NOT_CONTROLLER = Refused(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
+_GIVEN_UP = Refused(
+    ErrorCode.NOT_CONTROLLER,
+    "this broker stopped being the controller before all was done; the next one goes on with it",
+)
+
+
 class NotLeading(Exception):
     """Another broker is the controller, or none is at the moment."""
 
@@ -80,6 +88,7 @@ class Controller:
         wait_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
         report: Callable[[str], None] = lambda message: None,
         max_partitions_per_request: int = MAX_PARTITIONS_PER_REQUEST,
+        transaction_bytes: int = TRANSACTION_BYTES,
     ) -> None:
         self._session = session
         self._election = election
@@ -92,6 +101,7 @@ class Controller:
             new_topic_id=new_topic_id,
             report=report,
             max_partitions=max_partitions_per_request,
+            transaction_bytes=transaction_bytes,
         )
         self._term: Term | None = None
         self._is_closing = False
@@ -191,10 +201,10 @@ class Controller:
         except TimeoutError:
             return [_late(timeout_ms)] * count
         except NotLeading:
-            return [Refused(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)] * count
+            return [_NOT_CONTROLLER] * count
         await _wait_all(outcome.waits.values(), deadline)
         return [
-            _late(timeout_ms) if _is_late(outcome.waits.get(place, ())) else answer
+            _find_problem(outcome.waits.get(place, ()), timeout_ms) or answer
             for place, answer in enumerate(outcome.answers)
         ]
 
@@ -332,8 +342,10 @@ async def _wait_all(waits: Iterable[Sequence[Delivery]], deadline: float) -> Non
         await asyncio.wait(deliveries, timeout=left)
 
 
-def _is_late(deliveries: Sequence[Delivery]) -> bool:
-    return any(not delivery.done() or delivery.cancelled() for delivery in deliveries)
+def _find_problem(deliveries: Sequence[Delivery], timeout_ms: int) -> Refused | None:
+    if any(not delivery.done() for delivery in deliveries):
+        return _late(timeout_ms)
+    return _GIVEN_UP if any(delivery.cancelled() for delivery in deliveries) else None
 
 
 def _when_all_done(deliveries: Sequence[Delivery], call: Callable[[], None]) -> None:
@@ -344,7 +356,7 @@ def _when_all_done(deliveries: Sequence[Delivery], call: Callable[[], None]) -> 
 def _raise_but_fenced(group: BaseExceptionGroup[BaseException]) -> None:
     _, rest = group.split(Fenced)
     if rest is not None:
-        raise rest.exceptions[0] if len(rest.exceptions) == 1 else rest
+        raise (rest.exceptions[0] if len(rest.exceptions) == 1 else rest) from None
 
 
 def _refuse(request: _Request) -> None:

@@ -17,7 +17,7 @@ from penstock.controller.delivery import Delivery, Outboxes
 from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
 from penstock.controller.load import find_topic_nodes, read_brokers, read_tree, repair
 from penstock.controller.state import Addressed, ClusterState, Decision
-from penstock.controller.writes import pack
+from penstock.controller.writes import TRANSACTION_BYTES, pack
 from penstock.coordination.election import Leadership
 from penstock.coordination.errors import BadVersion, TransactionFailed
 from penstock.coordination.interface import Session, Watch
@@ -51,6 +51,7 @@ class Setup:
     new_topic_id: Callable[[], TopicId]
     report: Callable[[str], None]
     max_partitions: int = creation.MAX_PARTITIONS_PER_REQUEST
+    transaction_bytes: int = TRANSACTION_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +174,7 @@ class Term:
     # How it is done.
 
     async def _carry_out(self, decision: Decision) -> list[Delivery]:
-        for batch in pack(decision.writes):
+        for batch in pack(decision.writes, self.setup.transaction_bytes):
             try:
                 await self.session.multi(self.leadership.fence(batch))
             except TransactionFailed as failed:

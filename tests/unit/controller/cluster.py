@@ -7,17 +7,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.controller.interface import Refused
-from penstock.controller.registration import controller_election, register_broker
+from penstock.controller.registration import (
+    controller_election,
+    random_topic_id,
+    register_broker,
+)
+from penstock.controller.load import read_tree, repair
 from penstock.controller.run import Controller
+from penstock.controller.state import ClusterState, Decision
 from penstock.coordination.embedded import EmbeddedCoordination
 from penstock.coordination.interface import Session
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     BrokerNode,
+    ControllerEpoch,
     Endpoint,
     LeadAndFollow,
     MetadataUpdate,
@@ -116,24 +124,41 @@ class Cluster:
 
     @asynccontextmanager
     async def controlled(
-        self, broker: int = 0, *, static: Given = NOTHING_GIVEN, session: Session | None = None
+        self, broker: int = 0, *, static: Given = NOTHING_GIVEN, **options: Any
     ) -> AsyncIterator[Controller]:
-        session = session or self.sessions[broker]
-        controller = Controller(
-            session=session,
-            election=controller_election(session, BrokerId(broker), now_ms=NOW_MS),
-            channel=self.channel,
-            broker_id=BrokerId(broker),
-            static=static,
-            random=Random(7),
-            wait_ms=next_turn,
-            report=self.reports.append,
-        )
+        controller = self.controller(broker, static=static, **options)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(controller.run())
             await controller.wait_ready()
             yield controller
             await controller.close()
+
+    def controller(
+        self, broker: int = 0, *, session: Session | None = None, **options: Any
+    ) -> Controller:
+        session = session or self.sessions[broker]
+        return Controller(
+            session=session,
+            election=controller_election(session, BrokerId(broker), now_ms=NOW_MS),
+            channel=self.channel,
+            broker_id=BrokerId(broker),
+            random=Random(7),
+            wait_ms=next_turn,
+            report=self.reports.append,
+            **options,
+        )
+
+    async def reread(self) -> Decision:
+        """What a controller would find that knows nothing: the state, and what is half made."""
+        session = await self.store.open_session()
+        tree = await read_tree(session, None)
+        await session.close()
+        return repair(
+            tree,
+            controller_id=BrokerId(0),
+            controller_epoch=ControllerEpoch(0),
+            new_topic_id=random_topic_id,
+        )
 
 
 @asynccontextmanager
@@ -157,9 +182,19 @@ def tell(story: Callable[[Cluster], Awaitable[None]], *brokers: int) -> None:
 
 async def settled() -> None:
     """Until every other task waits for something: nothing here waits for the time."""
-    for _ in range(500):
+    for _ in range(200):
         await asyncio.sleep(0)
 
 
 def code_of(answer: object) -> ErrorCode:
     return answer.code if isinstance(answer, Refused) else ErrorCode.NONE
+
+
+def same_facts(one: ClusterState, other: ClusterState) -> bool:
+    """Equal but for who is the controller, and which brokers have yet to delete what."""
+    return (one.brokers, one.topics, set(one.deleting), one.broker_configs) == (
+        other.brokers,
+        other.topics,
+        set(other.deleting),
+        other.broker_configs,
+    )
