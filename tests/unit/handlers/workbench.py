@@ -309,6 +309,7 @@ class Workbench:
         self,
         key: ApiKey,
         version: int,
+        /,
         *,
         connection: Connection | None = None,
         as_version: int | None = None,
@@ -335,7 +336,7 @@ class Workbench:
         _refuse_views(frame)
         return exchange
 
-    def ask(self, key: ApiKey, version: int, **values: Any) -> Any:
+    def ask(self, key: ApiKey, version: int, /, **values: Any) -> Any:
         return self.send(key, version, **values).reply
 
     # -- the cluster -----------------------------------------------------------------------

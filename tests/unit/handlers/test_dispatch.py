@@ -1,0 +1,81 @@
+"""What happens to a frame before a handler sees it."""
+
+import pytest
+from tests.unit.handlers.workbench import Connection, Workbench
+
+from penstock.handlers.api import Api, Request
+from penstock.handlers.api_table import APIS
+from penstock.handlers.dispatch import MAX_PLAIN_FRAME_BYTES, Dispatcher
+from penstock.handlers.services import Services
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.malformed import MalformedRequest
+from penstock.protocol.messages import get_request_schema, get_response_schema
+
+
+def frame(key: int, version: int, body: bytes = b"") -> bytearray:
+    """With a header of version 1: of no version that is flexible."""
+    head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+    return bytearray(head + (7).to_bytes(4, "big") + b"\xff\xff" + body)
+
+
+@pytest.mark.parametrize("key", [-1, 93, 2**15 - 1])
+def test_a_key_that_does_not_exist_is_malformed(bench: Workbench, key: int) -> None:
+    with pytest.raises(MalformedRequest, match=f"API key {key} does not exist"):
+        bench.send_frame(frame(key, 0))
+
+
+@pytest.mark.parametrize("key", sorted(set(ApiKey) - set(APIS)))
+def test_an_api_that_is_not_served_costs_the_connection(bench: Workbench, key: ApiKey) -> None:
+    flexible = bytes(1) if key.first_flexible_version == 0 else b""
+    exchange = bench.send_frame(frame(key, 0, flexible))
+    assert not exchange.is_answered
+    assert "is not served here" in str(bench.connection.closed_because)
+
+
+@pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.API_VERSIONS}))
+def test_versions_that_are_not_served_cost_the_connection(bench: Workbench, key: ApiKey) -> None:
+    versions = APIS[key].versions
+    for version in {-1, versions[0] - 1, versions[-1] + 1, 2**15 - 1}:
+        connection = Connection()
+        exchange = bench.send_frame(frame(key, version, bytes(1)), connection)
+        assert (exchange.is_answered, connection.is_closed) == (False, True)
+        assert f"{versions[0]} to {versions[-1]}" in str(connection.closed_because)
+
+
+@pytest.mark.parametrize("key", sorted(APIS))
+def test_every_served_version_has_its_schemas(key: ApiKey) -> None:
+    for version in APIS[key].versions:
+        assert get_request_schema(key, version).__version__ == version
+        assert get_response_schema(key, version).__version__ == version
+
+
+def test_a_body_that_goes_on_is_malformed(bench: Workbench) -> None:
+    with pytest.raises(MalformedRequest, match="ends at byte"):
+        bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4) + b"more"))
+
+
+def test_a_body_that_ends_early_is_malformed(bench: Workbench) -> None:
+    with pytest.raises(MalformedRequest):
+        bench.send_frame(frame(ApiKey.METADATA, 0, b"\0\0\0\1"))
+
+
+def test_only_produce_requests_may_be_large(bench: Workbench) -> None:
+    body = bytes(MAX_PLAIN_FRAME_BYTES)
+    bench.send_frame(frame(ApiKey.METADATA, 0, body))
+    assert "above the limit" in str(bench.connection.closed_because)
+    with pytest.raises(MalformedRequest):  # it was looked at
+        bench.send_frame(frame(ApiKey.PRODUCE, 3, body))
+
+
+def test_a_handler_that_fails_unexpectedly_is_not_answered_for(bench: Workbench) -> None:
+    """Whoever called is to close the connection and say so: the network does."""
+
+    def fail(request: Request, services: Services) -> None:
+        raise ZeroDivisionError
+
+    key = ApiKey.METADATA
+    bench.dispatcher = Dispatcher(
+        {key: Api(key=key, versions=range(1), answer=fail)}, bench.services
+    )
+    with pytest.raises(ZeroDivisionError):
+        bench.send_frame(frame(key, 0, bytes(4)))
