@@ -16,9 +16,10 @@ from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resol
 from bench.broker.cells import CORE, CORE_LATENCIES, FULL, FULL_LATENCIES
 from bench.broker.matrix import KAFKA, PENSTOCK, Matrix, Plan
 from bench.broker.nodes import Kafka, Penstock, Prepared, data_home
+from bench.broker.plots import draw
 from bench.broker.report import build_report, find_targets
 from bench.broker.state import State
-from bench.measure import write_results
+from bench.measure import RESULTS, write_results
 
 
 def main() -> None:
@@ -34,8 +35,9 @@ def main() -> None:
         brokers = {KAFKA: Kafka(jars), PENSTOCK: ours}
         Matrix(plan, state, brokers, jars, Path(home)).run()
     report = {"kafka_version": KAFKA_VERSION} | build_report(state, plan.cells, plan.latencies)
-    if not options.against_itself:
+    if not options.against_itself and not options.only:
         write_results("broker", report)
+        draw(report, RESULTS)
     for target in find_targets(report):
         print(target.line())
 
@@ -45,7 +47,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="every cell, about two hours")
     parser.add_argument("--resume", action="store_true", help="go on where the last run ended")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="cells whose name contains this")
+    parser.add_argument("--only", default="", help="cells whose name contains this; no results")
     parser.add_argument(
         "--against-itself",
         action="store_true",

@@ -1,0 +1,35 @@
+"""The request that both sides get: 200 partitions of one topic, a batch of 1 KB for each."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from kio.schema.produce.v9 import request as schema
+
+from penstock.protocol.frames import encode_request_frame
+from penstock.protocol.messages import encode
+from penstock.protocol.records import Record, build_batch
+
+PARTITIONS = 200
+VERSION = 9
+TOPIC = "two-hundred"
+
+
+def make_message() -> Any:
+    build: Any = schema
+    batch = bytes(build_batch([Record(0, int(time.time() * 1000), None, bytes(1000), ())]))
+    entries = tuple(
+        build.PartitionProduceData(index=index, records=batch) for index in range(PARTITIONS)
+    )
+    topic = build.TopicProduceData(name=TOPIC, partition_data=entries)
+    return build.ProduceRequest(acks=1, timeout=timedelta(seconds=30), topic_data=(topic,))
+
+
+def make_frame() -> bytes:
+    return encode_request_frame(make_message(), correlation_id=1, client_id="bench")
+
+
+def make_body() -> bytes:
+    return encode(make_message())
