@@ -12,18 +12,17 @@ from penstock.client.address import parse_bootstrap
 from penstock.client.admin import Admin
 from penstock.client.connection import ConnectionLimits
 from penstock.client.data_calls import (
-    DEBUGGING_REPLICA,
-    LATEST,
-    NO_REPLICA,
     Fetched,
     FetchFrom,
     FetchOptions,
     Isolation,
     ListedOffset,
     Produced,
+    epoch_ends_call,
     fetch_call,
     list_offsets_call,
     produce_call,
+    read_epoch_ends,
     read_fetched,
     read_listed,
     read_produced,
@@ -33,7 +32,6 @@ from penstock.client.errors import ClientError, Refused
 from penstock.client.links import Lane
 from penstock.client.metadata import ClusterMetadata, Node
 from penstock.client.router import Router, RouterSettings
-from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import Buffer
@@ -217,31 +215,12 @@ class ClusterClient:
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset of EARLIEST, LATEST, MAX_TIMESTAMP or of a time in milliseconds. LATEST is the
         high watermark, or the last stable offset with READ_COMMITTED."""
-        return await self._list_offsets(wanted, isolation, NO_REPLICA, timeout_ms)
-
-    async def log_end_offsets(
-        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
-    ) -> dict[TopicPartition, Offset]:
-        """Of the leaders, also where the high watermark has not followed yet."""
-        wanted = dict.fromkeys(partitions, LATEST)
-        listed = await self._list_offsets(
-            wanted, Isolation.READ_UNCOMMITTED, DEBUGGING_REPLICA, timeout_ms
-        )
-        return {partition: each.offset for partition, each in listed.items()}
-
-    async def _list_offsets(
-        self,
-        wanted: Mapping[TopicPartition, int],
-        isolation: Isolation,
-        replica_id: BrokerId,
-        timeout_ms: int | None,
-    ) -> dict[TopicPartition, ListedOffset]:
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
             node: Node, part: Mapping[TopicPartition, int]
         ) -> Mapping[TopicPartition, ListedOffset | ClientError]:
-            call = list_offsets_call(part, isolation=isolation, replica_id=replica_id)
+            call = list_offsets_call(part, isolation=isolation)
             answers = read_listed(await self._router.ask(node.address, call, deadline))
             return {
                 partition: listed if not code else Refused(f"offsets of {partition}", code)
@@ -249,6 +228,29 @@ class ClusterClient:
             }
 
         return await self._router.persist_with_leaders("list offsets", wanted, ask, deadline)
+
+    async def log_end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, Offset]:
+        """Of the leaders: also what the high watermark has not reached yet. It is the end of the
+        leader's own epoch."""
+        deadline = self._router.deadline(timeout_ms)
+
+        async def ask(
+            node: Node, part: Mapping[TopicPartition, None]
+        ) -> Mapping[TopicPartition, Offset | ClientError]:
+            known = {each: self._router.metadata.find_partition(*each) for each in part}
+            call = epoch_ends_call(
+                {each: found.leader_epoch for each, found in known.items() if found is not None}
+            )
+            answers = read_epoch_ends(await self._router.ask(node.address, call, deadline))
+            return {
+                partition: end.end_offset if not code else Refused(f"end of {partition}", code)
+                for partition, (code, end) in answers.items()
+            }
+
+        wanted = dict.fromkeys(partitions)
+        return await self._router.persist_with_leaders("log end offsets", wanted, ask, deadline)
 
 
 def _failure(answer: Fetched | ClientError) -> ClientError | None:

@@ -111,6 +111,11 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._failure is None
 
+    @property
+    def in_flight(self) -> int:
+        """Requests that were sent and are not answered."""
+        return len(self._pending)
+
     def find_range(self, api_key: int) -> VersionRange | None:
         """The versions of a request that the broker serves."""
         return self._ranges.get(api_key)

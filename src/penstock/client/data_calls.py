@@ -1,4 +1,5 @@
-"""Produce, Fetch and ListOffsets as values: what is asked, what came back. No connections here.
+"""Produce, Fetch and questions about offsets, as values: what is asked, what came back.
+No connections here.
 
 Followers use `fetch_call` and `read_fetched` on a connection of their own.
 """
@@ -24,7 +25,6 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import Buffer
 
 NO_REPLICA = BrokerId(-1)  # an ordinary client
-DEBUGGING_REPLICA = BrokerId(-2)  # sees up to the log end offset, at any replica
 
 EARLIEST = -2
 LATEST = -1
@@ -180,19 +180,14 @@ class ListedOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-def list_offsets_call(
-    wanted: Mapping[TopicPartition, int],
-    *,
-    isolation: Isolation,
-    replica_id: BrokerId = NO_REPLICA,
-) -> Call:
+def list_offsets_call(wanted: Mapping[TopicPartition, int], *, isolation: Isolation) -> Call:
     """Times in milliseconds, or EARLIEST, LATEST, MAX_TIMESTAMP (which needs version 7)."""
     by_topic = group_by_topic(
         (partition, {"partition_index": partition.partition, "timestamp": time})
         for partition, time in wanted.items()
     )
     fields = {
-        "replica_id": replica_id,
+        "replica_id": NO_REPLICA,
         "isolation_level": isolation,
         "topics": [{"name": name, "partitions": each} for name, each in by_topic.items()],
     }
@@ -207,6 +202,40 @@ def read_listed(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, ListedOffs
             ListedOffset(
                 each.offset, each.timestamp, getattr(each, "leader_epoch", NO_LEADER_EPOCH)
             ),
+        )
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+
+
+class EpochEnd(NamedTuple):
+    epoch: LeaderEpoch  # the largest up to the one asked for; -1: the log knows none
+    end_offset: Offset  # where it ended; of the leader's own epoch, the log end offset
+
+
+def epoch_ends_call(wanted: Mapping[TopicPartition, LeaderEpoch]) -> Call:
+    """Asked of the leader in its present epoch; another one refuses."""
+    by_topic = group_by_topic(
+        (
+            partition,
+            {
+                "partition": partition.partition,
+                "current_leader_epoch": epoch,
+                "leader_epoch": epoch,
+            },
+        )
+        for partition, epoch in wanted.items()
+    )
+    topics = [{"topic": name, "partitions": each} for name, each in by_topic.items()]
+    fields = {"replica_id": NO_REPLICA, "topics": topics}
+    return Call(ApiKey.OFFSET_FOR_LEADER_EPOCH, range(2, 5), fields)
+
+
+def read_epoch_ends(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, EpochEnd]]:
+    return {
+        TopicPartition(topic.topic, each.partition): (
+            read_error(each.error_code),
+            EpochEnd(each.leader_epoch, each.end_offset),
         )
         for topic in answer.topics
         for each in topic.partitions

@@ -36,8 +36,6 @@ AskLeader = Callable[
     Awaitable[Mapping[TopicPartition, Answer | ClientError]],
 ]
 
-_LEAST_METADATA_AGE_S = 0.05  # however many requests fail at once, metadata is asked for once
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouterSettings:
@@ -56,9 +54,9 @@ class Router:
         self._bootstrap = bootstrap
         self._links = Links(client_id=settings.client_id, limits=settings.limits)
         self._topics: set[str] = set()  # what this client has asked about
-        self._refreshed_at = float("-inf")  # monotonic
-        self._asked_last: frozenset[str] = frozenset()  # in the last refresh, found or not
-        self._is_stale = True  # something failed since the last refresh
+        self._refreshed_at = float("-inf")  # when the last whole refresh began; monotonic
+        self._asked_last: frozenset[str] = frozenset()  # in that refresh, found or not
+        self._stale_at = float("-inf")  # when something last failed
         self._refreshing = asyncio.Lock()
 
     async def close(self) -> None:
@@ -69,24 +67,29 @@ class Router:
 
     def mark_stale(self) -> None:
         """Something was not as the metadata says: refresh it before the next use."""
-        self._is_stale = True
+        self._stale_at = time.monotonic()
 
     # Metadata.
 
     async def get_current(self, topics: Collection[str], deadline: Deadline) -> ClusterMetadata:
         """Metadata that nothing speaks against, with these topics if they exist."""
         self._topics.update(topics)
+        asked_at = time.monotonic()
         async with self._refreshing:
-            if self._needs_refresh(topics):
+            if self._needs_refresh(topics, asked_at):
                 await self.refresh(self._topics, deadline)
         return self.metadata
 
-    def _needs_refresh(self, topics: Collection[str]) -> bool:
-        age_s = time.monotonic() - self._refreshed_at
-        if age_s < _LEAST_METADATA_AGE_S:
+    def _needs_refresh(self, topics: Collection[str], asked_at: float) -> bool:
+        if self._refreshed_at >= asked_at:  # someone else did it meanwhile
             return not self._asked_last.issuperset(topics)
-        is_old = age_s * 1000 > self.settings.metadata_max_age_ms
-        return self._is_stale or is_old or not self.metadata.topics.keys() >= set(topics)
+        age_ms = (time.monotonic() - self._refreshed_at) * 1000
+        # Retries wait longer than this; who goes on without waiting must not ask all the time.
+        is_stale = self._stale_at > self._refreshed_at and (
+            age_ms > self.settings.retry_backoff_ms / 2
+        )
+        is_old = age_ms > self.settings.metadata_max_age_ms
+        return is_stale or is_old or not self.metadata.topics.keys() >= set(topics)
 
     async def refresh(
         self,
@@ -96,6 +99,7 @@ class Router:
         allow_auto_creation: bool = False,
     ) -> ClusterMetadata:
         """Ask now; returns what was asked for, with errors of topics that are not there."""
+        began_at = time.monotonic()
         call = metadata_call(topics, allow_auto_creation=allow_auto_creation)
         news = read_metadata(await self.ask_any(call, deadline))
         known = {} if topics is None else self.metadata.topics
@@ -103,9 +107,8 @@ class Router:
         self._links.keep_only({*self._known_addresses(), *self._bootstrap})
         asked = self._topics if topics is None else frozenset(topics)
         if asked >= self._topics:
-            self._refreshed_at = time.monotonic()
+            self._refreshed_at = began_at
             self._asked_last = frozenset(asked)
-            self._is_stale = False
         return news
 
     def _known_addresses(self) -> list[Address]:
@@ -167,6 +170,7 @@ class Router:
     ) -> Answer:
         """Attempts until one succeeds, fails for good, or the time is over."""
         failures = 0
+        last: ClientError | None = None
         while True:
             try:
                 return await attempt()
@@ -175,13 +179,16 @@ class Router:
                     raise
                 self.mark_stale()
                 failures += 1
+                # An attempt that was cut off by the deadline explains less than the one before.
+                if last is None or deadline.left_ms:
+                    last = error
                 wait_ms = backoff_ms(
                     failures,
                     first_ms=self.settings.retry_backoff_ms,
                     most_ms=self.settings.max_retry_backoff_ms,
                 )
                 if deadline.left_ms <= wait_ms:
-                    raise deadline.out_of_time(what, error) from error
+                    raise deadline.out_of_time(what, last) from last
                 await asyncio.sleep(wait_ms / 1000)
 
     async def persist_with_leaders(

@@ -1,0 +1,445 @@
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.client.conftest import Run
+from tests.unit.client.scripted_broker import (
+    ZERO,
+    Answer,
+    Asked,
+    Cluster,
+    Hang,
+    HangUp,
+    ScriptedBroker,
+    fetched,
+    produced,
+)
+
+from penstock.client.admin_values import NewTopic
+from penstock.client.cluster import ClusterClient
+from penstock.client.connection import ConnectionLimits
+from penstock.client.data_calls import LATEST, FetchFrom
+from penstock.client.errors import (
+    ClientClosed,
+    ClientError,
+    ConnectFailed,
+    ConnectionLost,
+    OutOfTime,
+    Refused,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA
+CREATE = ApiKey.CREATE_TOPICS
+
+
+@asynccontextmanager
+async def two_brokers() -> AsyncIterator[tuple[Cluster, ScriptedBroker, ScriptedBroker]]:
+    async with ScriptedBroker(1) as first, ScriptedBroker(2) as second:
+        cluster = Cluster(first, second)
+        cluster.leaders["t"] = [1, 2]
+        yield cluster, first, second
+
+
+def client_of(*brokers: ScriptedBroker) -> ClusterClient:
+    return ClusterClient([str(each.address) for each in brokers], retry_backoff_ms=1)
+
+
+def hang_up(_: Asked) -> Answer:
+    raise HangUp
+
+
+def test_a_batch_goes_to_the_leader_of_its_partition(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, second), client_of(first) as client:
+            first.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=10)
+            second.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=20)
+            assert (await client.produce(T0, b"batch")).base_offset == 10
+            assert (await client.produce(T1, b"batch")).base_offset == 20
+            (asked,) = [each for each in second.asked if each.api_key is PRODUCE]
+            assert asked.message.acks == -1
+            records = asked.message.topic_data[0].partition_data[0].records
+            assert bytes(records) == b"batch"
+
+    run(story)
+
+
+def test_a_moved_leader_is_found_through_new_metadata(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (cluster, first, second), client_of(first) as client:
+
+            def not_leader(asked: Asked) -> Answer:
+                cluster.leaders["t"] = [2, 2]
+                return produced(asked, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+            first.handlers[PRODUCE] = not_leader
+            second.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=20)
+            assert (await client.produce(T0, b"batch")).base_offset == 20
+            assert first.count(PRODUCE) == second.count(PRODUCE) == 1
+
+    run(story)
+
+
+def test_a_broker_that_dies_is_replaced_by_the_next_leader(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (cluster, first, second), client_of(first, second) as client:
+            first.handlers[PRODUCE] = produced
+            second.handlers[PRODUCE] = lambda asked: produced(asked, base_offset=20)
+            await client.produce(T0, b"batch")
+            await first.stop()
+            cluster.leaders["t"] = [2, 2]
+            assert (await client.produce(T0, b"batch")).base_offset == 20
+            await first.start()
+
+    run(story)
+
+
+def test_a_lost_connection_is_opened_again(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            attempts = itertools.count()
+            first.handlers[PRODUCE] = lambda asked: (
+                produced(asked) if next(attempts) else hang_up(asked)
+            )
+            assert (await client.produce(T0, b"batch")).base_offset == 7
+            assert first.count(PRODUCE) == 2
+
+    run(story)
+
+
+def test_what_retrying_cannot_heal_is_raised_at_once(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            first.handlers[PRODUCE] = lambda asked: produced(
+                asked, code=ErrorCode.MESSAGE_TOO_LARGE
+            )
+            with pytest.raises(Refused, match=r"produce to t-0.*MESSAGE_TOO_LARGE") as caught:
+                await client.produce(T0, b"batch")
+            assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+            assert first.count(PRODUCE) == 1
+
+    run(story)
+
+
+def test_retries_end_with_the_time_given_and_tell_the_last_error(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            first.handlers[PRODUCE] = lambda asked: produced(
+                asked, code=ErrorCode.NOT_ENOUGH_REPLICAS
+            )
+            with pytest.raises(OutOfTime, match=r"within 0\.1 s.*NOT_ENOUGH_REPLICAS"):
+                await client.produce(T0, b"batch", timeout_ms=100)
+            assert first.count(PRODUCE) > 1
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("partition", "complaint"),
+    [
+        (TopicPartition("missing", 0), "'missing' does not exist"),
+        (TopicPartition("t", 7), "2 partitions, none with the number 7"),
+        (TopicPartition("t", -1), "2 partitions, none with the number -1"),
+    ],
+)
+def test_a_partition_that_is_not_there_is_named(
+    run: Run, partition: TopicPartition, complaint: str
+) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            with pytest.raises(OutOfTime, match=complaint):
+                await client.produce(partition, b"batch", timeout_ms=400)
+
+    run(story)
+
+
+def test_a_partition_without_leader_is_waited_for(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (cluster, first, second), client_of(first) as client:
+            cluster.leaders["t"] = [-1, 2]
+            second.handlers[PRODUCE] = produced
+            ordinary, looks = first.handlers[METADATA], itertools.count(1)
+
+            def elect_in_the_end(asked: Asked) -> Answer | Awaitable[Answer]:
+                if next(looks) == 4:
+                    cluster.leaders["t"] = [2, 2]
+                return ordinary(asked)
+
+            first.handlers[METADATA] = second.handlers[METADATA] = elect_in_the_end
+            assert (await client.produce(T0, b"batch")).base_offset == 7
+            assert next(looks) == 5
+
+    run(story)
+
+
+def test_without_acks_nothing_is_waited_for(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            first.handlers[PRODUCE] = lambda _: None
+            assert (await client.produce(T0, b"batch", acks=0)).base_offset == -1
+
+    run(story)
+
+
+def test_many_failures_at_once_ask_for_metadata_once(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (cluster, first, second), client_of(first) as client:
+            second.handlers[PRODUCE] = produced
+
+            def not_leader(asked: Asked) -> Answer:
+                cluster.leaders["t"] = [2, 2]
+                return produced(asked, code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+            first.handlers[PRODUCE] = not_leader
+            await client.metadata(["t"])
+            before = first.count(METADATA) + second.count(METADATA)
+            await asyncio.gather(*(client.produce(T0, b"batch") for _ in range(10)))
+            # One for the topic that was new to the client, one after the failures; a straggler may
+            # add one more.
+            assert first.count(METADATA) + second.count(METADATA) - before <= 3
+
+    run(story)
+
+
+def test_metadata_grows_old_by_itself(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second):
+            first.handlers[PRODUCE] = produced
+            async with ClusterClient(str(first.address), metadata_max_age_ms=1) as client:
+                await client.produce(T0, b"batch")
+                before = first.count(METADATA) + _second.count(METADATA)
+                await asyncio.sleep(0.01)  # ten times its age
+                await client.produce(T0, b"batch")
+                assert first.count(METADATA) + _second.count(METADATA) == before + 1
+
+    run(story)
+
+
+def test_a_fetch_asks_every_leader_and_keeps_the_order_of_the_question(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, second), client_of(first) as client:
+            first.handlers[FETCH] = lambda asked: fetched(asked, records=b"one")
+            second.handlers[FETCH] = lambda asked: fetched(asked, records=b"two")
+            got = await client.fetch([FetchFrom(T1, Offset(0)), FetchFrom(T0, Offset(5))])
+            assert [(each.partition, bytes(each.batches)) for each in got] == [
+                (T1, b"two"),
+                (T0, b"one"),
+            ]
+            (asked,) = [each.message for each in first.asked if each.api_key is FETCH]
+            assert asked.topics[0].partitions[0].fetch_offset == 5
+
+    run(story)
+
+
+def test_a_partition_that_fails_does_not_hold_back_the_others(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, second), client_of(first) as client:
+            first.handlers[FETCH] = lambda asked: fetched(asked, records=b"one")
+            second.handlers[FETCH] = hang_up
+            good, bad = await client.fetch([FetchFrom(T0, Offset(0)), FetchFrom(T1, Offset(0))])
+            assert bytes(good.batches) == b"one"
+            assert (bad.error, len(bad.batches)) == (ErrorCode.NETWORK_EXCEPTION, 0)
+
+    run(story)
+
+
+def test_a_fetch_that_got_nothing_is_tried_again(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            codes = iter([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE])
+            first.handlers[FETCH] = lambda asked: fetched(asked, code=next(codes))
+            (got,) = await client.fetch([FetchFrom(T0, Offset(0))])
+            assert bytes(got.batches) == b"batch"
+
+    run(story)
+
+
+def test_an_offset_out_of_range_is_the_partitions_own_answer(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            first.handlers[FETCH] = lambda asked: fetched(
+                asked, code=ErrorCode.OFFSET_OUT_OF_RANGE, records=b""
+            )
+            (got,) = await client.fetch([FetchFrom(T0, Offset(99))])
+            assert got.error is ErrorCode.OFFSET_OUT_OF_RANGE
+            assert first.count(FETCH) == 1
+
+    run(story)
+
+
+def test_a_fetch_that_waits_does_not_hold_up_other_requests(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            fetching = asyncio.Event()
+
+            def wait_long(asked: Asked) -> Answer:
+                fetching.set()
+                raise Hang
+
+            first.handlers[FETCH] = wait_long
+            first.handlers[PRODUCE] = produced
+            long_poll = asyncio.create_task(client.fetch([FetchFrom(T0, Offset(0))]))
+            await fetching.wait()
+            assert (await client.produce(T0, b"batch")).base_offset == 7
+            long_poll.cancel()
+            await asyncio.wait([long_poll])
+
+    run(story)
+
+
+def test_only_partitions_that_failed_are_asked_again(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, second), client_of(first) as client:
+            codes = iter([ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.NONE])
+            first.handlers[ApiKey.LIST_OFFSETS] = lambda asked: listed(asked, ErrorCode.NONE)
+            second.handlers[ApiKey.LIST_OFFSETS] = lambda asked: listed(asked, next(codes))
+            offsets = await client.list_offsets({T0: LATEST, T1: LATEST})
+            assert {each: found.offset for each, found in offsets.items()} == {T0: 5, T1: 5}
+            assert first.count(ApiKey.LIST_OFFSETS) == 1
+            assert second.count(ApiKey.LIST_OFFSETS) == 2
+
+    run(story)
+
+
+def test_changes_follow_the_controller(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (cluster, first, second), client_of(first) as client:
+
+            def not_controller(asked: Asked) -> Answer:
+                cluster.controller_id = 2
+                return created(asked, ErrorCode.NOT_CONTROLLER)
+
+            first.handlers[CREATE] = not_controller
+            second.handlers[CREATE] = lambda asked: created(asked, ErrorCode.NONE)
+            (topic,) = await client.admin.create_topics([NewTopic(name="new", partitions=4)])
+            assert (topic.name, topic.partitions) == ("new", 4)
+
+    run(story)
+
+
+def test_a_change_whose_reply_was_lost_is_not_sent_again(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            first.handlers[CREATE] = hang_up
+            with pytest.raises(ConnectionLost, match="whether CreateTopics was carried out is not"):
+                await client.admin.create_topics([NewTopic(name="new")])
+            assert first.count(CREATE) == 1
+
+    run(story)
+
+
+def test_a_refused_change_carries_the_clusters_words(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second), client_of(first) as client:
+            first.handlers[CREATE] = lambda asked: created(
+                asked, ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'new' is there already"
+            )
+            with pytest.raises(Refused) as caught:
+                await client.admin.create_topics([NewTopic(name="new")])
+            assert str(caught.value) == (
+                "create topic 'new': topic 'new' is there already (TOPIC_ALREADY_EXISTS)"
+            )
+
+    run(story)
+
+
+def test_any_bootstrap_address_that_answers_will_do(run: Run) -> None:
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            dead = f"127.0.0.1:{free.getsockname()[1]}"
+        async with (
+            two_brokers() as (_, first, _second),
+            ClusterClient(f"{dead},{first.address}") as client,
+        ):
+            assert set((await client.metadata()).brokers) == {1, 2}
+        with pytest.raises(ConnectFailed, match=f"{dead}.*refused"):
+            async with ClusterClient(dead):
+                pass
+        with pytest.raises(ClientError, match="none of 2 brokers answered"):
+            async with ClusterClient([dead, str(first.address)]):
+                pass
+
+    run(story)
+
+
+def test_closing_ends_what_is_under_way(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, _second):
+            fetching = asyncio.Event()
+
+            def wait_long(_: Asked) -> Answer:
+                fetching.set()
+                raise Hang
+
+            first.handlers[FETCH] = wait_long
+            client = client_of(first)
+            waiting = asyncio.create_task(client.fetch([FetchFrom(T0, Offset(0))]))
+            await fetching.wait()
+            await client.close()
+            with pytest.raises(ClientClosed):
+                await waiting
+            with pytest.raises(ClientClosed):
+                await client.metadata()
+
+    run(story)
+
+
+def test_a_broker_that_is_away_is_asked_at_most_once_per_back_off(run: Run) -> None:
+    async def story() -> None:
+        async with two_brokers() as (_, first, second):
+            second.handlers[ApiKey.API_VERSIONS] = hang_up
+            first.handlers[METADATA] = Cluster(first, second)._metadata
+            cluster = Cluster(first, second)
+            cluster.leaders["t"] = [2, 2]
+            limits = ConnectionLimits(connect_timeout_ms=1_000)
+            client = ClusterClient(str(first.address), retry_backoff_ms=1, limits=limits)
+            calls = [client.produce(T0, b"batch", timeout_ms=300) for _ in range(50)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(each) for each in results} == {OutOfTime}
+            # 50 ms, then 100, then 200 between attempts, a fifth less at most.
+            assert second.connections <= 4
+            await client.close()
+
+    run(story)
+
+
+def listed(asked: Asked, code: ErrorCode) -> Answer:
+    return {
+        "throttle_time": ZERO,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index, "error_code": code, "offset": 5}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in asked.message.topics
+        ],
+    }
+
+
+def created(asked: Asked, code: ErrorCode, message: str | None = None) -> Answer:
+    return {
+        "throttle_time": ZERO,
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": None,
+                "error_code": code,
+                "error_message": message,
+                "num_partitions": topic.num_partitions,
+                "replication_factor": 1,
+                "configs": (),
+            }
+            for topic in asked.message.topics
+        ],
+    }

@@ -1,0 +1,30 @@
+from penstock.client.deadline import Deadline, backoff_ms
+from penstock.client.errors import ConnectFailed
+
+
+def test_waits_double_up_to_a_bound_give_or_take_a_fifth() -> None:
+    for failures, exact in [(1, 50), (2, 100), (3, 200), (6, 1_000), (50, 1_000), (10**9, 1_000)]:
+        for _ in range(20):
+            wait = backoff_ms(failures, first_ms=50, most_ms=1_000)
+            assert exact * 0.79 <= wait <= exact * 1.21
+
+
+def test_who_has_not_failed_does_not_wait() -> None:
+    assert backoff_ms(0, first_ms=50, most_ms=1_000) == 0
+
+
+def test_a_deadline_leaves_the_broker_a_little_less_than_the_client() -> None:
+    deadline = Deadline(20_000)
+    assert 18_900 <= deadline.left_for_broker_ms <= 19_000
+    assert 19_900 <= deadline.left_ms <= 20_000
+    assert Deadline(0).left_for_broker_ms == 0
+
+
+def test_running_out_of_time_tells_what_went_wrong_last() -> None:
+    last = ConnectFailed("a:1", "connection refused")
+    error = Deadline(1_500).out_of_time("produce to t-0", last)
+    assert str(error) == (
+        "produce to t-0: not done within 1.5 s; "
+        "last: cannot reach a broker at a:1: connection refused"
+    )
+    assert error.__cause__ is last
