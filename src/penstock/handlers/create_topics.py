@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.given import ConfigError
 from penstock.controller.interface import NewTopic, Refused
 from penstock.handlers.access import allows_cluster, allows_topic
 from penstock.handlers.api import Api, Request
@@ -154,10 +155,17 @@ def _description(
     if "configs" not in shape:
         return {}
     if not allows_topic(request, services, Operation.DESCRIBE_CONFIGS, topic.name):
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return {"topic_config_error_code": code.value, "configs": ()}
+        return _untold(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    try:
+        entries = topic_entries(topic.configs, services)
+    except ConfigError:  # it holds for the controller, which may be a broker with other defaults
+        return _untold(ErrorCode.INVALID_CONFIG)
     return {
         "num_partitions": len(topic.partitions),
         "replication_factor": len(topic.partitions[0].replicas),
-        "configs": shape_entries(topic_entries(topic.configs, services), shape["configs"]),
+        "configs": shape_entries(entries, shape["configs"]),
     }
+
+
+def _untold(why: ErrorCode) -> dict[str, Any]:
+    return {"topic_config_error_code": why.value, "configs": ()}

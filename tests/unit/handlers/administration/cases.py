@@ -113,7 +113,9 @@ class ScriptedController:
         return [self.refusals.get(each.name) for each in changes]
 
 
-def _as_asked(topic: NewTopic) -> TopicState:
+def _as_asked(topic: NewTopic) -> TopicState | Refused:
+    if not topic.assignment and not 0 < topic.partitions * topic.replication_factor <= 1000:
+        return Refused(ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions")
     assignment = topic.assignment or dict.fromkeys(
         range(topic.partitions), (OWN_ID,) * topic.replication_factor
     )
@@ -265,9 +267,12 @@ class Case:
 
     def ask(self, api: Api, version: int, **fields: Any) -> Any:
         """The answer to a request with these fields, after both went over the wire."""
+        return self.ask_with(api, version, build(get_request_schema(api.key, version), fields))
+
+    def ask_with(self, api: Api, version: int, message: Any) -> Any:
         assert version in api.versions
         assert api.answer is not None
-        sent = encode(build(get_request_schema(api.key, version), fields))
+        sent = encode(message)
         request = Request(
             key=api.key,
             version=version,

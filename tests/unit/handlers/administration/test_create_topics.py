@@ -117,6 +117,13 @@ def test_who_may_not_describe_settings_is_told_none(case: Case) -> None:
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
 
 
+def test_settings_that_hold_only_for_the_controller_are_not_told(case: Case) -> None:
+    configs = [{"name": "retention.ms", "value": "of a broker with other rules"}]
+    (topic,) = case.ask(API, LAST, topics=[asked("a", configs=configs)]).topics
+    assert (topic.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
+    assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.INVALID_CONFIG, ())
+
+
 def test_an_assignment_says_which_brokers_have_which_partition(case: Case) -> None:
     assignments = [
         {"partition_index": 1, "broker_ids": [2]},
