@@ -1,0 +1,299 @@
+"""Every API asks for permission before it does or tells anything: one row for each, or it fails.
+
+The rows say what is sent, what must be asked, and the code that a caller gets who may do nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from tests.unit.handlers.workbench import Workbench, batch, topic_id_of
+
+from penstock.handlers.api_table import APIS
+from penstock.model.errors import ErrorCode, get_error
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
+GROUP, TRANSACTIONAL_ID = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class Row(NamedTuple):
+    request: dict[str, Any]
+    asked: tuple[Operation, ResourceType, str]
+    code: ErrorCode
+    has_code: bool = True  # else what may not be seen may be left out without one
+    versions: range = range(1000)  # that it is for
+
+
+def on_topic(operation: Operation, topic: str) -> tuple[Operation, ResourceType, str]:
+    return operation, TOPIC, topic
+
+
+def on_cluster(operation: Operation) -> tuple[Operation, ResourceType, str]:
+    return operation, CLUSTER, CLUSTER_NAME
+
+
+def rows(topic: str) -> dict[ApiKey, list[Row]]:
+    """The same for a topic that exists and for one that does not."""
+    return {
+        ApiKey.PRODUCE: [
+            Row(
+                {
+                    "acks": 1,
+                    "topic_data": [
+                        {"name": topic, "partition_data": [{"index": 0, "records": batch()}]}
+                    ],
+                },
+                on_topic(Operation.WRITE, topic),
+                TOPIC_DENIED,
+            ),
+            Row(
+                {
+                    "acks": 1,
+                    "transactional_id": "t",
+                    "topic_data": [
+                        {
+                            "name": topic,
+                            "partition_data": [
+                                {
+                                    "index": 0,
+                                    "records": batch(
+                                        b"v",
+                                        producer_id=1,
+                                        producer_epoch=0,
+                                        base_sequence=0,
+                                        transactional=True,
+                                    ),
+                                }
+                            ],
+                        }
+                    ],
+                },
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ),
+        ],
+        ApiKey.FETCH: [
+            Row(
+                {
+                    "max_wait": timedelta(seconds=1),
+                    "min_bytes": 1,
+                    "replica_id": -1,
+                    "topics": [{"topic": topic, "partitions": [{"partition_max_bytes": 1}]}],
+                },
+                on_topic(Operation.READ, topic),
+                TOPIC_DENIED,
+                versions=range(13),
+            ),
+            Row(
+                {"topics": [{"topic_id": topic_id_of("there"), "partitions": [{}]}]},
+                on_topic(Operation.READ, "there"),
+                TOPIC_DENIED,
+                versions=range(13, 100),
+            ),
+            Row(
+                {
+                    "replica_id": 2,
+                    "replica_state": {"replica_id": 2},
+                    "topics": [
+                        {
+                            "topic": topic,
+                            "topic_id": topic_id_of("there"),
+                            "partitions": [{"partition_max_bytes": 1}],
+                        }
+                    ],
+                },
+                on_cluster(Operation.CLUSTER_ACTION),
+                TOPIC_DENIED,
+            ),
+        ],
+        ApiKey.METADATA: [
+            Row({"topics": [{"name": topic}]}, on_topic(Operation.DESCRIBE, topic), TOPIC_DENIED)
+        ],
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: [
+            Row(
+                {"topics": [{"name": topic}], "response_partition_limit": 100},
+                on_topic(Operation.DESCRIBE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.LIST_OFFSETS: [
+            Row(
+                {"topics": [{"name": topic, "partitions": [{"timestamp": -1}]}]},
+                on_topic(Operation.DESCRIBE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: [
+            Row(
+                {"topics": [{"topic": topic, "partitions": [{}]}]},
+                on_topic(Operation.DESCRIBE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DESCRIBE_PRODUCERS: [
+            Row(
+                {"topics": [{"name": topic, "partition_indexes": [0]}]},
+                on_topic(Operation.READ, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.INIT_PRODUCER_ID: [
+            Row({}, on_cluster(Operation.IDEMPOTENT_WRITE), CLUSTER_DENIED),
+            Row(
+                {"transactional_id": "t"},
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ),
+        ],
+        ApiKey.FIND_COORDINATOR: [
+            Row(
+                {"key": "g", "coordinator_keys": ["g"]},
+                (Operation.DESCRIBE, GROUP, "g"),
+                ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            )
+        ],
+        ApiKey.CREATE_TOPICS: [
+            Row(
+                {"topics": [{"name": topic, "num_partitions": 1, "replication_factor": 1}]},
+                on_topic(Operation.CREATE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DELETE_TOPICS: [
+            Row(
+                {"topic_names": [topic], "topics": [{"name": topic}]},
+                on_topic(Operation.DELETE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.CREATE_PARTITIONS: [
+            Row(
+                {"topics": [{"name": topic, "count": 2}]},
+                on_topic(Operation.ALTER, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DELETE_RECORDS: [
+            Row(
+                {"topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
+                on_topic(Operation.DELETE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DESCRIBE_CONFIGS: [
+            Row(
+                {"resources": [{"resource_type": 2, "resource_name": topic}]},
+                on_topic(Operation.DESCRIBE_CONFIGS, topic),
+                TOPIC_DENIED,
+            ),
+            Row(
+                {"resources": [{"resource_type": 4, "resource_name": "1"}]},
+                on_cluster(Operation.DESCRIBE_CONFIGS),
+                CLUSTER_DENIED,
+            ),
+        ],
+        ApiKey.ALTER_CONFIGS: [
+            Row(
+                {"resources": [{"resource_type": 2, "resource_name": topic}]},
+                on_topic(Operation.ALTER_CONFIGS, topic),
+                TOPIC_DENIED,
+            ),
+            Row(
+                {"resources": [{"resource_type": 4, "resource_name": ""}]},
+                on_cluster(Operation.ALTER_CONFIGS),
+                CLUSTER_DENIED,
+            ),
+        ],
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: [
+            Row(
+                {"resources": [{"resource_type": 2, "resource_name": topic}]},
+                on_topic(Operation.ALTER_CONFIGS, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        # Who the brokers are is told to everybody, as Metadata does.
+        ApiKey.DESCRIBE_CLUSTER: [
+            Row(
+                {"include_cluster_authorized_operations": True, "endpoint_type": 1},
+                on_cluster(Operation.DESCRIBE),
+                CLUSTER_DENIED,
+                has_code=False,
+            ),
+        ],
+        ApiKey.DESCRIBE_LOG_DIRS: [
+            Row(
+                {"topics": None},
+                on_cluster(Operation.DESCRIBE),
+                CLUSTER_DENIED,
+                has_code=False,
+            )
+        ],
+    }
+
+
+EXEMPT = {ApiKey.API_VERSIONS}  # tells of the software alone
+CASES = [
+    pytest.param(key, version, topic, place, id=f"{key.title}-{version}-{topic}-{place}")
+    for topic in ("there", "never")
+    for key, each in rows(topic).items()
+    for place, row in enumerate(each)
+    for version in APIS[key].versions
+    if version in row.versions
+]
+
+
+def test_every_api_has_a_row() -> None:
+    assert set(rows("any")) | EXEMPT == set(APIS)
+
+
+@pytest.mark.parametrize(("key", "version", "topic", "place"), CASES)
+def test_who_may_do_nothing_does_nothing_and_is_told_so(
+    shared: Workbench, key: ApiKey, version: int, topic: str, place: int
+) -> None:
+    row = rows(topic)[key][place]
+    shared.guard.asked.clear()
+    reply = shared.ask(key, version, **row.request)
+    assert row.asked in shared.guard.asked
+    codes = {get_error(code) for code in error_codes(reply)} - {ErrorCode.NONE}
+    assert codes <= {row.code}
+    assert codes or not row.has_code
+    assert list(shared.cluster.topics) == ["there"]
+    assert shared.replicas.get(TopicPartition("there", 0)).log_end_offset == 0
+
+
+@pytest.mark.parametrize("key", sorted(set(APIS) - EXEMPT))
+def test_answers_do_not_tell_whether_a_topic_exists(shared: Workbench, key: ApiKey) -> None:
+    for there, never in zip(rows("there")[key], rows("never")[key], strict=True):
+        version = max(version for version in APIS[key].versions if version in there.versions)
+        told = [shared.send(key, version, **row.request).bytes for row in (there, never)]
+        assert told[0][8:].replace(b"there", b"never") == told[1][8:]
+
+
+@pytest.fixture(name="shared", scope="module")
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """One broker for all rows: nothing that is denied may change it."""
+    folder = tmp_path_factory.mktemp("access")
+    bench = Workbench(folder, settings={"log.dirs": str(folder)})
+    bench.make_topic("there")
+    bench.guard.denies_all = True
+    yield bench
+    bench.close()
+
+
+def error_codes(message: Any) -> Iterator[int]:
+    """All of them, wherever they stand."""
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if field.name == "error_code":
+            yield value
+        elif isinstance(value, tuple):
+            for each in value:
+                if is_dataclass(each):
+                    yield from error_codes(each)
