@@ -247,6 +247,17 @@ def test_a_synchronous_write_with_followers_waits_for_its_own_disk_too() -> None
     assert sent.codes == [NONE]
 
 
+def test_a_synchronous_write_with_acks_one_waits_for_the_leaders_disk_alone() -> None:
+    stage = Stage()
+    stage.tell_topic(flush_messages="1")
+    stage.order(P0, replicas=(ME, OTHER))
+    sent = stage.append(P0, acks=1)
+    assert not sent.is_answered
+    stage.background.drain()
+    assert sent.codes == [NONE]
+    assert stage.partition().high_watermark == 0
+
+
 def test_a_synchronous_write_times_out_on_a_disk_that_hangs() -> None:
     stage = make_synchronous()
     sent = stage.append(P0, acks=1, timeout_ms=20)

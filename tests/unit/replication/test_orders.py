@@ -11,11 +11,12 @@ from tests.unit.replication.stage import (
     P0,
     P1,
     P2,
+    THIRD,
     Stage,
 )
 
 from penstock.config.log_config import LogConfig
-from penstock.model.cluster import BrokerEpoch, BrokerId
+from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.replication.partition import Isolation, Role
@@ -181,11 +182,24 @@ def test_a_set_that_grows_does_not_take_back_what_is_committed() -> None:
 
 def test_a_set_that_changes_forgets_no_follower_that_stays() -> None:
     stage = Stage()
-    third = BrokerId(3)
-    stage.order(P0, replicas=(*BOTH, third))
+    stage.order(P0, replicas=(*BOTH, THIRD))
     sent = stage.append(P0)
     stage.follower_has(1)
-    stage.order(P0, replicas=(*BOTH, third), in_sync=BOTH, partition_epoch=1)
+    stage.order(P0, replicas=(*BOTH, THIRD), in_sync=BOTH, partition_epoch=1)
+    assert sent.codes == [NONE]
+
+
+def test_a_new_epoch_hears_of_its_followers_anew() -> None:
+    """One of them may have cut its log on the way into the epoch."""
+    stage = Stage()
+    replicas = (*BOTH, THIRD)
+    stage.order(P0, replicas=replicas)
+    sent = stage.append(P0)
+    stage.follower_has(1, follower=OTHER)
+    stage.order(P0, epoch=1, replicas=replicas)
+    stage.follower_has(1, follower=THIRD)
+    assert not sent.is_answered
+    stage.follower_has(1, follower=OTHER)
     assert sent.codes == [NONE]
 
 

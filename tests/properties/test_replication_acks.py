@@ -1,0 +1,296 @@
+"""Writes, flushes, followers, elections, deletions and time in any order: every request is answered
+once, none of its writes with success before it is as safe as was asked, and each as soon as it is.
+
+The model knows who is in sync and how far; the log's own end and durable offset are storage's word.
+"""
+
+from __future__ import annotations
+
+from errno import EIO
+from functools import partial
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.profile import scaled
+from tests.unit.replication.stage import ME, OTHER, P0, P1, THIRD, Stage, some_batch
+
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.testing.simulated_disk import Kind
+
+SETTINGS = settings(
+    max_examples=scaled(test=100, verify=1500, release=20_000),
+    stateful_step_count=40,
+    deadline=None,
+)
+NAMES = (P0, P1)
+REPLICAS = (ME, OTHER, THIRD)
+SETS = ((ME,), (ME, OTHER), REPLICAS)
+NAME = st.sampled_from(NAMES)
+
+
+class Term:
+    """One leadership, as the model saw it."""
+
+    def __init__(self, high_watermark: int) -> None:
+        # The furthest that every replica in sync was at one moment, or an earlier leader said so.
+        self.committed = high_watermark
+        self.durable = 0
+        self.is_over = False
+
+
+class Led:
+    """What the model knows of a partition."""
+
+    def __init__(self) -> None:
+        self.epoch = -1
+        self.partition_epoch = 0
+        self.in_sync: tuple[BrokerId, ...] = (ME,)
+        self.ends: dict[BrokerId, int] = {}
+        self.term: Term | None = None  # None: another broker leads, or nobody
+
+
+class Request:
+    def __init__(self, acks: int, deadline_ms: int, is_synchronous: bool) -> None:
+        self.acks = acks
+        self.deadline_ms = deadline_ms
+        self.is_synchronous = is_synchronous
+        self.shares: list[tuple[TopicPartition, Term | None, int]] = []  # with its records
+        self.answers: list[list[PartitionAppended]] = []
+        self.ends: list[int] = []  # of the logs with its writes in them
+
+
+class Broker(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = Stage(max_waiting=10_000)
+        self.led = {name: Led() for name in NAMES}
+        self.requests: list[Request] = []
+        self.is_synchronous = False
+        self.has_failed = False
+        self.sequence = 0
+
+    @initialize(in_sync=st.sampled_from(SETS), is_synchronous=st.booleans())
+    def start(self, in_sync: tuple[BrokerId, ...], is_synchronous: bool) -> None:
+        self.set_synchronous(is_synchronous)
+        for name in NAMES:
+            self.lead(name, in_sync)
+
+    # -- what may happen -------------------------------------------------------------------
+
+    @rule(
+        names=st.permutations(NAMES).flatmap(
+            lambda order: st.integers(1, len(NAMES)).map(lambda count: order[:count])
+        ),
+        acks=st.sampled_from([-1, -1, -1, 0, 1]),
+        timeout_ms=st.integers(0, 30),
+        records=st.integers(1, 3),
+        kind=st.sampled_from(["plain", "plain", "idempotent", "damaged"]),
+    )
+    def append(
+        self, names: list[TopicPartition], acks: int, timeout_ms: int, records: int, kind: str
+    ) -> None:
+        batch = some_batch(records)
+        if kind == "idempotent":
+            batch = some_batch(records, producer_id=7, sequence=self.sequence % 3)
+        if kind == "damaged":
+            batch[-1] ^= 1
+        self.sequence += 1
+        deadline_ms = self.stage.clock.now_ms() + timeout_ms
+        request = Request(acks, deadline_ms, self.is_synchronous)
+        request.shares = [(name, self.led[name].term, records) for name in names]
+        self.requests.append(request)
+        self.stage.replicas.append(
+            [(name, memoryview(batch[:])) for name in names],
+            acks=acks,
+            timeout_ms=timeout_ms,
+            done=partial(self.check_answer, request),
+        )
+        request.ends = [self.stage.partition(name).log_end_offset for name in names]
+
+    @rule()
+    def finish_a_flush(self) -> None:
+        self.stage.background.run_one()
+
+    @rule(duration_ms=st.integers(1, 40))
+    def pass_time(self, duration_ms: int) -> None:
+        self.stage.clock.pass_ms(duration_ms)
+
+    @rule(name=NAME, follower=st.sampled_from([OTHER, THIRD]), behind=st.integers(0, 3))
+    def follow_up(self, name: TopicPartition, follower: BrokerId, behind: int) -> None:
+        led = self.led[name]
+        if led.term is None or self.has_failed:
+            return
+        end = max(0, self.stage.partition(name).log_end_offset - behind)
+        if follower in led.in_sync:
+            led.ends[follower] = end
+        self.stage.replicas.note_follower_end(name, follower, Offset(end))
+
+    @rule(name=NAME, in_sync=st.sampled_from(SETS))
+    def lead(self, name: TopicPartition, in_sync: tuple[BrokerId, ...]) -> None:
+        """For the first time, again, or still with the next epoch."""
+        led = self.led[name]
+        led.epoch += 1
+        led.partition_epoch = 0
+        led.in_sync, led.ends = in_sync, {}
+        found = self.stage.replicas.find(name)
+        led.term = led.term or Term(0 if found is None else found.high_watermark)
+        self.order(name, ME)
+
+    @rule(name=NAME, in_sync=st.sampled_from(SETS))
+    def change_the_set(self, name: TopicPartition, in_sync: tuple[BrokerId, ...]) -> None:
+        led = self.led[name]
+        if led.term is None:
+            return
+        led.partition_epoch += 1
+        led.ends = {each: end for each, end in led.ends.items() if each in in_sync}
+        led.in_sync = in_sync
+        self.order(name, ME)
+
+    @rule(name=NAME, cut_to=st.none() | st.integers(0, 4))
+    def lose_the_lead(self, name: TopicPartition, cut_to: int | None) -> None:
+        """To a leader that may not have what was not committed."""
+        led = self.led[name]
+        self.end_term(name)
+        led.epoch += 1
+        self.order(name, OTHER)
+        log = self.stage.partition(name).log
+        if cut_to is not None and not self.has_failed:
+            log.truncate_to(Offset(log.high_watermark + cut_to), 0)
+
+    @rule(name=NAME, delete=st.booleans())
+    def stop(self, name: TopicPartition, delete: bool) -> None:
+        if self.stage.replicas.find(name) is None:
+            return
+        self.end_term(name)
+        self.stage.stop(name, delete=delete)
+        if not delete or self.has_failed:
+            return
+        self.led[name].epoch += 1
+        self.order(name, OTHER)  # so that there is a replica again
+
+    @rule(is_synchronous=st.booleans(), min_in_sync=st.integers(1, 3))
+    def set_synchronous(self, is_synchronous: bool, min_in_sync: int = 1) -> None:
+        for name in NAMES:
+            self.observe(name)
+        self.is_synchronous = is_synchronous
+        self.stage.tell_topic(
+            flush_messages="1" if is_synchronous else "1000000",
+            min_insync_replicas=str(min_in_sync),
+        )
+
+    @precondition(lambda self: len(self.requests) > 8 and not self.has_failed)
+    @rule()
+    def break_the_disk(self) -> None:
+        self.has_failed = True
+        self.stage.disk.fail_path("/d", EIO, {Kind.WRITE, Kind.SYNC})
+
+    # -- what the model knows --------------------------------------------------------------
+
+    def order(self, name: TopicPartition, leader: BrokerId) -> None:
+        led = self.led[name]
+        answers = self.stage.order(
+            name,
+            leader=leader,
+            epoch=led.epoch,
+            replicas=REPLICAS,
+            in_sync=led.in_sync,
+            partition_epoch=led.partition_epoch,
+        )
+        assert self.has_failed or answers == {name: ErrorCode.NONE}
+
+    def end_term(self, name: TopicPartition) -> None:
+        self.observe(name)
+        led = self.led[name]
+        if led.term is not None:
+            led.term.is_over = True
+        led.term = None
+
+    def observe(self, name: TopicPartition) -> None:
+        led, partition = self.led[name], self.stage.replicas.find(name)
+        if led.term is None or partition is None:
+            return
+        log = partition.log
+        own = log.durable_offset if self.is_synchronous else log.log_end_offset
+        ends = [led.ends.get(each, 0) for each in led.in_sync if each != ME]
+        led.term.committed = max(led.term.committed, min([own, *ends]))
+        led.term.durable = max(led.term.durable, log.durable_offset)
+
+    def check_answer(self, request: Request, answers: list[PartitionAppended]) -> None:
+        request.answers.append(answers)
+        assert len(request.answers) == 1
+        assert len(answers) == len(request.shares)
+        for name in NAMES:
+            self.observe(name)
+        for (_, term, records), answer in zip(request.shares, answers, strict=True):
+            self.check_write(request, term, answer, answer.base_offset + records)
+
+    def check_write(
+        self, request: Request, term: Term | None, answer: PartitionAppended, end: int
+    ) -> None:
+        if answer.code is ErrorCode.NONE:
+            assert term is not None
+            if request.acks == -1:
+                assert term.committed >= end
+            elif request.is_synchronous:
+                assert term.durable >= end
+        elif answer.code is ErrorCode.REQUEST_TIMED_OUT:
+            assert self.stage.clock.now_ms() >= request.deadline_ms
+        elif answer.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            assert term is None or term.is_over or self.has_failed
+        elif answer.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            assert self.has_failed
+        else:
+            assert answer.code in EXPECTED
+
+    # -- what always holds -----------------------------------------------------------------
+
+    @invariant()
+    def readers_see_what_is_committed_and_all_of_it(self) -> None:
+        for name in NAMES:
+            partition = self.stage.replicas.find(name)
+            term = self.led[name].term
+            if partition is not None and term is not None and not self.has_failed:
+                self.observe(name)
+                assert partition.is_leader
+                assert partition.high_watermark == term.committed
+
+    @invariant()
+    def nobody_waits_past_the_deadline(self) -> None:
+        now_ms = self.stage.clock.now_ms()
+        for request in self.requests:
+            assert request.answers or now_ms <= request.deadline_ms
+
+    @invariant()
+    def nobody_waits_for_what_is_decided(self) -> None:
+        for request in self.requests:
+            assert request.answers or self.has_failed or self.is_open(request)
+
+    def is_open(self, request: Request) -> bool:
+        for (_, term, _), end in zip(request.shares, request.ends, strict=True):
+            if term is not None and not term.is_over:
+                reached = term.committed if request.acks == -1 else term.durable
+                if reached < end:
+                    return True
+        return False
+
+    def teardown(self) -> None:
+        self.stage.background.drain()
+        self.stage.clock.pass_ms(1000)
+        assert all(len(request.answers) == 1 for request in self.requests)
+        assert self.stage.replicas.statistics().produces.waiting == 0
+
+
+EXPECTED = (
+    ErrorCode.CORRUPT_MESSAGE,
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+)
+
+TestBroker = Broker.TestCase
+TestBroker.settings = SETTINGS

@@ -1,0 +1,47 @@
+"""The rule of the high watermark, for any ends of any replicas."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+
+from penstock.model.ids import Offset
+from penstock.replication.high_watermark import UNKNOWN_END, next_high_watermark
+
+SETTINGS = settings(max_examples=scaled(test=300, verify=3000, release=50_000), deadline=None)
+OFFSETS = st.integers(0, 2**63 - 1).map(Offset) | st.integers(0, 9).map(Offset)
+ENDS = st.lists(OFFSETS | st.just(UNKNOWN_END), min_size=1, max_size=7)
+
+
+@SETTINGS
+@given(OFFSETS, ENDS)
+def test_it_never_falls_and_never_passes_a_replica_in_sync(
+    current: Offset, ends: list[Offset]
+) -> None:
+    reached = next_high_watermark(current, ends)
+    assert reached >= current
+    assert reached == current or all(reached <= end for end in ends)
+
+
+@SETTINGS
+@given(OFFSETS, ENDS)
+def test_it_goes_as_far_as_the_slowest_allows(current: Offset, ends: list[Offset]) -> None:
+    reached = next_high_watermark(current, ends)
+    assert any(end <= reached for end in ends)
+    assert next_high_watermark(reached, ends) == reached
+
+
+@SETTINGS
+@given(OFFSETS, ENDS, st.data())
+def test_a_replica_that_catches_up_or_leaves_never_lowers_it(
+    current: Offset, ends: list[Offset], data: st.DataObject
+) -> None:
+    reached = next_high_watermark(current, ends)
+    place = data.draw(st.integers(0, len(ends) - 1))
+    ahead = [*ends[:place], data.draw(st.integers(ends[place], 2**63 - 1).map(Offset))]
+    ahead += ends[place + 1 :]
+    assert next_high_watermark(current, ahead) >= reached
+    assert next_high_watermark(reached, ends[:place] + ends[place + 1 :]) >= reached
+
+
+def test_a_follower_that_was_not_heard_of_holds_it() -> None:
+    assert next_high_watermark(Offset(3), (Offset(9), UNKNOWN_END)) == 3
