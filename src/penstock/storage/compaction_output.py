@@ -7,7 +7,8 @@ synced before `finish` returns.
 from collections.abc import Sequence
 
 from penstock.storage.disk import REPLACE, Buffer, Disk, read_fully, write_fully
-from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from penstock.storage.handles import Handles
+from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.swap import Swap
 from penstock.storage.transaction_index import AbortedTransaction, encode_entry
@@ -27,32 +28,30 @@ class CleanedSegment:
         index_interval_bytes: int,
         buffer_bytes: int,
     ) -> None:
-        self.size = 0
         self._disk = disk
         self._swap = swap
-        self._base_offset = base_offset
-        self._index_interval_bytes = index_interval_bytes
         self._buffer_bytes = buffer_bytes
         self._buffer = bytearray()
         self._descriptor = -1
-        self._offsets = bytearray()  # the indexes as they go to their files
-        self._times = bytearray()
-        self._bytes_since_index = 0
-        self._max_timestamp = -1
-        self._max_timestamp_offset = base_offset
-        self._last_time_entry = -1
+        # For the entries that it keeps in memory alone: it has no files, and no log knows it.
+        self._noted = Segment(
+            disk,
+            Handles(disk),
+            "",
+            base_offset,
+            created_ms=0,
+            index_interval_bytes=index_interval_bytes,
+            index_bytes=0,
+        )
+        self._noted.start_indexes()
+
+    @property
+    def size(self) -> int:
+        return self._noted.size
 
     def note(self, size: int, last_offset: int, max_timestamp: int) -> None:
-        """A batch stands next; as a segment's own `note_batch`, sparse entries included."""
-        if max_timestamp > self._max_timestamp:
-            self._max_timestamp = max_timestamp
-            self._max_timestamp_offset = last_offset
-        if self._bytes_since_index > self._index_interval_bytes:
-            self._offsets += OFFSET_INDEX.entry.pack(last_offset - self._base_offset, self.size)
-            self._add_time_entry()
-            self._bytes_since_index = 0
-        self._bytes_since_index += size
-        self.size += size
+        """A batch stands next."""
+        self._noted.note_batch(self._noted.size, size, last_offset, max_timestamp)
 
     def write(self, batch: Buffer) -> None:
         self._buffer += batch
@@ -72,9 +71,9 @@ class CleanedSegment:
     def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
         self._flush()
         self._disk.sync(self._descriptor)
-        self._add_time_entry()
-        self._put(OFFSET_INDEX.suffix, self._offsets)
-        self._put(TIME_INDEX.suffix, self._times)
+        offsets, times = self._noted.encode_indexes()
+        self._put(OFFSET_INDEX.suffix, offsets)
+        self._put(TIME_INDEX.suffix, times)
         stale = self._swap.path(TRANSACTION_INDEX_SUFFIX)
         if aborted:
             self._put(TRANSACTION_INDEX_SUFFIX, b"".join(map(encode_entry, aborted)))
@@ -91,12 +90,6 @@ class CleanedSegment:
             self._descriptor = self._disk.open(self._swap.path(LOG_SUFFIX), REPLACE)
         write_fully(self._disk, self._descriptor, self._buffer)
         self._buffer.clear()
-
-    def _add_time_entry(self) -> None:
-        if self._max_timestamp > self._last_time_entry:
-            self._last_time_entry = self._max_timestamp
-            relative = self._max_timestamp_offset - self._base_offset
-            self._times += TIME_INDEX.entry.pack(self._max_timestamp, relative)
 
     def _put(self, suffix: str, content: Buffer) -> None:
         descriptor = self._disk.open(self._swap.path(suffix), REPLACE)

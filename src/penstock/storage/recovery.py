@@ -7,6 +7,7 @@ torn, damaged or contradicted by its neighbours.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from penstock.model.ids import Offset
@@ -148,13 +149,13 @@ class _Opening:
                 self._check_transaction_index(segment)
                 log.segments.add(segment)
             last = log.segments.active.find_last_batch()
+            log.adopt_epochs(EpochCache(known))
+            log.settle_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
+            log.replay_producers(self._now_ms)
         except (CorruptRecords, MalformedTransactionIndex) as error:
             self._report(f"{error}; recovering the whole log")
             self._forget()
             return False
-        log.adopt_epochs(EpochCache(known))
-        log.settle_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
-        log.replay_producers(self._now_ms)
         return True
 
     def _check_sealed(self, segment: Segment) -> None:
@@ -198,13 +199,9 @@ class _Opening:
         # disk with it, as they are written when it is sealed.
         first = max(0, sum(1 for base in self._bases if base < point) - 1)
         first = self._load_trusted(first)
-        trusted_end = Offset(self._bases[first])
         log.adopt_epochs(EpochCache(known or ()))
         if known is None:
             log.epochs.dirty = True
-        log.log_end_offset = trusted_end
-        log.snapshots.drop_above(trusted_end)
-        log.replay_producers(self._now_ms)
         check = _Check(
             log,
             self._disk,
@@ -226,11 +223,18 @@ class _Opening:
                 self._check_sealed(segment)
                 self._check_transaction_index(segment)
                 log.segments.add(segment)
+            self._replay_up_to(Offset(self._bases[first]))
         except (CorruptRecords, MalformedTransactionIndex) as error:
             self._report(f"{error}; checking the whole log")
             self._forget()
+            self._replay_up_to(Offset(self._bases[0]))
             return 0
         return first
+
+    def _replay_up_to(self, trusted_end: Offset) -> None:
+        self._log.log_end_offset = trusted_end
+        self._log.snapshots.drop_above(trusted_end)
+        self._log.replay_producers(self._now_ms)
 
     def _cut(self, segment: Segment, position: int, problem: str) -> None:
         """End the log in this segment, on disk; later segments first, so that no hole appears."""
@@ -318,31 +322,45 @@ class _Check:
 
     def _take_in(self, segment: Segment) -> bool:
         """Note every batch of one file; False where a torn or damaged one was cut off."""
-        log, expected = self._log, self._expected
+        log, settled, latest = self._log, self._settled_below, self._log.latest_epoch
+        end = segment.base_offset + MAX_RELATIVE_OFFSET
         scan = segment.scan(check_crc=True)
         segment.start_indexes()
-        note, settled, latest = segment.note_batch, self._settled_below, log.latest_epoch
-        end, is_suspect = segment.base_offset + MAX_RELATIVE_OFFSET, self._suspect is not None
-        for position, header, place in scan.walk():
-            last = header[0] + header[6]
+        for position, header, place in scan.walk(partial(self._take_plain_run, segment)):
+            size, last = header[1] + LOG_OVERHEAD, header[0] + header[6]
             # The usual batch goes on in offset and epoch; what does not is looked at closely.
-            if header[0] != expected or header[2] != latest or last > end or header[0] < settled:
-                self._expected = expected
+            if (
+                header[0] != self._expected
+                or header[2] != latest
+                or last > end
+                or header[0] < settled
+            ):
                 self._look_closely(segment, position, BatchHeader._make(header))
-                latest, is_suspect = log.latest_epoch, self._suspect is not None
-            elif is_suspect:
-                self._suspect, is_suspect = None, False
-            size = header[1] + LOG_OVERHEAD
-            note(position, size, last, header[8])
-            expected = last + 1
+                latest = log.latest_epoch
+            else:
+                self._suspect = None
+            segment.note_batch(position, size, last, header[8])
+            self._expected = last + 1
             if header[9] >= 0:
                 content = scan.content(place, size)
                 self._follow_producer(segment, BatchHeader._make(header), content)
-        self._expected = expected
         segment.size = scan.position
         if scan.problem is not None:
             self._cut(segment, scan.position, scan.problem)
         return scan.problem is None
+
+    def _take_plain_run(
+        self, segment: Segment, buffer: memoryview, place: int, filled: int, start: int
+    ) -> int:
+        """The usual batches that have no producer: nothing but their segment needs to know them."""
+        if self._expected < self._settled_below:
+            return place
+        following, self._expected = segment.note_plain_run(
+            buffer, place, filled, start, offset=self._expected, epoch=self._log.latest_epoch
+        )
+        if following > place:
+            self._suspect = None
+        return following
 
     def _follow_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
         aborted = apply_batch(self._log.producers, header, content, self._now_ms)

@@ -3,7 +3,7 @@
 Stops at the first byte that cannot belong to a valid batch and says why; what came before is whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
@@ -28,6 +28,10 @@ Scanned = tuple[int, BatchHeader, memoryview]
 # Position, header fields in BatchHeader's order, and the batch's place in the scan's buffer. Bare,
 # as recovery walks every batch of a segment (bench/storage).
 Walked = tuple[int, tuple[int, ...], int]
+# Takes in batches on its own, as many as it likes: given the buffer, a place in it where a batch
+# begins, how much of it is filled and the file position of its first byte, it says at which place
+# it has stopped. It answers for what it has passed, the CRC included.
+TakeRun = Callable[[memoryview, int, int, int], int]
 
 
 class Scan:
@@ -60,8 +64,9 @@ class Scan:
     def content(self, place: int, size: int) -> memoryview:
         return self._buffer[place : place + size]
 
-    def walk(self) -> Iterator[Walked]:
-        """The same for those who need no more than the header of most batches."""
+    def walk(self, take_run: TakeRun | None = None) -> Iterator[Walked]:
+        """The same for those who need no more than the header of most batches, and only of those
+        that `take_run` has left."""
         check_crc, unpack = self._check_crc, HEADER.unpack_from
         # One generator for chunks and batches: each one between costs every batch a step.
         while self.problem is None and self.position < self._end:
@@ -69,6 +74,8 @@ class Scan:
             buffer, first, place = self._buffer, self.position, 0
             last_place = filled - HEADER_BYTES
             try:
+                if take_run is not None:
+                    place = take_run(buffer, 0, filled, first)
                 while place <= last_place:
                     header = unpack(buffer, place)
                     end = place + header[1] + LOG_OVERHEAD
@@ -86,6 +93,9 @@ class Scan:
                         return
                     yield first + place, header, place
                     place = end
+                    # A producer's batch is mostly followed by another one: not worth asking.
+                    if take_run is not None and header[9] < 0:
+                        place = take_run(buffer, place, filled, first)
             finally:
                 self.position = first + place
             if place < filled:

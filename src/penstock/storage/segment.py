@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from penstock.model.ids import Offset
 from penstock.protocol.batch import (
+    ATTRIBUTES_POSITION,
     HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD,
     MAGIC,
-    MAX_OFFSET,
     BatchHeader,
 )
 from penstock.storage.disk import (
@@ -43,6 +45,8 @@ SUFFIXES = (LOG_SUFFIX, OFFSET_INDEX.suffix, TIME_INDEX.suffix, TRANSACTION_INDE
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _MIN_LENGTH = HEADER_BYTES - LOG_OVERHEAD
 _STEP = Struct(">qi4xb6xi")  # of a header: base offset, length, magic, last offset delta
+# Of a header: base offset, length, epoch, magic, CRC, last offset delta, maximum time, producer id.
+_PLAIN = Struct(">qiibI2xi8xqq")
 _HEADERS_BYTES = 4096  # one look into the file shows the headers of many small batches
 
 
@@ -106,8 +110,8 @@ class Segment:
         self.created_ms = created_ms
         self.index_interval_bytes = index_interval_bytes
         # One entry of each kind stays free, for the last time entry at sealing.
-        self._max_offset_entries = index_bytes // OFFSET_INDEX.entry.size - 1
-        self._max_time_entries = index_bytes // TIME_INDEX.entry.size - 1
+        self._max_offset_entries = max(1, index_bytes // OFFSET_INDEX.entry.size - 1)
+        self._max_time_entries = max(1, index_bytes // TIME_INDEX.entry.size - 1)
         self.is_index_full = False
         self.file = Handle(stem + LOG_SUFFIX, APPEND)
         self.size = 0
@@ -160,6 +164,11 @@ class Segment:
         self.offset_index.write(self._disk)
         self.time_index.write(self._disk)
 
+    def encode_indexes(self) -> tuple[bytes, bytes]:
+        """What `write_indexes` would make of empty files."""
+        self._add_time_entry()
+        return self.offset_index.encode(), self.time_index.encode()
+
     @property
     def index_paths(self) -> tuple[str, str, str]:
         return self.offset_index.path, self.time_index.path, self.transaction_index_path
@@ -193,6 +202,67 @@ class Segment:
             if position == 0:
                 self.first_timestamp_ms = max_timestamp
         self.size = position + size
+
+    def note_plain_run(
+        self, buffer: memoryview, place: int, filled: int, start: int, *, offset: int, epoch: int
+    ) -> tuple[int, int]:
+        """Check and note batch after batch while each is whole, sound, without a producer, of this
+        epoch, and begins at `offset`, then where the one before ends.
+
+        `buffer` holds the file from position `start` on. Returns the place and the offset at which
+        something else begins: any other batch, or one that goes on behind the buffer's end.
+
+        This is `Scan.walk`, recovery's first look and `note_batch` in one loop, as most logs hold
+        nothing but such batches (bench/storage). A property test shows that it does the same.
+        """
+        unpack, first_place, last_place = _PLAIN.unpack_from, place, filled - HEADER_BYTES
+        base_offset, limit = self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET
+        interval, since = self.index_interval_bytes, self.bytes_since_index
+        newest, newest_offset = self.max_timestamp, self._max_timestamp_offset
+        indexed = self._indexed_timestamp
+        add_offset, add_position = self.offset_index.appenders()
+        add_time, add_timed_offset = self.time_index.appenders()
+        while place <= last_place:
+            base, length, its_epoch, magic, crc, delta, max_ms, producer_id = unpack(buffer, place)
+            size, last = length + LOG_OVERHEAD, base + delta
+            end = place + size
+            if (
+                base != offset
+                or its_epoch != epoch
+                or magic != MAGIC
+                or producer_id >= 0
+                or length < _MIN_LENGTH
+                or end > filled
+                or not base <= last <= limit
+                or crc32c(buffer[place + ATTRIBUTES_POSITION : end]) != crc
+            ):
+                break
+            if max_ms > newest:
+                newest, newest_offset = max_ms, last
+            if since > interval:
+                add_offset(last - base_offset)
+                add_position(start + place)
+                if newest > indexed:
+                    add_time(newest)
+                    add_timed_offset(newest_offset - base_offset)
+                    indexed = newest
+                since = size
+            else:
+                since += size
+            offset, place = last + 1, end
+        if place > first_place:
+            if start + first_place == 0:
+                self.first_timestamp_ms = unpack(buffer, first_place)[6]
+            self.bytes_since_index, self.size = since, start + place
+            self._max_timestamp, self._max_timestamp_offset = newest, newest_offset
+            self._indexed_timestamp = indexed
+            self._note_full_indexes()
+        return place, offset
+
+    def _note_full_indexes(self) -> None:
+        offsets, times = len(self.offset_index), len(self.time_index)
+        if offsets >= self._max_offset_entries or times >= self._max_time_entries:
+            self.is_index_full = True
 
     def _add_time_entry(self) -> None:
         timestamp = self._max_timestamp
@@ -351,21 +421,14 @@ class Segment:
         return None
 
     def has_batch_at(self, position: int) -> bool:
-        return bool(self._try_headers(position, MAX_OFFSET))
+        """Whether an index entry is true: any batch of this segment will do to search on from."""
+        try:
+            return self.header_at(position).base_offset >= self.base_offset
+        except CorruptRecords:
+            return False
 
     def header_at(self, position: int) -> BatchHeader:
         return self._read_headers(position)[0].header
-
-    def _try_headers(self, position: int, offset: int) -> list[Placed]:
-        """The batches at an index entry's position, none where the entry is damaged.
-
-        Any true batch start at or before `offset` will do to search on from.
-        """
-        try:
-            placed = self._read_headers(position)
-        except CorruptRecords:
-            return []
-        return placed if self.base_offset <= placed[0].header[0] <= offset else []
 
     def _read_headers(self, position: int) -> list[Placed]:
         """The batches from `position` on, as many as one short read shows: at least one."""
@@ -476,9 +539,8 @@ class Segment:
             self.rebuild_indexes()
             return
         self._note_tail(0 if last is None else last.value)
-        self.is_index_full = (
-            len(offsets) >= self._max_offset_entries or len(times) >= self._max_time_entries
-        )
+        self.is_index_full = False
+        self._note_full_indexes()
 
     def _note_tail(self, position: int) -> None:
         time = self.time_index.find_last()

@@ -9,6 +9,7 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.storage.disk import CREATE, REPLACE, Disk, read_file, write_fully
@@ -28,7 +29,7 @@ class IndexFormat(NamedTuple):
 
 
 OFFSET_INDEX = IndexFormat(".index", struct.Struct(">II"), "I", "I")  # relative offset, position
-TIME_INDEX = IndexFormat(".timeindex", struct.Struct(">qI"), "q", "I")  # timestamp, relative offset
+TIME_INDEX = IndexFormat(".timeindex", struct.Struct(">qI"), "Q", "I")  # timestamp, relative offset
 
 
 class SparseIndex:
@@ -142,6 +143,11 @@ class SparseIndex:
         self.keys.append(key)
         self.values.append(value)
 
+    def appenders(self) -> tuple[Callable[[int], None], Callable[[int], None]]:
+        """For loops over many entries: where their keys and their values go."""
+        assert self.keys is not None
+        return self.keys.append, self.values.append
+
     def keep_values_below(self, disk: Disk, limit: int) -> None:
         """Forget entries that point at `limit` or beyond."""
         assert self.keys is not None
@@ -156,13 +162,13 @@ class SparseIndex:
         assert self.keys is not None
         if self._written == len(self.keys):
             return
-        self._put(disk, CREATE, self._encode(self._written))
+        self._put(disk, CREATE, self.encode(self._written))
         self._written = len(self.keys)
 
     def rewrite(self, disk: Disk) -> None:
         """Make the file hold just the entries in memory."""
         assert self.keys is not None
-        content, found = self._encode(0), read_file(disk, self.path)
+        content, found = self.encode(), read_file(disk, self.path)
         # What is right already stays: emptying a file and filling it again is slow on ext4.
         if found is None or not content.startswith(found):
             self._put(disk, REPLACE, content)
@@ -180,17 +186,17 @@ class SparseIndex:
         """Let go of the map: the file is about to be renamed, removed or replaced."""
         self._handles.unmap(self._file)
 
-    def _encode(self, first: int) -> bytes:
+    def encode(self, first: int = 0) -> bytes:
+        """The entries in memory from the first one on, as they go to the file."""
         assert self.keys is not None
-        keys, values = self.keys[first:], self.values[first:]
-        if keys.typecode != values.typecode:
-            return b"".join(map(self._format.entry.pack, keys, values))
-        # Interleaved as arrays: 30 times as fast, and a recovered gigabyte has 250,000 entries.
-        entries = array(keys.typecode, bytes(2 * keys.itemsize * len(keys)))
-        entries[0::2] = keys
-        entries[1::2] = values
-        if sys.byteorder == "little":
-            entries.byteswap()
+        # As words of four bytes, interleaved: 30 times as fast as packing each entry, and a
+        # recovered gigabyte has 250,000.
+        keys, values = _words(self.keys[first:]), _words(self.values[first:])
+        step = self._format.entry.size // 4
+        entries = array("I", bytes(4 * step * len(values)))
+        for place in range(step - 1):
+            entries[place::step] = keys[place :: step - 1]
+        entries[step - 1 :: step] = values
         return entries.tobytes()
 
     def _put(self, disk: Disk, flags: int, content: bytes) -> None:
@@ -200,3 +206,10 @@ class SparseIndex:
             write_fully(disk, descriptor, content)
         finally:
             disk.close(descriptor)
+
+
+def _words(numbers: "array[int]") -> "array[int]":
+    """Their bytes in the files' order, four at a time."""
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return array("I", numbers.tobytes())

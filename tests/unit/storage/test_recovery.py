@@ -5,6 +5,7 @@ from tests.unit.storage.crashing_logs import FOLDER, Broker
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset
+from penstock.protocol.batch import MAGIC_POSITION
 from penstock.storage.disk import CREATE
 from penstock.storage.epochs import EPOCH_FILE
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
@@ -102,3 +103,23 @@ def test_a_restart_that_was_cut_short_is_begun_anew(broker: Broker) -> None:
     later = broker.after(broker.disk.survivor_of_power_cut(LoseEverything()))
     assert later.offsets() == []
     assert later.log.log_start_offset == later.log.log_end_offset
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damage_to_what_was_durable_ends_the_log_there_and_not_the_start(
+    broker: Broker, is_clean: bool
+) -> None:
+    """Without snapshots the producers are replayed from batches that nobody has checked."""
+    for _ in range(8):
+        broker.append()
+    broker.flush()
+    broker.checkpoint()
+    second = broker.log.segments[1].base_offset
+    if is_clean:
+        broker.engine.close()
+    survivor = broker.disk.survivor_of_kill()
+    for path in [path for path in survivor.files() if path.endswith(".snapshot")]:
+        survivor.remove(path)
+    survivor.flip_bit(segment_file(second, ".log"), 8 * MAGIC_POSITION)
+    later = broker.after(survivor)
+    assert later.offsets() == list(range(second))
