@@ -272,8 +272,8 @@ def test_who_may_do_nothing_does_nothing_and_is_told_so(
 def test_answers_do_not_tell_whether_a_topic_exists(shared: Workbench, key: ApiKey) -> None:
     for there, never in zip(rows("there")[key], rows("never")[key], strict=True):
         version = max(version for version in APIS[key].versions if version in there.versions)
-        told = [shared.send(key, version, **row.request).bytes for row in (there, never)]
-        assert told[0][8:].replace(b"there", b"never") == told[1][8:]
+        told = [shared.send(key, version, **row.request).bytes[8:] for row in (there, never)]
+        assert len({each.replace(b"there", b"never") for each in told}) == 1
 
 
 @pytest.fixture(name="shared", scope="module")
