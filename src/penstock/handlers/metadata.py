@@ -5,7 +5,7 @@ auto-creation, 10 topic ids in replies, 12 questions by topic id. A topic that w
 question is in the answer, with its leaders: the client need not ask again.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,7 +26,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import InvalidTopicName, TopicId, check_topic_name
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import encode
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
@@ -71,20 +71,29 @@ def answer(request: Request, services: "Services") -> bytes | Coroutine[Any, Any
 
 def _answer_all(request: Request, services: "Services") -> bytes:
     """Topics that the caller may not describe are left out."""
-    allows, caller = services.authorizer.allows, request.caller
     topics = services.cluster.topics
-    seen = [
-        topic
-        for name, topic in topics.items()
-        if allows(caller, Operation.DESCRIBE, ResourceType.TOPIC, name)
-    ]
+    seen = _list_visible(request, services, topics)
     if len(seen) < len(topics) or _wants_operations(request):
         return _build(request, services, _encode_topics(request, services, seen))
     return _answer_everything(request, services, seen)
 
 
+def _list_visible(
+    request: Request, services: "Services", topics: Mapping[str, TopicState]
+) -> Collection[TopicState]:
+    authorizer, caller = services.authorizer, request.caller
+    if isinstance(authorizer, AllowAll):  # to ask it 10,000 times takes longer than all the rest
+        return topics.values()
+    allows = authorizer.allows
+    return [
+        topic
+        for name, topic in topics.items()
+        if allows(caller, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
+
+
 def _answer_everything(
-    request: Request, services: "Services", topics: Sequence[TopicState]
+    request: Request, services: "Services", topics: Collection[TopicState]
 ) -> bytes:
     """The body that every caller gets who may see all: built once for each state of the cluster."""
     exchange = request.exchange
@@ -272,7 +281,7 @@ def _encoder(request: Request, services: "Services") -> TopicEncoder:
 
 
 def _encode_topics(
-    request: Request, services: "Services", topics: Sequence[TopicState]
+    request: Request, services: "Services", topics: Collection[TopicState]
 ) -> list[bytes]:
     encoder = _encoder(request, services)
     encoded = encoder.encode(topics, services.cluster)
