@@ -11,6 +11,7 @@ from typer.main import get_command
 
 # In the order of `--help`. Each module has `app`, a Typer of one command or of a group of them.
 SUBCOMMANDS = {
+    "up": "penstock.cli.up_command",
     "topic": "penstock.cli.topic_commands",
     "produce": "penstock.cli.produce_command",
     "consume": "penstock.cli.consume_command",

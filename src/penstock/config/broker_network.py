@@ -14,14 +14,14 @@ _per_broker = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
 _cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
 
 _LISTENERS: tuple[Setting, ...] = (
-    _per_broker(
+    broker(
         "listeners",
         Kind.LIST,
         ("PLAINTEXT://:9092",),
         "Addresses the broker listens on, as NAME://host:port; no host means every address.",
         LISTENERS,
     ),
-    _per_broker(
+    broker(
         "advertised.listeners",
         Kind.LIST,
         None,
@@ -29,7 +29,7 @@ _LISTENERS: tuple[Setting, ...] = (
         LISTENERS,
         fallbacks=named("listeners"),
     ),
-    _per_broker(
+    broker(
         "listener.security.protocol.map",
         Kind.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
@@ -57,21 +57,21 @@ _LISTENERS: tuple[Setting, ...] = (
 )
 
 _SOCKETS: tuple[Setting, ...] = (
-    _later("socket.send.buffer.bytes", Kind.INT, 102_400, "Send buffer of a socket; -1: system."),
-    _later(
+    broker("socket.send.buffer.bytes", Kind.INT, 102_400, "Send buffer of a socket; -1: system."),
+    broker(
         "socket.receive.buffer.bytes",
         Kind.INT,
         102_400,
         "Receive buffer of a socket; -1 leaves it to the system.",
     ),
-    _later(
+    broker(
         "socket.request.max.bytes",
         Kind.INT,
         104_857_600,
         "Largest request that is read; a longer one closes the connection.",
         at_least(1),
     ),
-    _later(
+    broker(
         "socket.listen.backlog.size",
         Kind.INT,
         50,
@@ -93,29 +93,29 @@ _SOCKETS: tuple[Setting, ...] = (
 )
 
 _CONNECTIONS: tuple[Setting, ...] = (
-    _cluster_wide("max.connections", Kind.INT, INT_MAX, "Connections of a broker.", at_least(0)),
-    _cluster_wide(
+    broker("max.connections", Kind.INT, INT_MAX, "Connections of a broker.", at_least(0)),
+    broker(
         "max.connections.per.ip",
         Kind.INT,
         INT_MAX,
         "Connections from one address; 0 needs max.connections.per.ip.overrides.",
         at_least(0),
     ),
-    _cluster_wide(
+    broker(
         "max.connections.per.ip.overrides",
         Kind.STRING,
         "",
         "Addresses with a limit of their own, as host:count pairs.",
         HOST_LIMITS,
     ),
-    _cluster_wide(
+    broker(
         "max.connection.creation.rate",
         Kind.INT,
         INT_MAX,
         "New connections a second that a broker accepts.",
         at_least(0),
     ),
-    _later(
+    broker(
         "connections.max.idle.ms",
         Kind.LONG,
         600_000,
@@ -138,28 +138,28 @@ _REQUESTS: tuple[Setting, ...] = (
         "Requests that may wait before the broker stops reading.",
         at_least(1),
     ),
-    _later(
+    broker(
         "queued.max.request.bytes",
         Kind.LONG,
         -1,
         "Bytes of requests that may wait before the broker stops reading; -1 for no limit.",
     ),
-    _later("request.timeout.ms", Kind.INT, 30_000, "Time a broker waits for another's answer."),
-    _later(
+    broker("request.timeout.ms", Kind.INT, 30_000, "Time a broker waits for another's answer."),
+    broker(
         "fetch.max.bytes",
         Kind.INT,
         57_671_680,
         "Most bytes in the answer to one fetch.",
         at_least(1024),
     ),
-    _later(
+    broker(
         "max.incremental.fetch.session.cache.slots",
         Kind.INT,
         1000,
         "Fetch sessions a broker remembers.",
         at_least(0),
     ),
-    _later(
+    broker(
         "max.request.partition.size.limit",
         Kind.INT,
         2000,

@@ -5,7 +5,7 @@ from functools import partial
 from penstock.config.check import at_least, at_least_or, one_of
 from penstock.config.declare import broker
 from penstock.config.listeners import SECURITY_PROTOCOLS
-from penstock.config.setting import LONG_MAX, NOT_YET, Kind, Setting, UpdateMode, no_effect
+from penstock.config.setting import ACTIVE, LONG_MAX, NOT_YET, Kind, Setting, UpdateMode, no_effect
 
 NO_PURGATORY = no_effect("finished waits leave at once, nothing is left to purge")
 
@@ -13,38 +13,40 @@ _later = partial(broker, effect=NOT_YET)
 _cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
 
 _TOPICS: tuple[Setting, ...] = (
-    _later(
+    broker(
         "num.partitions",
         Kind.INT,
         1,
         "Partitions of a topic that is created without a number.",
         at_least(1),
     ),
-    _later(
+    broker(
         "default.replication.factor",
         Kind.INT,
         1,
         "Replicas of a topic that is created without a number.",
     ),
-    _later(
+    broker(
         "auto.create.topics.enable",
         Kind.BOOLEAN,
         True,
         "Whether a topic comes into being when a client first asks for it.",
     ),
-    _later("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics can be deleted."),
+    broker("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics can be deleted."),
     _cluster_wide(
         "min.insync.replicas",
         Kind.INT,
         1,
         "Default of the topics' min.insync.replicas.",
         at_least(1),
+        effect=ACTIVE,
     ),
     _cluster_wide(
         "unclean.leader.election.enable",
         Kind.BOOLEAN,
         False,
         "Default of the topics' unclean.leader.election.enable.",
+        effect=ACTIVE,
     ),
     _later(
         "unclean.leader.election.interval.ms",

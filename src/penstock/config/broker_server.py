@@ -11,7 +11,7 @@ NO_JMX = no_effect("there is no JVM and no JMX")
 _later = partial(broker, effect=NOT_YET)
 
 _IDENTITY: tuple[Setting, ...] = (
-    _later(
+    broker(
         "broker.id",
         Kind.INT,
         -1,
@@ -20,7 +20,7 @@ _IDENTITY: tuple[Setting, ...] = (
         at_least(-1),
         fallbacks=named("node.id"),
     ),
-    _later("node.id", Kind.INT, -1, "Another name of broker.id.", at_least(-1)),
+    broker("node.id", Kind.INT, -1, "Another name of broker.id.", at_least(-1)),
     _later(
         "broker.id.generation.enable",
         Kind.BOOLEAN,
@@ -34,7 +34,7 @@ _IDENTITY: tuple[Setting, ...] = (
         "Largest number that may be written as broker.id while numbers are also given out.",
         at_least(0),
     ),
-    _later("broker.rack", Kind.STRING, None, "Rack or zone; replicas are spread over racks."),
+    broker("broker.rack", Kind.STRING, None, "Rack or zone; replicas are spread over racks."),
 )
 
 _SHUTDOWN: tuple[Setting, ...] = (

@@ -247,7 +247,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "Replicas that must hold a write before acks=all succeeds; with fewer in sync it fails.",
         at_least(1),
         synonyms=named("min.insync.replicas"),
-        effect=NOT_YET,
     ),
     topic(
         "unclean.leader.election.enable",
@@ -255,7 +254,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         False,
         "Whether a replica that lags may lead when no other is left, losing what it lacks.",
         synonyms=named("unclean.leader.election.enable"),
-        effect=NOT_YET,
     ),
     topic(
         "leader.replication.throttled.replicas",

@@ -1,7 +1,11 @@
 """The declarations as a whole."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import penstock
 from penstock.config.document import document
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.refused import find_refusal
@@ -99,15 +103,24 @@ def test_a_topics_default_is_what_its_broker_settings_default_to(setting: Settin
     assert not setting.fallbacks or setting.default in defaults
 
 
-def test_active_settings_are_exactly_those_that_a_typed_config_reads() -> None:
-    topic_names = set(LogConfig.SOURCE_NAMES.values())
-    broker_names = set(StorageConfig.SOURCE_NAMES.values())
+def test_active_settings_are_exactly_those_that_are_read() -> None:
+    topic_names = set(LogConfig.SOURCE_NAMES.values()) | (_names_read() & TOPIC_SETTINGS.keys())
+    broker_names = set(StorageConfig.SOURCE_NAMES.values()) | (
+        _names_read() & BROKER_SETTINGS.keys()
+    )
     readers = [*map(TOPIC_SETTINGS.get, topic_names), *map(BROKER_SETTINGS.get, broker_names)]
-    for reader in readers:
-        assert reader is not None
+    for reader in filter(None, readers):
         broker_names |= {fallback.name for fallback in reader.fallbacks}
     assert {each.name for each in TOPIC_SETTINGS.values() if each.active} == topic_names
     assert {each.name for each in BROKER_SETTINGS.values() if each.active} == broker_names
+
+
+def _names_read() -> set[str]:
+    """Every `settings["some.name"]` in the rooms that receive settings."""
+    source = Path(penstock.__file__).parent
+    rooms = (path for path in source.rglob("*.py") if path.parent.name != "config")
+    read = re.compile(r'\["([a-z]+(?:\.[a-z0-9]+)+)"\]')
+    return {name for path in rooms for name in read.findall(path.read_text())}
 
 
 def test_every_idle_setting_says_why() -> None:

@@ -91,12 +91,14 @@ def test_node_id_is_another_name_of_broker_id() -> None:
 
 
 def test_dynamic_values_of_the_broker_win_over_the_clusters_and_these_over_the_file() -> None:
-    layers = [Given.from_mapping({"max.connections": text}, where=text) for text in "123"]
+    layers = [Given.from_mapping({"log.retention.ms": text}, where=text) for text in "123"]
     static, cluster, broker = layers
     only_static = resolve_broker(static)
     with_cluster = resolve_broker(static, dynamic_cluster=cluster)
     with_all = resolve_broker(static, dynamic_cluster=cluster, dynamic_broker=broker)
-    found = [each.get_resolved("max.connections") for each in (only_static, with_cluster, with_all)]
+    found = [
+        each.get_resolved("log.retention.ms") for each in (only_static, with_cluster, with_all)
+    ]
     assert [each.value for each in found] == [1, 2, 3]
     assert [each.source for each in found] == [
         Source.STATIC_BROKER,
@@ -111,10 +113,10 @@ def test_a_read_only_setting_cannot_change_while_the_broker_runs() -> None:
 
 
 def test_a_per_broker_setting_cannot_be_set_for_the_cluster() -> None:
-    listeners = _given(listeners="PLAINTEXT://:1")
-    assert resolve_broker(dynamic_broker=listeners)["listeners"] == ("PLAINTEXT://:1",)
-    with pytest.raises(ConfigError, match="listeners is set per broker"):
-        resolve_broker(dynamic_cluster=listeners)
+    chain = _given(ssl_keystore_certificate_chain="x")
+    assert resolve_broker(dynamic_broker=chain)["ssl.keystore.certificate.chain"] == "x"
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.certificate\.chain is set per broker"):
+        resolve_broker(dynamic_cluster=chain)
 
 
 def test_an_impossible_value_names_file_line_key_value_and_what_is_allowed() -> None:
