@@ -1,10 +1,10 @@
-"""A controller that dies at any of its transactions: every request is done as a whole or not at all,
-and what the tree says, what the controller knows and what the brokers have are the same."""
+"""A controller that dies at any of its transactions: every request is done as a whole or not at
+all, and the tree, the controller and the brokers say the same."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import NamedTuple
@@ -80,25 +80,22 @@ def expected(model: Model, action: Action) -> tuple[ErrorCode, Model]:
     raise AssertionError(action)
 
 
-async def ask(controller: Controller, action: Action) -> object:
+async def ask(controller: Controller, action: Action) -> Sequence[object]:
     match action.kind:
         case "create":
             topic = NewTopic(name=action.name, partitions=action.number, replication_factor=2)
-            [answer] = await controller.create_topics(
-                [topic], validate_only=False, timeout_ms=WAIT_MS
-            )
+            return await controller.create_topics([topic], validate_only=False, timeout_ms=WAIT_MS)
         case "delete":
-            [answer] = await controller.delete_topics([action.name], timeout_ms=WAIT_MS)
+            return await controller.delete_topics([action.name], timeout_ms=WAIT_MS)
         case "grow":
             more = MorePartitions(name=action.name, total=action.number)
-            [answer] = await controller.create_partitions(
+            return await controller.create_partitions(
                 [more], validate_only=False, timeout_ms=WAIT_MS
             )
         case _:
             setting = SettingChange("retention.ms", ChangeKind.SET, str(action.number))
             change = ConfigChange(scope=ConfigScope.TOPIC, name=action.name, changes=(setting,))
-            [answer] = await controller.alter_configs([change], validate_only=False)
-    return answer
+            return await controller.alter_configs([change], validate_only=False)
 
 
 class Life:
@@ -135,7 +132,7 @@ class Life:
             return  # a topic with a replica away is deleted when it is back: another story
         code, after = expected(self.possible[-1], action)
         self.possible = [self.possible[-1], after]
-        answer = await ask(controller, action)
+        [answer] = await ask(controller, action)
         if isinstance(answer, Refused) and answer.code is ErrorCode.NOT_CONTROLLER:
             self.is_dead = True  # of this
             return

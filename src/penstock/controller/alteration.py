@@ -12,12 +12,6 @@ from penstock.config.given import NOTHING_GIVEN, ConfigError, Given
 from penstock.config.registry import find_setting
 from penstock.config.resolve import Resolved, resolve_broker
 from penstock.config.setting import Kind, Scope, format_value
-from penstock.controller.creation import (
-    check_topic_configs,
-    invalid_config,
-    refused,
-    unknown_topic,
-)
 from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
@@ -26,6 +20,12 @@ from penstock.controller.interface import (
     SettingChange,
 )
 from penstock.controller.orders import tell
+from penstock.controller.refusals import (
+    check_topic_configs,
+    invalid_config,
+    refused,
+    unknown_topic,
+)
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
 from penstock.coordination.interface import Create, SetData

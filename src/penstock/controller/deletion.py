@@ -6,10 +6,10 @@ Pure. From the mark on a deletion ends only by being finished, whoever is the co
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.controller.creation import refused, unknown_topic
 from penstock.controller.decide import hide_deleted, stop_deleted
 from penstock.controller.interface import Refused
 from penstock.controller.orders import tell
+from penstock.controller.refusals import refused, unknown_topic
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import deletion_path, topic_config_path
 from penstock.coordination.interface import Create, Delete

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from penstock.controller.creation import new_partition, partition_creation
 from penstock.controller.deletion import holders
+from penstock.controller.new_partitions import new_partition, partition_creation
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import (
     BROKER_CONFIGS,

@@ -12,7 +12,6 @@ from random import Random, SystemRandom
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.config.given import NOTHING_GIVEN, Given
-from penstock.controller.creation import MAX_PARTITIONS_PER_REQUEST
 from penstock.controller.delivery import Delivery, Outboxes, Wiring
 from penstock.controller.interface import (
     BrokerChannel,
@@ -22,6 +21,7 @@ from penstock.controller.interface import (
     Refused,
 )
 from penstock.controller.load import ensure_paths
+from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.controller.orders import everything
 from penstock.controller.registration import random_topic_id
 from penstock.controller.state import ClusterState

@@ -12,10 +12,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 from penstock.config.given import ConfigError, Given
 from penstock.config.resolve import Resolved, resolve_broker
-from penstock.controller import alteration, creation, decide, deletion
+from penstock.controller import alteration, creation, decide, deletion, growth
 from penstock.controller.delivery import Delivery, Outboxes
 from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
 from penstock.controller.load import find_topic_nodes, read_brokers, read_tree, repair
+from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, Means
+from penstock.controller.refusals import check_topic_configs, named_twice
 from penstock.controller.state import Addressed, ClusterState, Decision
 from penstock.controller.writes import TRANSACTION_BYTES, pack
 from penstock.coordination.election import Leadership
@@ -50,7 +52,7 @@ class Setup:
     random: Random
     new_topic_id: Callable[[], TopicId]
     report: Callable[[str], None]
-    max_partitions: int = creation.MAX_PARTITIONS_PER_REQUEST
+    max_partitions: int = MAX_PARTITIONS_PER_REQUEST
     transaction_bytes: int = TRANSACTION_BYTES
 
 
@@ -102,7 +104,7 @@ class Term:
         self, asked: Sequence[NewTopic], *, validate_only: bool
     ) -> Outcome[TopicState]:
         """In portions, so that a long request does not hold up the loop; each topic is whole."""
-        twice = creation.named_twice(topic.name for topic in asked)
+        twice = named_twice(topic.name for topic in asked)
         means, state = self._creation_means(), self.state
         answers: list[TopicState | Refused] = []
         deliveries: list[Delivery] = []
@@ -119,8 +121,8 @@ class Term:
     async def create_partitions(
         self, asked: Sequence[MorePartitions], *, validate_only: bool
     ) -> Outcome[None]:
-        twice = creation.named_twice(more.name for more in asked)
-        decision, answers = creation.create_partitions(
+        twice = named_twice(more.name for more in asked)
+        decision, answers = growth.create_partitions(
             self.state, asked, self._creation_means(), twice=twice
         )
         deliveries = [] if validate_only else await self._carry_out(decision)
@@ -218,8 +220,8 @@ class Term:
             self._gone[name] = asyncio.get_running_loop().create_future()
         return self._gone[name]
 
-    def _creation_means(self) -> creation.Means:
-        return creation.Means(
+    def _creation_means(self) -> Means:
+        return Means(
             settings=self.settings,
             random=self.setup.random,
             new_topic_id=self.setup.new_topic_id,
@@ -228,7 +230,7 @@ class Term:
         )
 
     def _allows_unclean(self, topic: TopicState) -> bool:
-        resolved = creation.check_topic_configs(topic.name, topic.configs, self.settings)
+        resolved = check_topic_configs(topic.name, topic.configs, self.settings)
         return bool(resolved["unclean.leader.election.enable"])
 
     def _resolve_settings(self) -> None:

@@ -173,8 +173,10 @@ def decode_topic(topic: str, data: bytes) -> TopicNode:
     except ValueError:
         raise node.damaged(f"topic_id {text!r} is not 22 characters of base64") from None
     replicas = _assignment(node, "partitions")
-    if sorted(replicas) != list(range(len(replicas))):
+    if not replicas or sorted(replicas) != list(range(len(replicas))):
         raise node.damaged(f"its partitions {sorted(replicas)[:20]} do not count up from 0")
+    if not all(replicas.values()):
+        raise node.damaged("one of its partitions has no replica")
     adding, removing = _assignment(node, "adding_replicas"), _assignment(node, "removing_replicas")
     return TopicNode(topic_id, replicas, adding, removing)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.controller.interface import Refused
+from penstock.controller.load import read_tree, repair
 from penstock.controller.registration import (
     controller_election,
     random_topic_id,
     register_broker,
 )
-from penstock.controller.load import read_tree, repair
 from penstock.controller.run import Controller
 from penstock.controller.state import ClusterState, Decision
 from penstock.coordination.embedded import EmbeddedCoordination

@@ -151,7 +151,7 @@ class TestABrokersSettings:
             "'one' is not the id",
         ),
         (change("0", ("broker.id", SET, "3")), ErrorCode.INVALID_CONFIG, "read-only"),
-        (change("", ("listeners", SET, "PLAINTEXT://:1")), ErrorCode.INVALID_CONFIG, "per broker"),
+        (change("", ("ssl.provider", SET, "x")), ErrorCode.INVALID_CONFIG, "per broker"),
         (change("0", ("log.retention.mz", SET, "3")), ErrorCode.INVALID_CONFIG, "did you mean"),
         (change("0", ("retention.ms", SET, "3")), ErrorCode.INVALID_CONFIG, "log.retention.ms"),
         (change("0", ("ssl.key.password", SET, "top")), ErrorCode.INVALID_CONFIG, "secret"),

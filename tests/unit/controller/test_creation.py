@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 from uuid import UUID
@@ -13,8 +14,11 @@ from tests.unit.controller.states import EPOCH, alive, cluster_state, partition,
 
 from penstock.config.given import Given
 from penstock.config.resolve import resolve_broker
-from penstock.controller.creation import Means, create_partitions, create_topics, named_twice
+from penstock.controller.creation import create_topics
+from penstock.controller.growth import create_partitions
 from penstock.controller.interface import MorePartitions, NewTopic, Refused
+from penstock.controller.new_partitions import Means
+from penstock.controller.refusals import named_twice
 from penstock.controller.state import ClusterState, Decision
 from penstock.coordination.interface import Create, SetData
 from penstock.model.cluster import BrokerId, LeadAndFollow, MetadataUpdate, TopicState
@@ -24,11 +28,10 @@ from penstock.model.ids import TopicId
 IDS = [TopicId(UUID(int=each)) for each in range(100, 200)]
 
 
-def means(limit: int = 10_000, **texts: str) -> Means:
-    given = {name.replace("_", "."): text for name, text in texts.items()}
+def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> Means:
     ids = iter(IDS)
     return Means(
-        settings=resolve_broker(Given.from_mapping(given, where="test")),
+        settings=resolve_broker(Given.from_mapping(given or {}, where="test")),
         random=Random(1),
         new_topic_id=lambda: next(ids),
         max_partitions=limit,
@@ -44,10 +47,10 @@ THREE = cluster_state(
 
 
 def create(
-    *asked: NewTopic, state: ClusterState = THREE, **texts: str
+    *asked: NewTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
 ) -> list[TopicState | Refused]:
     twice = named_twice(each.name for each in asked)
-    return create_topics(state, asked, means(**texts), twice=twice)[1]
+    return create_topics(state, asked, means(given=given), twice=twice)[1]
 
 
 def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
@@ -158,8 +161,8 @@ def test_what_cannot_be_is_refused_with_kafka_s_code(
 
 
 def test_a_topic_gets_the_broker_s_defaults_where_nothing_is_said() -> None:
-    texts = {"num_partitions": "4", "default_replication_factor": "2"}
-    [made] = create(NewTopic(name="t"), **texts)
+    given = {"num.partitions": "4", "default.replication.factor": "2"}
+    [made] = create(NewTopic(name="t"), given=given)
     assert isinstance(made, TopicState)
     assert len(made.partitions) == 4
     assert {len(each.replicas) for each in made.partitions} == {2}
@@ -244,8 +247,8 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
 @pytest.mark.parametrize(
     ("name", "prefix", "partitions"),
     [
-        ("__consumer_offsets", "offsets_topic", 50),
-        ("__transaction_state", "transaction_state_log", 50),
+        ("__consumer_offsets", "offsets.topic", 50),
+        ("__transaction_state", "transaction.state.log", 50),
     ],
 )
 def test_internal_topics_are_made_as_the_coordinators_need_them(
@@ -257,8 +260,8 @@ def test_internal_topics_are_made_as_the_coordinators_need_them(
     assert made.configs["cleanup.policy"] == "compact"
     assert len(made.partitions) == partitions
     assert len(made.partitions[0].replicas) == 3
-    texts = {f"{prefix}_num_partitions": "2", f"{prefix}_segment_bytes": "1048576"}
-    [small] = create(NewTopic(name=name, replication_factor=1), **texts)
+    given = {f"{prefix}.num.partitions": "2", f"{prefix}.segment.bytes": "1048576"}
+    [small] = create(NewTopic(name=name, replication_factor=1), given=given)
     assert isinstance(small, TopicState)
     assert (len(small.partitions), small.configs["segment.bytes"]) == (2, "1048576")
 

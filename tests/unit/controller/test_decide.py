@@ -1,4 +1,4 @@
-"""Elections when brokers come and go: who leads, who stays in sync, what is written, who is told."""
+"""Elections when brokers come and go: who leads, who is in sync, what is written, who is told."""
 
 from __future__ import annotations
 

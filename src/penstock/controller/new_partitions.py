@@ -1,0 +1,151 @@
+"""Partitions in the making: their first state, their nodes, and what their brokers must be. Pure.
+
+Shared by new topics and those that grow. A topic is in the tree from its first step on; should the
+steps end there, the partitions that its node names and that have no state yet are made by whoever
+reads it next.
+"""
+
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from penstock.config.resolve import Resolved
+from penstock.controller.orders import roles, tell
+from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.writes import request_bytes
+from penstock.controller.znodes import encode_state, partition_path, state_path
+from penstock.coordination.interface import MAX_REQUEST_BYTES, Create
+from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, PartitionState, TopicState
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import LeaderEpoch, TopicId
+
+# As Kafka's newer controllers: one request must not keep everybody else waiting.
+MAX_PARTITIONS_PER_REQUEST = 10_000
+
+_MAX_STEP_BYTES = MAX_REQUEST_BYTES - 1024  # beside it stands the fence
+_FIRST_EPOCH = LeaderEpoch(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What a creation needs beside the state: settings as of now, and chance."""
+
+    settings: Resolved
+    random: Random
+    new_topic_id: Callable[[], TopicId]
+    max_partitions: int = MAX_PARTITIONS_PER_REQUEST  # in one request
+    left_partitions: int = MAX_PARTITIONS_PER_REQUEST  # of those, for the part at hand
+
+
+class Plan:
+    """A request as it is decided, topic by topic."""
+
+    def __init__(self, state: ClusterState, means: Means) -> None:
+        self.state = state
+        self._left = means.left_partitions
+        self._limit = means.max_partitions
+        self._writes: list[Writes] = []
+        self._new: dict[str, range] = {}
+
+    def count(self, partitions: int) -> None:
+        if partitions > self._left:
+            raise Refusal(
+                ErrorCode.POLICY_VIOLATION,
+                f"one request may create at most {self._limit} partitions; ask for them in several",
+            )
+        self._left -= partitions
+
+    def add(self, topic: TopicState, writes: Iterable[Writes], new: range) -> None:
+        self.state = self.state.with_topics([topic])
+        self._writes += writes
+        self._new[topic.name] = new
+
+    def decision(self) -> Decision:
+        if not self._new:
+            return Decision(state=self.state)
+        orders = roles(self.state, self._new, brokers=self.state.brokers, is_new=True)
+        orders += tell(self.state, topics=self._new)
+        return Decision(state=self.state, writes=tuple(self._writes), orders=orders)
+
+
+def new_partition(
+    replicas: tuple[BrokerId, ...], *, live: Container[BrokerId], epoch: ControllerEpoch
+) -> PartitionState:
+    """Empty everywhere, so that any live replica may lead; if none lives, whichever comes first."""
+    in_sync = tuple(broker for broker in replicas if broker in live)
+    return PartitionState(
+        leader=in_sync[0] if in_sync else NO_BROKER,
+        leader_epoch=_FIRST_EPOCH,
+        replicas=replicas,
+        in_sync=in_sync or replicas,
+        partition_epoch=0,
+        controller_epoch=epoch,
+    )
+
+
+def partition_creation(topic: str, number: int, partition: PartitionState) -> Writes:
+    return (
+        Create(path=partition_path(topic, number)),
+        Create(path=state_path(topic, number), data=encode_state(partition)),
+    )
+
+
+def new_partitions(
+    state: ClusterState, assignment: Iterable[tuple[BrokerId, ...]]
+) -> tuple[PartitionState, ...]:
+    epoch = state.controller_epoch
+    return tuple(new_partition(each, live=state.brokers, epoch=epoch) for each in assignment)
+
+
+def check_factor(factor: int, state: ClusterState) -> None:
+    if not 1 <= factor <= len(state.brokers):
+        raise Refusal(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {factor} is not possible: {len(state.brokers)} broker(s) are "
+            f"alive, and each holds one replica",
+        )
+
+
+def check_replicas(
+    state: ClusterState,
+    topic: str,
+    replicas: Sequence[tuple[BrokerId, ...]],
+    *,
+    factor: int,
+    first: int,
+) -> None:
+    for number, brokers in enumerate(replicas, first):
+        problem = _find_replica_problem(state, brokers, factor)
+        if problem is not None:
+            raise Refusal(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {number} of {topic} {problem}"
+            )
+
+
+def _find_replica_problem(
+    state: ClusterState, brokers: tuple[BrokerId, ...], factor: int
+) -> str | None:
+    if not brokers:
+        return "has no replica; name at least one broker"
+    if len(set(brokers)) != len(brokers):
+        return f"has a broker twice: {list(brokers)}"
+    unknown = [broker for broker in brokers if broker not in state.brokers]
+    if unknown:
+        return f"is assigned to {unknown}, which are not alive; alive are {sorted(state.brokers)}"
+    if len(brokers) != factor:
+        return f"has {len(brokers)} replicas, where the others have {factor}"
+    return None
+
+
+def checked_steps(topic: TopicState, steps: Iterator[Writes]) -> list[Writes]:
+    """The steps, of which the first has the topic's node, and must fit one request."""
+    first = next(steps)
+    length = sum(map(request_bytes, first))
+    if length > _MAX_STEP_BYTES:
+        raise Refusal(
+            ErrorCode.POLICY_VIOLATION,
+            f"topic {topic.name} with {len(topic.partitions)} partitions and "
+            f"{len(topic.configs)} settings takes {length} bytes in the tree, where at most "
+            f"{_MAX_STEP_BYTES} fit; make several smaller topics",
+        )
+    return [first, *steps]

@@ -1,0 +1,164 @@
+"""Elections over any sequence of brokers dying, coming back and restarting unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+from tests.unit.controller.cluster import node
+from tests.unit.controller.states import cluster_state, topic
+
+from penstock.controller.decide import brokers_changed, take_over
+from penstock.controller.new_partitions import new_partition
+from penstock.controller.state import ClusterState, Decision
+from penstock.controller.znodes import state_path
+from penstock.coordination.interface import SetData
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    LeadAndFollow,
+    PartitionState,
+)
+
+EXAMPLES = scaled(test=200, verify=2000, release=20_000)
+IDS = tuple(map(BrokerId, range(4)))
+
+Live = Mapping[BrokerId, BrokerNode]
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Live]:
+    """The live brokers, step by step; another epoch is another life."""
+    steps = draw(
+        st.lists(
+            st.dictionaries(st.sampled_from(IDS), st.booleans(), max_size=len(IDS)),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    epochs = dict.fromkeys(IDS, 1)
+    found: list[Live] = [{each: node(each, epoch=1) for each in IDS}]
+    for step in steps:
+        for broker, is_restarted in step.items():
+            if is_restarted or broker not in found[-1]:
+                epochs[broker] += 1
+        found.append({each: node(each, epoch=epochs[each]) for each in sorted(step)})
+    return found
+
+
+@st.composite
+def assignments(draw: st.DrawFn) -> list[tuple[BrokerId, ...]]:
+    one = st.lists(st.sampled_from(IDS), min_size=1, max_size=3, unique=True).map(tuple)
+    return draw(st.lists(one, min_size=1, max_size=5))
+
+
+def first_state(assignment: list[tuple[BrokerId, ...]], live: Live) -> ClusterState:
+    epoch = ControllerEpoch(1)
+    partitions = [new_partition(each, live=live, epoch=epoch) for each in assignment]
+    return cluster_state(live, topic("t", *partitions))
+
+
+def partitions_of(state: ClusterState) -> tuple[PartitionState, ...]:
+    return state.topics["t"].partitions
+
+
+def stayed(before: Live, after: Live) -> set[BrokerId]:
+    return {each for each in after if each in before and before[each].epoch == after[each].epoch}
+
+
+@given(steps=lives(), assignment=assignments(), unclean=st.booleans())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_leader_was_in_sync_and_someone_leads_whenever_that_can_be(
+    *, steps: list[Live], assignment: list[tuple[BrokerId, ...]], unclean: bool
+) -> None:
+    state = first_state(assignment, steps[0])
+    for live in steps[1:]:
+        decision = brokers_changed(state, live, lambda _: unclean)
+        for before, after in zip(partitions_of(state), partitions_of(decision.state), strict=True):
+            check_step(before, after, state.brokers, live, unclean=unclean)
+        check_written(state, decision)
+        check_told(state, decision)
+        state = decision.state
+
+
+def check_step(
+    before: PartitionState, after: PartitionState, old: Live, live: Live, *, unclean: bool
+) -> None:
+    assert after.in_sync
+    assert set(after.in_sync) <= set(after.replicas)
+    can_lead = set(live) & set(before.replicas if unclean else before.in_sync)
+    assert (after.leader != NO_BROKER) == bool(can_lead)
+    if after.leader != NO_BROKER:
+        assert after.leader in can_lead
+        assert after.leader in after.in_sync
+        assert set(after.in_sync) <= set(live)
+    if set(live) & set(before.in_sync):  # then nothing is lost, whatever the topic allows
+        assert set(after.in_sync) <= set(before.in_sync)
+    steady = stayed(old, live) & set(before.in_sync)
+    if steady:
+        assert after.leader in steady
+        assert set(after.in_sync) == steady
+    check_epochs(before, after, has_same_leader=before.leader in stayed(old, live))
+
+
+def check_epochs(before: PartitionState, after: PartitionState, *, has_same_leader: bool) -> None:
+    is_same = before.leader == after.leader and before.in_sync == after.in_sync
+    if is_same and (has_same_leader or after.leader == NO_BROKER):
+        assert after == before
+    else:
+        assert after.leader_epoch == before.leader_epoch + 1
+        assert after.partition_epoch == before.partition_epoch + 1
+
+
+def check_written(state: ClusterState, decision: Decision) -> None:
+    """Each change, and nothing else, under the version that was there before."""
+    pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
+    changed = {
+        state_path("t", number): before.partition_epoch
+        for number, (before, after) in enumerate(pairs)
+        if before != after
+    }
+    written = {
+        each.path: each.version
+        for step in decision.writes
+        for each in step
+        if isinstance(each, SetData)
+    }
+    assert written == changed
+
+
+def check_told(state: ClusterState, decision: Decision) -> None:
+    """Every live broker with a replica that changed hears the newest of it."""
+    told: dict[tuple[BrokerId, int], PartitionState] = {}
+    for broker, order in decision.orders:
+        if isinstance(order, LeadAndFollow):
+            assert order.broker_epoch == decision.state.brokers[broker].epoch
+            told.update({(broker, e.partition.partition): e.state for e in order.partitions})
+    new = set(decision.state.brokers) - stayed(state.brokers, decision.state.brokers)
+    pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
+    expected = {
+        (broker, number): after
+        for number, (before, after) in enumerate(pairs)
+        for broker in after.replicas
+        if broker in decision.state.brokers and (before != after or broker in new)
+    }
+    assert told == expected
+
+
+@given(steps=lives(), assignment=assignments())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_controller_that_takes_over_agrees_with_one_that_saw_it_all(
+    steps: list[Live], assignment: list[tuple[BrokerId, ...]]
+) -> None:
+    """It has nothing to change, so that an election of the controller costs no partition its
+    leader."""
+    state = first_state(assignment, steps[0])
+    for live in steps[1:]:
+        state = brokers_changed(state, live, lambda _: False).state
+    decision = take_over(state, lambda _: False)
+    assert decision.writes == ()
+    assert decision.state == state
