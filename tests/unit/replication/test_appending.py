@@ -341,6 +341,15 @@ def test_a_later_epoch_of_the_same_leader_goes_on_waiting() -> None:
     assert sent.codes == [NONE]
 
 
+def test_losing_the_lead_answers_those_who_wait_since_an_earlier_epoch() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=(ME, OTHER))
+    sent = stage.append(P0)
+    stage.order(P0, epoch=1, replicas=(ME, OTHER))
+    stage.order(P0, leader=OTHER, epoch=2, replicas=(ME, OTHER))
+    assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
 @pytest.mark.parametrize("delete", [False, True])
 def test_stopping_a_replica_answers_those_who_wait(delete: bool) -> None:
     stage = make_synchronous()

@@ -1,0 +1,106 @@
+"""The replicas as a broker runs them: an event loop, real files, flushes on threads."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from tests.unit.replication.stage import some_batch
+
+from penstock.config.given import Given
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.resolve import resolve_broker
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeadAndFollow,
+    PartitionOrder,
+    PartitionState,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.replicas import Replicas
+from penstock.storage.background import Threads
+from penstock.storage.segmented import SegmentedEngine
+from penstock.waiting.run import LoopTimers
+
+ME = BrokerId(1)
+WALL_MS = 1_700_000_000_000
+NAMES = [TopicPartition("orders", number) for number in range(8)]
+ORDER = LeadAndFollow(
+    controller_id=ME,
+    controller_epoch=ControllerEpoch(1),
+    broker_epoch=BrokerEpoch(1),
+    partitions=tuple(
+        PartitionOrder(
+            name,
+            TopicId(UUID(int=1)),
+            PartitionState(ME, LeaderEpoch(0), (ME,), (ME,)),
+            is_new=True,
+        )
+        for name in NAMES
+    ),
+)
+
+
+def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
+    tmp_path: Path,
+) -> None:
+    settings = resolve_broker(
+        Given.from_mapping({"log.flush.interval.messages": "1"}, where="test")
+    )
+
+    async def story(timers: LoopTimers, background: Threads) -> None:
+        loop = asyncio.get_running_loop()
+
+        def post(work: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(work)
+
+        engine = SegmentedEngine(
+            StorageConfig(log_dirs=(str(tmp_path),)),
+            config_of=lambda topic: LogConfig(),
+            background=background,
+            post=post,
+        )
+        engine.recover(lambda *, done, total: None, WALL_MS)
+        replicas = Replicas(
+            broker_id=ME,
+            engine=engine,
+            cluster=ClusterView(),
+            settings=lambda: settings,
+            timers=timers,
+            wall_ms=lambda: WALL_MS,
+            report=lambda text: None,
+        )
+        assert set(replicas.apply(ORDER).values()) == {ErrorCode.NONE}
+        await asyncio.gather(*(write_in_turn(replicas, client) for client in range(8)))
+        assert [replicas.get(name).log.durable_offset for name in NAMES] == [40] * 8
+        assert replicas.statistics().produces.expired == 0
+        timers.stop()
+        engine.close()
+
+    async def main() -> None:
+        with Threads(workers=4) as background:
+            async with asyncio.TaskGroup() as group:
+                timers = LoopTimers()
+                group.create_task(timers.run(), name="timers")
+                group.create_task(story(timers, background), name="story")
+
+    asyncio.run(main())
+
+
+async def write_in_turn(replicas: Replicas, client: int) -> None:
+    for turn in range(5):
+        answered: asyncio.Future[list[PartitionAppended]] = asyncio.Future()
+        replicas.append(
+            [(name, memoryview(some_batch())) for name in NAMES],
+            acks=-1 if (client + turn) % 2 else 1,
+            timeout_ms=60_000,
+            done=answered.set_result,
+        )
+        for name, answer in zip(NAMES, await answered, strict=True):
+            assert answer.code is ErrorCode.NONE
+            assert replicas.get(name).log.durable_offset > answer.base_offset
