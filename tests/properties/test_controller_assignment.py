@@ -13,7 +13,7 @@ from tests.unit.controller.cluster import node
 from penstock.controller.assignment import assign_replicas
 from penstock.model.cluster import BrokerId, BrokerNode
 
-EXAMPLES = scaled(test=200, verify=2000, release=20_000)
+EXAMPLES = scaled(test=80, verify=2000, release=20_000)
 
 
 class Case(NamedTuple):

@@ -24,7 +24,7 @@ from penstock.model.cluster import (
     PartitionState,
 )
 
-EXAMPLES = scaled(test=200, verify=2000, release=20_000)
+EXAMPLES = scaled(test=80, verify=2000, release=20_000)
 IDS = tuple(map(BrokerId, range(4)))
 
 Live = Mapping[BrokerId, BrokerNode]

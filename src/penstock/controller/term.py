@@ -24,6 +24,7 @@ from penstock.coordination.election import Leadership
 from penstock.coordination.errors import BadVersion, TransactionFailed
 from penstock.coordination.interface import Session, Watch
 from penstock.model.cluster import BrokerId, ControllerEpoch, StopReplicas, TopicState
+from penstock.model.errors import Refusal
 from penstock.model.ids import TopicId
 
 TOPICS_AT_ONCE = 50
@@ -230,7 +231,14 @@ class Term:
         )
 
     def _allows_unclean(self, topic: TopicState) -> bool:
-        resolved = check_topic_configs(topic.name, topic.configs, self.settings)
+        try:
+            resolved = check_topic_configs(topic.name, topic.configs, self.settings)
+        except Refusal as refusal:  # stored by another version, or before the broker's file changed
+            self.setup.report(
+                f"no unclean election for topic {topic.name}, since its settings cannot be used: "
+                f"{refusal.message}; alter or delete them"
+            )
+            return False
         return bool(resolved["unclean.leader.election.enable"])
 
     def _resolve_settings(self) -> None:

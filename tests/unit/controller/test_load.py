@@ -136,6 +136,27 @@ def test_stored_settings_that_the_broker_cannot_use_are_told_and_left_out() -> N
     story_with(prepare, check)
 
 
+def test_a_topic_whose_settings_cannot_be_used_gets_no_unclean_leader() -> None:
+    async def prepare(session: Session) -> None:
+        await session.create("/brokers/topics/t", node_of(p0=[7, 0]))
+        await session.create("/brokers/topics/t/partitions")
+        await session.create("/brokers/topics/t/partitions/0")
+        await session.create(
+            "/brokers/topics/t/partitions/0/state",
+            b'{"controller_epoch":1,"leader":7,"version":1,"leader_epoch":3,"isr":[7]}',
+        )
+        configs = '{"unclean.leader.election.enable":"true","retention.ms":"soon"}'
+        await session.create("/config/topics/t", f'{{"version":1,"config":{configs}}}'.encode())
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        [partition] = cluster.channel.twin().topics["t"].partitions
+        assert (partition.leader, partition.leader_epoch) == (NO_BROKER, 4)
+        [report] = cluster.reports
+        assert "no unclean election for topic t" in report
+
+    story_with(prepare, check)
+
+
 def test_a_deletion_that_was_cut_short_is_finished() -> None:
     async def prepare(session: Session) -> None:
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0], p2=[0]))
