@@ -80,3 +80,6 @@ class Api:
     direct: Direct | None = None
     # For versions that are not served; without it such a request costs its connection, as in Kafka.
     unsupported: Direct | None = None
+    # Small entries become objects of a microsecond or two each: while a megabyte of them is read,
+    # nobody else is served. Only records are large, and those are not looked into.
+    max_frame_bytes: int = 4 << 20

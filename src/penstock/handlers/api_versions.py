@@ -50,7 +50,13 @@ def make_api(others: Iterable[Api]) -> Api:
     def answer_unsupported(request: Request, services: "Services") -> None:
         _reply(request, body(0, ErrorCode.UNSUPPORTED_VERSION))
 
-    return Api(key=KEY, versions=VERSIONS, direct=answer, unsupported=answer_unsupported)
+    return Api(
+        key=KEY,
+        versions=VERSIONS,
+        direct=answer,
+        unsupported=answer_unsupported,
+        max_frame_bytes=1 << 20,
+    )
 
 
 def _check_software(version: int, message: object) -> ErrorCode:

@@ -74,4 +74,4 @@ def _show(shape: Shape, entry: ProducerEntry) -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(1), answer=answer)
+API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from penstock.handlers.services import Services
     from penstock.network.exchange import Exchange
 
-# Only Produce carries data. Everything else is small, and becomes many objects when decoded.
-MAX_PLAIN_FRAME_BYTES = 16 * 1024 * 1024
-
 
 class Dispatcher:
     """Owned by the event loop's thread, like all that it calls."""
@@ -40,10 +37,10 @@ class Dispatcher:
         if header.api_version not in api.versions:
             self._refuse_version(api, header, exchange)
             return
-        if api.key is not ApiKey.PRODUCE and len(exchange.frame) > MAX_PLAIN_FRAME_BYTES:
+        if len(exchange.frame) > api.max_frame_bytes:
             exchange.close(
                 f"a {api.key.title} request of {len(exchange.frame)} bytes is above the limit of "
-                f"{MAX_PLAIN_FRAME_BYTES}; ask for less at a time"
+                f"{api.max_frame_bytes}; ask for less at a time"
             )
             return
         if api.direct is not None:

@@ -174,4 +174,4 @@ def _refuse_replica(request: Request, services: "Services") -> ErrorCode:
     return ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-API = Api(key=KEY, versions=range(4, 17), direct=fetch)
+API = Api(key=KEY, versions=range(4, 17), direct=fetch, max_frame_bytes=1 << 20)

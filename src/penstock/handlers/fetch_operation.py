@@ -62,6 +62,7 @@ class FetchOperation:
         "_min_bytes",
         "_request",
         "_services",
+        "_sizes",
         "_targets",
     )
 
@@ -83,6 +84,8 @@ class FetchOperation:
         self._isolation = isolation
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
+        # What was there to read at the last look, by partition, up to its end at the time.
+        self._sizes: dict[TopicPartition, tuple[Offset, int]] = {}
 
     def watched(self) -> Iterator[TopicPartition]:
         return (each.partition for each in self._targets if each.partition is not None)
@@ -107,7 +110,7 @@ class FetchOperation:
                 if end <= asked.offset:
                     continue
                 if missing_bytes > 1:
-                    missing_bytes -= self._size_of(partition, asked, end, missing_bytes)
+                    missing_bytes -= self._size_of(partition, asked, end)
                 else:
                     missing_bytes = 0
             except (Refusal, StorageError, OSError):
@@ -116,12 +119,17 @@ class FetchOperation:
                 return True
         return False
 
-    def _size_of(self, partition: Partition, asked: Asked, end: Offset, enough: int) -> int:
-        limit = max(0, min(asked.max_bytes, enough, self._max_bytes))
+    def _size_of(self, partition: Partition, asked: Asked, end: Offset) -> int:
+        """Each append makes one partition be looked at again, not all of them."""
+        known = self._sizes.get(partition.partition)
+        if known is not None and known[0] == end:
+            return known[1]
+        limit = max(0, min(asked.max_bytes, self._max_bytes))
         read = partition.log.read(
             Offset(asked.offset), below=end, max_bytes=limit, at_least_one=True
         )
         read.lease.release()
+        self._sizes[partition.partition] = end, read.size_bytes
         return read.size_bytes
 
     # -- the answer ------------------------------------------------------------------------

@@ -81,4 +81,4 @@ def _find_error(request: Request, services: "Services", key: str) -> tuple[Error
     return kind.absent, kind.message
 
 
-API = Api(key=KEY, versions=range(5), answer=answer)
+API = Api(key=KEY, versions=range(5), answer=answer, max_frame_bytes=1 << 20)

@@ -81,4 +81,4 @@ def _build(
     )
 
 
-API = Api(key=KEY, versions=range(6), answer=answer)
+API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)

@@ -146,4 +146,4 @@ def _refuse_lagging(request: Request, partition: Partition) -> None:
         raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE)
 
 
-API = Api(key=KEY, versions=range(1, 9), answer=answer)
+API = Api(key=KEY, versions=range(1, 9), answer=answer, max_frame_bytes=1 << 20)

@@ -327,4 +327,4 @@ def _list_brokers(request: Request, services: "Services") -> tuple[Any, ...]:
     )
 
 
-API = Api(key=KEY, versions=range(13), answer=answer)
+API = Api(key=KEY, versions=range(13), answer=answer, max_frame_bytes=1 << 20)

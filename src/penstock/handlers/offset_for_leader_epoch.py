@@ -66,4 +66,4 @@ def _find(services: "Services", name: TopicPartition, asked: Any) -> EpochEnd:
     return partition.log.find_epoch_end(LeaderEpoch(asked.leader_epoch)) or UNKNOWN
 
 
-API = Api(key=KEY, versions=range(2, 5), answer=answer)
+API = Api(key=KEY, versions=range(2, 5), answer=answer, max_frame_bytes=1 << 20)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
 FIRST_WITH_ZSTD = 7
+MAX_FRAME_BYTES = 2**31 - 1  # what a frame can have: socket.request.max.bytes is the limit
 _FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
 _ZSTD = int(Codec.ZSTD)
 _UNKNOWN = Offset(-1)
@@ -209,4 +210,6 @@ _ZSTD_REFUSED = _refuse(
     f"zstd needs Produce version {FIRST_WITH_ZSTD} or later; use a newer client or another codec",
 )
 
-API = Api(key=ApiKey.PRODUCE, versions=range(3, 12), direct=produce)
+API = Api(
+    key=ApiKey.PRODUCE, versions=range(3, 12), direct=produce, max_frame_bytes=MAX_FRAME_BYTES
+)

@@ -5,7 +5,7 @@ from tests.unit.handlers.workbench import Connection, Workbench
 
 from penstock.handlers.api import Api, Request
 from penstock.handlers.api_table import APIS
-from penstock.handlers.dispatch import MAX_PLAIN_FRAME_BYTES, Dispatcher
+from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.services import Services
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.malformed import MalformedRequest
@@ -59,12 +59,18 @@ def test_a_body_that_ends_early_is_malformed(bench: Workbench) -> None:
         bench.send_frame(frame(ApiKey.METADATA, 0, b"\0\0\0\1"))
 
 
-def test_only_produce_requests_may_be_large(bench: Workbench) -> None:
-    body = bytes(MAX_PLAIN_FRAME_BYTES)
-    bench.send_frame(frame(ApiKey.METADATA, 0, body))
+@pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.PRODUCE}))
+def test_only_produce_requests_may_be_large(bench: Workbench, key: ApiKey) -> None:
+    """Of anything else a megabyte is a great number of entries, each an object."""
+    api = APIS[key]
+    assert api.max_frame_bytes <= 4 << 20
+    bench.send_frame(frame(key, api.versions[0], bytes(api.max_frame_bytes)))
     assert "above the limit" in str(bench.connection.closed_because)
-    with pytest.raises(MalformedRequest):  # it was looked at
-        bench.send_frame(frame(ApiKey.PRODUCE, 3, body))
+
+
+def test_large_produce_requests_are_looked_at(bench: Workbench) -> None:
+    with pytest.raises(MalformedRequest):
+        bench.send_frame(frame(ApiKey.PRODUCE, 3, bytes(20 << 20)))
 
 
 def test_a_handler_that_fails_unexpectedly_is_not_answered_for(bench: Workbench) -> None:
