@@ -30,7 +30,13 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 HeadersGiven = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 
 _POLL_S = 0.1
-_ANY_PARTITION = -1
+# librdkafka takes the interpreter's lock once per delivered record. On a thread of their own beside
+# a busy sender each of those turns may wait for the switch interval (5 ms); on the sender's thread
+# they are nearly free. So a busy sender serves deliveries itself, every so many records, and the
+# thread serves those of a quiet one.
+_SENDS_PER_POLL = 64
+_BUSY_PAUSE_S = 0.01
+_ANY = -1
 _NO_OFFSET = -1
 
 
@@ -87,7 +93,7 @@ class Producer:
         self._make_partitioner = _find_factory(partitioner, batch_size)
         self._partitioners: dict[str, Partitioner] = {}
         self._counts = PartitionCounts(self._producer.list_topics)
-        self._delivered = threading.Condition()  # notified whenever the queue has room again
+        self._sends = 0
         self._is_closed = False
         self._stopping = threading.Event()
         self._poller = threading.Thread(target=self._poll, name="penstock producer", daemon=True)
@@ -124,20 +130,23 @@ class Producer:
         has left.
         """
         self._check_open()
-        key, value = _encode(key), _encode(value)
+        if isinstance(value, str):
+            value = value.encode()
+        if isinstance(key, str):
+            key = key.encode()
         if partition is None:
-            partition = self._choose(topic, key, value)
-        future: Future[RecordMetadata] = Future()
-        future.set_running_or_notify_cancel()  # what is sent cannot be called back
-        arguments: dict[str, Any] = {"on_delivery": partial(self._on_delivery, future)}
+            partition = self._choose(topic, key, value) if self._make_partitioner else _ANY
         if headers is not None:
-            arguments["headers"] = list(
-                headers.items() if isinstance(headers, Mapping) else headers
-            )
-        if timestamp_ms is not None:
-            arguments["timestamp"] = timestamp_ms
-        self._enqueue(
-            partial(self._producer.produce, topic, value, key, partition, **arguments), topic
+            headers = list(headers.items() if isinstance(headers, Mapping) else headers)
+        future = _Delivery()
+        self._produce(
+            topic,
+            value,
+            key,
+            partition,
+            on_delivery=partial(self._on_delivery, future),
+            timestamp=timestamp_ms or 0,
+            headers=headers,
         )
         return future
 
@@ -179,27 +188,24 @@ class Producer:
                 self._producer.flush(1)
             self._stopping.set()
             self._poller.join()
-            with self._delivered:
-                self._delivered.notify_all()
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClientClosed("the producer is closed; make a new one to send more")
 
     def _choose(self, topic: str, key: bytes | None, value: bytes | None) -> int:
-        if self._make_partitioner is None:
-            return _ANY_PARTITION
         partitioner = self._partitioners.get(topic)
         if partitioner is None:
+            assert self._make_partitioner is not None
             partitioner = self._partitioners.setdefault(topic, self._make_partitioner())
         return partitioner.choose(key, value, self._counts.get(topic))
 
-    def _enqueue(self, produce: Callable[[], None], topic: str) -> None:
+    def _produce(self, topic: str, *arguments: Any, **options: Any) -> None:
         """Hand over to librdkafka, waiting while its queue is full."""
         deadline: float | None = None
         while True:
             try:
-                produce()
+                self._producer.produce(topic, *arguments, **options)
             except BufferError:
                 if deadline is None:
                     deadline = time.monotonic() + self._max_block_s
@@ -207,7 +213,10 @@ class Producer:
             except KafkaException as error:
                 raise self._failed(topic, error.args[0]) from error
             else:
-                return
+                break
+        self._sends += 1
+        if not self._sends % _SENDS_PER_POLL:
+            self._producer.poll(0)
 
     def _wait_room(self, deadline: float) -> None:
         left_s = deadline - time.monotonic()
@@ -218,17 +227,18 @@ class Producer:
                     f"{self._max_block_s:g} s; send more slowly, or raise max_queued_messages"
                 )
             )
-        with self._delivered:
-            # The last delivery may have come before this wait began: never wait long.
-            self._delivered.wait(min(left_s, _POLL_S))
+        self._producer.poll(min(left_s, _POLL_S))
         self._check_open()
 
     def _poll(self) -> None:
+        seen = 0
         while not self._stopping.is_set():
-            self._producer.poll(_POLL_S)
+            sends, seen = self._sends - seen, self._sends
+            if sends >= _SENDS_PER_POLL:
+                self._stopping.wait(_BUSY_PAUSE_S)
+            else:
+                self._producer.poll(_POLL_S)
             self._counts.refresh_if_due()
-            with self._delivered:
-                self._delivered.notify_all()
 
     def _on_delivery(
         self,
@@ -271,5 +281,8 @@ def _find_factory(partitioner: str | Chooser, batch_bytes: int) -> Callable[[], 
     return factories[partitioner]
 
 
-def _encode(data: Data) -> bytes | None:
-    return data.encode() if isinstance(data, str) else data
+class _Delivery(Future[RecordMetadata]):
+    """What is sent cannot be called back."""
+
+    def cancel(self) -> bool:
+        return False
