@@ -20,6 +20,9 @@ from penstock.network.exchange import Part
 Buffer = bytes | bytearray | memoryview
 Entry = tuple[Buffer | FileSlice, Releasable | None]  # the lease rides on a reply's last entry
 
+# Read at a time, and with so many in memory nothing more is: larger pieces come fresh from the
+# system each time, and cost half as much again (bench/zero_copy).
+COPIED_BYTES = 64 * 1024
 GATHERED = 64  # buffers in one system call
 
 
@@ -38,12 +41,12 @@ class FileTruncated(Exception):
 class Outbox:
     """Owned by its connection."""
 
-    __slots__ = ("_offset", "_send_slice", "entries", "unsent_bytes")
+    __slots__ = ("_load", "_offset", "entries", "unsent_bytes")
 
     def __init__(self, path: SendPath) -> None:
         self.entries: deque[Entry] = deque()  # to be read only; a call for its length is dear
         self._offset = 0  # of the first entry, how much has left
-        self._send_slice = _find_sender(path)
+        self._load = _find_loader(path)  # None: slices are sent as they are
         self.unsent_bytes = 0  # in memory; without file slices
 
     def add(self, parts: Sequence[Part], lease: Releasable | None) -> None:
@@ -51,15 +54,14 @@ class Outbox:
             self.entries.append((parts[0], None))  # nearly every reply
             self.unsent_bytes += len(parts[0])
             return
-        added = False
-        for part in _flat(parts):
+        flat = _flat(parts)
+        for part in flat:
             self.entries.append((part, None))
-            added = True
             if type(part) is not FileSlice:
                 self.unsent_bytes += len(part)
         if lease is None:
             return
-        if added:
+        if flat:
             self.entries[-1] = (self.entries[-1][0], lease)
         else:
             lease.release()
@@ -69,12 +71,13 @@ class Outbox:
         total = 0
         try:
             while self.entries and total < at_most:
+                if self._load is not None:
+                    self._load_slices(self._load, at_most - total)
                 first = self.entries[0][0]
                 if type(first) is FileSlice:
-                    sent = self._send_slice(self, sock, first, at_most - total)
+                    total += self._send_file(sock, first, at_most - total)
                 else:
-                    sent = self._send_bytes(sock, at_most - total)
-                total += sent
+                    total += self._send_bytes(sock, at_most - total)
         except BlockingIOError:
             pass
         except OSError as error:
@@ -91,40 +94,13 @@ class Outbox:
             if lease is not None:
                 lease.release()
 
-    def replace_first(self, data: Buffer, length: int) -> None:
-        """Put these bytes in the place of the next ones of the slice in front."""
-        piece, lease = self.entries.popleft()
-        assert type(piece) is FileSlice
-        length_left = piece.length - self._offset - length
-        if length_left:
-            position = piece.position + self._offset + length
-            self.entries.appendleft((FileSlice(piece.fd, position, length_left), lease))
-            lease = None
-        self.entries.appendleft((data, lease))
-        self._offset = 0
-        self.unsent_bytes += length
-
-    def advance(self, sent: int) -> None:
-        """So many bytes have left: drop what is through, release its leases."""
-        entries = self.entries
-        sent += self._offset
-        while entries:
-            part, lease = entries[0]
-            is_slice = type(part) is FileSlice
-            size = part.length if type(part) is FileSlice else len(part)
-            if sent < size:
-                break
-            sent -= size
-            entries.popleft()
-            if not is_slice:
-                self.unsent_bytes -= size
-            if lease is not None:
-                lease.release()
-        self._offset = sent
-
-    @property
-    def offset(self) -> int:
-        return self._offset
+    def _send_file(self, sock: socket.socket, piece: FileSlice, at_most: int) -> int:
+        count = min(piece.length - self._offset, at_most)
+        sent = os.sendfile(sock.fileno(), piece.fd, piece.position + self._offset, count)
+        if sent == 0:
+            raise _truncated(piece)
+        self._advance(sent)
+        return sent
 
     def _send_bytes(self, sock: socket.socket, at_most: int) -> int:
         entries = self.entries
@@ -137,7 +113,7 @@ class Outbox:
         else:
             buffers, flags = self._gather(at_most)
             sent = sock.sendmsg(buffers, (), flags)
-        self.advance(sent)
+        self._advance(sent)
         return sent
 
     def _gather(self, at_most: int) -> tuple[list[Buffer], int]:
@@ -155,44 +131,78 @@ class Outbox:
                 break
         return buffers, 0
 
+    def _advance(self, sent: int) -> None:
+        """So many bytes have left: drop what is through, release its leases."""
+        entries = self.entries
+        sent += self._offset
+        while entries:
+            part, lease = entries[0]
+            if type(part) is FileSlice:
+                size = part.length
+                if sent < size:
+                    break
+            else:
+                size = len(part)
+                if sent < size:
+                    break
+                self.unsent_bytes -= size
+            sent -= size
+            entries.popleft()
+            if lease is not None:
+                lease.release()
+        self._offset = sent
+
+    def _load_slices(self, load: "Loader", at_most: int) -> None:
+        """Put bytes in the place of slices, as far as they are among the next so many bytes.
+
+        What was loaded and not sent stays, so no byte is loaded twice, and is sent first.
+        """
+        if self.unsent_bytes - self._offset >= COPIED_BYTES:
+            return
+        index, left = 0, at_most + self._offset
+        while left > 0 and index < len(self.entries):
+            part = self.entries[index][0]
+            if isinstance(part, FileSlice):
+                part = load(part, left)
+                self._replace(index, part)
+            left -= len(part)
+            index += 1
+
+    def _replace(self, index: int, data: Buffer) -> None:
+        """These bytes are the slice there, or its beginning."""
+        piece, lease = self.entries[index]
+        assert isinstance(piece, FileSlice)
+        self.unsent_bytes += len(data)
+        rest = piece.length - len(data)
+        if not rest:
+            self.entries[index] = (data, lease)
+            return
+        self.entries[index] = (FileSlice(piece.fd, piece.position + len(data), rest), lease)
+        self.entries.insert(index, (data, None))
+
 
 MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux
 
-Sender = Callable[[Outbox, socket.socket, FileSlice, int], int]
+Loader = Callable[[FileSlice, int], Buffer]
 
 
-def _find_sender(path: SendPath) -> Sender:
+def _find_loader(path: SendPath) -> Loader | None:
     if path is SendPath.MMAP:
-        return _send_mapped
+        return _map
     if path is SendPath.COPY or sys.platform != "linux":
-        return _send_copied  # elsewhere `sendfile` has other rules
-    return _send_file
+        return _copy  # elsewhere `sendfile` has other rules
+    return None
 
 
-def _send_file(outbox: Outbox, sock: socket.socket, piece: FileSlice, at_most: int) -> int:
-    offset = outbox.offset
-    count = min(piece.length - offset, at_most)
-    sent = os.sendfile(sock.fileno(), piece.fd, piece.position + offset, count)
-    if sent == 0:
-        raise _truncated(piece)
-    outbox.advance(sent)
-    return sent
-
-
-def _send_copied(outbox: Outbox, sock: socket.socket, piece: FileSlice, at_most: int) -> int:
-    """What was read and not sent yet stays in memory: no byte is read twice."""
-    offset = outbox.offset
-    data = os.pread(piece.fd, min(piece.length - offset, at_most), piece.position + offset)
+def _copy(piece: FileSlice, at_most: int) -> Buffer:
+    data = os.pread(piece.fd, min(piece.length, at_most, COPIED_BYTES), piece.position)
     if not data:
         raise _truncated(piece)
-    outbox.replace_first(data, len(data))
-    sent = sock.send(data)
-    outbox.advance(sent)
-    return sent
+    return data
 
 
-def _send_mapped(outbox: Outbox, sock: socket.socket, piece: FileSlice, at_most: int) -> int:
-    """The map lives as long as the view of it: until its bytes have left, or the connection."""
+def _map(piece: FileSlice, _: int) -> Buffer:
+    """All of it at once. The map lives as long as the view: until it has left, or the client."""
     start = piece.position % mmap.ALLOCATIONGRANULARITY
     try:
         mapped = mmap.mmap(
@@ -200,11 +210,7 @@ def _send_mapped(outbox: Outbox, sock: socket.socket, piece: FileSlice, at_most:
         )
     except ValueError:  # the map would be longer than the file
         raise _truncated(piece) from None
-    view = memoryview(mapped)[start:]
-    outbox.replace_first(view, piece.length)
-    sent = sock.send(view[:at_most])
-    outbox.advance(sent)
-    return sent
+    return memoryview(mapped)[start:]
 
 
 def _truncated(piece: FileSlice) -> FileTruncated:

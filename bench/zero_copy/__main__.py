@@ -1,0 +1,47 @@
+"""`python -m bench.zero_copy`: prints JSON, writes bench/results/zero_copy.json and a plot."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.measure import RESULTS, write_results
+from bench.plot import bar_chart
+from bench.zero_copy import paths
+from penstock.network.server import SendPath
+
+FILE_BYTES = 256 * 1024 * 1024
+
+
+def _measure() -> dict[str, Any]:
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / "00000000000000000000.log"
+        file.write_bytes(os.urandom(1024 * 1024) * (FILE_BYTES // (1024 * 1024)))
+        return {
+            "counted_with": "strace -c -f, of the serving process, a quarter of a GB",
+            "paths": [paths.measure(file, size) for size in (64 * 1024, 1024 * 1024)],
+        }
+
+
+def _plot(results: dict[str, Any]) -> None:
+    """Everything as a multiple of what sendfile takes, the larger slices."""
+    found = results["paths"][-1]
+    groups: dict[str, dict[str, float]] = {"throughput": {}, "CPU time": {}, "system calls": {}}
+    base = found["sendfile"]
+    for path in (each.value for each in SendPath):
+        ours = found[path]
+        groups["throughput"][path] = ours["throughput_ratio_to_sendfile"]["median"]
+        groups["CPU time"][path] = ours["cpu_seconds_per_gb"] / base["cpu_seconds_per_gb"]
+        if base["system_calls_per_gb"]:
+            calls = ours["system_calls_per_gb"]["all"] / base["system_calls_per_gb"]["all"]
+            groups["system calls"][path] = calls
+    if not groups["system calls"]:
+        del groups["system calls"]
+    title = f"File slices of {found['slice_bytes'] // 1024} KiB to a client"
+    bar_chart(RESULTS / "zero_copy.svg", title, groups, "sendfile = 1")
+
+
+if __name__ == "__main__":
+    measured = _measure()
+    write_results("zero_copy", measured)
+    _plot(measured)

@@ -1,0 +1,51 @@
+"""The child process that serves: `python -m bench.zero_copy.serving <file> <path>`.
+
+A request is `r` with position and length (a slice comes back) or `c` (the processor seconds of this
+process). It prints its port and lives until its parent closes stdin.
+"""
+
+import asyncio
+import os
+import resource
+import struct
+import sys
+
+import uvloop
+
+from penstock.model.slices import FileRun, FileSlice
+from penstock.network.exchange import Exchange
+from penstock.network.server import NetworkLimits, SendPath, Server
+from penstock.waiting.run import LoopTimers
+
+READ = struct.Struct(">cqi")
+CPU = struct.Struct(">id")
+HEAD = bytes(90)  # about what precedes the records in a fetch response
+
+
+async def _serve(fd: int, path: SendPath) -> None:
+    def on_request(exchange: Exchange) -> None:
+        kind = bytes(exchange.frame[:1])
+        if kind == b"r":
+            _, position, length = READ.unpack(exchange.frame)
+            run = FileRun((FileSlice(fd, position, length),))
+            size = struct.pack(">i", len(HEAD) + length)
+            exchange.reply([size + HEAD, run])
+        else:
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            exchange.reply([CPU.pack(8, used.ru_utime + used.ru_stime)])
+
+    timers = LoopTimers()
+    server = Server(
+        on_request=on_request, timers=timers, limits=NetworkLimits(), send_path=path, report=print
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(timers.run(), name="timers")
+        print(server.bind("PLAINTEXT", "127.0.0.1", 0)[1], flush=True)
+        server.start()
+        await asyncio.to_thread(sys.stdin.read)
+        await server.close(100)
+        timers.stop()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve(os.open(sys.argv[1], os.O_RDONLY), SendPath(sys.argv[2])))
