@@ -125,7 +125,8 @@ class Controller:
         """
         self._is_idle.clear()
         try:
-            await ensure_paths(self._session)
+            if not self._is_closing:
+                await ensure_paths(self._session)
             while not self._is_closing:
                 leadership = await self._campaign()
                 if leadership is not None:
@@ -273,18 +274,13 @@ class Controller:
         own = await term.begin()
         self._term = term
         _when_all_done(own, self._ready.set)
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while await self._do_next(term):
-                pass
-            if self._is_lost or self._is_closing:
-                return
+        while not self._is_lost and not self._is_closing:
+            if not await self._do_next(term):
+                await self._wake.wait()
+                self._wake.clear()
 
     async def _do_next(self, term: Term) -> bool:
         """One thing, what happened before what is asked for; False when there is nothing."""
-        if self._is_lost or self._is_closing:
-            return False
         if self._have_brokers_changed:
             self._have_brokers_changed = False
             await term.brokers_changed()

@@ -426,6 +426,20 @@ def test_a_controller_that_is_closed_has_left_its_place() -> None:
     tell(story)
 
 
+@pytest.mark.parametrize("turns", range(0, 60, 3))
+def test_a_controller_can_be_closed_at_any_moment_of_its_start(turns: int) -> None:
+    async def story(cluster: Cluster) -> None:
+        controller = cluster.controller()
+        running = asyncio.create_task(controller.run())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await controller.close()
+        await running
+        assert cluster.store.tree.find("/controller") is None
+
+    tell(story)
+
+
 def test_the_end_of_its_session_ends_the_controller() -> None:
     async def story(cluster: Cluster) -> None:
         controller = cluster.controller()
