@@ -49,8 +49,11 @@ def open_log(
     remembered: Remembered,
     now_ms: int,
     report: Report,
+    *,
+    last_replaced: int = -1,
 ) -> None:
-    """Fill a new SegmentedLog from the files in its folder; swaps there are finished already."""
+    """Fill a new SegmentedLog from the files in its folder; swaps there are finished already, the
+    last of them, as far as is known, that of the segment at `last_replaced`."""
     names = _without_strays(log.directory, names, report)
     _remove_orphans(disk, log.directory, names, report)
     bases = sorted(_base_of(name) for name in names if name.endswith(LOG_SUFFIX))
@@ -61,7 +64,7 @@ def open_log(
             log.epochs.dirty = True
             log.write_epochs()
         return
-    opening = _Opening(log, disk, names, bases, remembered, now_ms, report)
+    opening = _Opening(log, disk, names, bases, remembered, now_ms, report, last_replaced)
     opening.run()
 
 
@@ -81,6 +84,7 @@ class _Opening:
         remembered: Remembered,
         now_ms: int,
         report: Report,
+        last_replaced: int,
     ) -> None:
         self._log = log
         self._disk = disk
@@ -89,6 +93,7 @@ class _Opening:
         self._remembered = remembered
         self._now_ms = now_ms
         self._report = report
+        self._last_replaced = last_replaced
 
     def run(self) -> None:
         log, remembered = self._log, self._remembered
@@ -208,11 +213,20 @@ class _Opening:
             known or [],
             self._cut,
             now_ms=self._now_ms,
-            # What lies below was whole once. Kafka's compaction may have taken the last batches of
-            # a segment away there; our own leaves at least an empty one.
-            whole_below=max(self._remembered.recovery_point, self._remembered.cleaned_offset),
+            whole_below=self._find_whole_end(),
         )
         check.run([self._segment(base) for base in self._bases[first:]])
+
+    def _find_whole_end(self) -> int:
+        """What lies below was whole once. Kafka's compaction may have taken the last batches of a
+        segment away there, also in a pass that was cut short; our own leaves at least an empty
+        one."""
+        remembered = self._remembered
+        end = max(remembered.recovery_point, remembered.cleaned_offset)
+        if not self._log.config.compact or self._last_replaced < 0:
+            return end
+        following = (base for base in self._bases if base > self._last_replaced)
+        return max(end, min(following, default=0))
 
     def _load_trusted(self, first: int) -> int:
         """Segments wholly below the recovery point reached the disk; 0 if one is not sane."""

@@ -47,7 +47,7 @@ from penstock.storage.partition_metadata import (
     read_topic_id,
 )
 from penstock.storage.recovery import Report, open_log
-from penstock.storage.swap import finish_swaps
+from penstock.storage.swap import find_last_replaced, finish_swaps
 from penstock.storage.upkeep import CheckpointJob, RemovalJob, RetentionJob
 
 _REPLICA = Origin.REPLICA
@@ -160,12 +160,22 @@ class SegmentedEngine:
             )
             return
         try:
-            finish_swaps(self._disk, folder, self._names(folder))
+            names = self._names(folder)
+            last_replaced = find_last_replaced(names)
+            finish_swaps(self._disk, folder, names)
             names = self._names(folder)
             topic_id = self._read_topic_id(folder)
             log = self._make_log(directory, partition, folder, topic_id, names)
             remembered = directory.remembered(partition)
-            open_log(log, self._disk, names, remembered, now_ms, self._report)
+            open_log(
+                log,
+                self._disk,
+                names,
+                remembered,
+                now_ms,
+                self._report,
+                last_replaced=last_replaced,
+            )
         except OSError as error:
             self._fail_directory(directory, error)
             return

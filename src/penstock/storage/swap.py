@@ -30,6 +30,7 @@ TEMPORARY = ".tmp"
 # All but the log: they follow it where it is renamed first, and precede it where it is last.
 _COMPANIONS = tuple(suffix for suffix in SUFFIXES if suffix != LOG_SUFFIX)
 _NAME = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)(\.cleaned|\.swap)?")
+_REPLACED = re.compile(r"(\d{20})\.log(\.swap|\.deleted)")
 # What logs leave behind, ours and Kafka's. A user's notes.tmp is none of it.
 _RUBBISH = re.compile(
     r"(\d{20}\.[a-z]+|leader-epoch-checkpoint|partition\.metadata)(\.cleaned|\.deleted|\.tmp)"
@@ -102,6 +103,16 @@ class _Leftover(NamedTuple):
     base_offset: int
     suffix: str
     stage: str  # empty: a segment's file with its final name
+
+
+def find_last_replaced(names: Iterable[str]) -> int:
+    """The base offset of the last segment that a pass has replaced, by what it left; else -1.
+
+    To be asked before `finish_swaps` removes it. A pass that was cut short has left no other word:
+    Kafka notes how far it came when it has ended.
+    """
+    matches = (_REPLACED.fullmatch(name) for name in names)
+    return max((int(match[1]) for match in matches if match is not None), default=-1)
 
 
 def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> None:

@@ -5,7 +5,7 @@ from tests.unit.storage.crashing_logs import FOLDER, Broker
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset
-from penstock.protocol.batch import MAGIC_POSITION
+from penstock.protocol.batch import MAGIC_POSITION, iter_headers
 from penstock.storage.disk import CREATE
 from penstock.storage.epochs import EPOCH_FILE
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
@@ -123,3 +123,31 @@ def test_damage_to_what_was_durable_ends_the_log_there_and_not_the_start(
     survivor.flip_bit(segment_file(second, ".log"), 8 * MAGIC_POSITION)
     later = broker.after(survivor)
     assert later.offsets() == list(range(second))
+
+
+@pytest.mark.parametrize("leftover", [".log.deleted", ".log.swap"])
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_hole_that_a_pass_of_kafkas_cleaner_left_is_no_loss(policy: str, leftover: str) -> None:
+    """Killed in a pass, Kafka has not noted yet how far it came; what it replaced still tells."""
+    config = LogConfig(
+        segment_bytes=300, index_interval_bytes=0, cleanup_policy=frozenset({policy})
+    )
+    broker = Broker(SimulatedDisk("/d"), config)
+    for _ in range(8):
+        broker.append()
+    second, third = (segment.base_offset for segment in list(broker.log.segments)[1:3])
+    survivor = broker.disk.survivor_of_kill()
+    content = survivor.files()[segment_file(second, ".log")]
+    (_, first), *_ = iter_headers(content)
+    survivor.cut(segment_file(second, ".log"), first.size)
+    _write(survivor, segment_file(second, leftover), content[: first.size])
+    later = broker.after(survivor)
+    kept = [*range(second + 1), *range(third, 8)] if policy == "compact" else [*range(second + 1)]
+    assert later.offsets() == kept
+    assert [name for name in later.disk.files() if name.endswith(leftover)] == []
+
+
+def _write(disk: SimulatedDisk, path: str, content: bytes) -> None:
+    descriptor = disk.open(path, CREATE)
+    disk.write(descriptor, content)
+    disk.close(descriptor)
