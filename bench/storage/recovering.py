@@ -10,12 +10,14 @@ from crc32c import crc32c
 
 from bench.measure import alternate, ratio
 from bench.storage.setting import (
+    NOW_MS,
     abandon,
     append,
     create_log,
     data_directory,
     make_batch,
     open_engine,
+    stamp_time,
 )
 from penstock.config.log_config import LogConfig
 from penstock.storage.log import SegmentedLog
@@ -62,7 +64,9 @@ def measure(batch_bytes: int, *, log_bytes: int = 512 << 20, rounds: int = 25) -
 def _leave_unclean(path: str, batch: bytearray, count: int) -> SegmentedLog:
     engine = open_engine(path)
     log = create_log(engine, LogConfig())
-    for _ in range(count):
+    for number in range(count):
+        # Later and later: each indexed batch then has an entry in both indexes.
+        stamp_time(batch, NOW_MS - count + number)
         append(engine, log, batch)
     abandon(engine)
     return log

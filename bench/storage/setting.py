@@ -5,16 +5,20 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from struct import Struct
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.protocol.batch import BASE_TIMESTAMP_POSITION, CRC_POSITION, compute_crc
 from penstock.protocol.records import Record, build_batch
 from penstock.storage.engine import Appended, AppendItem
 from penstock.storage.log import SegmentedLog
 from penstock.storage.segmented import SegmentedEngine
 
+_TIMES = Struct(">qq")
+_CRC = Struct(">I")
 NOW_MS = 1_800_000_000_000
 EPOCH = LeaderEpoch(0)
 PARTITION = TopicPartition("bench", 0)
@@ -50,6 +54,12 @@ def make_batch(batch_bytes: int, record_bytes: int = 1000, seed: int = 7) -> byt
     return build_batch(
         [Record(i, NOW_MS, None, source.randbytes(record_bytes), ()) for i in range(count)]
     )
+
+
+def stamp_time(batch: bytearray, timestamp_ms: int) -> None:
+    """Give all records one time, as a client does that sends them together."""
+    _TIMES.pack_into(batch, BASE_TIMESTAMP_POSITION, timestamp_ms, timestamp_ms)
+    _CRC.pack_into(batch, CRC_POSITION, compute_crc(batch))
 
 
 def append(engine: SegmentedEngine, log: SegmentedLog, batch: bytearray | memoryview) -> None:
