@@ -4,6 +4,7 @@ names a class, a file or an address is for the broker's own file, whatever Kafka
 
 from penstock.config.registry import find_listener_setting, find_setting
 from penstock.config.setting import Kind, Scope, Setting, UpdateMode
+from penstock.model.errors import ErrorCode, Refusal
 
 _PLAIN_KINDS = frozenset((Kind.BOOLEAN, Kind.SHORT, Kind.INT, Kind.LONG, Kind.DOUBLE))
 # Texts of brokers that can be no class, file or address: each is checked against a short list.
@@ -27,17 +28,21 @@ def is_alterable(setting: Setting) -> bool:
     return setting.name in _PLAIN_TEXTS
 
 
-def find_refusal(name: str, scope: Scope) -> str | None:
-    """Why clients may not change a setting that could be changed; None: ask whether it could.
-
-    Unknown and read-only settings are refused where changes are checked, with better advice.
-    """
+def find_refusal(name: str, scope: Scope) -> Refusal | None:
+    """Why clients may not change a setting. Unknown ones are refused where changes are checked,
+    with the names that come near."""
     setting = find_setting(name, scope)
     if setting is None and scope is Scope.BROKER:
         setting = find_listener_setting(name)
-    if setting is None or setting.update is UpdateMode.READ_ONLY or is_alterable(setting):
+    if setting is None or is_alterable(setting):
         return None
-    return (
+    if setting.update is UpdateMode.READ_ONLY:
+        return Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"{name} is read-only: set it in the broker's file and restart the broker",
+        )
+    return Refusal(
+        ErrorCode.POLICY_VIOLATION,
         f"{name} may name a class, a file, an address or a secret, and such settings are not taken "
-        "from clients: set it in the broker's file and restart the broker"
+        "from clients: set it in the broker's file and restart the broker",
     )

@@ -131,7 +131,7 @@ def _check_changes(changes: Sequence[SettingChange], scope: ConfigScope) -> None
             change.name, Scope.TOPIC if scope is ConfigScope.TOPIC else Scope.BROKER
         )
         if refusal is not None:
-            raise Refusal(ErrorCode.POLICY_VIOLATION, refusal)
+            raise refusal
 
 
 def _invalid(message: str) -> Refusal:
