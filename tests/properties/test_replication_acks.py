@@ -109,7 +109,7 @@ class Broker(RuleBasedStateMachine):
             timeout_ms=timeout_ms,
             done=partial(self.check_answer, request),
         )
-        request.ends = [self.stage.partition(name).log_end_offset for name in names]
+        request.ends = [self.end_of(name) for name in names]
 
     @rule()
     def finish_a_flush(self) -> None:
@@ -157,8 +157,8 @@ class Broker(RuleBasedStateMachine):
         self.end_term(name)
         led.epoch += 1
         self.order(name, OTHER)
-        log = self.stage.partition(name).log
         if cut_to is not None and not self.has_failed:
+            log = self.stage.partition(name).log
             log.truncate_to(Offset(log.high_watermark + cut_to), 0)
 
     @rule(name=NAME, delete=st.booleans())
@@ -187,6 +187,10 @@ class Broker(RuleBasedStateMachine):
     def break_the_disk(self) -> None:
         self.has_failed = True
         self.stage.disk.fail_path("/d", EIO, {Kind.WRITE, Kind.SYNC})
+
+    def end_of(self, name: TopicPartition) -> int:
+        found = self.stage.replicas.find(name)  # None: deleted on a disk that failed
+        return 0 if found is None else found.log_end_offset
 
     # -- what the model knows --------------------------------------------------------------
 

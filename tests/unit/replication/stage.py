@@ -196,6 +196,16 @@ class Stage:
             )
         )
 
+    def forget_topic(self, topic: str = "orders") -> None:
+        self.cluster.apply(
+            MetadataUpdate(
+                controller_id=ME,
+                controller_epoch=ControllerEpoch(1),
+                is_full=False,
+                deleted_topics=(topic,),
+            )
+        )
+
     # -- writing ---------------------------------------------------------------------------
 
     def append(

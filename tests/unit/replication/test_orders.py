@@ -472,6 +472,18 @@ def test_settings_of_the_broker_are_the_topics_defaults_as_of_now() -> None:
     assert stage.partition().log.config.retention_ms == 60_000
 
 
+def test_a_topic_made_anew_has_nothing_of_its_old_settings() -> None:
+    stage = Stage()
+    stage.tell_topic(retention_ms="60000")
+    stage.order(P0)
+    stage.stop(P0, delete=True)
+    stage.forget_topic()
+    stage.order(P0, topic_id=ANEW)
+    assert stage.partition().log.config.retention_ms == LogConfig().retention_ms
+    stage.tell_topic(retention_ms="70000")
+    assert stage.partition().log.config.retention_ms == 70_000
+
+
 def test_settings_that_cannot_be_used_are_reported_and_left_out() -> None:
     stage = Stage()
     stage.tell_topic(retention_ms="soon")
