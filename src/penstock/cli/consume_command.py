@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -87,21 +88,33 @@ def consume(
     from penstock.client.errors import ClientError
 
     show = _show_json if wants_json(ctx, as_json) else _show_value
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Consumer(
-            topic,
-            bootstrap_servers=address,
-            group=group,
-            from_beginning=from_beginning,
-            isolation=isolation.value,
-            client_id="penstock-cli",
-        ) as consumer:
+        with (
+            _terminated_like_interrupted(),
+            Consumer(
+                topic,
+                bootstrap_servers=address,
+                group=group,
+                from_beginning=from_beginning,
+                isolation=isolation.value,
+                client_id="penstock-cli",
+            ) as consumer,
+        ):
             _print_all(consumer, show, max_messages, timeout_s)
-    except KeyboardInterrupt:
-        pass  # the usual end; the consumer has been closed on the way here
     except ClientError as error:
         fail(str(error), 1)
+
+
+@contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """Ctrl-C is the usual end, SIGTERM as good: the consumer leaves its group on the way out."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _check_topic(bootstrap: str, topic: str) -> None:
