@@ -58,7 +58,7 @@ def answer(request: Request, services: "Services") -> bytes | Coroutine[Any, Any
     asked = request.message.topics
     if asked is None or (request.version == 0 and not asked):
         return _answer_all(request, services)
-    if request.version < FIRST_WITH_TOPIC_ID_QUESTIONS and any(map(_is_by_id, asked)):
+    if request.version < FIRST_WITH_TOPIC_ID_QUESTIONS and not all(map(_is_by_name, asked)):
         return _refuse_topic_ids(request, services)
     absent = _find_to_create(request, services)
     if absent:
@@ -178,6 +178,10 @@ def _refuse_topic_ids(request: Request, services: "Services") -> bytes:
 
 def _is_by_id(asked: Any) -> bool:
     return bool(getattr(asked, "topic_id", None))
+
+
+def _is_by_name(asked: Any) -> bool:
+    return asked.name is not None and not _is_by_id(asked)
 
 
 # -- auto-creation -------------------------------------------------------------------------

@@ -318,8 +318,9 @@ def test_versions_that_only_answer_with_ids_refuse_questions_by_id(
     assert only(reply).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_question_without_name_and_id_is_invalid(bench: Workbench) -> None:
-    reply = bench.ask(KEY, 12, topics=[{"name": None}])
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_question_without_name_and_id_is_invalid(bench: Workbench, version: int) -> None:
+    reply = bench.ask(KEY, version, topics=[{"name": None}])
     assert only(reply).error_code == ErrorCode.INVALID_REQUEST
 
 
