@@ -170,6 +170,8 @@ class Connection:
 
     def _on_readable(self) -> None:
         if self._has_backlog:
+            if self._is_reset():
+                self.end()
             return
         try:
             count = self._inbox.receive(self._sock)
@@ -184,7 +186,10 @@ class Connection:
             return
         self._active_ms = self._turn_ms
         self._around.counters.received_bytes += count
+        is_reset = self._is_reset()
         self._turn()
+        if is_reset:
+            self.end()
 
     def _on_writable(self) -> None:
         self._turn_ms = self._now_ms()
@@ -202,8 +207,8 @@ class Connection:
         now_ms = self._now_ms()
         if now_ms - self._active_ms >= SPARE_IDLE_MS:
             self._inbox.drop_spare()
-        if not self._is_reading and self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self.end()  # reset, which nobody would have told us
+        if not self._is_reading and self._is_reset():
+            self.end()  # nobody else would have told us
         elif not self._end_if_overdue(now_ms):
             self._set_timer(now_ms)
 
@@ -401,6 +406,11 @@ class Connection:
         if self._timer is not None:
             self._around.timers.cancel(self._timer)
             self._timer = None
+
+    def _is_reset(self) -> bool:
+        """Asked at every reading: of a socket with an error, uvloop (libuv) tells only once, though
+        bytes may be left to receive or the error itself."""
+        return self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
     def _discard_input(self) -> None:
         """Closing with unread bytes resets the connection, and with it replies on their way."""

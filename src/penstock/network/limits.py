@@ -31,7 +31,7 @@ class NetworkLimits:
     accept_retry_ms: int = 250  # after the system refused a descriptor
     max_unanswered: int = 64  # requests of a connection that were let start before a reply
     max_unsent_replies: int = 64  # of a connection; beyond it no request of it is begun
-    max_unsent_bytes: int = MIB  # in memory; slices of files do not count
+    max_unsent_bytes: int = 256 * 1024  # in memory; slices of files do not count
     read_ahead_bytes: int = 64 * 1024  # received while requests may not begin
     requests_a_turn: int = 32  # of a connection, then the others have theirs
     send_turn_bytes: int = 256 * 1024

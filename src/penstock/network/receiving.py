@@ -138,9 +138,6 @@ class Inbox:
 
     def _receive_own(self, sock: socket.socket) -> int:
         assert self._buffer is not None
-        if self._is_spare:
-            self._memory.use_spare(self)
-            self._is_spare = False
         end, stop = self._end, self.capacity
         if self._need:
             # A large frame is read to its end and no further: the next one begins at the front.
@@ -148,6 +145,9 @@ class Inbox:
             if frame_end - end >= STEP_BYTES or self._memory.is_favoured(self):
                 stop = min(stop, frame_end)
         count = sock.recv_into(self._buffer[end:stop])
+        if self._is_spare:
+            self._memory.use_spare(self)
+            self._is_spare = False
         self._end = end + count
         return count
 

@@ -157,7 +157,8 @@ class Outbox:
 
         What was loaded and not sent stays, so no byte is loaded twice, and is sent first.
         """
-        if self.unsent_bytes - self._offset >= COPIED_BYTES:
+        is_first = type(self.entries[0][0]) is FileSlice
+        if not is_first and self.unsent_bytes - self._offset >= COPIED_BYTES:
             return
         index, left = 0, at_most + self._offset
         while left > 0 and index < len(self.entries):

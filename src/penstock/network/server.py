@@ -13,6 +13,7 @@ from penstock.network.exchange import Exchange
 from penstock.network.figures import Counters, NetworkStatistics
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_memory import ReceiveMemory
+from penstock.network.reporting import BoundedReport
 from penstock.network.sending import SendPath
 from penstock.security.principal import ANONYMOUS, Caller
 from penstock.waiting.run import LoopTimers
@@ -67,7 +68,7 @@ class Server:
             counters=self._counters,
             send_path=self._send_path,
             on_request=self._on_request,
-            report=self._report,
+            report=BoundedReport(self._report, self._timers.now_ms),
             forget=self._forget,
         )
         self._door.open(loop)

@@ -169,7 +169,8 @@ def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None
     serve(story, on_request=on_request)
 
 
-def test_who_waits_is_told_once_when_the_connection_ends() -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_waits_is_told_once_when_the_connection_ends(loop: str) -> None:
     handler = Parking()
     told: list[str] = []
 
@@ -192,7 +193,27 @@ def test_who_waits_is_told_once_when_the_connection_ends() -> None:
         exchange.reply([b"to nobody"], lease)
         assert lease.released == 1
 
-    serve(story, on_request=handler.on_request)
+    serve(story, loop=loop, on_request=handler.on_request)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("more", [b"", b"part of the next", framed(bytes(500_000))])
+def test_a_reset_right_behind_a_request_is_noticed(loop: str, more: bytes) -> None:
+    """Also if bytes were left unread by then, or a turn's worth of requests."""
+    handler = Parking()
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"hello"))
+        await serving.until(handler.has(b"hello"))
+        handler.answer(b"hello")
+        assert await client.read_frame() == b"hello"
+        client.sock.setblocking(False)
+        client.sock.send(framed(b"p") * 100 + more)
+        client.reset()
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+
+    serve(story, loop=loop, on_request=handler.on_request)
 
 
 def test_a_failing_farewell_does_not_keep_others_from_theirs() -> None:
