@@ -167,7 +167,7 @@ class Hosted:
         known = self._rules.get(topic)
         rules = known or self._find_rules(topic) or self._rule_book.resolve(topic, {})
         log = self._engine.create(
-            order.partition, order.topic_id, rules.log, self._wall_ms(), is_new=order.is_new
+            order.partition, order.topic_id, rules.served, self._wall_ms(), is_new=order.is_new
         )
         self._rules[topic] = rules
         return self._host(log)

@@ -211,8 +211,8 @@ class Partition:
         self.leader_epoch = state.leader_epoch  # last: the epoch vouches for all the rest
 
     def obey(self, rules: TopicRules) -> None:
-        if self.log.config != rules.log:
-            self.log.reconfigure(rules.log)
+        if self.log.config != rules.served:
+            self.log.reconfigure(rules.served)
         self.min_in_sync = rules.min_in_sync
         self.is_synchronous = rules.is_synchronous
         self._settle()

@@ -18,15 +18,20 @@ MAX_REMEMBERED = 1000
 class TopicRules:
     min_in_sync: int  # replicas that acks=all asks for
     is_synchronous: bool  # a write counts once it is on the disk, of every replica
-    log: LogConfig  # as storage gets it
+    log: LogConfig  # as the topic has it: what its logs are opened with at a start
+    served: LogConfig  # as storage gets it once a replica is served
 
     @classmethod
     def of(cls, config: LogConfig, min_in_sync: int) -> "TopicRules":
         """A synchronous topic is flushed from here, where somebody waits for it. Storage must not
         begin a flush of its own before: the one that is waited for would have to queue behind."""
         is_synchronous = config.flush_messages == 1
-        log = replace(config, flush_messages=LONG_MAX) if is_synchronous else config
-        return cls(min_in_sync=min_in_sync, is_synchronous=is_synchronous, log=log)
+        return cls(
+            min_in_sync=min_in_sync,
+            is_synchronous=is_synchronous,
+            log=config,
+            served=replace(config, flush_messages=LONG_MAX) if is_synchronous else config,
+        )
 
 
 class RuleBook:
