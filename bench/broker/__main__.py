@@ -7,6 +7,7 @@ bench/results/broker.json and plots beside it.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,7 +35,10 @@ def main() -> None:
     with TemporaryDirectory(dir=data_home(), prefix="bench-broker-") as home:
         brokers = {KAFKA: Kafka(jars), PENSTOCK: ours}
         Matrix(plan, state, brokers, jars, Path(home)).run()
-    report = {"kafka_version": KAFKA_VERSION} | build_report(state, plan.cells, plan.latencies)
+    report = build_report(state, plan.cells, plan.latencies)
+    # Of the last minutes, ours included: far above the cores, others were at work as well.
+    load = {"cores": os.cpu_count(), "load_average": os.getloadavg()}
+    report = {"kafka_version": KAFKA_VERSION, "machine": load} | report
     if not options.against_itself and not options.only:
         write_results("broker", report)
         draw(report, RESULTS)
