@@ -91,7 +91,6 @@ class Term:
         self._resolve_settings()
         decision = loaded.then(decide.take_over(loaded.state, self._allows_unclean))
         deliveries = await self._carry_out(decision)
-        await self._remove_ready()
         own = self.setup.broker_id
         return [
             delivery
@@ -139,7 +138,6 @@ class Term:
             for place, (name, answer) in enumerate(zip(names, answers, strict=True))
             if answer is None
         }
-        await self._remove_ready()
         return Outcome(answers, waits)
 
     async def alter_configs(

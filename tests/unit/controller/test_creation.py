@@ -322,6 +322,14 @@ def test_a_topic_grows_by_the_added_partitions_alone() -> None:
     assert [step[0].path[-1] for step in added] == ["2", "3"]
 
 
+def test_the_added_partitions_go_on_where_the_first_ones_ended() -> None:
+    parts = [partition(each, (each,), (each,)) for each in (1, 2, 0, 1)]
+    state = cluster_state(alive(0, 1, 2), topic("t", *parts))
+    decision, _ = create_partitions(state, [MorePartitions(name="t", total=9)], means())
+    leaders = [each.leader for each in decision.state.topics["t"].partitions]
+    assert leaders == [1, 2, 0] * 3
+
+
 def test_a_topic_with_more_replicas_than_brokers_live_cannot_grow() -> None:
     state = replace(THREE, brokers=alive(0))
     [answer] = grow(MorePartitions(name="orders", total=3), state=state)

@@ -174,6 +174,19 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
     story_with(prepare, check)
 
 
+def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await cluster.store.open_session()
+        await ensure_paths(session)
+        await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
+        await session.create("/admin/delete_topics/t")
+        found = await cluster.reread()
+        assert found.writes == ()
+        assert found.state.deleting == {"t": {0}}
+
+    tell(story)
+
+
 @pytest.mark.parametrize(
     ("path", "data"),
     [

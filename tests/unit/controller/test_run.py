@@ -215,6 +215,27 @@ def test_a_topic_with_a_replica_on_a_dead_broker_goes_when_that_is_back() -> Non
     tell(story, 0, 1)
 
 
+def test_a_broker_that_dies_over_a_deletion_has_not_removed_anything() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.controlled() as controller:
+            await create(controller, replicated("t", (0, 1)))
+            cluster.channel.unreachable.add(BrokerId(1))
+            deletion = asyncio.create_task(delete(controller, "t"))
+            await settled()
+            assert list(cluster.channel.twin(0).topics) == ["t"]
+            await cluster.leave(1)
+            await settled()
+            assert not deletion.done()
+            assert cluster.channel.twin(0).topics == {}
+            assert cluster.store.tree.children("/admin/delete_topics") == ("t",)
+            cluster.channel.unreachable.clear()
+            await cluster.join(1)
+            assert await deletion == [ErrorCode.NONE]
+            assert cluster.channel.twin(1).replicas == {}
+
+    tell(story, 0, 1)
+
+
 def test_who_does_not_wait_for_a_deletion_is_told_so_and_it_goes_on() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
