@@ -28,8 +28,11 @@ from penstock.handlers import (
     produce,
 )
 from penstock.handlers.api import Api
+from penstock.handlers.shapes import response_shape
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import preload
+from penstock.protocol.decoder import decoder_of
+from penstock.protocol.encoder import encoder_of
+from penstock.protocol.messages import get_request_schema, get_response_schema
 
 _APIS: tuple[Api, ...] = (
     alter_configs.API,
@@ -58,6 +61,27 @@ APIS: Mapping[ApiKey, Api] = MappingProxyType(
 assert len(APIS) == len(_APIS) + 1, "an API stands twice in the table"
 
 
+# What every client asks on its way to its first record, in that order.
+_ASKED_FIRST = (
+    ApiKey.API_VERSIONS,
+    ApiKey.METADATA,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.FIND_COORDINATOR,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.FETCH,
+)
+# Read and written by position: no schema is needed for them.
+_WITHOUT_REQUEST_SCHEMA = frozenset((ApiKey.PRODUCE,))
+_WITHOUT_RESPONSE_SCHEMA = frozenset((ApiKey.PRODUCE, ApiKey.FETCH))
+
+
 def preload_schemas() -> None:
-    """Import every served schema now: about 10 ms each, not to be paid in front of a client."""
-    preload({key: api.versions for key, api in APIS.items()})
+    """Import and compile what handlers use of every served version: about 8 ms each, not to be
+    paid in front of a client. May run on a thread, beside the event loop: 0.7 s in all."""
+    for key in dict.fromkeys((*_ASKED_FIRST, *APIS)):
+        for version in reversed(APIS[key].versions):  # newest first, as most clients ask
+            if key not in _WITHOUT_REQUEST_SCHEMA:
+                decoder_of(get_request_schema(key, version))
+            if key not in _WITHOUT_RESPONSE_SCHEMA:
+                encoder_of(get_response_schema(key, version))
+                response_shape(key, version)

@@ -1,13 +1,16 @@
 """What happens to a frame before a handler sees it."""
 
+import sys
+
 import pytest
-from tests.unit.handlers.workbench import Connection, Workbench
+from tests.unit.handlers.workbench import Connection, Workbench, build
 
 from penstock.handlers.api import Api, Request
-from penstock.handlers.api_table import APIS
+from penstock.handlers.api_table import APIS, preload_schemas
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.services import Services
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.malformed import MalformedRequest
 from penstock.protocol.messages import get_request_schema, get_response_schema
 
@@ -85,3 +88,19 @@ def test_a_handler_that_fails_unexpectedly_is_not_answered_for(bench: Workbench)
     )
     with pytest.raises(ZeroDivisionError):
         bench.send_frame(frame(key, 0, bytes(4)))
+
+
+def test_after_preloading_no_request_waits_for_a_schema(bench: Workbench) -> None:
+    preload_schemas()
+    before = set(sys.modules)
+    bench.make_topic("orders")
+    for key, api in APIS.items():
+        if key in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH):
+            for version in api.versions:
+                bench.dispatcher.on_request(bench.connection.begin(memoryview(empty(key, version))))
+    assert {name for name in set(sys.modules) - before if name.startswith("kio.")} == set()
+
+
+def empty(key: ApiKey, version: int) -> bytearray:
+    message = build(get_request_schema(key, version), {"client_software_name": "a"})
+    return bytearray(encode_request_frame(message, correlation_id=1, client_id=None)[4:])
