@@ -17,7 +17,14 @@ from confluent_kafka import TopicPartition as Place
 
 from penstock.client.errors import ClientClosed, ConsumeFailed
 from penstock.client.message import Message
-from penstock.client.rdkafka import LOG, LocalCode, Trouble, common_settings, find_code
+from penstock.client.rdkafka import (
+    LOG,
+    LocalCode,
+    Trouble,
+    common_settings,
+    find_code,
+    settings_checked,
+)
 from penstock.client.whole_topics import WholeTopics
 from penstock.model.ids import TopicPartition
 
@@ -70,9 +77,9 @@ class Consumer:
             "isolation.level": isolation,
             **(config or {}),
         }
-        self._consumer = RdKafkaConsumer(
-            common_settings(bootstrap_servers, client_id, self._trouble, settings)
-        )
+        settings = common_settings(bootstrap_servers, client_id, self._trouble, settings)
+        with settings_checked():
+            self._consumer = RdKafkaConsumer(settings)
         self._lock = threading.RLock()  # librdkafka's consumer is one thread's at a time
         self._closing = threading.Event()
         self._closed = False

@@ -18,7 +18,7 @@ from penstock.client.errors import ClientClosed, FlushTimedOut, QueueFull, SendF
 from penstock.client.message import RecordMetadata
 from penstock.client.partition_counts import PartitionCounts
 from penstock.client.partitioners import Chooser, Chosen, Partitioner, RoundRobin, Sticky
-from penstock.client.rdkafka import Trouble, common_settings, find_code
+from penstock.client.rdkafka import Trouble, common_settings, find_code, settings_checked
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -69,6 +69,8 @@ class Producer:
     ) -> None:
         """`max_block_ms`: how long `send` waits for room in a full queue. `config`: settings of
         librdkafka by its own names."""
+        if acks not in _ACKS:
+            raise ValueError(f"acks {acks!r} does not exist: use 0, 1 or 'all'")
         acks_number = _ACKS[acks]
         if idempotent is None:
             idempotent = acks_number == -1 and retries > 0
@@ -86,9 +88,9 @@ class Producer:
             "partitioner": "murmur2_random",
             **(config or {}),
         }
-        self._producer = RdKafkaProducer(
-            common_settings(bootstrap_servers, client_id, self._trouble, settings)
-        )
+        settings = common_settings(bootstrap_servers, client_id, self._trouble, settings)
+        with settings_checked():
+            self._producer = RdKafkaProducer(settings)
         self._max_block_s = max_block_ms / 1000
         self._make_partitioner = _find_factory(partitioner, batch_size)
         self._partitioners: dict[str, Partitioner] = {}

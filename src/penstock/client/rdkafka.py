@@ -2,7 +2,8 @@
 
 import enum
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.address import parse_bootstrap
@@ -54,6 +55,17 @@ def common_settings(
         "error_cb": trouble.note,
         **config,
     }
+
+
+@contextmanager
+def settings_checked() -> Iterator[None]:
+    """librdkafka checks values when a client is made: a wrong one is the caller's mistake."""
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        raise ValueError(error.args[0].str()) from error
 
 
 def find_code(error: "KafkaError") -> ErrorCode | None:

@@ -15,7 +15,13 @@ from penstock.client.address import Address
 from penstock.client.call import Call
 from penstock.client.connection import ConnectionLimits
 from penstock.client.deadline import Deadline, backoff_ms
-from penstock.client.errors import ClientError, ConnectFailed, ConnectionLost, Refused
+from penstock.client.errors import (
+    ClientError,
+    ConnectFailed,
+    ConnectionLost,
+    Refused,
+    RequestTimedOut,
+)
 from penstock.client.links import Lane, Links
 from penstock.client.metadata import (
     ClusterMetadata,
@@ -75,9 +81,12 @@ class Router:
         """Metadata that nothing speaks against, with these topics if they exist."""
         self._topics.update(topics)
         asked_at = time.monotonic()
-        async with self._refreshing:
-            if self._needs_refresh(topics, asked_at):
-                await self.refresh(self._topics, deadline)
+        try:
+            async with asyncio.timeout(deadline.left_ms / 1000), self._refreshing:
+                if self._needs_refresh(topics, asked_at):
+                    await self.refresh(self._topics, deadline)
+        except TimeoutError:
+            raise RequestTimedOut("the cluster's metadata did not come in time") from None
         return self.metadata
 
     def _needs_refresh(self, topics: Collection[str], asked_at: float) -> bool:
