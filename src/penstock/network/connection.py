@@ -187,7 +187,8 @@ class Connection:
         self._active_ms = self._turn_ms
         self._around.counters.received_bytes += count
         is_reset = self._is_reset()
-        self._turn()
+        if not self._inbox.is_filling:
+            self._turn()
         if is_reset:
             self.end()
 

@@ -56,6 +56,11 @@ class Inbox:
         return self._end == self._start and not self.capacity
 
     @property
+    def is_filling(self) -> bool:
+        """More of a frame has arrived that is not whole, and there is room: all stays as it was."""
+        return self._end - self._start < self._need and self._end < self.capacity
+
+    @property
     def has_frame(self) -> bool:
         """A whole one, as far as is known; what is wrong with it shows when it is taken."""
         size = self._end - self._start
