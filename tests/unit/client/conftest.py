@@ -1,9 +1,12 @@
-"""Runs a coroutine test on a loop of its own, and fails it if a task is left behind."""
+"""Runs a coroutine test on a loop of its own; a task left behind, or an exception that nobody
+caught, fails it."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -14,8 +17,15 @@ Run = Callable[[Callable[[], Awaitable[None]]], None]
 def run() -> Run:
     def run_story(story: Callable[[], Awaitable[None]]) -> None:
         async def watched() -> None:
+            uncaught: list[dict[str, Any]] = []
+            asyncio.get_running_loop().set_exception_handler(
+                lambda _, context: uncaught.append(context)
+            )
             async with asyncio.timeout(20):
                 await story()
+            gc.collect()  # futures tell of an error that nobody took when they go
+            await asyncio.sleep(0)
+            assert not uncaught
             left = {task.get_name() for task in asyncio.all_tasks() - {asyncio.current_task()}}
             assert not left, f"tasks left behind: {left}"
 

@@ -6,6 +6,7 @@ The in-memory twin of a broker for the client's tests; it stores nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -111,10 +112,11 @@ class ScriptedBroker:
             while True:
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 await self._answer(await reader.readexactly(size), writer)
-        except (asyncio.IncompleteReadError, ConnectionError, HangUp):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, HangUp, asyncio.CancelledError):
+            pass  # `stop` cancels; asyncio's streams take a cancelled handler for a fault
         except Hang:
-            await reader.read()  # until the client gives up
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await reader.read()  # until the client gives up
         finally:
             del self._writers[task]
             writer.close()

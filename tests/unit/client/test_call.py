@@ -1,4 +1,5 @@
 from datetime import timedelta
+from importlib.metadata import version
 from uuid import UUID
 
 import pytest
@@ -13,7 +14,7 @@ from penstock.client.data_calls import (
     produce_call,
 )
 from penstock.client.metadata import metadata_call
-from penstock.client.versions import VersionRange, pick_version
+from penstock.client.versions import API_VERSIONS, VersionRange, pick_version
 from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import decode_request, encode
@@ -25,9 +26,9 @@ TOPIC_ID = TopicId(UUID("12345678-1234-5678-1234-567812345678"))
 def round_trips(call: Call) -> list[object]:
     """The message of every version, as a broker reads it."""
     read = []
-    for version in call.versions:
-        message = call.compose(version)
-        read.append(decode_request(call.api_key, version, encode(message)))
+    for number in call.versions:
+        message = call.compose(number)
+        read.append(decode_request(call.api_key, number, encode(message)))
         assert encode(read[-1]) == encode(message)
     return read
 
@@ -84,6 +85,10 @@ def test_the_highest_version_that_both_know_is_spoken(
     ours: range, served: VersionRange | None, picked: int | None
 ) -> None:
     assert pick_version(ours, served) == picked
+
+
+def test_brokers_are_told_our_true_version() -> None:
+    assert API_VERSIONS.fields["client_software_version"] == version("penstock")
 
 
 def test_a_forgotten_field_is_named() -> None:
