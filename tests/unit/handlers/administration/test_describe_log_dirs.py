@@ -90,3 +90,19 @@ class TestFailedDirectory:
         assert (good.error_code, told(good)) == (ErrorCode.NONE, [("orders", 0)])
         assert (bad.error_code, bad.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, ())
         assert [good.log_dir, bad.log_dir] == [str(path) for path in case.log_dirs]
+
+
+class TestTwoDirectories:
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Iterator[Case]:
+        made = Case(log_dirs=(tmp_path / "one", tmp_path / "two"))
+        made.serve(topic_state("orders", replicas=[(OWN_ID,)] * 4))
+        yield made
+        made.close()
+
+    def test_each_directory_tells_of_the_logs_that_lie_in_it(self, case: Case) -> None:
+        results = case.ask(API, LAST, topics=None).results
+        for path, result in zip(case.log_dirs, results, strict=True):
+            folders = sorted(each.name for each in path.glob("orders-*"))
+            assert folders
+            assert [f"{topic}-{number}" for topic, number in told(result)] == folders
