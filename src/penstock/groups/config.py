@@ -1,0 +1,81 @@
+"""What a broker grants its groups, typed from its settings. Values only, already checked.
+
+Kafka's names and defaults, in milliseconds and bytes throughout.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from penstock.config.setting import INT_MAX
+
+_MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """A field's default is the declared setting's default."""
+
+    # The classic protocol.
+    min_session_timeout_ms: int = 6000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = INT_MAX  # members of a group
+    initial_rebalance_delay_ms: int = 3000  # 0: the first member is answered at once
+    new_member_join_timeout_ms: int = 300_000  # of a member that cannot send heartbeats yet
+    max_pending_members: int = 10_000  # ids handed out (KIP-394) whose owner has not come back
+
+    # The consumer protocol (KIP-848).
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5000
+    consumer_max_size: int = INT_MAX
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")  # the default first
+    consumer_migration_policy: str = "bidirectional"
+    consumer_assignment_interval_ms: int = 1000  # between two assignments of a group, at least
+    consumer_regex_refresh_interval_ms: int = 600_000
+
+    # Committed offsets and the topic that keeps them and the groups.
+    offset_metadata_max_bytes: int = 4096
+    offsets_retention_ms: int = 10_080 * _MINUTE_MS
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_commit_timeout_ms: int = 5000
+    offsets_load_buffer_bytes: int = 5_242_880
+    offsets_topic_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 104_857_600
+    offsets_topic_compression_codec: int = 0
+    offsets_storage: str = "kafka"  # or "zookeeper"
+    max_record_bytes: int = 1_048_588  # a batch of that topic
+
+    @classmethod
+    def from_broker(cls, resolved: Mapping[str, Any]) -> Self:
+        """From a broker's resolved settings: setting name -> typed value, all present."""
+        picked = {field: resolved[name] for field, name in _SOURCE_NAMES.items()}
+        return cls(
+            **picked,
+            consumer_assignors=tuple(resolved["group.consumer.assignors"]),
+            consumer_migration_policy=resolved["group.consumer.migration.policy"].lower(),
+            offsets_retention_ms=resolved["offsets.retention.minutes"] * _MINUTE_MS,
+            offsets_storage=resolved["offsets.storage"].lower(),
+        )
+
+
+_SOURCE_NAMES: Mapping[str, str] = {
+    "min_session_timeout_ms": "group.min.session.timeout.ms",
+    "max_session_timeout_ms": "group.max.session.timeout.ms",
+    "max_size": "group.max.size",
+    "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
+    "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
+    "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
+    "consumer_max_size": "group.consumer.max.size",
+    "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
+    "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
+    "offset_metadata_max_bytes": "offset.metadata.max.bytes",
+    "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",
+    "offsets_commit_timeout_ms": "offsets.commit.timeout.ms",
+    "offsets_load_buffer_bytes": "offsets.load.buffer.size",
+    "offsets_topic_partitions": "offsets.topic.num.partitions",
+    "offsets_topic_replication_factor": "offsets.topic.replication.factor",
+    "offsets_topic_segment_bytes": "offsets.topic.segment.bytes",
+    "offsets_topic_compression_codec": "offsets.topic.compression.codec",
+    "max_record_bytes": "message.max.bytes",
+}
