@@ -67,10 +67,10 @@ def test_a_broker_is_not_stuck_on_its_own_registration_of_an_earlier_session() -
 
 def test_registering_twice_in_a_session_is_one_registration() -> None:
     async def story(cluster: Cluster) -> None:
+        before = await cluster.sessions[0].exists("/brokers/ids/0")
         again = await register_broker(cluster.sessions[0], node(0), now_ms=NOW_MS)
-        stat = await cluster.sessions[0].exists("/brokers/ids/0")
-        assert stat is not None
-        assert again == stat.czxid
+        assert before is not None
+        assert again == before.czxid
 
     tell(story)
 
