@@ -17,6 +17,7 @@ from penstock.handlers.api_table import APIS
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.produce_request import OLD_VERSIONS
 from penstock.protocol.schemas import FieldShape, describe_fields, get_request_schema
 
 # Those that administer go on to a controller, and have a test of their own.
@@ -54,7 +55,8 @@ def test_any_request_is_answered_waits_or_costs_its_connection(
 ) -> None:
     chance = random.Random(key.value)
     waiting: list[Sent] = []
-    for version in list(APIS[key].versions) * ROUNDS:
+    without_schema = OLD_VERSIONS if key is ApiKey.PRODUCE else ()
+    for version in sorted(set(APIS[key].versions) - set(without_schema)) * ROUNDS:
         message = draw_entity(get_request_schema(key, version), chance)
         frame = bytearray(encode_request_frame(message, correlation_id=7, client_id="any")[4:])
         if chance.random() < 0.4:

@@ -1,7 +1,8 @@
-"""Produce (key 0), versions 3-11: batches are checked, stamped and written where they came in.
+"""Produce (key 0), versions 0-11: batches are checked, stamped and written where they came in.
 
-Version 5 added log start offsets, 7 zstd, 8 error messages, 10 the leader to go to instead. Nothing
-is awaited and nothing kept of the records: replies leave when `acks` is satisfied, in order.
+Versions 0-2 are for older message formats (see `old_produce`), 3 brought the one taken here, 5
+added log start offsets, 7 zstd, 8 error messages, 10 the leader to go to instead. Nothing is
+awaited and nothing kept of the records: replies leave when `acks` is satisfied, in order.
 Transactional batches are refused: without a coordinator nobody could ever end the transaction.
 """
 
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.handlers.api import Api, Request
 from penstock.handlers.leader_hints import find_leader_hint, find_nodes
+from penstock.handlers.old_produce import refuse_old_formats
 from penstock.handlers.produce_response import FIRST_WITH_HINTS, encode_produce_response
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
@@ -31,6 +33,7 @@ from penstock.waiting.delayed import Waiting
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
+FIRST_WITH_BATCHES = 3  # message format 2
 FIRST_WITH_ZSTD = 7
 MAX_FRAME_BYTES = 2**31 - 1  # what a frame can have: socket.request.max.bytes is the limit
 _FLAGS_POSITION = ATTRIBUTES_POSITION + 1  # the attributes' low byte
@@ -43,6 +46,9 @@ Refusals = dict[int, PartitionAppended]  # by the place of the partition in the 
 
 
 def produce(request: Request, services: "Services") -> None:
+    if request.version < FIRST_WITH_BATCHES:
+        refuse_old_formats(request, services)
+        return
     asked = read_produce_request(request.message, request.version)
     batches, refused = _sort_out(request, services, asked)
 
@@ -210,6 +216,4 @@ _ZSTD_REFUSED = _refuse(
     f"zstd needs Produce version {FIRST_WITH_ZSTD} or later; use a newer client or another codec",
 )
 
-API = Api(
-    key=ApiKey.PRODUCE, versions=range(3, 12), direct=produce, max_frame_bytes=MAX_FRAME_BYTES
-)
+API = Api(key=ApiKey.PRODUCE, versions=range(12), direct=produce, max_frame_bytes=MAX_FRAME_BYTES)

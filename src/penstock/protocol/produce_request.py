@@ -6,12 +6,14 @@ themselves are not looked at. Invariant: no partition comes twice, every view li
 
 import struct
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.protocol.decoder import skip_tags
 from penstock.protocol.malformed import MalformedMessage, MalformedRequest
 from penstock.protocol.unsigned_varint import read_unsigned_varint
 
+OLD_VERSIONS = range(3)  # of message formats 0 and 1, which are not read here
 VERSIONS = range(3, 13)  # 13 names topics by id
 FIRST_FLEXIBLE_VERSION = 9
 
@@ -42,6 +44,18 @@ def read_produce_request(body: memoryview, version: int) -> ProduceRequest:
     """The request in this body, which must end with it, or MalformedRequest."""
     assert version in VERSIONS, version
     read = _read_flexible if version >= FIRST_FLEXIBLE_VERSION else _read_classic
+    return _read(read, body, version)
+
+
+def read_old_produce_request(body: memoryview, version: int) -> ProduceRequest:
+    """As `read_produce_request`, of the versions before transactions."""
+    assert version in OLD_VERSIONS, version
+    return _read(_read_old, body, version)
+
+
+def _read(
+    read: Callable[[memoryview, int], tuple[ProduceRequest, int]], body: memoryview, version: int
+) -> ProduceRequest:
     try:
         request, position = read(body, len(body))
     except (struct.error, IndexError):
@@ -61,6 +75,16 @@ def read_produce_request(body: memoryview, version: int) -> ProduceRequest:
 def _read_classic(body: memoryview, end: int) -> tuple[ProduceRequest, int]:
     (length,) = _INT16.unpack_from(body)
     transactional_id, position = _read_text(body, 2, length, end)
+    return _read_classic_from(position, transactional_id, body, end)
+
+
+def _read_old(body: memoryview, end: int) -> tuple[ProduceRequest, int]:
+    return _read_classic_from(0, None, body, end)
+
+
+def _read_classic_from(
+    position: int, transactional_id: str | None, body: memoryview, end: int
+) -> tuple[ProduceRequest, int]:
     acks, timeout_ms, count = _ACKS_TIMEOUT_COUNT.unpack_from(body, position)
     position += _ACKS_TIMEOUT_COUNT.size
     _check_count("topics", count, _LEAST_TOPIC_BYTES, end - position)

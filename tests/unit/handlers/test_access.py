@@ -21,6 +21,7 @@ TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 GROUP, TRANSACTIONAL_ID = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+BY_SCHEMA = range(3, 1000)  # of Produce: the older versions are in test_old_produce
 
 
 class Row(NamedTuple):
@@ -52,6 +53,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 },
                 on_topic(Operation.WRITE, topic),
                 TOPIC_DENIED,
+                versions=BY_SCHEMA,
             ),
             Row(
                 {
@@ -77,6 +79,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 },
                 (Operation.WRITE, TRANSACTIONAL_ID, "t"),
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                versions=BY_SCHEMA,
             ),
         ],
         ApiKey.FETCH: [

@@ -13,6 +13,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.malformed import MalformedRequest
 from penstock.protocol.messages import get_request_schema, get_response_schema
+from penstock.protocol.produce_request import OLD_VERSIONS
 
 
 def frame(key: int, version: int, body: bytes = b"") -> bytearray:
@@ -47,7 +48,8 @@ def test_versions_that_are_not_served_cost_the_connection(bench: Workbench, key:
 
 @pytest.mark.parametrize("key", sorted(APIS))
 def test_every_served_version_has_its_schemas(key: ApiKey) -> None:
-    for version in APIS[key].versions:
+    without = OLD_VERSIONS if key is ApiKey.PRODUCE else ()  # written and read by hand
+    for version in sorted(set(APIS[key].versions) - set(without)):
         assert get_request_schema(key, version).__version__ == version
         assert get_response_schema(key, version).__version__ == version
 

@@ -19,6 +19,7 @@ from tests.unit.handlers.workbench import (
 
 from penstock.handlers.api_table import APIS
 from penstock.handlers.leader_hints import LeaderHint, Node
+from penstock.handlers.produce import FIRST_WITH_BATCHES
 from penstock.handlers.produce_response import encode_produce_response
 from penstock.handlers.shapes import response_shape
 from penstock.model.cluster import INTERNAL_TOPICS
@@ -35,7 +36,7 @@ from penstock.replication.delayed_produce import PartitionAppended
 from penstock.security.authorizer import Operation, ResourceType
 
 KEY = ApiKey.PRODUCE
-VERSIONS = APIS[KEY].versions
+VERSIONS = range(FIRST_WITH_BATCHES, APIS[KEY].versions[-1] + 1)
 LATEST = VERSIONS[-1]
 P0 = TopicPartition("orders", 0)
 Records = bytes | bytearray | None

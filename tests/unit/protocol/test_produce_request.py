@@ -13,7 +13,13 @@ from tests.unit.protocol.message_samples import sample
 
 from penstock.protocol.malformed import MalformedRequest
 from penstock.protocol.messages import encode, get_request_schema
-from penstock.protocol.produce_request import VERSIONS, ProduceRequest, read_produce_request
+from penstock.protocol.produce_request import (
+    OLD_VERSIONS,
+    VERSIONS,
+    ProduceRequest,
+    read_old_produce_request,
+    read_produce_request,
+)
 
 CLASSIC, FLEXIBLE = 3, 9
 
@@ -132,6 +138,22 @@ def test_a_request_cut_anywhere_is_malformed(version: int) -> None:
 def test_a_byte_after_the_request_is_malformed(version: int) -> None:
     with pytest.raises(MalformedRequest, match="ends at byte"):
         read(request_body(version, ("t", [(0, b"a")])) + b"\0", version)
+
+
+@pytest.mark.parametrize("version", OLD_VERSIONS)
+def test_old_versions_are_version_3_without_the_transactional_id(version: int) -> None:
+    acks_timeout = b"\0\1" + b"\0\0\3\xe8"
+    topics = b"\0\0\0\1" + b"\0\1t" + b"\0\0\0\2"
+    partitions = b"\0\0\0\7" + b"\0\0\0\3abc" + b"\0\0\0\x08" + b"\xff\xff\xff\xff"
+    body = acks_timeout + topics + partitions
+    found: Any = read_old_produce_request(memoryview(body), version)
+    assert found == (None, 1, 1000, [("t", [(7, b"abc"), (8, None)])])
+    assert found == read(b"\xff\xff" + body, 3)
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequest, match=f"Produce v{version} "):
+            read_old_produce_request(memoryview(body[:end]), version)
+    with pytest.raises(MalformedRequest, match="ends at byte"):
+        read_old_produce_request(memoryview(body + b"\0"), version)
 
 
 def test_unknown_tagged_fields_are_skipped_at_every_depth() -> None:
