@@ -48,6 +48,10 @@ bench: $(STAMP) ## benchmarks as ratios to a peer in the same run; writes bench/
 	$(BIN)/python -m bench.storage
 	$(BIN)/python -m bench.timers
 	$(BIN)/python -m bench.messages
+	$(BIN)/python -m bench.zero_copy
+	$(BIN)/python -m bench.produce_200
+	$(BIN)/python -m bench.partitions
+	$(BIN)/python -m bench.broker
 
 docs: $(STAMP) ## write docs/configuration.md from the declarations
 	$(BIN)/python -m penstock.config.document > docs/configuration.md

@@ -181,7 +181,7 @@ class Assembly:
         await self._register(broker_id)
         self._tasks.create_task(self._controller.run(), name="controller")
         await self._controller.wait_ready()
-        self._upkeep = Upkeep(engine, self._background, wall_ms)
+        self._upkeep = Upkeep(engine, self._background, wall_ms, self._replicas.note_failures)
         self._tasks.create_task(self._upkeep.run(), name="upkeep")
         self._server.start()
 

@@ -1,5 +1,6 @@
 """The controller's orders to the broker in its own process: applied in one step, no network."""
 
+import asyncio
 from collections.abc import Callable
 
 from penstock.broker.settings import BrokerSettings
@@ -31,6 +32,7 @@ class LocalChannel:
     async def send(self, broker: BrokerId, order: Order) -> None:
         if broker != self._broker_id:
             raise ConnectionError(f"broker {broker} is not in this process")
+        await asyncio.sleep(0)  # orders follow each other: clients have their turn in between
         if isinstance(order, LeadAndFollow):
             self._tell_failures("take up", self._replicas.apply(order))
         elif isinstance(order, StopReplicas):

@@ -19,8 +19,15 @@ EVERY_S = 0.5  # how late a flush by time or a retention check may come
 class Upkeep:
     """Of one engine. `run` in the broker's task group; `stop` waits for the job under way."""
 
-    def __init__(self, engine: Engine, background: Threads, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        background: Threads,
+        wall_ms: Callable[[], int],
+        after_jobs: Callable[[], None],
+    ) -> None:
         self._engine = engine
+        self._after_jobs = after_jobs  # on the loop: a job may have found a disk that fails
         self._background = background
         self._wall_ms = wall_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="upkeep")
@@ -34,6 +41,7 @@ class Upkeep:
                 self._background.check()  # raises what escaped from a flush
                 for job in self._engine.due_jobs(self._wall_ms()):
                     await loop.run_in_executor(self._thread, job.run, on_owner)
+                    self._after_jobs()
                 await self._pause()
         finally:
             self._thread.shutdown(wait=False)

@@ -47,7 +47,7 @@ class DueOnce:
 def run(jobs: Sequence[Job], made: list[Upkeep]) -> None:
     async def serve() -> None:
         with Threads(1) as background:
-            made.append(Upkeep(cast("Engine", DueOnce(jobs)), background, lambda: 0))
+            made.append(Upkeep(cast("Engine", DueOnce(jobs)), background, lambda: 0, lambda: None))
             await made[0].run()
 
     asyncio.run(asyncio.wait_for(serve(), 30))
@@ -78,7 +78,7 @@ def test_a_flush_that_failed_unexpectedly_ends_the_upkeep() -> None:
         background.run(fail)
         failed.wait(30)
         background._rounds.shutdown()
-        await Upkeep(cast("Engine", DueOnce([])), background, lambda: 0).run()
+        await Upkeep(cast("Engine", DueOnce([])), background, lambda: 0, lambda: None).run()
 
     with pytest.raises(LookupError):
         asyncio.run(asyncio.wait_for(serve(), 30))

@@ -187,10 +187,10 @@ class TestAControllerThatTakesOver:
             assert full.is_full
 
     def test_orders_of_many_partitions_come_in_pieces(self) -> None:
-        state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 2500))
+        state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 120))
         orders = [each.order for each in take_over(state, never).orders]
         pieces = [len(each.partitions) for each in orders if isinstance(each, LeadAndFollow)]
-        assert pieces == [1000, 1000, 500]
+        assert pieces == [50, 50, 20]
 
 
 class TestATopicThatIsBeingDeleted:
