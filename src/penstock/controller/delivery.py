@@ -66,6 +66,7 @@ class _Outbox:
         self._broker = node.id
         self._wiring = wiring
         self._pending: deque[_Item] = deque()
+        self._limit = MAX_PENDING
         self._sending: _Item | None = None
         self._wake = asyncio.Event()
         self._task = tasks.create_task(self._run(), name=f"controller-orders-{node.id}")
@@ -73,7 +74,7 @@ class _Outbox:
     def push(self, order: Order) -> Delivery:
         delivery: Delivery = asyncio.get_running_loop().create_future()
         self._pending.append(_Item(order, delivery))
-        if len(self._pending) > MAX_PENDING:
+        if len(self._pending) > self._limit:
             self._start_anew()
         self._wake.set()
         return delivery
@@ -93,7 +94,9 @@ class _Outbox:
             f"gets the whole state in their place"
         )
         self._pending.clear()
-        for order in self._wiring.everything(self._broker):
+        whole = self._wiring.everything(self._broker)
+        self._limit = max(MAX_PENDING, 2 * len(whole))  # or each order would start it anew
+        for order in whole:
             self._pending.append(_Item(order, asyncio.get_running_loop().create_future()))
 
         def settle_all(last: Delivery) -> None:
