@@ -143,6 +143,20 @@ def test_a_full_outbox_is_emptied_and_the_broker_told_everything_anew() -> None:
     asyncio.run(story())
 
 
+def test_a_whole_state_of_more_orders_than_an_outbox_holds_is_told_once() -> None:
+    async def story() -> None:
+        post = Post(whole=tuple(news(n) for n in range(2 * MAX_PENDING)))
+        post.channel.unreachable.add(B)
+        async with post.outboxes() as outboxes:
+            deliveries = outboxes.push([Addressed(B, news(n)) for n in range(MAX_PENDING + 50)])
+            post.channel.unreachable.clear()
+            assert set(await asyncio.gather(*deliveries)) == {True}
+        assert len(post.numbers(B)) == len(post.whole) + 49
+        assert len([each for each in post.reports if "whole state" in each]) == 1
+
+    asyncio.run(story())
+
+
 def test_who_is_told_of_a_newer_controller_learns_that_its_time_is_over() -> None:
     async def story() -> None:
         post = Post()
