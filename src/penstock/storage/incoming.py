@@ -4,8 +4,6 @@ Batches of the usual kind pass on their header and CRC alone; records are looked
 topic asks for it: compaction needs keys, a topic's own codec needs recompression.
 """
 
-from crc32c import crc32c
-
 from penstock.config.log_config import LogConfig
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -24,6 +22,7 @@ from penstock.protocol.batch import (
     read_header,
     stamp_append_time,
 )
+from penstock.protocol.checksum import crc32c
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import build_batch, default_limit, iter_keys, iter_records
 from penstock.storage.engine import Origin

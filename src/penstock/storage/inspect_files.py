@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.protocol.batch import ATTRIBUTES_POSITION, BatchHeader, CorruptBatch, check_header
+from penstock.protocol.checksum import crc32c
 from penstock.storage.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,

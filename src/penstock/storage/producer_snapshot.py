@@ -8,9 +8,8 @@ import re
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
-
 from penstock.model.ids import Offset, ProducerEpoch, ProducerId, TimestampMs
+from penstock.protocol.checksum import crc32c
 from penstock.storage.disk import Disk, read_file, replace_file
 from penstock.storage.errors import CorruptSnapshot
 from penstock.storage.producers import ProducerEntry

@@ -5,8 +5,6 @@ Stops at the first byte that cannot belong to a valid batch and says why; what c
 
 from collections.abc import Callable, Iterator
 
-from crc32c import crc32c
-
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
     HEADER,
@@ -17,6 +15,7 @@ from penstock.protocol.batch import (
     CorruptBatch,
     check_header,
 )
+from penstock.protocol.checksum import crc32c
 from penstock.storage.disk import Disk
 
 # Read in the caller's thread: a second one that reads ahead costs a fifth to a third more of the

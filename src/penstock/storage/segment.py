@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from penstock.model.ids import Offset
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -19,6 +17,7 @@ from penstock.protocol.batch import (
     MAGIC,
     BatchHeader,
 )
+from penstock.protocol.checksum import crc32c
 from penstock.storage.disk import (
     APPEND,
     CREATE,
