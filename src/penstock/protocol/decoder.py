@@ -20,6 +20,7 @@ Decoder = Callable[[memoryview, int, int], tuple[Any, int]]
 
 _LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 _MAX_CACHED_LENGTH = 256
+MAX_STRING_BYTES = 0x7FFF  # what a classic string can hold, and Kafka's limit for all of them
 
 
 def decode(entity: type, buffer: Buffer) -> Any:
@@ -139,6 +140,9 @@ class _Generator:
             self.source.line(f"q = p + {length}")
             with self.source.block("if q > n:"):
                 self.source.line(f"raise too_long({shape.name!r}, {length}, n - p)")
+            if self.is_flexible and shape.kafka_type == "string":
+                with self.source.block(f"if {length} > {MAX_STRING_BYTES}:"):
+                    self.source.line(f"raise above_limit({shape.name!r}, {length})")
             self.source.line(f"{local} = {_TEXTS[shape.kafka_type]}")
             self.source.line("p = q")
 
@@ -288,6 +292,10 @@ def _too_long(field: str, length: int, available: int) -> MalformedMessage:
     return MalformedMessage(f"{field} claims {length} bytes, {available} are there")
 
 
+def _above_limit(field: str, length: int) -> MalformedMessage:
+    return MalformedMessage(f"{field} has {length} bytes, a string has {MAX_STRING_BYTES} at most")
+
+
 def _too_many(field: str, count: int, available: int) -> MalformedMessage:
     return MalformedMessage(f"{field} claims {count} entries, which {available} bytes cannot hold")
 
@@ -310,6 +318,7 @@ _HELPERS: dict[str, object] = {
     "skip_tags": skip_tags,
     "new": object.__new__,
     "too_long": _too_long,
+    "above_limit": _above_limit,
     "too_many": _too_many,
     "negative": _negative,
     "bad_tag": _bad_tag,

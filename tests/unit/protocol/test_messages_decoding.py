@@ -130,6 +130,19 @@ def test_lengths_padded_within_five_bytes_are_read() -> None:
     )
 
 
+@pytest.mark.parametrize(("length", "is_read"), [(32_767, True), (32_768, False)])
+def test_a_string_is_no_longer_than_classic_versions_can_hold(length: int, is_read: bool) -> None:
+    """Else it could be read, and then be written nowhere."""
+    schema: Any = get_request_schema(ApiKey.HEARTBEAT, 4)
+    values = {"generation_id": 1, "member_id": "", "group_instance_id": None}
+    body = encode(schema(group_id="g" * length, **values))
+    if is_read:
+        assert len(decode(schema, body).group_id) == length
+    else:
+        with pytest.raises(MalformedMessage, match="group_id has 32768 bytes"):
+            decode(schema, body)
+
+
 def test_records_are_views_of_the_buffer_they_came_in() -> None:
     found = samples(FetchResponse, random.Random(5), 20)
     buffer = bytearray(max((encode(message) for message in found), key=len))
