@@ -104,9 +104,7 @@ class Desk:
         )
 
     def heartbeat(self, request: Heartbeat) -> Call:
-        return self._run(
-            lambda _: classic.heartbeat(self.group, request, self.now_ms, self.config)
-        )
+        return self._run(lambda _: classic.heartbeat(self.group, request, self.now_ms, self.config))
 
     def leave(self, *leavers: Leaver) -> Call:
         return self._run(lambda _: classic.leave(self.group, leavers, self.now_ms, self.config))
@@ -283,9 +281,9 @@ class Client:
         """Syncs as the leader, with a piece of work for each member of this generation."""
         assert self.joined is not None
         assert self.joined.members, f"{self.name} does not lead"
-        return self.sync({
-            each.member: work_of(each.member, self.generation) for each in self.joined.members
-        })
+        return self.sync(
+            {each.member: work_of(each.member, self.generation) for each in self.joined.members}
+        )
 
     def heartbeat(self, **changes: Any) -> ErrorCode:
         fields = {
