@@ -1,0 +1,165 @@
+"""Joins the group coordinator to the rooms beside it: replicas, the cluster's view, the controller.
+
+Only translates; decides nothing about groups. Owned by the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from penstock.broker.offsets_log import ReplicatedOffsetsLog
+from penstock.config.resolve import Resolved
+from penstock.controller.interface import Administration
+from penstock.coordination.interface import Session
+from penstock.groups.config import GroupConfig
+from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.ports import OFFSETS_TOPIC, Timers, TopicView
+from penstock.groups.tree_coordinator import TreeCoordinator
+from penstock.groups.tree_offsets import TreeOffsets
+from penstock.model.cluster import BrokerId, MetadataUpdate, TopicState
+from penstock.model.ids import TopicId
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.replicas import Clock, Replicas
+
+
+class LoopClock(Timers, Clock, Protocol):
+    """`waiting.LoopTimers`, or a clock that tests move."""
+
+
+class Groups:
+    """The group coordinator of this broker, told of every change that concerns it.
+
+    Build it before the first update of the cluster's view, `start` it before clients come.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        replicas: Replicas,
+        cluster: ClusterView,
+        administration: Administration,
+        session: Session,
+        timers: LoopClock,
+        settings: Callable[[], Resolved],
+        wall_ms: Callable[[], int],
+        report: Callable[[str], None],
+    ) -> None:
+        self._broker_id = broker_id
+        self._cluster = cluster
+        self._topic_ids: dict[str, TopicId] = {}  # as of the last update
+        self._led: set[int] = set()  # partitions of the offsets topic
+        config = ConfigInForce(settings)
+        log = ReplicatedOffsetsLog(
+            replicas=replicas,
+            cluster=cluster,
+            administration=administration,
+            clock=timers,
+            settings=settings,
+            report=report,
+        )
+        in_tree = config().offsets_storage == "zookeeper"
+        self.coordinator = (
+            TreeCoordinator(
+                keeper=TreeOffsets(session),
+                log=log,
+                topics=ClusterTopics(cluster),
+                timers=timers,
+                wall_ms=wall_ms,
+                config=config,
+                report=report,
+            )
+            if in_tree
+            else GroupCoordinator(
+                log=log,
+                topics=ClusterTopics(cluster),
+                timers=timers,
+                wall_ms=wall_ms,
+                config=config,
+                report=report,
+            )
+        )
+        cluster.listen(self._on_update)
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        tasks.create_task(self.coordinator.run(), name="groups")
+
+    def stop(self) -> None:
+        """Whoever waits for a group is sent elsewhere; before the server closes."""
+        self.coordinator.close()
+
+    # -- the cluster's changes -------------------------------------------------------------
+
+    def _on_update(self, update: MetadataUpdate) -> None:
+        self._follow_leadership()
+        gone = self._note_topics(update)
+        if gone:
+            self.coordinator.on_topics_deleted(gone)
+
+    def _follow_leadership(self) -> None:
+        topic = self._cluster.find_topic(OFFSETS_TOPIC)
+        states = () if topic is None else topic.partitions
+        led = {
+            number: state.leader_epoch
+            for number, state in enumerate(states)
+            if state.leader == self._broker_id
+        }
+        for number in self._led.difference(led):
+            self.coordinator.drop_partition(number)
+        for number, leader_epoch in led.items():
+            self.coordinator.take_partition(number, leader_epoch)
+        self._led = set(led)
+
+    def _note_topics(self, update: MetadataUpdate) -> list[str]:
+        """Names whose topic is not the one of before: deleted, or deleted and made anew."""
+        known = self._topic_ids
+        now = self._cluster.topics
+        names = list(known) if update.is_full else [*update.deleted_topics]
+        names += [each.name for each in update.topics if each.name in known]
+        gone = [name for name in dict.fromkeys(names) if _is_another(known, name, now)]
+        if update.is_full:
+            known.clear()
+        for name in gone:
+            known.pop(name, None)
+        known.update({each.name: each.topic_id for each in update.topics})
+        return gone
+
+
+def _is_another(known: Mapping[str, TopicId], name: str, now: Mapping[str, TopicState]) -> bool:
+    return name in known and (name not in now or now[name].topic_id != known[name])
+
+
+class ClusterTopics:
+    """A `groups.Topics`."""
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self._cluster = cluster
+
+    def find(self, name: str) -> TopicView | None:
+        topic = self._cluster.find_topic(name)
+        return None if topic is None else TopicView(topic.topic_id, len(topic.partitions))
+
+    def all(self) -> Mapping[str, TopicView]:
+        return {
+            name: TopicView(topic.topic_id, len(topic.partitions))
+            for name, topic in self._cluster.topics.items()
+        }
+
+    def find_name(self, topic_id: TopicId) -> str | None:
+        return self._cluster.find_name(topic_id)
+
+
+class ConfigInForce:
+    """The groups' settings, read again only when the broker's have changed."""
+
+    def __init__(self, settings: Callable[[], Resolved]) -> None:
+        self._settings = settings
+        self._resolved: Resolved | None = None
+        self._config = GroupConfig()
+
+    def __call__(self) -> GroupConfig:
+        resolved = self._settings()
+        if resolved is not self._resolved:
+            self._resolved = resolved
+            self._config = GroupConfig.from_broker(resolved)
+        return self._config

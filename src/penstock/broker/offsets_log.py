@@ -1,0 +1,211 @@
+"""The offsets topic as the group coordinator sees it, on this broker's replicas. Keeps nothing.
+
+Adapter of `groups.OffsetsLog`: appends go the way of every other write, with acks of all in sync.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+
+from penstock.config.resolve import Resolved, Source
+from penstock.controller.interface import Administration, NewTopic, Refused
+from penstock.groups.ports import NOT_WRITTEN, OFFSETS_TOPIC, Append, Chunk, Done, LogEnds
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import Offset, TopicPartition
+from penstock.model.slices import FileSlice
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.partition import Leadership, Partition
+from penstock.replication.replicas import Clock, Replicas
+from penstock.replication.storage_errors import as_refusal
+from penstock.storage.engine import Origin
+from penstock.storage.errors import StorageError
+from penstock.waiting.delayed import TooManyWaiting
+
+CREATION_TIMEOUT_MS = 30_000
+REPLICATION_FACTOR = "offsets.topic.replication.factor"
+_ALL_IN_SYNC = -1
+_NO_LOG = LogEnds(0, 0, 0)
+
+
+class ReplicatedOffsetsLog:
+    """A `groups.OffsetsLog`. Owned by the event loop."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas,
+        cluster: ClusterView,
+        administration: Administration,
+        clock: Clock,
+        settings: Callable[[], Resolved],
+        report: Callable[[str], None],
+    ) -> None:
+        self._replicas = replicas
+        self._cluster = cluster
+        self._administration = administration
+        self._clock = clock
+        self._settings = settings
+        self._report = report
+        self._creation = asyncio.Lock()
+
+    # -- the topic -------------------------------------------------------------------------
+
+    def partition_count(self) -> int | None:
+        topic = self._cluster.find_topic(OFFSETS_TOPIC)
+        return None if topic is None else len(topic.partitions)
+
+    async def ensure_topic(self) -> ErrorCode:
+        async with self._creation:
+            if self.partition_count() is None:
+                await self._create_topic()
+        is_there = self.partition_count() is not None
+        return ErrorCode.NONE if is_there else ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+    async def _create_topic(self) -> None:
+        """Its number of partitions and its settings are the controller's to fill in."""
+        topic = NewTopic(name=OFFSETS_TOPIC, replication_factor=self._choose_replication_factor())
+        (answer,) = await self._administration.create_topics(
+            [topic], validate_only=False, timeout_ms=CREATION_TIMEOUT_MS
+        )
+        if isinstance(answer, Refused) and answer.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            self._report(f"{OFFSETS_TOPIC} could not be created: {answer.message}")
+
+    def _choose_replication_factor(self) -> int:
+        """As it was asked for; where nobody said how many, no more than there are brokers."""
+        wanted = self._settings().get_resolved(REPLICATION_FACTOR)
+        assert isinstance(wanted.value, int)
+        if wanted.source is not Source.DEFAULT:
+            return wanted.value
+        return max(1, min(wanted.value, len(self._cluster.brokers)))
+
+    # -- a partition -----------------------------------------------------------------------
+
+    def find_term(self, partition: int) -> Leadership | None:
+        found = self._find(partition)
+        return None if found is None else found.leadership
+
+    def ends(self, partition: int) -> LogEnds:
+        found = self._find(partition)
+        if found is None:
+            return _NO_LOG
+        return LogEnds(found.log_start_offset, found.high_watermark, found.log_end_offset)
+
+    def max_batch_bytes(self, partition: int) -> int:
+        config = self._replicas.get(_name(partition)).log.config
+        return min(config.max_message_bytes, config.segment_bytes)
+
+    async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
+        """Off the loop: the files may be cold."""
+        log = self._replicas.get(_name(partition)).log
+        try:
+            read = log.read(
+                Offset(start), below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True
+            )
+        except StorageError as error:
+            raise as_refusal(error) from error
+        try:
+            data = await asyncio.to_thread(_read_slices, read.slices)
+        except OSError as error:
+            raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        finally:
+            read.lease.release()
+        return Chunk(data, read.end_offset)
+
+    def append(
+        self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
+    ) -> Append:
+        appending = _Appending(done)
+        name, before = _name(partition), self.ends(partition).end
+        self._replicas.append(
+            [(name, memoryview(batch)) for batch in batches],
+            acks=_ALL_IN_SYNC,
+            timeout_ms=timeout_ms,
+            origin=Origin.COORDINATOR,
+            done=appending.on_answers,
+        )
+        return appending.outcome(before)
+
+    def when_committed(self, partition: int, offset: int, *, timeout_ms: int, done: Done) -> None:
+        found = self._find(partition)
+        if found is None or found.leadership is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        waiting = _UntilCommitted(found, found.leadership, offset, done)
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        try:
+            self._replicas.fetches.wait(waiting, (found.partition,), deadline_ms)
+        except TooManyWaiting:
+            done(ErrorCode.REQUEST_TIMED_OUT)
+
+    def _find(self, partition: int) -> Partition | None:
+        return self._replicas.find(_name(partition))
+
+
+class _Appending:
+    """Tells what was known at once from what came later."""
+
+    def __init__(self, done: Done) -> None:
+        self._done = done
+        self._is_returned = False
+        self._answers: list[PartitionAppended] | None = None
+
+    def on_answers(self, answers: list[PartitionAppended]) -> None:
+        self._answers = answers
+        if self._is_returned:
+            self._done(_worst(answers).code)
+
+    def outcome(self, end_before: int) -> Append:
+        self._is_returned = True
+        if self._answers is None:
+            return Append(end_before, None)
+        worst = _worst(self._answers)
+        is_written = all(each.base_offset >= 0 for each in self._answers)
+        return Append(end_before if is_written else NOT_WRITTEN, worst.code)
+
+
+class _UntilCommitted:
+    """A `waiting.Operation`: everything below an offset is committed, or never will be for us."""
+
+    def __init__(
+        self, partition: Partition, leadership: Leadership, offset: int, done: Done
+    ) -> None:
+        self._partition = partition
+        self._leadership = leadership
+        self._offset = offset
+        self._done = done
+
+    def is_satisfied(self) -> bool:
+        is_committed = self._partition.high_watermark >= self._offset
+        return is_committed or self._leadership.ended is not None
+
+    def complete(self) -> None:
+        self._done(self._leadership.ended or ErrorCode.NONE)
+
+    def expire(self) -> None:
+        self._done(ErrorCode.REQUEST_TIMED_OUT)
+
+
+def _worst(answers: Sequence[PartitionAppended]) -> PartitionAppended:
+    return next((each for each in answers if each.code is not ErrorCode.NONE), answers[0])
+
+
+def _read_slices(slices: Sequence[FileSlice]) -> bytes:
+    return b"".join(_read_slice(each) for each in slices)
+
+
+def _read_slice(piece: FileSlice) -> bytes:
+    parts: list[bytes] = []
+    position, left = piece.position, piece.length
+    while left:
+        data = os.pread(piece.fd, left, position)
+        if not data:
+            raise OSError(f"file ends {left} bytes early at {position}")
+        parts.append(data)
+        position += len(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+def _name(partition: int) -> TopicPartition:
+    return TopicPartition(OFFSETS_TOPIC, partition)

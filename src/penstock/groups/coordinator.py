@@ -1,0 +1,321 @@
+"""The group coordinator of a broker: what handlers ask of groups and offsets, by group.
+
+Finds the shard of each group and has it decide; faults of clients are answers, never exceptions.
+Owned by the event loop. Invariant: a shard serves only while the partition is led under the same
+term that it was loaded in.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from penstock.groups.answers import Failed
+from penstock.groups.config import GroupConfig
+from penstock.groups.group_hash import partition_for
+from penstock.groups.offset_commands import MAX_TEXT_BYTES, Codes, refuse_commit
+from penstock.groups.outcome import Outcome
+from penstock.groups.ports import OffsetsLog, Timers, Topics
+from penstock.groups.requests import (
+    CommitOffsets,
+    DescribedGroup,
+    FetchedOffsets,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Joined,
+    Leaver,
+    Left,
+    ListedGroup,
+    Sync,
+    Synced,
+)
+from penstock.groups.shard import Command, Shard, Status, Surroundings
+from penstock.groups.state import refuse_join
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+Answer = TypeVar("Answer")
+
+LOADS_AT_A_TIME = 4
+RELOAD_PAUSE_MS = 100  # so that a shard that fails at once again does not spin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorStatistics:
+    shards: int
+    loading: int
+    groups: int
+    offsets: int
+    waiting: int  # requests that wait for a group's members
+
+
+class GroupCoordinator:
+    """`run` is its task; everything else is called beside it, on the same loop."""
+
+    def __init__(
+        self,
+        *,
+        log: OffsetsLog,
+        topics: Topics,
+        timers: Timers,
+        wall_ms: Callable[[], int],
+        config: Callable[[], GroupConfig],
+        report: Callable[[str], None],
+    ) -> None:
+        self._log = log
+        self._config = config
+        self._timers = timers
+        self._shards: dict[int, Shard] = {}
+        self._around = Surroundings(
+            log=log,
+            topics=topics,
+            timers=timers,
+            wall_ms=wall_ms,
+            config=config,
+            report=report,
+            load_again=self._load_again,
+        )
+        self._tasks: asyncio.TaskGroup | None = None  # while `run` is under way
+        self._to_start: list[tuple[Coroutine[Any, Any, None], str]] = []  # until then
+        self._loading = asyncio.Semaphore(LOADS_AT_A_TIME)
+        self._closed = asyncio.Event()
+
+    # -- the life of shards ----------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Until `close`. Loads the shards of partitions as they are taken."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            waiting, self._to_start = self._to_start, []
+            for work, name in waiting:
+                self._start(work, name)
+            await self._closed.wait()
+
+    def close(self) -> None:
+        """Whoever waits is sent elsewhere, and no more is taken."""
+        self._closed.set()
+        while self._to_start:
+            self._to_start.pop()[0].close()
+        for partition in list(self._shards):
+            self.drop_partition(partition)
+
+    def take_partition(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads it, from now on or still."""
+        known = self._shards.get(partition)
+        if known is not None and known.status is not Status.GONE and known.is_led:
+            return  # a later epoch of the same time of leading: nobody else has written
+        if known is not None:
+            known.end(ErrorCode.NOT_COORDINATOR)
+        if self._closed.is_set():
+            return
+        shard = self._shards[partition] = Shard(partition, self._around)
+        if not shard.is_led:
+            self.drop_partition(partition)  # lost again before we heard of it
+            return
+        ends = self._log.ends(partition)
+        if ends.start == ends.end:
+            shard.activate()
+        else:
+            self._load(shard)
+
+    def drop_partition(self, partition: int) -> None:
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.end(ErrorCode.NOT_COORDINATOR)
+
+    def on_topics_deleted(self, topics: Sequence[str]) -> None:
+        """Their offsets go; a topic of the same name begins anew."""
+        for shard in list(self._shards.values()):
+            shard.delete_of_topics(frozenset(topics))
+
+    def _load(self, shard: Shard) -> None:
+        self._start(self._load_in_turn(shard), f"load {shard}")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """A task of `run`, now or when that begins."""
+        if self._closed.is_set():
+            work.close()
+        elif self._tasks is None:
+            self._to_start.append((work, name))
+        else:
+            self._tasks.create_task(work, name=name)
+
+    async def _load_in_turn(self, shard: Shard) -> None:
+        async with self._loading:
+            if shard.status is Status.LOADING:
+                await shard.load()
+
+    def _load_again(self, shard: Shard) -> None:
+        self._timers.add_after(RELOAD_PAUSE_MS, partial(self._load_if_led, shard))
+
+    def _load_if_led(self, shard: Shard) -> None:
+        if self._shards.get(shard.partition) is shard and shard.status is Status.LOADING:
+            self._load(shard)
+
+    # -- finding the shard -----------------------------------------------------------------
+
+    def partition_of(self, group: str) -> int:
+        count = self._log.partition_count() or self._config().offsets_topic_partitions
+        return partition_for(group, count)
+
+    async def ensure_topic(self) -> ErrorCode:
+        """For who looks for a coordinator: NONE once the topic of offsets exists."""
+        if self._log.partition_count() is not None:
+            return ErrorCode.NONE
+        return await self._log.ensure_topic()
+
+    def _find_shard(self, group: str) -> Shard | ErrorCode:
+        count = self._log.partition_count()
+        if self._closed.is_set() or count is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        shard = self._shards.get(partition_for(group, count))
+        if shard is None or shard.status is Status.GONE or not shard.is_led:
+            return ErrorCode.NOT_COORDINATOR
+        if shard.status is Status.LOADING:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return shard
+
+    async def _ask(
+        self, group: str, command: Command[Answer], *, is_soft: bool = False
+    ) -> Answer | Failed:
+        if len(group) * 4 > MAX_TEXT_BYTES and len(group.encode()) > MAX_TEXT_BYTES:
+            return Failed(ErrorCode.INVALID_GROUP_ID)
+        shard = self._find_shard(group)
+        if isinstance(shard, ErrorCode):
+            return Failed(shard)
+        return await shard.run(command, group=group, is_soft=is_soft)
+
+    async def _ask_named(self, group: str, command: Command[Answer]) -> Answer | Failed:
+        """Of groups with members: those have a name, and the command may change who they are."""
+        if not group:
+            return Failed(ErrorCode.INVALID_GROUP_ID)
+        return await self._ask(group, command, is_soft=True)
+
+    # -- members ---------------------------------------------------------------------------
+
+    async def join(self, request: Join) -> Joined:
+        if not _can_be_written(request):
+            return refuse_join(request, ErrorCode.INVALID_REQUEST)
+        answer = await self._ask_named(
+            request.group, lambda state, waiter, now_ms: state.join(request, waiter, now_ms)
+        )
+        return refuse_join(request, answer.code) if isinstance(answer, Failed) else answer
+
+    async def sync(self, request: Sync) -> Synced:
+        answer = await self._ask_named(
+            request.group, lambda state, waiter, now_ms: state.sync(request, waiter, now_ms)
+        )
+        return Synced(error=answer.code) if isinstance(answer, Failed) else answer
+
+    async def heartbeat(self, request: Heartbeat) -> ErrorCode:
+        answer = await self._ask_named(
+            request.group, lambda state, _, now_ms: state.heartbeat(request, now_ms)
+        )
+        if not isinstance(answer, Failed):
+            return answer
+        # Sessions begin when the groups are loaded: until then nobody can be late.
+        is_loading = answer.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE if is_loading else answer.code
+
+    async def leave(
+        self, group: str, members: Sequence[Leaver]
+    ) -> tuple[ErrorCode, tuple[Left, ...]]:
+        answer = await self._ask_named(
+            group, lambda state, _, now_ms: state.leave(group, members, now_ms)
+        )
+        return (answer.code, ()) if isinstance(answer, Failed) else answer
+
+    # -- offsets ---------------------------------------------------------------------------
+
+    async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
+        answer = await self._ask(
+            request.group, lambda state, _, now_ms: state.commit(request, now_ms)
+        )
+        return refuse_commit(request, answer.code) if isinstance(answer, Failed) else answer
+
+    async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
+        answer = await self._ask(
+            request.group,
+            lambda state, _, now_ms: Outcome(answer=state.fetch(request)),
+        )
+        if not isinstance(answer, Failed):
+            return answer
+        # Clients before 3.9 take no other error of those for a reason to try again.
+        is_away = answer.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return FetchedOffsets(error=ErrorCode.NOT_COORDINATOR if is_away else answer.code)
+
+    async def delete_offsets(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> tuple[ErrorCode, Codes]:
+        answer = await self._ask_named(
+            group, lambda state, _, now_ms: state.delete_offsets(group, partitions)
+        )
+        return (answer.code, {}) if isinstance(answer, Failed) else answer
+
+    # -- looking and deleting --------------------------------------------------------------
+
+    async def delete_group(self, group: str) -> ErrorCode:
+        answer = await self._ask(
+            group, lambda state, _, now_ms: state.delete_group(group, now_ms), is_soft=True
+        )
+        return answer.code if isinstance(answer, Failed) else answer
+
+    async def describe(self, group: str) -> DescribedGroup:
+        answer = await self._ask(
+            group, lambda state, _, now_ms: Outcome(answer=state.describe(group))
+        )
+        if isinstance(answer, Failed):
+            return DescribedGroup(group=group, error=answer.code)
+        return answer
+
+    async def list_groups(
+        self, states: frozenset[str], kinds: frozenset[str]
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        """Of the shards here; of none, where other brokers lead them all."""
+        if self._closed.is_set():
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
+        code = ErrorCode.NONE
+        found: list[ListedGroup] = []
+        for shard in list(self._shards.values()):
+            if shard.status is Status.LOADING:
+                code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            elif shard.status is Status.ACTIVE and shard.is_led:
+                answer = await shard.run(
+                    lambda state, _, now_ms: Outcome(answer=state.list_groups()), is_soft=False
+                )
+                if isinstance(answer, Failed):
+                    code = answer.code
+                else:
+                    found += answer
+        return code, [each for each in found if is_wanted(each, states, kinds)]
+
+    def statistics(self) -> CoordinatorStatistics:
+        shards = self._shards.values()
+        return CoordinatorStatistics(
+            shards=len(shards),
+            loading=sum(each.status is Status.LOADING for each in shards),
+            groups=sum(len(each.state.group_names()) for each in shards),
+            offsets=sum(each.state.offsets.count() for each in shards),
+            waiting=sum(each.waiting for each in shards),
+        )
+
+
+def is_wanted(group: ListedGroup, states: frozenset[str], kinds: frozenset[str]) -> bool:
+    """Names are compared without regard to case, as Kafka does; of nothing asked all is wanted."""
+    has_state = not states or group.state.lower() in {each.lower() for each in states}
+    return has_state and (not kinds or group.kind.lower() in {each.lower() for each in kinds})
+
+
+def _can_be_written(request: Join) -> bool:
+    """Texts of a record are shorter than those of newer requests may be."""
+    texts = (
+        request.member,
+        request.instance or "",
+        request.client_id,
+        request.client_host,
+        request.protocol_type,
+        *(each.name for each in request.protocols),
+    )
+    return all(len(each.encode()) <= MAX_TEXT_BYTES for each in texts)
