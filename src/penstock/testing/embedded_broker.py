@@ -125,6 +125,13 @@ class Broker:
         serving = self._get_serving()
         return serving.pid if isinstance(serving, _Child) else os.getpid()
 
+    def told(self) -> str:
+        """What a child process has said so far: warnings, closed connections, failures."""
+        serving = self._get_serving()
+        if not isinstance(serving, _Child):
+            raise BrokerNotStarted("a broker in this process says what it says on its stderr")
+        return serving.read_told()
+
     def create_topic(
         self,
         name: str,
@@ -181,7 +188,7 @@ class _Child:
             return servers
         self._process.kill()
         code = self._process.wait()
-        told = self._read_told()
+        told = self.read_told(_MAX_TOLD_BYTES)
         self._close()
         why = f"it ended with exit code {code}" if ready else f"not ready in {START_TIMEOUT_S} s"
         raise BrokerNotStarted(f"the broker did not start: {why}. It said:\n{told}")
@@ -194,7 +201,7 @@ class _Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        told = self._read_told()
+        told = self.read_told(_MAX_TOLD_BYTES)
         self._close()
         if code != 0:
             raise RuntimeError(f"the broker ended with exit code {code}. It said:\n{told}")
@@ -204,10 +211,11 @@ class _Child:
         self._process.wait()
         self._close()
 
-    def _read_told(self) -> str:
-        size = self._told.seek(0, os.SEEK_END)
-        self._told.seek(max(0, size - _MAX_TOLD_BYTES))
-        return self._told.read().decode(errors="replace")
+    def read_told(self, at_most_bytes: int | None = None) -> str:
+        """Its end, or all of it. At a position of our own: the file's is where the child writes."""
+        size = os.fstat(self._told.fileno()).st_size
+        start = 0 if at_most_bytes is None else max(0, size - at_most_bytes)
+        return os.pread(self._told.fileno(), size - start, start).decode(errors="replace")
 
     def _close(self) -> None:
         self._told.close()

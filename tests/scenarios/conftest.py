@@ -1,0 +1,22 @@
+"""The broker that a module's bad clients share, checked after each of their tests."""
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.register_assert_rewrite("tests.scenarios.watched_broker")
+
+from tests.scenarios.watched_broker import WatchedBroker, watched_broker  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def watched(request: pytest.FixtureRequest) -> Iterator[WatchedBroker]:
+    """With the module's SETTINGS, if it has any."""
+    with watched_broker(getattr(request.module, "SETTINGS", {})) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(watched: WatchedBroker) -> Iterator[WatchedBroker]:
+    yield watched
+    watched.check()

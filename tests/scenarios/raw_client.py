@@ -1,0 +1,125 @@
+"""A client that sends whatever a test wants, well-formed or not, over a blocking socket.
+
+Nothing is retried and every wait is bounded: what the broker does to this connection shows.
+"""
+
+import itertools
+import socket
+import struct
+from typing import Any, Self
+
+from tests.unit.handlers.workbench import build
+
+from penstock.handlers.api_table import APIS
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.frames import encode_request_frame
+from penstock.protocol.headers import read_response_header
+from penstock.protocol.messages import decode_response, get_request_schema
+
+PATIENCE_S = 30.0
+_NUMBERS = itertools.count(1)
+
+
+class CutOff(Exception):
+    """The broker ended the connection."""
+
+
+class RawClient:
+    def __init__(self, servers: str, *, receive_buffer_bytes: int | None = None) -> None:
+        host, _, port = servers.rpartition(":")
+        self.socket = socket.socket()
+        if receive_buffer_bytes is not None:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.connect((host, int(port)))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    # -- bytes -----------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """All of it; CutOff if the broker did not want to hear it to the end."""
+        try:
+            self.socket.sendall(data)
+        except ConnectionError as error:
+            raise CutOff(str(error)) from error
+
+    def try_send(self, data: bytes) -> None:
+        """As much of it as the broker wants to hear."""
+        try:
+            self.send(data)
+        except CutOff:
+            return
+
+    def read(self, count: int) -> bytes:
+        received = bytearray()
+        while len(received) < count:
+            try:
+                piece = self.socket.recv(count - len(received))
+            except ConnectionError as error:
+                raise CutOff(str(error)) from error
+            if not piece:
+                raise CutOff(f"after {len(received)} of {count} bytes")
+            received += piece
+        return bytes(received)
+
+    def read_frame(self) -> bytes:
+        (size,) = struct.unpack(">i", self.read(4))
+        return self.read(size)
+
+    def is_cut_off(self) -> bool:
+        """Waits for the end; False if a byte comes instead."""
+        try:
+            self.read(1)
+        except CutOff:
+            return True
+        return False
+
+    def send_no_more(self) -> None:
+        self.socket.shutdown(socket.SHUT_WR)
+
+    def reset(self) -> None:
+        """Leave without a farewell: the broker gets RST."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    # -- requests --------------------------------------------------------------------------
+
+    def ask(self, key: ApiKey, version: int | None = None, /, **values: Any) -> Any:
+        """The reply to a request of this version, by default the newest that is served."""
+        version = APIS[key].versions[-1] if version is None else version
+        number = next(_NUMBERS)
+        self.send(request_frame(key, version, correlation_id=number, **values))
+        return self.read_reply(key, version, number)
+
+    def read_reply(self, key: ApiKey, version: int, correlation_id: int) -> Any:
+        found, body = read_response_header(self.read_frame(), key, version)
+        assert found == correlation_id
+        return decode_response(key, version, body)
+
+    def is_served(self) -> bool:
+        """Whether this very connection still gets answers."""
+        return int(self.ask(ApiKey.API_VERSIONS, 0).error_code) == 0
+
+
+def request_frame(
+    key: ApiKey,
+    version: int,
+    /,
+    *,
+    correlation_id: int = 0,
+    client_id: str | None = "raw",
+    **values: Any,
+) -> bytes:
+    """With its size; fields that are not given have their defaults."""
+    message = build(get_request_schema(key, version), values)
+    return encode_request_frame(message, correlation_id=correlation_id, client_id=client_id)
+
+
+def framed(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body

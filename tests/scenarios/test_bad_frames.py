@@ -1,0 +1,366 @@
+"""Bytes that are no requests cost their connection, at once and nobody else anything."""
+
+import random
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.profile import scaled
+from tests.scenarios.raw_client import PATIENCE_S, CutOff, framed, request_frame
+from tests.scenarios.sample_bodies import Sample, bad_patches, samples
+from tests.scenarios.watched_broker import MIB, WatchedBroker
+
+from penstock.handlers.api_table import APIS
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.headers import encode_request_header
+
+pytestmark = pytest.mark.xdist_group("bad-frames")
+
+LIMIT_BYTES = 2 * MIB
+SETTINGS = {"socket.request.max.bytes": LIMIT_BYTES}
+API_VERSIONS_0 = encode_request_header(ApiKey.API_VERSIONS, 0, 7, "x")
+
+
+def size(number: int) -> bytes:
+    return struct.pack(">i", number)
+
+
+# -- sizes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claimed", [-(2**31), -2, -1, 0, LIMIT_BYTES + 1, 2**31 - 1])
+def test_an_impossible_size_is_cut_off_before_anything_follows(
+    broker: WatchedBroker, claimed: int
+) -> None:
+    with broker.connect() as client:
+        client.send(size(claimed))
+        assert client.is_cut_off()
+
+
+def produce_frame(frame_bytes: int) -> bytes:
+    """A Produce request of exactly so many bytes, without its size."""
+    partition = {"index": 0, "records": b"\0" * (frame_bytes - 100)}
+    frame = request_frame(
+        ApiKey.PRODUCE,
+        3,
+        acks=1,
+        topic_data=[{"name": "t", "partition_data": [partition]}],
+        client_id="",
+    )[4:]
+    missing = frame_bytes - len(frame)
+    partition["records"] = b"\0" * (frame_bytes - 100 + missing)
+    return request_frame(
+        ApiKey.PRODUCE,
+        3,
+        acks=1,
+        topic_data=[{"name": "t", "partition_data": [partition]}],
+        client_id="",
+    )[4:]
+
+
+def test_a_request_as_large_as_the_limit_is_answered_and_one_byte_more_is_not(
+    broker: WatchedBroker,
+) -> None:
+    with broker.connect() as client:
+        frame = produce_frame(LIMIT_BYTES)
+        assert len(frame) == LIMIT_BYTES
+        client.send(framed(frame))
+        reply = client.read_reply(ApiKey.PRODUCE, 3, 0)
+        assert reply.responses[0].partition_responses[0].error_code != ErrorCode.NONE
+        assert client.is_served()
+        client.try_send(framed(produce_frame(LIMIT_BYTES + 1)))
+        assert client.is_cut_off()
+    assert "socket.request.max.bytes" in broker.told()
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_frame_too_short_for_a_header_is_cut_off(broker: WatchedBroker, count: int) -> None:
+    with broker.connect() as client:
+        client.send(framed(bytes(count)))
+        assert client.is_cut_off()
+
+
+def test_memory_follows_what_arrives_not_what_is_claimed(broker: WatchedBroker) -> None:
+    with ExitStack() as clients, broker.growing_less_than(20 * MIB):  # they claim 400
+        for _ in range(200):
+            client = clients.enter_context(broker.connect())
+            assert client.is_served()
+            client.send(size(LIMIT_BYTES) + API_VERSIONS_0)
+        assert clients.enter_context(broker.connect()).is_served()
+
+
+def test_a_size_beyond_what_is_sent_waits_for_the_rest_and_ends_with_the_client(
+    broker: WatchedBroker,
+) -> None:
+    descriptors = broker.descriptor_count()
+    with broker.connect() as client:
+        client.send(size(len(API_VERSIONS_0) + 1) + API_VERSIONS_0)
+        client.send_no_more()
+        assert client.is_cut_off()
+    broker.wait_descriptors(descriptors)
+
+
+def test_bytes_beyond_the_body_cost_the_connection(broker: WatchedBroker) -> None:
+    with broker.connect() as client:
+        client.send(framed(API_VERSIONS_0 + b"\0"))
+        assert client.is_cut_off()
+
+
+def test_a_size_short_of_the_body_makes_the_rest_another_frame(broker: WatchedBroker) -> None:
+    with broker.connect() as client:
+        client.send(framed(API_VERSIONS_0) + API_VERSIONS_0)  # 00 12 00 00: 1.2 million bytes
+        client.read_reply(ApiKey.API_VERSIONS, 0, 7)
+        client.send_no_more()
+        assert client.is_cut_off()
+
+
+# -- what is no request ------------------------------------------------------------------------
+
+TLS_HELLO = bytes.fromhex("160301020001fc0303") + bytes(range(200))
+FOREIGN = {
+    "TLS": TLS_HELLO,
+    "HTTP": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "SSH": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "Redis": b"*1\r\n$4\r\nPING\r\n",
+    "ZooKeeper": b"ruok\n",
+}
+
+
+@pytest.mark.parametrize("protocol", FOREIGN)
+def test_who_speaks_another_protocol_is_cut_off(broker: WatchedBroker, protocol: str) -> None:
+    with broker.connect() as client:
+        client.try_send(FOREIGN[protocol])
+        assert client.is_cut_off()
+
+
+def test_half_a_frame_leaves_nothing_behind(broker: WatchedBroker) -> None:
+    descriptors = broker.descriptor_count()
+    frame = request_frame(ApiKey.METADATA, 12, topics=[{"name": "t"}])
+    for cut in range(len(frame)):
+        with broker.connect() as client:
+            client.send(frame[:cut])
+            if cut % 2:
+                client.reset()
+    broker.wait_descriptors(descriptors)
+
+
+def test_noise_is_cut_off_or_waited_for(broker: WatchedBroker) -> None:
+    chance = random.Random(5)
+    for _ in range(scaled(test=300, verify=3_000, release=30_000)):
+        noise = chance.randbytes(chance.choice((1, 4, 8, 60, 1000)))
+        if chance.random() < 0.5:
+            noise = framed(noise)
+        with broker.connect() as client:
+            client.try_send(noise)
+            client.send_no_more()
+            assert client.is_cut_off()
+
+
+# -- keys, versions and headers ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [-1, 1000, 32767, -32768, *sorted(set(ApiKey) - set(APIS))])
+def test_an_api_that_is_not_served_costs_the_connection(broker: WatchedBroker, key: int) -> None:
+    with broker.connect() as client:
+        client.send(framed(struct.pack(">hhih", key, 0, 1, -1)))
+        assert client.is_cut_off()
+
+
+def unserved_versions() -> Iterator[tuple[ApiKey, int]]:
+    for key, api in APIS.items():
+        if key != ApiKey.API_VERSIONS:
+            for version in (-1, api.versions[0] - 1, api.versions[-1] + 1, 32767, -32768):
+                yield key, version
+
+
+def test_a_version_that_is_not_served_costs_the_connection(broker: WatchedBroker) -> None:
+    for key, version in unserved_versions():
+        with broker.connect() as client:
+            client.send(framed(struct.pack(">hhih", key, version, 1, -1) + b"\0\0\0\0"))
+            assert client.is_cut_off(), (key, version)
+
+
+@pytest.mark.parametrize("version", [-1, -32768, 5, 99, 32767])
+@pytest.mark.parametrize("body", [b"", b"\0", b"\xff" * 40], ids=["none", "tags", "nonsense"])
+def test_api_versions_of_any_version_is_answered_with_what_there_is(
+    broker: WatchedBroker, version: int, body: bytes
+) -> None:
+    with broker.connect() as client:
+        header = struct.pack(">hhih", ApiKey.API_VERSIONS, version, 31, -1) + b"\0"
+        client.send(framed(header + body))
+        reply = client.read_reply(ApiKey.API_VERSIONS, 0, 31)
+        assert reply.error_code == ErrorCode.UNSUPPORTED_VERSION
+        told = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
+        assert told == {key: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
+        assert client.is_served()
+
+
+def other_header(sample: Sample) -> bytes:
+    """With the header of the other kind: tags where there are none, and none where there are."""
+    header = sample.frame(b"")[4:]
+    if sample.version >= sample.key.first_flexible_version:
+        return framed(header[:-1] + sample.body)
+    return framed(header + b"\0" + sample.body)
+
+
+def test_a_header_of_the_other_kind_is_never_mistaken(broker: WatchedBroker) -> None:
+    """A byte more or less: the body cannot fit, whatever it is. What has no body may."""
+    for sample in samples():
+        if not sample.body:
+            continue
+        with broker.connect() as client:
+            client.send(other_header(sample))
+            assert client.is_cut_off(), (sample.key, sample.version)
+
+
+# -- text --------------------------------------------------------------------------------------
+
+NO_UTF8 = [b"\xff", b"\xc3(", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xc0\x80"]
+
+
+@pytest.mark.parametrize("text", NO_UTF8, ids=repr)
+def test_a_client_id_that_is_no_utf8_costs_the_connection(
+    broker: WatchedBroker, text: bytes
+) -> None:
+    with broker.connect() as client:
+        client.send(framed(struct.pack(">hhih", ApiKey.API_VERSIONS, 0, 1, len(text)) + text))
+        assert client.is_cut_off()
+
+
+@pytest.mark.parametrize("length", [-2, -32768, 2, 32767])
+def test_a_client_id_of_impossible_length_costs_the_connection(
+    broker: WatchedBroker, length: int
+) -> None:
+    with broker.connect() as client:
+        client.send(framed(struct.pack(">hhih", ApiKey.API_VERSIONS, 0, 1, length) + b"x"))
+        assert client.is_cut_off()
+
+
+def test_text_that_is_no_utf8_costs_the_connection_wherever_it_stands(
+    broker: WatchedBroker,
+) -> None:
+    for sample in samples():
+        for place in sample.places:
+            if place.what != "text":
+                continue
+            at = place.position + (1 if place.is_flexible else 2)
+            body = sample.body[:at] + b"\xff" + sample.body[at + 1 :]
+            with broker.connect() as client:
+                client.send(sample.frame(body))
+                assert client.is_cut_off(), (sample.key, sample.version, at)
+
+
+def test_nobody_forges_lines_of_the_log(broker: WatchedBroker) -> None:
+    forged = "x\nPLAINTEXT 10.0.0.1: all is lost\r\x1b[2J"
+    batch = {"name": forged, "partition_data": [{"index": 0, "records": b"?"}]}
+    frame = request_frame(ApiKey.PRODUCE, 3, acks=0, topic_data=[batch], client_id=forged)
+    deadline = time.monotonic() + PATIENCE_S
+    while "all is lost" not in broker.told():  # so many lines are told in a second, not all
+        assert time.monotonic() < deadline
+        with broker.connect() as client:
+            client.send(frame)
+            assert client.is_cut_off()
+    told = broker.told()
+    assert not any(line.startswith("PLAINTEXT 10.0.0.1") for line in told.splitlines())
+    assert "\x1b" not in told
+
+
+# -- counts, lengths and tags ------------------------------------------------------------------
+
+
+def test_no_count_or_length_is_believed_wherever_it_stands(
+    broker: WatchedBroker, record_figure: Callable[[str, int], None]
+) -> None:
+    tried = 0
+    with broker.growing_less_than(20 * MIB):
+        for sample in samples():
+            for place in sample.places:
+                for name, patch in bad_patches(place):
+                    with broker.connect() as client:
+                        client.send(sample.patched(place, patch))
+                        assert client.is_cut_off(), (sample.key, sample.version, place, name)
+                    tried += 1
+    record_figure("impossible counts and lengths", tried)
+
+
+def tagged(*tags: tuple[int, bytes]) -> bytes:
+    """For numbers and values so short that their varints are a byte."""
+    return bytes([len(tags)]) + b"".join(bytes([tag, len(value)]) + value for tag, value in tags)
+
+
+FETCH_15 = next(each for each in samples() if (each.key, each.version) == (ApiKey.FETCH, 15))
+
+
+def fetch_with_tags(tags: bytes) -> bytes:
+    """In place of those at the end of the request, which knows tags 0 and 1."""
+    return FETCH_15.frame(FETCH_15.body[:-1] + tags)
+
+
+REPLICA = bytes.fromhex("ffffffff ffffffffffffffff 00")
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [
+        tagged((0, b"\2a"), (0, b"\2b")),
+        tagged((1, REPLICA), (1, REPLICA)),
+        tagged((0, b"\2a"), (1, REPLICA), (0, b"\2a")),
+        tagged((0, b"\2ab")),
+        tagged((0, b"\3a")),
+        tagged((1, REPLICA[:-1])),
+        tagged((1, REPLICA + b"\0")),
+        tagged((77, b"x"), (77, b"x"))[:-1],
+    ],
+)
+def test_bad_tags_cost_the_connection(broker: WatchedBroker, tags: bytes) -> None:
+    with broker.connect() as client:
+        client.send(fetch_with_tags(tags))
+        assert client.is_cut_off()
+
+
+@pytest.mark.parametrize("tags", [b"\0", tagged((77, b"x")), tagged((0, b"\2a"), (99, b""))])
+def test_tags_of_the_future_are_passed_over(broker: WatchedBroker, tags: bytes) -> None:
+    with broker.connect() as client:
+        client.send(fetch_with_tags(tags))
+        client.read_frame()
+        assert client.is_served()
+
+
+def test_only_produce_requests_may_be_large(broker: WatchedBroker) -> None:
+    """Many small entries would keep everyone waiting while they are read."""
+    for key in (ApiKey.FETCH, ApiKey.METADATA, ApiKey.LIST_OFFSETS):
+        version = APIS[key].versions[0]
+        too_large = min(APIS[key].max_frame_bytes, LIMIT_BYTES) + 1
+        header = encode_request_header(key, version, 1, None)
+        with broker.connect() as client:
+            client.try_send(framed(header + bytes(too_large - len(header))))
+            assert client.is_cut_off(), key
+
+
+def test_what_follows_a_bad_frame_is_not_looked_at(broker: WatchedBroker) -> None:
+    create = request_frame(
+        ApiKey.CREATE_TOPICS,
+        5,
+        topics=[{"name": "smuggled", "num_partitions": 1, "replication_factor": 1}],
+    )
+    with broker.connect() as client:
+        client.try_send(framed(b"\xff" * 20) + create)
+        assert client.is_cut_off()
+    with broker.connect() as client:
+        reply = client.ask(
+            ApiKey.METADATA, topics=[{"name": "smuggled"}], allow_auto_topic_creation=False
+        )
+        assert reply.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_what_was_asked_before_a_bad_frame_is_answered(broker: WatchedBroker) -> None:
+    with broker.connect() as client:
+        client.send(framed(API_VERSIONS_0) * 3 + size(-1))
+        for _ in range(3):
+            client.read_reply(ApiKey.API_VERSIONS, 0, 7)
+        with pytest.raises(CutOff):
+            client.read_frame()
