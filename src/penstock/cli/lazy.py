@@ -15,6 +15,7 @@ SUBCOMMANDS = {
     "topic": "penstock.cli.topic_commands",
     "produce": "penstock.cli.produce_command",
     "consume": "penstock.cli.consume_command",
+    "group": "penstock.cli.group_commands",
     "log": "penstock.cli.log_commands",
 }
 

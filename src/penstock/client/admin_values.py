@@ -2,13 +2,14 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from penstock.client.metadata import Node
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from penstock.client.data_calls import (
 )
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError, Refused
+from penstock.client.groups import Groups
 from penstock.client.links import Lane
 from penstock.client.metadata import ClusterMetadata, Node
 from penstock.client.router import Router, RouterSettings
@@ -63,6 +64,7 @@ class ClusterClient:
         )
         self._router = Router(parse_bootstrap(bootstrap), settings)
         self.admin = Admin(self._router)
+        self.groups = Groups(self._router)
 
     async def __aenter__(self) -> Self:
         try:

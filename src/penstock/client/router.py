@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, TypeVar
 
 from penstock.client.address import Address
@@ -33,6 +33,7 @@ from penstock.client.metadata import (
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.model.values import dataclass
 
 Wanted = TypeVar("Wanted")
 Answer = TypeVar("Answer")

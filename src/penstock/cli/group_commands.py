@@ -1,0 +1,330 @@
+"""`penstock group`: list, describe and delete consumer groups; move what they have committed."""
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    ask_cluster,
+    fail,
+    get_bootstrap,
+    keep_shared,
+    show_json,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.group_description import GroupReport
+    from penstock.cli.offset_reset import PlannedReset, Scope, Target
+    from penstock.client.cluster import ClusterClient
+
+app = typer.Typer(
+    add_completion=False,
+    help="List, describe and delete consumer groups; reset their offsets.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
+
+_LIST_HELP = """List the groups of the cluster with their states.
+
+\b
+Examples:
+  penstock group list
+  penstock group list --json | jq -r '.[] | select(.state == "Empty") | .group'
+"""
+
+_DESCRIBE_HELP = """Show a group's members, what they read, and how far behind they are.
+
+For every partition: the committed offset (the next to be read), the end offset (the high
+watermark), the lag between them, and the member that reads it.
+
+\b
+Examples:
+  penstock group describe billing
+  penstock group describe billing --json | jq .lag
+"""
+
+_RESET_HELP = """Move what a group has committed, so that it reads on from elsewhere.
+
+Shows what would be done; only with --execute it is done. The group must have no members
+meanwhile: stop its consumers first. Offsets outside of what a partition holds are moved to its
+nearest end.
+
+\b
+Examples:
+  penstock group reset-offsets billing --topic orders --to-earliest
+  penstock group reset-offsets billing --topic orders:0,2 --to-offset 1000 --execute
+  penstock group reset-offsets billing --all-topics --to-datetime 2026-01-31T13:45:00Z --execute
+  penstock group reset-offsets billing --all-topics --by-duration 2h --execute
+  penstock group reset-offsets billing --all-topics --shift-by -100 --execute
+"""
+
+_DELETE_HELP = """Delete a group and all that it has committed. It must have no members.
+
+\b
+Examples:
+  penstock group delete billing
+  penstock group delete billing --if-exists
+"""
+
+
+@app.callback()
+def _shared(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    keep_shared(ctx, bootstrap, as_json)
+
+
+@app.command("list", help=_LIST_HELP)
+def list_groups(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    from penstock.cli.tables import show_table
+
+    found = ask_cluster(get_bootstrap(ctx, bootstrap), lambda client: client.groups.list_groups())
+    if wants_json(ctx, as_json):
+        show_json([each._asdict() for each in found])
+    elif found:
+        show_table(("group", "kind", "state"), [[e.group, e.kind, e.state] for e in found])
+    else:
+        typer.echo("there are no groups: the first consumer of a group makes it", err=True)
+
+
+@app.command(help=_DESCRIBE_HELP)
+def describe(
+    ctx: typer.Context,
+    group: GroupArgument,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli.group_description import describe_group
+
+    report = ask_cluster(
+        get_bootstrap(ctx, bootstrap), lambda client: describe_group(client, group)
+    )
+    if wants_json(ctx, as_json):
+        show_json(report.as_json())
+    else:
+        _show_report(report)
+
+
+def _show_report(report: "GroupReport") -> None:
+    from penstock.cli.tables import show_table
+
+    known = report.known
+    print(f"group       {known.group}")
+    print(f"state       {known.state}")
+    print(f"kind        {known.kind}{f', {known.assignor}' if known.assignor else ''}")
+    print(f"coordinator {known.coordinator.id} ({known.coordinator.address})")
+    print(f"lag         {report.lag}")
+    if known.members:
+        print()
+        show_table(
+            ("member", "client", "host", "partitions"),
+            [
+                [each.member, each.client_id, each.host.removeprefix("/"), len(each.assignment)]
+                for each in known.members
+            ],
+        )
+    if report.partitions:
+        print()
+        columns = ("topic", "partition", "committed", "end", "lag", "member", "host")
+        show_table(columns, [each.as_row() for each in report.partitions])
+
+
+@app.command("reset-offsets", help=_RESET_HELP)
+def reset_offsets(
+    ctx: typer.Context,
+    group: GroupArgument,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", metavar="TOPIC[:P,P..]", help="A topic, or some partitions. Repeatable."
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every partition that it has committed.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the oldest record.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="To the end: what comes from now on.")
+    ] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime", metavar="ISO", help="To the first record as late as this; else UTC."
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option("--by-duration", metavar="SPAN", help="So long before now: PT2H30M or 90m."),
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="Forward, or backward if negative.")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it; without this it is only shown.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    scopes = _parse_scopes(topic or [], all_topics)
+    target = _parse_target(to_earliest, to_latest, to_offset, to_datetime, by_duration, shift_by)
+
+    async def work(client: "ClusterClient") -> "list[PlannedReset]":
+        from penstock.cli.offset_reset import plan_reset
+
+        await _check_empty(client, group)
+        planned = await plan_reset(client, group, scopes, target)
+        if execute:
+            await _commit(client, group, planned)
+        return planned
+
+    planned = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        partitions = [each.as_json() for each in planned]
+        show_json({"group": group, "executed": execute, "partitions": partitions})
+    else:
+        _show_planned(group, planned, execute)
+
+
+def _parse_scopes(topics: list[str], all_topics: bool) -> "list[Scope] | None":
+    from penstock.cli.offset_reset import Invalid, parse_scope
+
+    if all_topics == bool(topics):
+        fail("say which partitions: either --topic TOPIC[:P,P..] or --all-topics", 2)
+    try:
+        return None if all_topics else [parse_scope(each) for each in topics]
+    except Invalid as error:
+        fail(f"--topic {error}", 2)
+
+
+def _parse_target(
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+) -> "Target":
+    from penstock.cli.offset_reset import Invalid, Kind, Target, parse_duration_ms, parse_time_ms
+
+    found: list[Target] = []
+    try:
+        if to_earliest:
+            found.append(Target(Kind.EARLIEST))
+        if to_latest:
+            found.append(Target(Kind.LATEST))
+        if to_offset is not None:
+            found.append(Target(Kind.OFFSET, to_offset))
+        if to_datetime is not None:
+            found.append(Target(Kind.TIME, parse_time_ms(to_datetime)))
+        if by_duration is not None:
+            now_ms = round(time.time() * 1000)
+            found.append(Target(Kind.TIME, now_ms - parse_duration_ms(by_duration)))
+        if shift_by is not None:
+            found.append(Target(Kind.SHIFT, shift_by))
+    except Invalid as error:
+        fail(str(error), 2)
+    if len(found) != 1:
+        fail(
+            "say where to, with one of --to-earliest, --to-latest, --to-offset, --to-datetime, "
+            "--by-duration and --shift-by",
+            2,
+        )
+    return found[0]
+
+
+async def _check_empty(client: "ClusterClient", group: str) -> None:
+    """A group that does not exist is made by the reset."""
+    from penstock.client.errors import Refused
+    from penstock.model.errors import ErrorCode
+
+    try:
+        known = await client.groups.describe(group)
+    except Refused as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return
+        raise
+    if known.members:
+        who = ", ".join(sorted({f"{each.client_id} on {each.host}" for each in known.members}))
+        count = len(known.members)
+        raise _still_read(group, f"{count} member{'s' if count > 1 else ''} ({who})")
+
+
+def _still_read(group: str, by: str) -> Exception:
+    from penstock.client.errors import Refused
+    from penstock.model.errors import ErrorCode
+
+    return Refused(
+        f"reset offsets of group {group!r}",
+        ErrorCode.NON_EMPTY_GROUP,
+        f"it is read by {by}; stop the consumers first, they would go on where they are",
+    )
+
+
+async def _commit(client: "ClusterClient", group: str, planned: "list[PlannedReset]") -> None:
+    from penstock.client.errors import Refused
+    from penstock.client.group_values import CommittedOffset
+    from penstock.model.errors import ErrorCode
+
+    offsets = {each.partition: CommittedOffset(each.offset) for each in planned}
+    try:
+        await client.groups.commit_offsets(group, offsets)
+    except Refused as error:
+        members_came = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
+        if error.code in members_came:
+            raise _still_read(group, "members that joined meanwhile") from error
+        raise
+
+
+def _show_planned(group: str, planned: "list[PlannedReset]", executed: bool) -> None:
+    from penstock.cli.tables import show_table
+
+    rows = [
+        [each.partition.topic, each.partition.partition, each.committed, each.offset]
+        for each in planned
+    ]
+    show_table(("topic", "partition", "committed", "new"), rows)
+    if executed:
+        print(f"group {group} reads on from the new offsets")
+    else:
+        typer.echo("nothing was changed: add --execute to do it", err=True)
+
+
+@app.command(help=_DELETE_HELP)
+def delete(
+    ctx: typer.Context,
+    group: GroupArgument,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="Do nothing if it does not exist.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    async def work(client: "ClusterClient") -> bool:
+        from penstock.client.errors import Refused
+        from penstock.model.errors import ErrorCode
+
+        try:
+            await client.groups.delete(group)
+        except Refused as error:
+            if if_exists and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                return False
+            raise
+        return True
+
+    was_there = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json({"group": group, "deleted": was_there})
+    else:
+        print(f"deleted group {group}" if was_there else f"group {group} does not exist")

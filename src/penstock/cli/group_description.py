@@ -1,0 +1,124 @@
+"""Everything `penstock group describe` shows: members, what they read, and how far behind they are.
+
+What cannot be known at the moment (a topic that is gone, a partition without a leader) is None.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.data_calls import LATEST
+from penstock.client.group_values import CommittedOffset, GroupDescription, GroupMember
+from penstock.model.cluster import NO_BROKER
+from penstock.model.ids import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPartition:
+    """A partition that the group has committed, or that a member reads."""
+
+    partition: TopicPartition
+    committed: CommittedOffset | None
+    end_offset: int | None  # the high watermark
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.committed is None or self.end_offset is None:
+            return None
+        return self.end_offset - self.committed.offset
+
+    def as_row(self) -> list[object]:
+        return [
+            self.partition.topic,
+            self.partition.partition,
+            None if self.committed is None else self.committed.offset,
+            self.end_offset,
+            self.lag,
+            None if self.member is None else self.member.member,
+            None if self.member is None else self.member.host.removeprefix("/"),
+        ]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "committed_offset": None if self.committed is None else self.committed.offset,
+            "metadata": None if self.committed is None else self.committed.metadata,
+            "end_offset": self.end_offset,
+            "lag": self.lag,
+            "member": None if self.member is None else self.member.member,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupReport:
+    known: GroupDescription
+    partitions: list[ReadPartition]
+
+    @property
+    def lag(self) -> int:
+        return sum(each.lag or 0 for each in self.partitions)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "group": self.known.group,
+            "kind": self.known.kind,
+            "state": self.known.state,
+            "assignor": self.known.assignor,
+            "epoch": self.known.epoch,
+            "coordinator": self.known.coordinator.id,
+            "lag": self.lag,
+            "members": [_member_json(each) for each in self.known.members],
+            "partitions": [each.as_json() for each in self.partitions],
+        }
+
+
+def _member_json(member: GroupMember) -> dict[str, object]:
+    assignment: dict[str, list[int]] = {}
+    for each in member.assignment:
+        assignment.setdefault(each.topic, []).append(each.partition)
+    return {
+        "member": member.member,
+        "instance": member.instance,
+        "client_id": member.client_id,
+        "host": member.host.removeprefix("/"),
+        "epoch": member.epoch,
+        "assignment": assignment,
+    }
+
+
+async def describe_group(client: ClusterClient, group: str) -> GroupReport:
+    known = await client.groups.describe(group)
+    # Offsets before ends, so that a group that reads on shows no lag below zero.
+    committed = await client.groups.fetch_offsets(group)
+    owners = {each: member for member in known.members for each in member.assignment}
+    partitions = sorted({*committed, *owners})
+    ends = await _end_offsets(client, partitions)
+    return GroupReport(
+        known=known,
+        partitions=[
+            ReadPartition(
+                partition=each,
+                committed=committed.get(each),
+                end_offset=ends.get(each),
+                member=owners.get(each),
+            )
+            for each in partitions
+        ],
+    )
+
+
+async def _end_offsets(
+    client: ClusterClient, partitions: Collection[TopicPartition]
+) -> dict[TopicPartition, int]:
+    if not partitions:
+        return {}
+    metadata = await client.metadata({each.topic for each in partitions})
+    led = [
+        each
+        for each in partitions
+        if (found := metadata.find_partition(*each)) is not None and found.leader != NO_BROKER
+    ]
+    listed = await client.list_offsets(dict.fromkeys(led, LATEST))
+    return {partition: each.offset for partition, each in listed.items()}

@@ -1,0 +1,185 @@
+"""What `penstock group reset-offsets` is going to commit: a plan, made without changing anything.
+
+Invariant: a planned offset lies between the partition's log start offset and its end.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from typing import NamedTuple
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.data_calls import EARLIEST, LATEST
+from penstock.client.errors import Refused
+from penstock.client.group_values import CommittedOffset
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+_DURATION = re.compile(
+    r"P?(?:(?P<days>\d+)D)?T?(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?"
+    r"(?:(?P<seconds>\d+(?:\.\d+)?)S)?",
+    re.IGNORECASE,
+)
+
+
+class Invalid(ValueError):
+    """What was asked for cannot be read; the text says how to write it."""
+
+
+class Kind(Enum):
+    EARLIEST = auto()
+    LATEST = auto()
+    OFFSET = auto()
+    TIME = auto()  # in milliseconds
+    SHIFT = auto()  # from what is committed
+
+
+class Target(NamedTuple):
+    kind: Kind
+    value: int = 0
+
+
+class Scope(NamedTuple):
+    """Partitions of a topic; None: all of them."""
+
+    topic: str
+    partitions: tuple[int, ...] | None = None
+
+
+class PlannedReset(NamedTuple):
+    partition: TopicPartition
+    committed: int | None  # before
+    offset: int  # after
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "committed_offset": self.committed,
+            "new_offset": self.offset,
+        }
+
+
+# Reading what was asked for.
+
+
+def parse_scope(text: str) -> Scope:
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return Scope(topic)
+    if not topic or not re.fullmatch(r"\d+(,\d+)*", numbers):
+        raise Invalid(f"{text!r}: write TOPIC or TOPIC:0,1,2")
+    return Scope(topic, tuple(int(each) for each in numbers.split(",")))
+
+
+def parse_time_ms(text: str) -> int:
+    """UTC unless it says otherwise, as Kafka's own tools have it."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise Invalid(
+            f"{text!r}: write 2026-01-31T13:45:00, with Z or +02:00 if you like"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def parse_duration_ms(text: str) -> int:
+    """ISO 8601 as far as days (P1DT2H30M), or shorter (90m, 1d12h)."""
+    found = _DURATION.fullmatch(text)
+    given = {} if found is None else {k: v for k, v in found.groupdict().items() if v is not None}
+    if not given:
+        raise Invalid(f"{text!r}: write P1DT2H30M, or 90m, 1d12h, 45s")
+    span = timedelta(**{unit: float(value) for unit, value in given.items()})
+    return round(span.total_seconds() * 1000)
+
+
+# Planning.
+
+
+async def plan_reset(
+    client: ClusterClient, group: str, scopes: Sequence[Scope] | None, target: Target
+) -> list[PlannedReset]:
+    """Scopes None: every partition that the group has committed."""
+    committed = await client.groups.fetch_offsets(group)
+    partitions = await _choose(client, scopes, committed)
+    if not partitions:
+        raise Refused(
+            f"reset offsets of group {group!r}",
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            "it has committed nothing; name the topics with --topic",
+        )
+    starts = await client.list_offsets(dict.fromkeys(partitions, EARLIEST))
+    ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
+    wanted = await _find_wanted(client, group, partitions, target, committed)
+    return [
+        PlannedReset(
+            each,
+            committed[each].offset if each in committed else None,
+            min(
+                max(_or_end(wanted[each], ends[each].offset), starts[each].offset),
+                ends[each].offset,
+            ),
+        )
+        for each in partitions
+    ]
+
+
+async def _choose(
+    client: ClusterClient,
+    scopes: Sequence[Scope] | None,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> list[TopicPartition]:
+    topics = {each.topic for each in committed} if scopes is None else {s.topic for s in scopes}
+    metadata = await client.metadata(topics)
+    if scopes is None:  # a topic that is gone keeps nobody from resetting the others
+        return sorted(each for each in committed if metadata.find_partition(*each) is not None)
+    chosen: set[TopicPartition] = set()
+    for scope in scopes:
+        topic = metadata.topics[scope.topic]
+        topic.check()
+        count = len(topic.partitions)
+        numbers = range(count) if scope.partitions is None else scope.partitions
+        if max(numbers) >= count:
+            raise Refused(
+                f"partition {max(numbers)} of topic {scope.topic!r}",
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"there is none: it has {count}, counted from 0",
+            )
+        chosen.update(TopicPartition(scope.topic, number) for number in numbers)
+    return sorted(chosen)
+
+
+async def _find_wanted(
+    client: ClusterClient,
+    group: str,
+    partitions: Sequence[TopicPartition],
+    target: Target,
+    committed: Mapping[TopicPartition, CommittedOffset],
+) -> dict[TopicPartition, int | None]:
+    """None: the end."""
+    match target.kind:
+        case Kind.EARLIEST:
+            return dict.fromkeys(partitions, 0)
+        case Kind.LATEST:
+            return dict.fromkeys(partitions, None)
+        case Kind.OFFSET:
+            return dict.fromkeys(partitions, target.value)
+        case Kind.TIME:
+            found = await client.list_offsets(dict.fromkeys(partitions, target.value))
+            return {each: None if at.offset < 0 else at.offset for each, at in found.items()}
+        case Kind.SHIFT:
+            for each in partitions:
+                if each not in committed:
+                    raise Refused(
+                        f"shift offsets of group {group!r}",
+                        ErrorCode.INVALID_REQUEST,
+                        f"it has committed nothing in {each}; leave it out, or name an offset",
+                    )
+            return {each: committed[each].offset + target.value for each in partitions}
+
+
+def _or_end(offset: int | None, end: int) -> int:
+    return end if offset is None else offset

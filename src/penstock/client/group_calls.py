@@ -1,0 +1,236 @@
+"""Requests about consumer groups, as values: what is asked, what came back. No connections here."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from penstock.client.address import Address
+from penstock.client.call import Call
+from penstock.client.data_calls import group_by_topic
+from penstock.client.errors import Refused
+from penstock.client.group_values import (
+    CLASSIC,
+    CONSUMER,
+    CommittedOffset,
+    GroupDescription,
+    GroupMember,
+    ListedGroup,
+)
+from penstock.client.metadata import Node, read_error
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.state_values import MalformedRecord, ValueReader
+
+LIST_CALL = Call(ApiKey.LIST_GROUPS, range(6), {})
+_NO_GENERATION = -1
+_NO_OFFSET = -1
+_DEAD = "Dead"  # how brokers before DescribeGroups 6 say that they know no such group
+_GROUP_KEY = 0  # of FindCoordinator: a group's, not a transaction's
+
+
+# Where a group lives.
+
+
+def find_coordinator_call(group: str) -> Call:
+    fields = {"key": group, "key_type": _GROUP_KEY, "coordinator_keys": [group]}
+    return Call(ApiKey.FIND_COORDINATOR, range(5), fields)
+
+
+def read_coordinator(group: str, answer: Any) -> Node:
+    found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
+    code = read_error(found.error_code)
+    if code:
+        what = f"find the coordinator of group {group!r}"
+        raise Refused(what, code, getattr(found, "error_message", None))
+    return Node(BrokerId(found.node_id), Address(found.host, found.port))
+
+
+# What groups there are, and what is in them.
+
+
+def read_listed(answer: Any) -> list[ListedGroup]:
+    code = read_error(answer.error_code)
+    if code:
+        raise Refused("list groups", code)
+    return [
+        ListedGroup(
+            each.group_id,
+            getattr(each, "group_type", "").lower(),
+            getattr(each, "group_state", ""),
+            each.protocol_type,
+        )
+        for each in answer.groups
+    ]
+
+
+def describe_classic_call(group: str) -> Call:
+    return Call(ApiKey.DESCRIBE_GROUPS, range(7), {"groups": [group]})
+
+
+def read_classic(answer: Any, coordinator: Node) -> GroupDescription | None:
+    """None: the coordinator knows no such group."""
+    (found,) = answer.groups
+    code = read_error(found.error_code)
+    if code is ErrorCode.GROUP_ID_NOT_FOUND or (not code and found.group_state == _DEAD):
+        return None
+    _check(found, code)
+    return GroupDescription(
+        group=found.group_id,
+        kind=CLASSIC,
+        state=found.group_state,
+        assignor=found.protocol_data,
+        members=tuple(_read_classic_member(each) for each in found.members),
+        coordinator=coordinator,
+    )
+
+
+def describe_consumer_call(group: str) -> Call:
+    return Call(ApiKey.CONSUMER_GROUP_DESCRIBE, range(2), {"group_ids": [group]})
+
+
+def read_consumer(answer: Any, coordinator: Node) -> GroupDescription | None:
+    """None: there is no such group of the newer protocol."""
+    (found,) = answer.groups
+    code = read_error(found.error_code)
+    if code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    _check(found, code)
+    return GroupDescription(
+        group=found.group_id,
+        kind=CONSUMER,
+        state=found.group_state,
+        assignor=found.assignor_name,
+        members=tuple(_read_consumer_member(each) for each in found.members),
+        coordinator=coordinator,
+        epoch=found.group_epoch,
+    )
+
+
+def _check(found: Any, code: ErrorCode) -> None:
+    if code:
+        message = getattr(found, "error_message", None)
+        raise Refused(f"describe group {found.group_id!r}", code, message)
+
+
+def _read_classic_member(member: Any) -> GroupMember:
+    return GroupMember(
+        member=member.member_id,
+        instance=getattr(member, "group_instance_id", None),
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=read_assignment(member.member_assignment),
+    )
+
+
+def read_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
+    """What the group's leader gave a consumer. Other kinds of members (Kafka Connect) have other
+    bytes there: they own no partitions that could be shown."""
+    if not data:
+        return ()
+    reader = ValueReader(data, flexible=False)
+    try:
+        reader.int16()  # its version: every one begins alike
+        topics = reader.array(lambda one: (one.string(), one.array(ValueReader.int32)))
+    except MalformedRecord:
+        return ()
+    return tuple(sorted(TopicPartition(name, each) for name, numbers in topics for each in numbers))
+
+
+def _read_consumer_member(member: Any) -> GroupMember:
+    assignment = [
+        TopicPartition(topic.topic_name, each)
+        for topic in member.assignment.topic_partitions
+        for each in topic.partitions
+    ]
+    return GroupMember(
+        member=member.member_id,
+        instance=member.instance_id,
+        client_id=member.client_id,
+        host=member.client_host,
+        assignment=tuple(sorted(assignment)),
+        epoch=member.member_epoch,
+    )
+
+
+# Committed offsets.
+
+
+def fetch_offsets_call(group: str, partitions: Iterable[TopicPartition] | None) -> Call:
+    """None: all that the group has committed. Version 10 names topics by id: not sent."""
+    topics = None if partitions is None else _group_numbers(partitions)
+    fields = {
+        "group_id": group,
+        "topics": topics,
+        "groups": [{"group_id": group, "topics": topics}],
+    }
+    return Call(ApiKey.OFFSET_FETCH, range(2, 10), fields)
+
+
+def read_offsets(group: str, answer: Any) -> dict[TopicPartition, CommittedOffset]:
+    """Without partitions that have no committed offset."""
+    found = answer.groups[0] if hasattr(answer, "groups") else answer
+    what = f"committed offsets of group {group!r}"
+    code = read_error(found.error_code)
+    if code:
+        raise Refused(what, code)
+    offsets = {}
+    for topic in found.topics:
+        for each in topic.partitions:
+            code = read_error(each.error_code)
+            if code:
+                raise Refused(f"{what} in {topic.name}-{each.partition_index}", code)
+            if each.committed_offset != _NO_OFFSET:
+                epoch = getattr(each, "committed_leader_epoch", -1)
+                committed = CommittedOffset(each.committed_offset, epoch, each.metadata or "")
+                offsets[TopicPartition(topic.name, each.partition_index)] = committed
+    return offsets
+
+
+def commit_offsets_call(group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> Call:
+    """As nobody's member, which only a group without members accepts."""
+    by_topic = group_by_topic(
+        (
+            partition,
+            {
+                "partition_index": partition.partition,
+                "committed_offset": committed.offset,
+                "committed_leader_epoch": committed.leader_epoch,
+                "committed_metadata": committed.metadata,
+            },
+        )
+        for partition, committed in offsets.items()
+    )
+    fields = {
+        "group_id": group,
+        "generation_id_or_member_epoch": _NO_GENERATION,
+        "member_id": "",
+        "topics": [{"name": name, "partitions": each} for name, each in by_topic.items()],
+    }
+    return Call(ApiKey.OFFSET_COMMIT, range(2, 10), fields)
+
+
+def delete_offsets_call(group: str, partitions: Iterable[TopicPartition]) -> Call:
+    by_topic = group_by_topic((each, {"partition_index": each.partition}) for each in partitions)
+    topics = [{"name": name, "partitions": each} for name, each in by_topic.items()]
+    return Call(ApiKey.OFFSET_DELETE, range(1), {"group_id": group, "topics": topics})
+
+
+def delete_group_call(group: str) -> Call:
+    return Call(ApiKey.DELETE_GROUPS, range(3), {"groups_names": [group]})
+
+
+def check_partitions(what: str, answer: Any) -> None:
+    """Refused for the first partition that failed."""
+    for topic in answer.topics:
+        for each in topic.partitions:
+            code = read_error(each.error_code)
+            if code:
+                raise Refused(f"{what} in {topic.name}-{each.partition_index}", code)
+
+
+def _group_numbers(partitions: Iterable[TopicPartition]) -> list[Mapping[str, Any]]:
+    grouped: dict[str, list[int]] = {}
+    for each in partitions:
+        grouped.setdefault(each.topic, []).append(each.partition)
+    return [{"name": name, "partition_indexes": numbers} for name, numbers in grouped.items()]

@@ -1,0 +1,189 @@
+"""Consumer groups of a cluster, from outside: look at them, move their offsets, delete them.
+
+Each request goes to the group's coordinator, which is found anew when it has moved. Being a member
+is not this module's: `penstock.Consumer` is.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from penstock.client.call import Call
+from penstock.client.deadline import Deadline
+from penstock.client.errors import ClientError, ConnectionLost, Refused, UnsupportedByBroker
+from penstock.client.group_calls import (
+    LIST_CALL,
+    check_partitions,
+    commit_offsets_call,
+    delete_group_call,
+    delete_offsets_call,
+    describe_classic_call,
+    describe_consumer_call,
+    fetch_offsets_call,
+    find_coordinator_call,
+    read_classic,
+    read_consumer,
+    read_coordinator,
+    read_listed,
+    read_offsets,
+)
+from penstock.client.group_values import CommittedOffset, GroupDescription, ListedGroup
+from penstock.client.metadata import Node, read_error
+from penstock.client.router import Router
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+_Answer = TypeVar("_Answer")
+
+
+class Groups:
+    """Every operation takes `timeout_ms`, the time for all its attempts together."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._coordinators: dict[str, Node] = {}  # forgotten as soon as one fails
+
+    async def list_groups(self, *, timeout_ms: int | None = None) -> list[ListedGroup]:
+        """Of every broker, by name."""
+        deadline = self._router.deadline(timeout_ms)
+
+        metadata = await self._router.get_current((), deadline)
+        found: set[ListedGroup] = set()
+        for broker_id in metadata.brokers:
+
+            async def attempt(broker_id: BrokerId = broker_id) -> list[ListedGroup]:
+                return read_listed(await self._router.ask_broker(broker_id, LIST_CALL, deadline))
+
+            found.update(await self._router.persist("list groups", deadline, attempt))
+        return sorted(found)
+
+    async def find_coordinator(self, group: str, *, timeout_ms: int | None = None) -> Node:
+        """Asked now, not remembered."""
+        deadline = self._router.deadline(timeout_ms)
+        return await self._router.persist(
+            f"find the coordinator of group {group!r}",
+            deadline,
+            lambda: self._find_coordinator(group, deadline),
+        )
+
+    async def describe(self, group: str, *, timeout_ms: int | None = None) -> GroupDescription:
+        """Refused with GROUP_ID_NOT_FOUND where there is none."""
+        what = f"describe group {group!r}"
+
+        async def ask(node: Node, deadline: Deadline) -> GroupDescription:
+            found = await self._describe_consumer(group, node, deadline)
+            if found is None:
+                call = describe_classic_call(group)
+                found = read_classic(await self._router.ask(node.address, call, deadline), node)
+            if found is None:
+                raise Refused(what, ErrorCode.GROUP_ID_NOT_FOUND)
+            return found
+
+        return await self._persist(what, group, ask, timeout_ms)
+
+    async def fetch_offsets(
+        self,
+        group: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """What the group has committed; partitions without are left out. None: all of them."""
+        call = fetch_offsets_call(group, partitions)
+
+        async def ask(node: Node, deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
+            return read_offsets(group, await self._router.ask(node.address, call, deadline))
+
+        return await self._persist(f"committed offsets of group {group!r}", group, ask, timeout_ms)
+
+    async def commit_offsets(
+        self,
+        group: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Set them from outside. Refused with UNKNOWN_MEMBER_ID while the group has members."""
+        what = f"commit offsets of group {group!r}"
+        call = commit_offsets_call(group, offsets)
+
+        async def ask(node: Node, deadline: Deadline) -> None:
+            check_partitions(what, await self._router.ask(node.address, call, deadline))
+
+        await self._persist(what, group, ask, timeout_ms)
+
+    async def delete_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
+    ) -> None:
+        """Forget what was committed. Refused with GROUP_SUBSCRIBED_TO_TOPIC while it is read."""
+        what = f"delete offsets of group {group!r}"
+        call = delete_offsets_call(group, partitions)
+
+        async def ask(node: Node, deadline: Deadline) -> None:
+            answer = await self._router.ask(node.address, call, deadline)
+            _check(what, answer)
+            check_partitions(what, answer)
+
+        await self._persist(what, group, ask, timeout_ms)
+
+    async def delete(self, group: str, *, timeout_ms: int | None = None) -> None:
+        """With its offsets. Refused with NON_EMPTY_GROUP while it has members."""
+        what = f"delete group {group!r}"
+        call = delete_group_call(group)
+        was_lost = False  # the reply to an earlier attempt
+
+        async def ask(node: Node, deadline: Deadline) -> None:
+            nonlocal was_lost
+            try:
+                answer = await self._router.ask(node.address, call, deadline)
+            except ConnectionLost:
+                was_lost = True
+                raise
+            for each in answer.results:
+                is_gone = read_error(each.error_code) is ErrorCode.GROUP_ID_NOT_FOUND
+                if not (was_lost and is_gone):
+                    _check(what, each)
+
+        await self._persist(what, group, ask, timeout_ms)
+
+    # Finding the way.
+
+    async def _describe_consumer(
+        self, group: str, node: Node, deadline: Deadline
+    ) -> GroupDescription | None:
+        call = describe_consumer_call(group)
+        try:
+            return read_consumer(await self._router.ask(node.address, call, deadline), node)
+        except UnsupportedByBroker:
+            return None  # then no group of its can be of the newer protocol
+
+    async def _persist(
+        self,
+        what: str,
+        group: str,
+        ask: Callable[[Node, Deadline], Awaitable[_Answer]],
+        timeout_ms: int | None,
+    ) -> _Answer:
+        deadline = self._router.deadline(timeout_ms)
+
+        async def attempt() -> _Answer:
+            node = self._coordinators.get(group) or await self._find_coordinator(group, deadline)
+            try:
+                return await ask(node, deadline)
+            except ClientError:
+                self._coordinators.pop(group, None)
+                raise
+
+        return await self._router.persist(what, deadline, attempt)
+
+    async def _find_coordinator(self, group: str, deadline: Deadline) -> Node:
+        call: Call = find_coordinator_call(group)
+        node = read_coordinator(group, await self._router.ask_any(call, deadline))
+        self._coordinators[group] = node
+        return node
+
+
+def _check(what: str, result: Any) -> None:
+    code = read_error(result.error_code)
+    if code:
+        raise Refused(what, code)
