@@ -1,0 +1,132 @@
+"""Patterns that consumers subscribe with, in the syntax of RE2: matched in time linear in the name.
+
+Over the letters that topic names are made of, as a whole match. No back-references, no looking
+around, no word boundaries and no Unicode classes: those are refused, with the place of the fault.
+"""
+
+from functools import lru_cache
+
+from penstock.groups.consumer_pattern_syntax import (
+    Begin,
+    Choice,
+    End,
+    InvalidPattern,
+    Node,
+    One,
+    Repeat,
+    Row,
+    parse,
+)
+
+__all__ = ["MAX_STATES", "InvalidPattern", "Pattern", "compile_pattern"]
+
+MAX_STATES = 600  # room for `.{0,249}`, the longest name, and a little more
+MAX_STEPS_KEPT = 20_000  # of one pattern; then they are worked out again
+
+_Places = frozenset[int]
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(text: str) -> "Pattern":
+    """InvalidPattern says what is wrong and where."""
+    return Pattern(parse(text))
+
+
+class Pattern:
+    """A machine whose state is the set of places that the name read so far may have led to."""
+
+    def __init__(self, node: Node) -> None:
+        self._letters: list[frozenset[str]] = []  # of each place: what leads on from it
+        self._next: list[int] = []  # ... and where to
+        self._branches: list[tuple[int, ...]] = []  # where it leads to without a letter
+        self._asserts: list[type[Begin] | type[End] | None] = []  # ... only here
+        self._accept = self._place()
+        start = self._build(node, self._accept)
+        self._start = self._reach({start}, at_begin=True, at_end=False)
+        self._steps: dict[tuple[_Places, str], _Places] = {}
+        self._accepting: dict[_Places, bool] = {}
+
+    def matches(self, name: str) -> bool:
+        places = self._start
+        for letter in name:
+            known = self._steps.get((places, letter))
+            places = self._step(places, letter) if known is None else known
+            if not places:
+                return False
+        return self._accepts(places)
+
+    def _step(self, places: _Places, letter: str) -> _Places:
+        moved = {self._next[each] for each in places if letter in self._letters[each]}
+        reached = self._reach(moved, at_begin=False, at_end=False)
+        if len(self._steps) >= MAX_STEPS_KEPT:
+            self._steps.clear()
+            self._accepting.clear()
+        self._steps[places, letter] = reached
+        return reached
+
+    def _accepts(self, places: _Places) -> bool:
+        known = self._accepting.get(places)
+        if known is None:
+            known = self._accept in self._reach(set(places), at_begin=False, at_end=True)
+            self._accepting[places] = known
+        return known
+
+    def _reach(self, places: set[int], *, at_begin: bool, at_end: bool) -> _Places:
+        """All places that these lead to without a letter."""
+        holds = {None: True, Begin: at_begin, End: at_end}
+        reached, left = set(places), list(places)
+        while left:
+            place = left.pop()
+            if holds[self._asserts[place]]:
+                new = [each for each in self._branches[place] if each not in reached]
+                reached.update(new)
+                left.extend(new)
+        return frozenset(reached)
+
+    # -- building --------------------------------------------------------------------------
+
+    def _place(
+        self,
+        letters: frozenset[str] = frozenset(),
+        then: int = 0,
+        branches: tuple[int, ...] = (),
+        asserts: type[Begin] | type[End] | None = None,
+    ) -> int:
+        if len(self._next) >= MAX_STATES:
+            raise InvalidPattern(
+                f"the pattern is too large: it comes to more than {MAX_STATES} states"
+            )
+        self._letters.append(letters)
+        self._next.append(then)
+        self._branches.append(branches)
+        self._asserts.append(asserts)
+        return len(self._next) - 1
+
+    def _build(self, node: Node, then: int) -> int:
+        """The place where the node begins, if what follows it begins at `then`."""
+        match node:
+            case One(letters):
+                return self._place(letters, then)
+            case Begin() | End():
+                return self._place(branches=(then,), asserts=type(node))
+            case Row(parts):
+                for part in reversed(parts):
+                    then = self._build(part, then)
+                return then
+            case Choice(options):
+                return self._place(branches=tuple(self._build(each, then) for each in options))
+            case Repeat():
+                return self._build_repeat(node, then)
+
+    def _build_repeat(self, node: Repeat, then: int) -> int:
+        if node.most is None:
+            loop = self._place()
+            self._branches[loop] = (self._build(node.part, loop), then)
+            place = loop
+        else:
+            place = then
+            for _ in range(node.most - node.least):
+                place = self._place(branches=(self._build(node.part, place), then))
+        for _ in range(node.least):
+            place = self._build(node.part, place)
+        return place

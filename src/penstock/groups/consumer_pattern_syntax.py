@@ -1,0 +1,334 @@
+"""Reads the text of a pattern, in the syntax of RE2, into a tree. Knows no names and matches none.
+
+Sets of letters are cut down to those that topic names may have.
+"""
+
+import string
+from typing import NamedTuple, TypeAlias
+
+LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
+MAX_LENGTH = 2000
+MAX_DEPTH = 50
+MAX_COUNT = 1000  # as RE2
+
+
+class InvalidPattern(ValueError):
+    """The text is no pattern, or none that can be matched here."""
+
+
+class One(NamedTuple):
+    """A letter of these."""
+
+    letters: frozenset[str]
+
+
+class Row(NamedTuple):
+    parts: tuple["Node", ...]
+
+
+class Choice(NamedTuple):
+    options: tuple["Node", ...]
+
+
+class Repeat(NamedTuple):
+    part: "Node"
+    least: int
+    most: int | None
+
+
+class Begin(NamedTuple):
+    """Nothing before."""
+
+
+class End(NamedTuple):
+    """Nothing after."""
+
+
+Node: TypeAlias = One | Row | Choice | Repeat | Begin | End
+
+
+def parse(text: str) -> Node:
+    if len(text) > MAX_LENGTH:
+        raise InvalidPattern(f"the pattern has {len(text)} characters, at most {MAX_LENGTH} may be")
+    parser = _Parser(text)
+    node = parser.choice(depth=0)
+    if not parser.at_end:
+        raise parser.fault("an unopened )")
+    return node
+
+
+_DIGITS = LETTERS & frozenset(string.digits)
+_WORD = LETTERS & frozenset(string.ascii_letters + string.digits + "_")
+_NONE: frozenset[str] = frozenset()
+_CLASSES = {
+    "d": _DIGITS,
+    "w": _WORD,
+    "s": _NONE,
+    "D": LETTERS - _DIGITS,
+    "W": LETTERS - _WORD,
+    "S": LETTERS,
+}
+_NAMED_CLASSES = {
+    "alnum": frozenset(string.ascii_letters + string.digits),
+    "alpha": frozenset(string.ascii_letters),
+    "ascii": LETTERS,
+    "blank": _NONE,
+    "cntrl": _NONE,
+    "digit": _DIGITS,
+    "graph": LETTERS,
+    "lower": frozenset(string.ascii_lowercase),
+    "print": LETTERS,
+    "punct": frozenset("._-"),
+    "space": _NONE,
+    "upper": frozenset(string.ascii_uppercase),
+    "word": _WORD,
+    "xdigit": frozenset(string.hexdigits),
+}
+_CONTROL = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
+_NO_COUNT = (-1, None)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+        self._any_case = False
+
+    @property
+    def at_end(self) -> bool:
+        return self._at >= len(self._text)
+
+    def fault(self, what: str) -> InvalidPattern:
+        return InvalidPattern(f"{what} at character {self._at} of the pattern {self._text[:100]!r}")
+
+    # -- the tree --------------------------------------------------------------------------
+
+    def choice(self, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise self.fault(f"more than {MAX_DEPTH} groups in one another")
+        options = [self._row(depth)]
+        while self._try("|"):
+            options.append(self._row(depth))
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _row(self, depth: int) -> Node:
+        parts: list[Node] = []
+        while not self.at_end and self._peek() not in "|)":
+            if self._try("\\Q"):
+                parts.extend(self._quoted())
+                continue
+            part = self._atom(depth)
+            if part is not None:
+                parts.append(self._repeated(part))
+        return Row(tuple(parts))
+
+    def _repeated(self, part: Node) -> Node:
+        least, most = self._count()
+        if least < 0:
+            return part
+        self._try("?")  # as little as possible: the same names match
+        if self._count() != _NO_COUNT:
+            raise self.fault("a repetition of a repetition")
+        return Repeat(part, least, most)
+
+    def _count(self) -> tuple[int, int | None]:
+        for sign, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self._try(sign):
+                return count
+        return self._braces() if not self.at_end and self._peek() == "{" else _NO_COUNT
+
+    def _braces(self) -> tuple[int, int | None]:
+        """`{2}`, `{2,}`, `{2,5}`; anything else in braces is text."""
+        inner, closing, _ = self._text[self._at + 1 :].partition("}")
+        least, comma, most = inner.partition(",")
+        if not closing or not _is_number(least) or not (most == "" or _is_number(most)):
+            return _NO_COUNT
+        low = int(least)
+        high = (int(most) if most else None) if comma else low
+        if max(low, high or 0) > MAX_COUNT or (high is not None and high < low):
+            raise self.fault(f"a repetition {{{inner}}} that cannot be")
+        self._at += len(inner) + 2
+        return low, high
+
+    def _atom(self, depth: int) -> Node | None:
+        """None: it only sets flags."""
+        match self._take():
+            case "(":
+                return self._group(depth)
+            case "[":
+                return One(self._class())
+            case ".":
+                return One(LETTERS)
+            case "^":
+                return Begin()
+            case "$":
+                return End()
+            case "\\":
+                return self._escape()
+            case "*" | "+" | "?":
+                raise self.fault("nothing to repeat")
+            case letter:
+                return self._literal(letter)
+
+    def _group(self, depth: int) -> Node | None:
+        flags = self._any_case
+        if self._try("?"):
+            if self._try("P<") or self._is_name_ahead():
+                self._skip_name()
+            elif not self._flags():
+                return None  # `(?i)`: from here on to the end of the group around it
+        node = self.choice(depth + 1)
+        if not self._try(")"):
+            raise self.fault("a ( that nothing closes")
+        self._any_case = flags
+        return node
+
+    def _is_name_ahead(self) -> bool:
+        ahead = self._text[self._at : self._at + 2]
+        if ahead[:1] == "<" and ahead not in ("<=", "<!"):
+            self._at += 1
+            return True
+        return False
+
+    def _skip_name(self) -> None:
+        name, closing, _ = self._text[self._at :].partition(">")
+        if not closing or not name.isidentifier():
+            raise self.fault("a group without a proper name")
+        self._at += len(name) + 1
+
+    def _flags(self) -> bool:
+        """Whether a group follows them; else they were all."""
+        value = True
+        while True:
+            match self._take():
+                case "i":
+                    self._any_case = value
+                case "m" | "s" | "U":
+                    pass  # of lines and of greed: names have one line and match or not
+                case "-":
+                    value = False
+                case ":":
+                    return True
+                case ")":
+                    return False
+                case _:
+                    self._at -= 1
+                    raise self.fault("a group of a kind that is not supported")
+
+    # -- letters ---------------------------------------------------------------------------
+
+    def _literal(self, letter: str) -> One:
+        return One(self._cased(frozenset(letter)) & LETTERS)
+
+    def _cased(self, letters: frozenset[str]) -> frozenset[str]:
+        if not self._any_case:
+            return letters
+        return letters | {each.upper() for each in letters} | {each.lower() for each in letters}
+
+    def _quoted(self) -> list[Node]:
+        text, _, _ = self._text[self._at :].partition("\\E")
+        self._at = min(self._at + len(text) + 2, len(self._text))
+        return [self._literal(each) for each in text]
+
+    def _escape(self) -> Node:
+        match self._take():
+            case "A":
+                return Begin()
+            case "z":
+                return End()
+            case letter if letter in _CLASSES:
+                return One(_CLASSES[letter])
+            case letter:
+                return self._literal(self._escaped(letter))
+
+    def _escaped(self, letter: str) -> str:
+        """The letter that an escape stands for."""
+        if letter in _CONTROL:
+            return _CONTROL[letter]
+        if letter == "x":
+            return self._hexadecimal()
+        if letter == "0" or (letter in "1234567" and self._text[self._at : self._at + 1].isdigit()):
+            return self._number(letter, string.octdigits, 3, base=8)
+        if letter.isalnum():
+            self._at -= 1
+            raise self.fault(f"\\{letter}, which is not supported,")
+        return letter
+
+    def _hexadecimal(self) -> str:
+        if not self._try("{"):
+            return self._number("", string.hexdigits, 2, base=16)
+        found = self._number("", string.hexdigits, 6, base=16)
+        if not self._try("}"):
+            raise self.fault("a \\x{ that nothing closes")
+        return found
+
+    def _number(self, begun: str, digits: str, length: int, *, base: int) -> str:
+        while len(begun) < length and not self.at_end and self._peek() in digits:
+            begun += self._take()
+        if not begun or int(begun, base) > 0x10FFFF:
+            raise self.fault("a number of no character")
+        return chr(int(begun, base))
+
+    def _class(self) -> frozenset[str]:
+        is_negated = self._try("^")
+        letters: frozenset[str] = frozenset()
+        is_first = True
+        while is_first or not self._try("]"):
+            is_first = False
+            letters |= self._class_item()
+        letters = self._cased(letters) & LETTERS
+        return LETTERS - letters if is_negated else letters
+
+    def _class_item(self) -> frozenset[str]:
+        if self._try("[:"):
+            return self._named_class()
+        low = self._class_letter()
+        if isinstance(low, frozenset):
+            return low
+        if not self._is_range_ahead():
+            return frozenset(low)
+        self._take()
+        high = self._class_letter()
+        if isinstance(high, frozenset) or high < low:
+            raise self.fault("a range of letters that cannot be")
+        return frozenset(each for each in LETTERS if low <= each <= high)
+
+    def _is_range_ahead(self) -> bool:
+        ahead = self._text[self._at : self._at + 2]
+        return ahead[:1] == "-" and ahead != "-]"
+
+    def _class_letter(self) -> str | frozenset[str]:
+        letter = self._take("a [ that nothing closes")
+        if letter != "\\":
+            return letter
+        letter = self._take()
+        return _CLASSES[letter] if letter in _CLASSES else self._escaped(letter)
+
+    def _named_class(self) -> frozenset[str]:
+        name, closing, _ = self._text[self._at :].partition(":]")
+        found = _NAMED_CLASSES.get(name.removeprefix("^"))
+        if not closing or found is None:
+            raise self.fault("a class of letters with no known name")
+        self._at += len(name) + 2
+        return LETTERS - found if name.startswith("^") else found
+
+    # -- the text --------------------------------------------------------------------------
+
+    def _peek(self) -> str:
+        return self._text[self._at]
+
+    def _take(self, missing: str = "something missing") -> str:
+        if self.at_end:
+            raise self.fault(missing)
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def _try(self, what: str) -> bool:
+        if not self._text.startswith(what, self._at):
+            return False
+        self._at += len(what)
+        return True
+
+
+def _is_number(text: str) -> bool:
+    return 0 < len(text) <= 4 and text.isascii() and text.isdigit()
