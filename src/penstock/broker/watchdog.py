@@ -10,7 +10,8 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from penstock.model.values import dataclass
 
 STALL_MS = 5
 LOOK_EVERY_MS = 50

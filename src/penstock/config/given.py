@@ -1,9 +1,11 @@
 """Settings as a user gave them: text, and where it stands. Not yet checked against any setting."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import NamedTuple, Self
+
+from penstock.model.values import dataclass
 
 
 class ConfigError(ValueError):

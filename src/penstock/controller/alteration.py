@@ -6,7 +6,7 @@ room, together with everything else that applies to the resource.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.config.given import NOTHING_GIVEN, ConfigError, Given
 from penstock.config.registry import find_setting
@@ -30,6 +30,7 @@ from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
 from penstock.coordination.interface import Create, SetData
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.values import dataclass
 
 MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; together with a topic they fit one transaction
 

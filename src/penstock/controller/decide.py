@@ -5,7 +5,7 @@ where the topic allows to lose records for it. Each change raises the partition'
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from penstock.controller.orders import everything, roles, stop_replicas, tell
 from penstock.controller.state import Addressed, ClusterState, Decision, Writes
@@ -20,6 +20,7 @@ from penstock.model.cluster import (
     TopicState,
 )
 from penstock.model.ids import LeaderEpoch
+from penstock.model.values import dataclass
 
 # Whether a topic's partitions may be led by a replica that was not in sync. Asked only where it
 # matters, since the answer means to resolve all of the topic's settings.

@@ -5,12 +5,13 @@ leads, implements it. Each answer stands at its request's place: a value, or a R
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 from penstock.model.cluster import BrokerId, Order, TopicState
 from penstock.model.errors import ErrorCode
+from penstock.model.values import dataclass
 
 
 class Refused(NamedTuple):

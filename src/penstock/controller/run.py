@@ -7,7 +7,6 @@ whoever asks puts a request in its bounded queue. Whatever it did not foresee en
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from random import Random, SystemRandom
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,6 +31,7 @@ from penstock.coordination.interface import Session, WatchEvent
 from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
+from penstock.model.values import dataclass
 
 MAX_QUEUED_REQUESTS = 500
 ALTER_TIMEOUT_MS = 30_000  # AlterConfigs brings none of its own

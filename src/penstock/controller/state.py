@@ -5,7 +5,7 @@ no decision is being written.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from penstock.coordination.interface import Operation
@@ -16,6 +16,7 @@ from penstock.model.cluster import (
     Order,
     TopicState,
 )
+from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

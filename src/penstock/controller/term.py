@@ -6,7 +6,7 @@ Every write is refused once another controller has been elected: Fenced, and the
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
@@ -26,6 +26,7 @@ from penstock.coordination.interface import Session, Watch
 from penstock.model.cluster import BrokerId, ControllerEpoch, StopReplicas, TopicState
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicId
+from penstock.model.values import dataclass
 
 TOPICS_AT_ONCE = 50
 
@@ -65,18 +66,27 @@ class Signals:
     data_removed: Callable[[BrokerId, tuple[str, ...]], None]
 
 
-@dataclass(slots=True, kw_only=True)
 class Term:
     """Owned by the controller's task. `state` is what the tree says, between two calls."""
 
-    session: Session
-    leadership: Leadership
-    setup: Setup
-    signals: Signals
-    outboxes: Outboxes
-    state: ClusterState = field(init=False)
-    settings: Resolved = field(init=False)  # of this broker, with what the tree adds
-    _gone: dict[str, asyncio.Future[bool]] = field(init=False, default_factory=dict)
+    state: ClusterState  # from `begin` on
+    settings: Resolved  # of this broker, with what the tree adds
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        leadership: Leadership,
+        setup: Setup,
+        signals: Signals,
+        outboxes: Outboxes,
+    ) -> None:
+        self.session = session
+        self.leadership = leadership
+        self.setup = setup
+        self.signals = signals
+        self.outboxes = outboxes
+        self._gone: dict[str, asyncio.Future[bool]] = {}
 
     async def begin(self) -> list[Delivery]:
         """Read all, finish what was begun, elect, tell everybody: the deliveries to this broker."""

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from penstock.coordination.errors import (
@@ -31,6 +31,7 @@ from penstock.coordination.interface import (
     WatchEvent,
 )
 from penstock.coordination.paths import parent_of
+from penstock.model.values import dataclass
 
 _NUMBER_DIGITS = 10  # of a sequential node
 _PLACE = re.compile(r"[0-9a-f]{16}-[0-9]{10}")

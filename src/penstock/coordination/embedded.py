@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from penstock.coordination.embedded_session import EmbeddedSession
@@ -19,6 +18,7 @@ from penstock.coordination.journal import Recovered, recover
 from penstock.coordination.records import encode_command
 from penstock.coordination.tree import Applied, Change, Command, EndSession, OpenSession
 from penstock.coordination.watches import Watches
+from penstock.model.values import dataclass
 from penstock.storage.disk import Disk
 
 MAX_ROUND_BYTES = 4 << 20

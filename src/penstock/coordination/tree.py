@@ -5,7 +5,6 @@ journal of commands is enough to rebuild it. Every command has a zxid, failed on
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.coordination.errors import (
@@ -32,6 +31,7 @@ from penstock.coordination.interface import (
     WatchEvent,
 )
 from penstock.coordination.paths import name_of, parent_of
+from penstock.model.values import dataclass
 
 
 class Node(NamedTuple):
@@ -67,23 +67,21 @@ class Node(NamedTuple):
 # Commands.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSession:
     """The new session's id is the command's zxid."""
 
 
-@dataclass(frozen=True, slots=True)
-class EndSession:
+class EndSession(NamedTuple):
     session_id: SessionId
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndAllSessions:
     """Of a process that is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """All of the operations or none."""
 
     session_id: SessionId

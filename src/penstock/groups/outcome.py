@@ -5,10 +5,10 @@ Invariant: durable state changes only by replaying records, so a replay of the l
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, NewType, TypeVar
 
 from penstock.groups.records import GroupRecord
+from penstock.model.values import dataclass
 
 Answer = TypeVar("Answer")
 

@@ -4,11 +4,12 @@ Handlers turn messages of any version into these and back. An error is an ErrorC
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.values import dataclass
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""

@@ -8,8 +8,8 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from penstock.model.values import dataclass
 from penstock.network.figures import Counters
 from penstock.network.limits import NetworkLimits
 from penstock.waiting.run import LoopTimers

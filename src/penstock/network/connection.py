@@ -10,8 +10,8 @@ import socket
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from penstock.model.values import dataclass
 from penstock.network.exchange import Exchange
 from penstock.network.figures import Counters
 from penstock.network.limits import NetworkLimits

@@ -1,6 +1,6 @@
 """What the network room counts. Owned by the event loop; others read snapshots."""
 
-from dataclasses import dataclass
+from penstock.model.values import dataclass
 
 
 class Counters:

@@ -4,12 +4,12 @@ Owned by the event loop; changed by `Replicas` alone. Not the log, which it poin
 `leadership` is there exactly while this broker leads, and in it the high watermark never falls.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from penstock.model.cluster import INTERNAL_TOPICS, NO_BROKER, BrokerId, PartitionState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.model.values import dataclass
 from penstock.replication.high_watermark import UNKNOWN_END, next_high_watermark
 from penstock.replication.topic_rules import TopicRules
 from penstock.storage.engine import PartitionLog

@@ -6,7 +6,6 @@ Invariant: `done` of an append is called exactly once, unless its waiting is can
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +19,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
+from penstock.model.values import dataclass
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
 from penstock.replication.hosted import Hosted, ReplicaEngine

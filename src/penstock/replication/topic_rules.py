@@ -1,13 +1,14 @@
 """What a topic's settings mean for its replicas here, worked out once for each change of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from penstock.config.given import NOTHING_GIVEN, ConfigError, Given
 from penstock.config.log_config import LogConfig
 from penstock.config.resolve import Resolved, resolve_topic
 from penstock.config.setting import LONG_MAX
+from penstock.model.values import dataclass
 
 Report = Callable[[str], None]
 
