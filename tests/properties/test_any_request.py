@@ -31,6 +31,15 @@ KEYS = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.DESCRIBE_PRODUCERS,
     ApiKey.FIND_COORDINATOR,
+    ApiKey.JOIN_GROUP,
+    ApiKey.SYNC_GROUP,
+    ApiKey.HEARTBEAT,
+    ApiKey.LEAVE_GROUP,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.LIST_GROUPS,
+    ApiKey.DELETE_GROUPS,
 )
 NAMES = ("orders", "orders", "payments", "absent", "", "a b", "ü", "__consumer_offsets", "x" * 300)
 NUMBERS = (0, 0, 1, 2, 3, -1, -2, -3, -4, 7, 100, 1 << 20)
@@ -146,6 +155,10 @@ def draw_value(shape: FieldShape, chance: random.Random) -> Any:
         return chance.choice((None, topic_id_of("orders"), topic_id_of("nobody")))
     if kind == "timedelta_i32":
         return timedelta(milliseconds=draw_number(32, chance))
+    if kind == "timedelta_i64":
+        return timedelta(milliseconds=draw_number(50, chance))
+    if kind == "bytes":
+        return chance.randbytes(chance.choice((0, 1, 100)))
     assert kind == "records", kind
     return draw_records(chance)
 

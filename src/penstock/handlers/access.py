@@ -46,6 +46,10 @@ def allows_topic(request: Request, services: "Services", operation: Operation, t
     return services.authorizer.allows(request.caller, operation, ResourceType.TOPIC, topic)
 
 
+def allows_group(request: Request, services: "Services", operation: Operation, group: str) -> bool:
+    return services.authorizer.allows(request.caller, operation, ResourceType.GROUP, group)
+
+
 def allows_cluster(request: Request, services: "Services", operation: Operation) -> bool:
     return services.authorizer.allows(request.caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 

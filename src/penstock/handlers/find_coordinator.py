@@ -1,15 +1,19 @@
-"""FindCoordinator (key 10), versions 0-4: which broker coordinates a group or a transactional id.
+"""FindCoordinator (key 10), versions 0-6: which broker coordinates a group or a transactional id.
 
-Version 1 added transactional ids and error messages, 4 several keys at once. This broker runs no
-coordinator, and says so. It is served all the same: librdkafka sends lz4 only to those who have it.
+Version 1 added transactional ids and error messages, 4 several keys at once, 6 share groups, which
+are not served. A group's coordinator leads its partition of the topic of offsets, which is made for
+the first who asks. Transactional ids have no coordinator yet, and hear so.
 """
 
+from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.groups.ports import OFFSETS_TOPIC
+from penstock.handlers.addresses import broker_address
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import response_shape
-from penstock.model.cluster import NO_BROKER
+from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
@@ -24,61 +28,100 @@ TRANSACTION = 1
 FIRST_WITH_SEVERAL_KEYS = 4
 
 
-class _Kind(NamedTuple):
-    resource: ResourceType
-    denied: ErrorCode
-    absent: ErrorCode
-    message: str
+class _Found(NamedTuple):
+    code: ErrorCode
+    message: str | None = None
+    broker: BrokerId = NO_BROKER
+    host: str = ""
+    port: int = -1
 
 
-_KINDS = {
-    GROUP: _Kind(
-        ResourceType.GROUP,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        "consumer groups are not served here: assign partitions and keep offsets yourself",
-    ),
-    # Not COORDINATOR_NOT_AVAILABLE: producers would wait for one until their time is up.
-    TRANSACTION: _Kind(
-        ResourceType.TRANSACTIONAL_ID,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ErrorCode.INVALID_REQUEST,
-        "transactions are not served here: produce without a transactional.id",
-    ),
-}
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    refused = {key: _find_refusal(request, services, key) for key in _keys(request)}
+    if (
+        services.groups
+        and None in refused.values()
+        and services.cluster.find_topic(OFFSETS_TOPIC) is None
+    ):
+        return _make_topic_and_answer(request, services, refused)
+    return _answer(request, services, refused)
 
 
-def answer(request: Request, services: "Services") -> Any:
-    message = request.message
+async def _make_topic_and_answer(
+    request: Request, services: "Services", refused: dict[str, _Found | None]
+) -> Any:
+    code = await services.groups.ensure_topic()
+    if code is not ErrorCode.NONE:
+        missing = _Found(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            f"the topic {OFFSETS_TOPIC} cannot be created: {code.name}, {code.message}",
+        )
+        refused = {key: found or missing for key, found in refused.items()}
+    return _answer(request, services, refused)
+
+
+def _keys(request: Request) -> tuple[str, ...]:
+    if request.version >= FIRST_WITH_SEVERAL_KEYS:
+        keys: tuple[str, ...] = request.message.coordinator_keys
+        return keys
+    return (request.message.key,)
+
+
+def _find_refusal(request: Request, services: "Services", key: str) -> _Found | None:
+    """None for a group that the caller may know of."""
+    key_type = getattr(request.message, "key_type", GROUP)
+    resource = _RESOURCES.get(key_type)
+    if resource is None:
+        return _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type} here")
+    if not services.authorizer.allows(request.caller, Operation.DESCRIBE, resource, key):
+        code = _DENIED[key_type]
+        return _Found(code, code.message)
+    return _NO_TRANSACTIONS if key_type == TRANSACTION else None
+
+
+def _answer(request: Request, services: "Services", refused: dict[str, _Found | None]) -> Any:
+    found = [(key, refused[key] or _find_leader(request, services, key)) for key in _keys(request)]
     shape = response_shape(KEY, request.version)
     if request.version >= FIRST_WITH_SEVERAL_KEYS:
-        coordinators = tuple(
-            shape["coordinators"](key=key, **_answer_key(request, services, key))
-            for key in message.coordinator_keys
-        )
+        coordinators = tuple(shape["coordinators"](key=key, **_show(each)) for key, each in found)
         return shape(throttle_time=timedelta(), coordinators=coordinators)
-    return shape(throttle_time=timedelta(), **_answer_key(request, services, message.key))
+    return shape(throttle_time=timedelta(), **_show(found[0][1]))
 
 
-def _answer_key(request: Request, services: "Services", key: str) -> dict[str, Any]:
-    code, text = _find_error(request, services, key)
+def _find_leader(request: Request, services: "Services", group: str) -> _Found:
+    topic = services.cluster.find_topic(OFFSETS_TOPIC)
+    if topic is None or services.groups is None:
+        return _NOT_AVAILABLE
+    leader = topic.partitions[services.groups.partition_of(group)].leader
+    broker = services.cluster.brokers.get(leader)
+    address = None if broker is None else broker_address(broker, request, services)
+    if address is None:
+        return _NOT_AVAILABLE
+    return _Found(ErrorCode.NONE, None, leader, *address)
+
+
+def _show(found: _Found) -> dict[str, Any]:
     return {
-        "error_code": wire_error(code),
-        "error_message": text,
-        "node_id": NO_BROKER,
-        "host": "",
-        "port": -1,
+        "error_code": wire_error(found.code),
+        "error_message": found.message,
+        "node_id": found.broker,
+        "host": found.host,
+        "port": found.port,
     }
 
 
-def _find_error(request: Request, services: "Services", key: str) -> tuple[ErrorCode, str]:
-    key_type = getattr(request.message, "key_type", GROUP)
-    kind = _KINDS.get(key_type)
-    if kind is None:
-        return ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type}"
-    if not services.authorizer.allows(request.caller, Operation.DESCRIBE, kind.resource, key):
-        return kind.denied, kind.denied.message
-    return kind.absent, kind.message
+_RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
+_DENIED = {
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    TRANSACTION: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_NOT_AVAILABLE = _Found(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message
+)
+# Not COORDINATOR_NOT_AVAILABLE: producers would wait for one until their time is up.
+_NO_TRANSACTIONS = _Found(
+    ErrorCode.INVALID_REQUEST,
+    "transactions are not served here: produce without a transactional.id",
+)
 
-
-API = Api(key=KEY, versions=range(5), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)

@@ -3,6 +3,7 @@
 Built once by the broker's assembly; everything in it belongs to the event loop's thread.
 """
 
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,12 +12,17 @@ from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.group_service import GroupService
 from penstock.handlers.metadata import MetadataCache
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Clock, Replicas
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,5 +43,7 @@ class Services:
     fetch_sessions: FetchSessions
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
     report: Callable[[str], None]  # one line for whoever watches the broker
+    groups: GroupService = None  # type: ignore[assignment]
+    wall_ms: Callable[[], int] = wall_ms
     static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
     metadata: MetadataCache = field(default_factory=MetadataCache)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.unit.handlers.workbench import Workbench, batch, topic_id_of
 
+from penstock.groups.requests import ListedGroup
 from penstock.handlers.api_table import APIS
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
@@ -21,6 +22,7 @@ TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 GROUP, TRANSACTIONAL_ID = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 BY_SCHEMA = range(3, 1000)  # of Produce: the older versions are in test_old_produce
 
 
@@ -38,6 +40,14 @@ def on_topic(operation: Operation, topic: str) -> tuple[Operation, ResourceType,
 
 def on_cluster(operation: Operation) -> tuple[Operation, ResourceType, str]:
     return operation, CLUSTER, CLUSTER_NAME
+
+
+def on_group(operation: Operation) -> tuple[Operation, ResourceType, str]:
+    return operation, GROUP, "g"
+
+
+def offsets_of(topic: str, **values: Any) -> dict[str, Any]:
+    return {"name": topic, "topic_id": topic_id_of("there"), **values}
 
 
 def rows(topic: str) -> dict[ApiKey, list[Row]]:
@@ -158,9 +168,51 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.FIND_COORDINATOR: [
             Row(
                 {"key": "g", "coordinator_keys": ["g"]},
-                (Operation.DESCRIBE, GROUP, "g"),
-                ErrorCode.GROUP_AUTHORIZATION_FAILED,
+                on_group(Operation.DESCRIBE),
+                GROUP_DENIED,
             )
+        ],
+        ApiKey.JOIN_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.SYNC_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.HEARTBEAT: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.LEAVE_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.OFFSET_COMMIT: [
+            Row(
+                {"group_id": "g", "topics": [offsets_of(topic, partitions=[{}])]},
+                on_group(Operation.READ),
+                GROUP_DENIED,
+            )
+        ],
+        ApiKey.OFFSET_FETCH: [
+            Row(
+                {
+                    "group_id": "g",
+                    "topics": [offsets_of(topic, partition_indexes=[0])],
+                    "groups": [
+                        {"group_id": "g", "topics": [offsets_of(topic, partition_indexes=[0])]}
+                    ],
+                },
+                on_group(Operation.DESCRIBE),
+                GROUP_DENIED,
+            )
+        ],
+        ApiKey.OFFSET_DELETE: [
+            Row(
+                {"group_id": "g", "topics": [{"name": topic, "partitions": [{}]}]},
+                on_group(Operation.DELETE),
+                GROUP_DENIED,
+            )
+        ],
+        # What may not be seen is left out.
+        ApiKey.LIST_GROUPS: [
+            Row({}, on_cluster(Operation.DESCRIBE), CLUSTER_DENIED, has_code=False),
+            Row({}, on_group(Operation.DESCRIBE), GROUP_DENIED, has_code=False),
+        ],
+        ApiKey.DESCRIBE_GROUPS: [
+            Row({"groups": ["g"]}, on_group(Operation.DESCRIBE), GROUP_DENIED)
+        ],
+        ApiKey.DELETE_GROUPS: [
+            Row({"groups_names": ["g"]}, on_group(Operation.DELETE), GROUP_DENIED)
         ],
         ApiKey.CREATE_TOPICS: [
             Row(
@@ -267,7 +319,9 @@ def test_who_may_do_nothing_does_nothing_and_is_told_so(
     codes = {get_error(code) for code in error_codes(reply)} - {ErrorCode.NONE}
     assert codes <= {row.code}
     assert codes or not row.has_code
+    assert key is not ApiKey.LIST_GROUPS or reply.groups == ()
     assert list(shared.cluster.topics) == ["there"]
+    assert all(asked == (frozenset(), frozenset()) for asked in shared.groups.asked)  # a list
     assert shared.replicas.get(TopicPartition("there", 0)).log_end_offset == 0
 
 
@@ -285,6 +339,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     folder = tmp_path_factory.mktemp("access")
     bench = Workbench(folder, settings={"log.dirs": str(folder)})
     bench.make_topic("there")
+    bench.groups.listed = [ListedGroup("g", "consumer", "Stable", "classic")]
     bench.guard.denies_all = True
     yield bench
     bench.close()

@@ -1,4 +1,4 @@
-"""InitProducerId, DescribeProducers and FindCoordinator: what a producer asks before it writes."""
+"""InitProducerId and DescribeProducers: ids for those who write, and who has one."""
 
 from typing import Any
 
@@ -12,7 +12,6 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import Operation, ResourceType
 
 INIT = ApiKey.INIT_PRODUCER_ID
-FIND = ApiKey.FIND_COORDINATOR
 DESCRIBE = ApiKey.DESCRIBE_PRODUCERS
 
 
@@ -77,45 +76,6 @@ def test_a_controller_that_cannot_give_ids_is_told(bench: Workbench) -> None:
 
     bench.controller.next_producer_id = refuse  # type: ignore[method-assign]
     assert init(bench, 4) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
-
-
-# -- FindCoordinator -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("version", APIS[FIND].versions)
-def test_every_version_says_that_there_is_no_group_coordinator(
-    bench: Workbench, version: int
-) -> None:
-    reply = bench.ask(FIND, version, key="g", key_type=0, coordinator_keys=["g"])
-    answer = reply.coordinators[0] if version >= 4 else reply
-    assert (answer.error_code, answer.node_id) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1)
-    if version >= 1:
-        assert "groups are not served" in answer.error_message
-
-
-@pytest.mark.parametrize("version", range(1, 5))
-def test_who_looks_for_a_transaction_coordinator_is_not_kept_waiting(
-    bench: Workbench, version: int
-) -> None:
-    reply = bench.ask(FIND, version, key="t", key_type=1, coordinator_keys=["t"])
-    answer = reply.coordinators[0] if version >= 4 else reply
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    assert "transactions are not served" in answer.error_message
-
-
-def test_several_keys_are_answered_each(bench: Workbench) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
-    reply = bench.ask(FIND, 4, key_type=0, coordinator_keys=["mine", "theirs"])
-    assert [(each.key, each.error_code) for each in reply.coordinators] == [
-        ("mine", ErrorCode.COORDINATOR_NOT_AVAILABLE),
-        ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    ]
-
-
-@pytest.mark.parametrize("key_type", [2, -1, 127])
-def test_there_are_no_coordinators_of_other_types(bench: Workbench, key_type: int) -> None:
-    reply = bench.ask(FIND, 3, key="x", key_type=key_type)
-    assert reply.error_code == ErrorCode.INVALID_REQUEST
 
 
 # -- DescribeProducers ---------------------------------------------------------------------

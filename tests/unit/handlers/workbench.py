@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.unit.handlers.groups_twin import GroupsTwin
+
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.resolve import Resolved, resolve_broker
@@ -247,6 +249,7 @@ class Workbench:
         self.wall_ms = NOW_MS
         self.guard = Guard()
         self.controller = Controller(self)
+        self.groups = GroupsTwin()
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.runs_at_once = True
@@ -281,6 +284,8 @@ class Workbench:
             fetch_sessions=self.sessions,
             run=self._run,
             report=self.reports.append,
+            groups=self.groups,
+            wall_ms=lambda: self.wall_ms,
         )
         self.dispatcher = Dispatcher(APIS, self.services)
         self.connection = Connection()
@@ -488,6 +493,7 @@ def _convert(shape: Any, value: Any) -> Any:
 
 _DEFAULTS: Mapping[str, Any] = {
     "string": "",
+    "bytes": b"",
     "bool": False,
     "records": None,
     "uuid": None,

@@ -1,0 +1,69 @@
+"""What the handlers of group APIs ask of a coordinator: `groups.GroupCoordinator`, or a twin.
+
+Every call checks the group's id, whether this broker coordinates it and whether it is loaded, and
+answers a client's fault with a code; none raises for it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from penstock.groups.consumer_requests import (
+    ConsumerDescribed,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from penstock.groups.requests import (
+    CommitOffsets,
+    DescribedGroup,
+    FetchedOffsets,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Joined,
+    Leaver,
+    Left,
+    ListedGroup,
+    Sync,
+    Synced,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+
+class GroupService(Protocol):
+    async def ensure_topic(self) -> ErrorCode:
+        """Create the topic of offsets unless it is there; NONE when this broker knows of it."""
+
+    def partition_of(self, group: str) -> int:
+        """The partition of that topic whose leader coordinates the group."""
+
+    async def join(self, request: Join) -> Joined: ...
+
+    async def sync(self, request: Sync) -> Synced: ...
+
+    async def heartbeat(self, request: Heartbeat) -> ErrorCode: ...
+
+    async def leave(
+        self, group: str, members: Sequence[Leaver]
+    ) -> tuple[ErrorCode, tuple[Left, ...]]: ...
+
+    async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]: ...
+
+    async def fetch(self, request: FetchOffsets) -> FetchedOffsets: ...
+
+    async def delete_offsets(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]: ...
+
+    async def delete_group(self, group: str) -> ErrorCode: ...
+
+    async def describe(self, group: str) -> DescribedGroup: ...
+
+    async def list_groups(
+        self, states: frozenset[str], kinds: frozenset[str]
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        """States and kinds in any case of letters; none of them stands for all."""
+
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer: ...
+
+    async def consumer_describe(self, group: str) -> ConsumerDescribed: ...

@@ -1,0 +1,117 @@
+"""A group coordinator that answers what a test tells it to, and remembers what it was asked."""
+
+from collections.abc import Mapping, Sequence
+
+from penstock.groups.consumer_requests import (
+    ConsumerDescribed,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from penstock.groups.requests import (
+    CommitOffsets,
+    Committed,
+    DescribedGroup,
+    FetchedOffsets,
+    FetchOffsets,
+    Heartbeat,
+    Join,
+    Joined,
+    Leaver,
+    Left,
+    ListedGroup,
+    Sync,
+    Synced,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+NONE = ErrorCode.NONE
+
+
+class GroupsTwin:
+    """`code` is the answer to all that has a code and nothing else."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.code = NONE
+        self.topic_code = NONE  # of an attempt to make the topic
+        self.partition = 0
+        self.joined = Joined(error=NONE, member="m")
+        self.synced = Synced(error=NONE)
+        self.left: tuple[Left, ...] = ()
+        self.refused: dict[TopicPartition, ErrorCode] = {}  # of offsets
+        self.offsets: dict[TopicPartition, Committed] = {}
+        self.unstable: frozenset[TopicPartition] = frozenset()
+        self.listed: list[ListedGroup] = []
+        self.described: dict[str, DescribedGroup] = {}
+        self.heartbeat_answer = ConsumerHeartbeatAnswer(error=NONE)
+        self.consumer_described: dict[str, ConsumerDescribed] = {}
+
+    async def ensure_topic(self) -> ErrorCode:
+        self.asked.append("ensure_topic")
+        return self.topic_code
+
+    def partition_of(self, group: str) -> int:
+        return self.partition
+
+    async def join(self, request: Join) -> Joined:
+        self.asked.append(request)
+        return self.joined
+
+    async def sync(self, request: Sync) -> Synced:
+        self.asked.append(request)
+        return self.synced
+
+    async def heartbeat(self, request: Heartbeat) -> ErrorCode:
+        self.asked.append(request)
+        return self.code
+
+    async def leave(
+        self, group: str, members: Sequence[Leaver]
+    ) -> tuple[ErrorCode, tuple[Left, ...]]:
+        self.asked.append((group, tuple(members)))
+        return self.code, self.left
+
+    async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
+        self.asked.append(request)
+        return {
+            each.partition: self.refused.get(each.partition, self.code) for each in request.offsets
+        }
+
+    async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
+        self.asked.append(request)
+        if self.code is not NONE:
+            return FetchedOffsets(error=self.code)
+        wanted = self.offsets if request.partitions is None else request.partitions
+        found = (self.offsets.get(each, Committed(each, -1, -1, "")) for each in wanted)
+        return FetchedOffsets(error=NONE, offsets=tuple(found), unstable=self.unstable)
+
+    async def delete_offsets(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]:
+        self.asked.append((group, tuple(partitions)))
+        if self.code is not NONE:
+            return self.code, {}
+        return NONE, {each: self.refused.get(each, NONE) for each in partitions}
+
+    async def delete_group(self, group: str) -> ErrorCode:
+        self.asked.append(group)
+        return self.code
+
+    async def describe(self, group: str) -> DescribedGroup:
+        self.asked.append(group)
+        return self.described[group]
+
+    async def list_groups(
+        self, states: frozenset[str], kinds: frozenset[str]
+    ) -> tuple[ErrorCode, list[ListedGroup]]:
+        self.asked.append((states, kinds))
+        return self.code, self.listed
+
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        self.asked.append(request)
+        return self.heartbeat_answer
+
+    async def consumer_describe(self, group: str) -> ConsumerDescribed:
+        self.asked.append(group)
+        return self.consumer_described[group]
