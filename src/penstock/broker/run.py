@@ -5,10 +5,12 @@ The edge: event loop, signals, exit code. What a node is made of is `node`'s mat
 
 import asyncio
 import os
+import resource
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from penstock.broker.node import Node, NodeFailed, StartRefused
 from penstock.config.given import ConfigError, Given
@@ -22,6 +24,7 @@ FAILED = 3  # it stopped because something broke
 
 def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bool = False) -> int:
     """The process's exit code. `watch_stdin`: the end of stdin means to stop, as SIGTERM does."""
+    _raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=find_loop_factory()) as runner:
             runner.run(_run(given, on_ready, report, watch_stdin=watch_stdin))
@@ -33,6 +36,13 @@ def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bo
         report("stopped by an unexpected failure:\n" + "".join(traceback.format_exception(failed)))
         return FAILED
     return 0
+
+
+def _raise_file_limit() -> None:
+    """To all that this process may open, as Java does: the usual 1,024 are few for a broker."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems call a limit infinite and mean another
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
