@@ -7,7 +7,6 @@ term that it was loaded in.
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,6 +34,7 @@ from penstock.groups.shard import Command, Shard, Status, Surroundings
 from penstock.groups.state import refuse_join
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.model.values import dataclass
 
 Answer = TypeVar("Answer")
 
@@ -165,6 +165,9 @@ class GroupCoordinator:
         if self._log.partition_count() is not None:
             return ErrorCode.NONE
         return await self._log.ensure_topic()
+
+    def find_shard(self, partition: int) -> Shard | None:
+        return self._shards.get(partition)
 
     def _find_shard(self, group: str) -> Shard | ErrorCode:
         count = self._log.partition_count()

@@ -8,7 +8,6 @@ is what a replay of the log would give, but for what is soft, which a reload for
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
@@ -24,6 +23,7 @@ from penstock.groups.records import GroupRecord
 from penstock.groups.state import ShardState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_PRODUCER_ID
+from penstock.model.values import dataclass
 from penstock.protocol.compression import Codec
 from penstock.waiting.timing_wheel import Timer
 
