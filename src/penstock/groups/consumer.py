@@ -1,15 +1,27 @@
 """The newer group protocol (KIP-848) as deciders: a group and an event in, an Outcome out.
 
 No clock, no log, no connection. `now_ms` is the wall clock's; time-outs are delays that the
-coordinator measures. Queries are in `consumer_queries`, the change of a classic group into one of
-these and back in `consumer_conversion`.
+coordinator measures. What is asked about a group is in `consumer_queries`.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid4
 
+from penstock.groups import consumer_classic
+from penstock.groups.classic_state import ClassicGroup
 from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_classic import heartbeat as classic_heartbeat
+from penstock.groups.consumer_classic import leave as classic_leave
+from penstock.groups.consumer_classic import sync as classic_sync
+from penstock.groups.consumer_downgrade import (
+    DOWNGRADED,
+    call_members,
+    expel,
+    has_modern,
+    tombstones,
+    try_downgrade,
+)
 from penstock.groups.consumer_heartbeat import beat
 from penstock.groups.consumer_members import check_shape, get_member, is_leaving
 from penstock.groups.consumer_partitions import NOTHING
@@ -36,22 +48,24 @@ from penstock.groups.consumer_turn import (
     ConsumerTurn,
     session_timeout_ms,
 )
+from penstock.groups.consumer_upgrade import end_classic, upgrade
 from penstock.groups.outcome import Outcome, SetTimer, TimerKey
 from penstock.groups.ports import Topics
-from penstock.groups.records import (
-    ConsumerGroupKey,
-    ConsumerTopicsKey,
-    GroupRecord,
-    TargetEpochKey,
-)
+from penstock.groups.requests import Join, Joined
 from penstock.model.errors import ErrorCode, Refusal
 
+TIMER_KINDS = frozenset((*TIMERS, DOWNGRADED))  # `on_timer` here decides, whatever group it is of
+
 __all__ = [
-    "TIMERS",
+    "TIMER_KINDS",
     "ConsumerGroup",
     "ConsumerState",
+    "classic_heartbeat",
+    "classic_leave",
+    "classic_sync",
     "delete",
     "heartbeat",
+    "join",
     "on_loaded",
     "on_timer",
     "replay",
@@ -61,21 +75,27 @@ __all__ = [
 
 
 def heartbeat(
-    group: ConsumerGroup | None,
+    group: ConsumerGroup | ClassicGroup | None,
     request: ConsumerHeartbeat,
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
 ) -> Outcome[ConsumerHeartbeatAnswer]:
-    """None: there is no group of that name, which joining changes."""
-    turn = ConsumerTurn(group or ConsumerGroup(request.group), now_ms, config, topics)
+    """None: there is no group of that name, which joining changes. A classic one is upgraded."""
+    known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(request.group)
+    turn = ConsumerTurn(known, now_ms, config, topics)
     try:
-        return turn.outcome(answer_heartbeat(turn, request))
+        if isinstance(group, ClassicGroup):
+            upgrade(turn, group, request)
+        answer = _answer_heartbeat(turn, request)
     except Refusal as refusal:
-        return Outcome(answer=refused(refusal))
+        return Outcome(answer=ConsumerHeartbeatAnswer(error=refusal.code, message=str(refusal)))
+    if isinstance(group, ClassicGroup):
+        turn.take_over(end_classic(group, now_ms, config))
+    return turn.outcome(answer)
 
 
-def answer_heartbeat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+def _answer_heartbeat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
     """Refusal: nothing of it counts."""
     may_lack_member = request.member_epoch == JOIN_EPOCH and not request.requires_member
     if request.member == "" and may_lack_member:
@@ -87,10 +107,6 @@ def answer_heartbeat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> Consumer
     return beat(turn, request)
 
 
-def refused(refusal: Refusal) -> ConsumerHeartbeatAnswer:
-    return ConsumerHeartbeatAnswer(error=refusal.code, message=str(refusal))
-
-
 def _leave(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
     member = get_member(turn.group, request.member, request.instance)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
@@ -98,26 +114,43 @@ def _leave(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatA
         turn.write_current(replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING))
         turn.cancel_timer(REBALANCE, member.id)
     else:
-        expel(turn, member)
+        expel(turn, [member])
     return ConsumerHeartbeatAnswer(
         error=ErrorCode.NONE, member=member.id, member_epoch=request.member_epoch
     )
 
 
-def expel(turn: ConsumerTurn, *members: ConsumerMember) -> None:
-    """The rest is assigned anew with the next heartbeat."""
-    for member in members:
-        turn.remove(member.id)
-    turn.bump_epoch()
+def join(
+    group: ConsumerGroup, request: Join, now_ms: int, config: GroupConfig, topics: Topics
+) -> Outcome[Joined]:
+    """JoinGroup, to a group that has members; one without gives way to a classic group."""
+    turn = ConsumerTurn(group, now_ms, config, topics)
+    was_mixed = has_modern(group)
+    try:
+        answer = consumer_classic.join(turn, request)
+    except Refusal as refusal:
+        return Outcome(answer=Joined(error=refusal.code, member=request.member))
+    if was_mixed:
+        # It may have taken the place of the last one of the newer protocol, with what that had.
+        try_downgrade(turn, is_settled=True)
+    return turn.outcome(answer)
 
 
 def on_timer(
-    group: ConsumerGroup, key: TimerKey, now_ms: int, config: GroupConfig, topics: Topics
+    group: ConsumerGroup | ClassicGroup,
+    key: TimerKey,
+    now_ms: int,
+    config: GroupConfig,
+    topics: Topics,
 ) -> Outcome[None]:
+    if isinstance(group, ClassicGroup):
+        if key.kind == DOWNGRADED:
+            return call_members(group, now_ms, config)
+        return Outcome(answer=None)
     turn = ConsumerTurn(group, now_ms, config, topics)
     member = group.members.get(key.member)
     if member is not None and _is_over(member, key.kind):
-        expel(turn, member)
+        expel(turn, [member])
     return turn.outcome(None)
 
 
@@ -153,13 +186,3 @@ def delete(group: ConsumerGroup) -> Outcome[ErrorCode]:
     if group.members:
         return Outcome(answer=ErrorCode.NON_EMPTY_GROUP)
     return Outcome(answer=ErrorCode.NONE, records=tombstones(group))
-
-
-def tombstones(group: ConsumerGroup) -> Sequence[GroupRecord]:
-    """Of a group without members, whose own have gone with them."""
-    assert not group.members, f"group {group.name} still has {len(group.members)} members"
-    return (
-        GroupRecord(TargetEpochKey(group.name), None),
-        GroupRecord(ConsumerTopicsKey(group.name), None),
-        GroupRecord(ConsumerGroupKey(group.name), None),
-    )

@@ -73,12 +73,10 @@ def _join(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerMember:
     return ConsumerMember(id=request.member)
 
 
-def replace_static(
-    turn: ConsumerTurn, holder: ConsumerMember, member_id: str, *, epoch: int = JOIN_EPOCH
-) -> ConsumerMember:
+def replace_static(turn: ConsumerTurn, holder: ConsumerMember, member_id: str) -> ConsumerMember:
     """The same instance under a new id has what the old one had, and no rebalance follows."""
     target = TargetMemberValue(to_topics(turn.group.target(holder.id)))
-    member = replace(holder, id=member_id, epoch=epoch, previous_epoch=JOIN_EPOCH)
+    member = replace(holder, id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     turn.remove(holder.id)
     turn.write_member(member_id, member.subscription)
     turn.write(TargetMemberKey(turn.group.name, member_id), target)

@@ -76,13 +76,11 @@ class ConsumerTurn:
     def write_member(self, member: str, value: ConsumerMemberValue) -> None:
         """Refusal: a record that the log refused would cost all groups of its shard their state."""
         record = GroupRecord(ConsumerMemberKey(self.group.name, member), value)
-        key, data = encode_record(record)
-        size = len(key) + len(data or b"") + _BATCH_OVERHEAD_BYTES
-        if size > self.config.max_record_bytes:
+        if not fits(record, self.config):
             raise Refusal(
                 ErrorCode.INVALID_REQUEST,
-                f"what the member subscribes to takes {size} bytes, at most "
-                f"{self.config.max_record_bytes} can be stored; subscribe by a pattern",
+                f"what member {member} subscribes to cannot be stored in "
+                f"{self.config.max_record_bytes} bytes; subscribe by a pattern",
             )
         self.write(record.key, value)
 
@@ -119,3 +117,9 @@ class ConsumerTurn:
 def session_timeout_ms(member: ConsumerMember, config: GroupConfig) -> int:
     classic = member.subscription.classic
     return config.consumer_session_timeout_ms if classic is None else classic.session_timeout_ms
+
+
+def fits(record: GroupRecord, config: GroupConfig) -> bool:
+    key, value = encode_record(record)
+    size = len(key) + len(value or b"") + _BATCH_OVERHEAD_BYTES
+    return size <= config.max_record_bytes

@@ -119,10 +119,14 @@ class ValueReader:
             raise MalformedRecord(f"a text is no UTF-8: {error}") from None
 
     def data(self) -> bytes:
-        length = self._length(_INT32)
-        if length < 0:
+        value = self.nullable_data()
+        if value is None:
             raise MalformedRecord("bytes are null where some are needed")
-        return bytes(self._take(length))
+        return value
+
+    def nullable_data(self) -> bytes | None:
+        length = self._length(_INT32)
+        return None if length < 0 else bytes(self._take(length))
 
     def array(self, read: Callable[["ValueReader"], Item]) -> list[Item]:
         count = self._length(_INT32)

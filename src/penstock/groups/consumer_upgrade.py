@@ -1,0 +1,107 @@
+"""A classic group becomes one of the newer protocol when a member of that joins it.
+
+The new group takes over members, assignments and the count of generations, in one batch with the
+tombstone of the old. Classic members stay: they are called to join again when something changes.
+"""
+
+from dataclasses import replace
+
+from penstock.groups import classic
+from penstock.groups.classic_state import ClassicGroup, Member
+from penstock.groups.classic_subscription import CONSUMER
+from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_embedded import read_assignment, read_subscription
+from penstock.groups.consumer_partitions import to_topics
+from penstock.groups.consumer_requests import JOIN_EPOCH, ConsumerHeartbeat
+from penstock.groups.consumer_state import ConsumerMember
+from penstock.groups.consumer_turn import ConsumerTurn
+from penstock.groups.outcome import Outcome
+from penstock.groups.ports import Topics
+from penstock.groups.records import (
+    ClassicMembership,
+    ConsumerGroupKey,
+    ConsumerGroupValue,
+    ConsumerMemberValue,
+    TargetEpochKey,
+    TargetEpochValue,
+    TargetMemberKey,
+    TargetMemberValue,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.protocol.state_values import MalformedRecord
+
+_POLICIES = ("upgrade", "bidirectional")
+
+
+def upgrade(turn: ConsumerTurn, old: ClassicGroup, request: ConsumerHeartbeat) -> None:
+    """Refusal: the classic group is in the way, and stays as it is."""
+    if request.member_epoch != JOIN_EPOCH:
+        raise Refusal(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"group {old.name} uses the classic protocol; join it again",
+        )
+    if not old.members:
+        return
+    _check(turn.config, old)
+    # One that has never been answered is told to join again: it comes as if for the first time.
+    members = [_convert(each, old, turn.topics) for each in old.members.values() if not each.is_new]
+    for member in members:
+        turn.write_member(member.id, member.subscription)
+    turn.write(ConsumerGroupKey(old.name), ConsumerGroupValue(old.generation))
+    for member in members:
+        target = TargetMemberValue(to_topics(member.assigned))
+        turn.write(TargetMemberKey(old.name, member.id), target)
+    turn.write(TargetEpochKey(old.name), TargetEpochValue(old.generation))
+    for member in members:
+        turn.write_current(member)
+        turn.hear_from(member)
+
+
+def end_classic(old: ClassicGroup, now_ms: int, config: GroupConfig) -> Outcome[None]:
+    """Whoever waits in it is told to join again, which leads to the new group."""
+    released = classic.release(old, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, config)
+    return replace(released, records=(classic.tombstone(old),))
+
+
+def _check(config: GroupConfig, old: ClassicGroup) -> None:
+    if config.consumer_migration_policy not in _POLICIES:
+        raise _in_the_way(old, "group.consumer.migration.policy does not let it change")
+    if old.protocol_type != CONSUMER:
+        raise _in_the_way(old, f"its members are no consumers but of type {old.protocol_type}")
+    if len(old.members) >= config.consumer_max_size:
+        raise _in_the_way(old, "it has more members than group.consumer.max.size allows")
+
+
+def _convert(member: Member, old: ClassicGroup, topics: Topics) -> ConsumerMember:
+    metadata = member.find_metadata(old.protocol)
+    try:
+        wanted = read_subscription(member.protocols[0].metadata if metadata is None else metadata)
+        assigned = read_assignment(member.assignment, topics)
+    except MalformedRecord as error:
+        raise _in_the_way(old, f"what member {member.id} told it cannot be read: {error}") from None
+    return ConsumerMember(
+        id=member.id,
+        subscription=ConsumerMemberValue(
+            instance=member.instance,
+            rack=wanted.rack,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            topics=tuple(sorted(set(wanted.topics))),
+            topic_regex=None,
+            rebalance_timeout_ms=member.rebalance_timeout_ms,
+            assignor=None,
+            classic=ClassicMembership(
+                member.session_timeout_ms,
+                tuple((each.name, each.metadata) for each in member.protocols),
+            ),
+        ),
+        epoch=old.generation,
+        previous_epoch=old.generation,
+        assigned=assigned,
+    )
+
+
+def _in_the_way(old: ClassicGroup, why: str) -> Refusal:
+    return Refusal(
+        ErrorCode.GROUP_ID_NOT_FOUND, f"group {old.name} uses the classic protocol: {why}"
+    )
