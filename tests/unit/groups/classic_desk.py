@@ -286,13 +286,7 @@ class Client:
         )
 
     def heartbeat(self, **changes: Any) -> ErrorCode:
-        fields = {
-            "group": GROUP,
-            "member": self.id,
-            "instance": self.instance,
-            "generation": self.generation,
-        }
-        answer = self.desk.heartbeat(Heartbeat(**{**fields, **changes})).answer
+        answer = self.desk.heartbeat(self.heartbeat_request(**changes)).answer
         assert isinstance(answer, ErrorCode)
         return answer
 
@@ -301,6 +295,15 @@ class Client:
         error = answer[1][0].error
         assert isinstance(error, ErrorCode)
         return error
+
+    def heartbeat_request(self, **changes: Any) -> Heartbeat:
+        fields = {
+            "group": GROUP,
+            "member": self.id,
+            "instance": self.instance,
+            "generation": self.generation,
+        }
+        return Heartbeat(**{**fields, **changes})
 
     def join_request(self, **changes: Any) -> Join:
         metadata = subscription(*self.topics)

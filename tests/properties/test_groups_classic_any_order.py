@@ -1,0 +1,321 @@
+"""Whatever members do in whatever order, with writes that fail: a classic group keeps its word.
+
+One generation at a time; every call answered once; an assignment is what the leader gave; and the
+state is what its log gives, whole or compacted.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.profile import scaled
+from tests.unit.groups.classic_desk import Call, Client, Desk, replayed
+
+from penstock.groups import classic
+from penstock.groups.classic import ClassicState
+from penstock.groups.config import GroupConfig
+from penstock.groups.outcome import TimerKey
+from penstock.groups.requests import Joined, Leaver, Synced
+from penstock.model.errors import ErrorCode
+
+CLIENTS = st.integers(0, 5)
+ASSIGNORS = st.sampled_from([("range",), ("range", "sticky"), ("sticky", "range"), ("sticky",)])
+TOPICS = st.sampled_from([("orders",), ("orders", "returns")])
+SHORT_MS = st.sampled_from([1, 2000, 3000, 4000])
+LONG_MS = st.sampled_from([9999, 10_000, 60_000, 400_000])
+INITIAL_DELAYS_MS = st.sampled_from([0, 3000])
+
+
+class Watched(Client):
+    """Looks at each answer it gets, and forgets its id when it is told to."""
+
+    seen: "Ledger"
+
+    def _on_joined(self, answer: object) -> None:
+        super()._on_joined(answer)
+        if isinstance(answer, Joined):
+            self.seen.on_joined(self, answer)
+            if answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+                self.id = ""
+
+    def sync(self, assignments: Any = None, **changes: Any) -> Call:
+        """Remembers for which generation it asked: the answer may come much later."""
+        asked, whose = self.generation, self.instance or self.id
+        call = super().sync(assignments, **changes)
+        call.told = lambda answer: self.seen.on_synced(asked, whose, answer)
+        if call.answer is not None:
+            call.told(call.answer)
+        return call
+
+
+class Ledger:
+    """What was said about the generations of one life of the coordinator."""
+
+    def __init__(self) -> None:
+        self.generations: dict[int, tuple[str | None, str | None]] = {}
+        self.assigned: dict[int, dict[str, bytes]] = {}  # by generation and instance or id
+        self.newest = 0
+
+    def on_joined(self, client: Client, answer: Joined) -> None:
+        if answer.error is not ErrorCode.NONE:
+            return
+        assert answer.generation >= self.newest, "an old generation is handed out"
+        self.newest = answer.generation
+        told = (answer.protocol_type, answer.protocol)
+        assert self.generations.setdefault(answer.generation, told) == told
+        assert answer.member
+        assert (client.instance or client.name) in answer.member
+        if answer.members:
+            assert client.id in {each.member for each in answer.members}
+
+    def on_assigned(self, generation: int, assigned: dict[str, bytes]) -> None:
+        assert generation not in self.assigned, "one generation is assigned twice"
+        self.assigned[generation] = assigned
+
+    def on_synced(self, generation: int, whose: str, answer: object) -> None:
+        if isinstance(answer, Synced) and answer.error is ErrorCode.NONE:
+            assert answer.assignment == self.assigned[generation][whose]
+            assert answer.assignment
+
+
+class AnyOrder(RuleBasedStateMachine):
+    @initialize(
+        delay_ms=INITIAL_DELAYS_MS,
+        max_size=st.sampled_from([3, 100]),
+        first=st.lists(CLIENTS, unique=True, max_size=4),
+    )
+    def begin(self, delay_ms: int, max_size: int, first: list[int]) -> None:
+        self.desk = Desk(GroupConfig(initial_rebalance_delay_ms=delay_ms, max_size=max_size))
+        self.ledger = Ledger()
+        self.payloads = 0
+        self.everyone: list[Watched] = []  # those too that came back as others
+        self.clients = [self._new_client(place) for place in range(6)]
+        for place in first:
+            self.join(place=place)
+        self.desk.pass_time(6000)
+        self.all_follow_the_protocol()
+
+    def _new_client(self, place: int) -> Watched:
+        instance = f"static-{place}" if place in (1, 2) else None
+        old_style = place in (2, 3)
+        client = Watched(
+            self.desk,
+            f"member-{place}",
+            instance=instance,
+            requires_known_member=not old_style,
+            supports_skipping=not old_style,
+        )
+        client.seen = self.ledger
+        self.everyone.append(client)
+        return client
+
+    # -- what members do -------------------------------------------------------------------
+
+    @rule(place=CLIENTS)
+    def join(self, place: int) -> None:
+        client = self.clients[place]
+        if client.come().error is ErrorCode.UNKNOWN_MEMBER_ID:
+            client.id = ""
+
+    @rule(place=CLIENTS, topics=TOPICS, assignors=ASSIGNORS)
+    def join_changed(self, place: int, topics: tuple[str, ...], assignors: tuple[str, ...]) -> None:
+        client = self.clients[place]
+        client.topics, client.assignors = topics, assignors
+        self.join(place=place)
+
+    @rule(place=CLIENTS)
+    def come_back_without_an_id(self, place: int) -> None:
+        """After a crash. A dynamic member leaves its old self behind."""
+        self.clients[place] = self._new_client(place)
+        self.clients[place].come()
+
+    @rule()
+    def ask_for_an_id_only(self) -> None:
+        Client(self.desk, "passer-by").join()
+
+    @rule(place=CLIENTS)
+    def sync(self, place: int) -> None:
+        client = self.clients[place]
+        if client.joined is not None and client.joined.members:
+            self._sync_as_leader(client)
+        else:
+            client.sync({client.id: b"I assign this to myself"})
+
+    @rule()
+    def all_follow_the_protocol(self) -> None:
+        """Without it few groups of several members would ever be stable."""
+        self.desk.commit()
+        for client in self.clients:
+            if client.id and self._hears_of_rebalance(client):
+                client.join()
+        for place in sorted(range(6), key=lambda each: self.clients[each].leads):
+            if self.clients[place].id:
+                self.sync(place=place)
+
+    @rule(place=CLIENTS)
+    def heartbeat(self, place: int) -> None:
+        self._hears_of_rebalance(self.clients[place])
+
+    @rule(place=CLIENTS, by_instance=st.booleans())
+    def leave(self, place: int, by_instance: bool) -> None:
+        client = self.clients[place]
+        self.desk.leave(
+            Leaver("" if by_instance else client.id, client.instance),
+            Leaver("stranger", None),
+        )
+
+    # -- what happens to them --------------------------------------------------------------
+
+    @rule(delay_ms=SHORT_MS)
+    def pass_time(self, delay_ms: int) -> None:
+        self.desk.pass_time(delay_ms)
+
+    @precondition(lambda self: self.desk.timers)
+    @rule()
+    def next_timer(self) -> None:
+        key = self.desk.next_timer()
+        assert key is not None
+        self.desk.fire(key)
+
+    @rule(at_once=st.booleans())
+    def commit(self, at_once: bool) -> None:
+        self.desk.commit()
+        self.desk.commits_at_once = at_once
+
+    @rule(data=st.data())
+    def suffer(self, data: st.DataObject) -> None:
+        """One rule for all that undoes much, so that the others have time to do it again."""
+        troubles = [self._restart, self._fail_writes, self._delete, self._all_are_silent]
+        data.draw(st.sampled_from(troubles))(data)
+
+    # -- what always holds -----------------------------------------------------------------
+
+    @invariant()
+    def the_state_is_what_the_log_gives(self) -> None:
+        group, log = self.desk.group, self.desk.log
+        again, compacted = replayed(log), replayed(log[-1:])
+        assert again.stored == group.stored == compacted.stored
+        if group.state in (ClassicState.STABLE, ClassicState.EMPTY):
+            assert classic.describe(again) == classic.describe(group)
+            assert classic.describe(compacted) == classic.describe(group)
+        if group.state is ClassicState.STABLE:
+            assigned = {each.id: each.assignment for each in group.members.values()}
+            assert group.record(assigned, group.state_since_ms).value == group.stored
+
+    @invariant()
+    def whatever_waits_has_an_end(self) -> None:
+        group, timers = self.desk.group, self.desk.timers
+        for member in group.members.values():
+            assert member.is_heard or self._key("session", member.id) in timers
+        for member_id in group.pending:
+            assert self._key("session", member_id) in timers
+        if group.state is ClassicState.PREPARING_REBALANCE:
+            assert self._key("join") in timers
+        if group.unsynced:
+            assert self._key("sync") in timers
+
+    @invariant()
+    def whoever_waits_does_so_for_the_phase_that_runs(self) -> None:
+        group = self.desk.group
+        members = group.members.values()
+        joining = [each for each in members if each.join_waiter is not None]
+        syncing = [each for each in members if each.sync_waiter is not None]
+        assert self.desk.waiting == len(joining) + len(syncing)
+        assert not joining or group.state is ClassicState.PREPARING_REBALANCE
+        assert not syncing or group.state is ClassicState.COMPLETING_REBALANCE
+
+    @invariant()
+    def the_members_fit_together(self) -> None:
+        group = self.desk.group
+        names = {each.instance: each.id for each in group.members.values() if each.instance}
+        assert group.instances == names
+        assert not group.pending & group.members.keys()
+        assert group.unsynced <= group.members.keys()
+        assert not group.members or group.leader in group.members
+        assert (group.state is ClassicState.EMPTY) <= (not group.members)
+        if group.members and group.state is not ClassicState.PREPARING_REBALANCE:
+            assert group.protocol is not None
+            assert all(each.find_metadata(group.protocol) for each in group.members.values())
+
+    def teardown(self) -> None:
+        """If nobody does anything any more, the group ends in peace and all calls are answered."""
+        if not hasattr(self, "desk"):
+            return
+        self.desk.commits_at_once = True
+        self.desk.commit()
+        for _ in range(1000):
+            if not self.desk.timers:
+                break
+            self.next_timer()
+        assert self.desk.group.state is ClassicState.EMPTY
+        assert not self.desk.group.pending
+        assert self.desk.waiting == 0
+        assert all(not call.waits for call in self._all_calls())
+        self.the_state_is_what_the_log_gives()
+
+    # -- within ----------------------------------------------------------------------------
+
+    def _hears_of_rebalance(self, client: Client) -> bool:
+        call = self.desk.heartbeat(client.heartbeat_request())
+        return call.error is ErrorCode.REBALANCE_IN_PROGRESS
+
+    def _sync_as_leader(self, client: Watched) -> None:
+        assert client.joined is not None
+        group, generation = self.desk.group, client.generation
+        was_completing = group.state is ClassicState.COMPLETING_REBALANCE
+        self.payloads += 1
+        given = {
+            each.member: f"{each.member} {self.payloads}".encode() for each in client.joined.members
+        }
+        by_name = {
+            each.instance or each.member: given[each.member] for each in client.joined.members
+        }
+        counts = was_completing and group.leader == client.id and generation == group.generation
+        if counts and client.id in group.members:
+            self.ledger.on_assigned(generation, by_name)
+        client.sync(given)
+
+    def _restart(self, data: st.DataObject) -> None:
+        self.desk.restart()
+        self._begin_new_life()
+
+    def _fail_writes(self, data: st.DataObject) -> None:
+        self.desk.fail_writes()
+        self._begin_new_life()
+
+    def _delete(self, data: st.DataObject) -> None:
+        self.desk.delete()
+        if self.desk.group.state is ClassicState.DEAD:
+            self._restart(data)
+
+    def _all_are_silent(self, data: st.DataObject) -> None:
+        self.desk.pass_time(data.draw(LONG_MS))
+
+    def _begin_new_life(self) -> None:
+        """Generations that were not stored may be given again; those stored are as they were."""
+        stored = self.desk.group.stored
+        self.ledger = Ledger()
+        if stored is not None and stored.members:
+            self.ledger.assigned[stored.generation] = {
+                each.instance or each.member: each.assignment for each in stored.members
+            }
+        for client in self.everyone:
+            client.seen = self.ledger
+
+    def _all_calls(self) -> Iterator[Call]:
+        for client in self.everyone:
+            yield from client.calls
+
+    def _key(self, kind: str, member: str = "") -> TimerKey:
+        return TimerKey(self.desk.group.name, kind, member)
+
+
+TestAnyOrder = AnyOrder.TestCase
+TestAnyOrder.settings = settings(
+    max_examples=scaled(test=200, verify=1000, release=20_000),
+    stateful_step_count=50,
+    deadline=None,
+    report_multiple_bugs=False,
+)
