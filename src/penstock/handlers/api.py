@@ -78,6 +78,8 @@ class Api:
     versions: range
     answer: Answer | None = None
     direct: Direct | None = None
+    # Reads the body for `answer`, where that is not left to kio's classes.
+    read: Callable[[memoryview, int], Any] | None = None
     # For versions that are not served; without it such a request costs its connection, as in Kafka.
     unsupported: Direct | None = None
     # Small entries become objects of a microsecond or two each: while a megabyte of them is read,

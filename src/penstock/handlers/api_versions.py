@@ -7,25 +7,28 @@ not of the cluster. No features are finalized, so transactions stay at their fir
 
 import re
 import struct
-from collections.abc import Iterable
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock.handlers.api import Api, Request
-from penstock.handlers.shapes import response_shape
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import decode_request, encode, wire_error
+from penstock.protocol.first_requests import ApiVersionsRequest, read_api_versions_request
+from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
 KEY = ApiKey.API_VERSIONS
 VERSIONS = range(5)
-_FIRST_WITH_SOFTWARE = 3  # name and version of the client
+_FIRST_WITH_THROTTLE = 1
+_FIRST_FLEXIBLE = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _HEAD = struct.Struct(">ii")  # size and correlation id: the header is version 0 in all versions
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_ENTRY = struct.Struct(">hhh")
 
 
 def make_api(others: Iterable[Api]) -> Api:
@@ -34,18 +37,11 @@ def make_api(others: Iterable[Api]) -> Api:
 
     @cache
     def body(version: int, error: ErrorCode) -> bytes:
-        shape = response_shape(KEY, version)
-        listed = () if error is ErrorCode.INVALID_REQUEST else sorted(served.items())
-        keys = tuple(
-            shape["api_keys"](api_key=key.value, min_version=range_[0], max_version=range_[-1])
-            for key, range_ in listed
-        )
-        message = shape(error_code=wire_error(error), api_keys=keys, throttle_time=timedelta())
-        return encode(message)
+        return encode_body(version, error, {} if error is ErrorCode.INVALID_REQUEST else served)
 
     def answer(request: Request, services: "Services") -> None:
-        message = decode_request(KEY, request.version, request.message)
-        _reply(request, body(request.version, _check_software(request.version, message)))
+        asked = read_api_versions_request(request.message, request.version)
+        _reply(request, body(request.version, _check_software(asked)))
 
     def answer_unsupported(request: Request, services: "Services") -> None:
         _reply(request, body(0, ErrorCode.UNSUPPORTED_VERSION))
@@ -59,11 +55,22 @@ def make_api(others: Iterable[Api]) -> Api:
     )
 
 
-def _check_software(version: int, message: object) -> ErrorCode:
-    if version < _FIRST_WITH_SOFTWARE:
-        return ErrorCode.NONE
-    for name in ("client_software_name", "client_software_version"):
-        if _SOFTWARE.fullmatch(getattr(message, name)) is None:
+def encode_body(version: int, error: ErrorCode, served: Mapping[ApiKey, range]) -> bytes:
+    """By position: the first answer of a broker needs no schema."""
+    is_flexible = version >= _FIRST_FLEXIBLE
+    count = encode_unsigned_varint(len(served) + 1) if is_flexible else _INT32.pack(len(served))
+    no_tags = b"\0" if is_flexible else b""
+    no_throttle = _INT32.pack(0) if version >= _FIRST_WITH_THROTTLE else b""
+    entries = (
+        _ENTRY.pack(key, versions[0], versions[-1]) + no_tags
+        for key, versions in sorted(served.items())
+    )
+    return b"".join((_INT16.pack(error), count, *entries, no_throttle, no_tags))
+
+
+def _check_software(asked: ApiVersionsRequest) -> ErrorCode:
+    for name in asked:
+        if name is not None and _SOFTWARE.fullmatch(name) is None:
             return ErrorCode.INVALID_REQUEST
     return ErrorCode.NONE
 

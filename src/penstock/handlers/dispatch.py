@@ -50,7 +50,10 @@ class Dispatcher:
 
     def _answer(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"
-        message = decode_request(header.api_key, header.api_version, header.body)
+        if api.read is not None:
+            message = api.read(header.body, header.api_version)
+        else:
+            message = decode_request(header.api_key, header.api_version, header.body)
         request = _request(api, header, exchange, message)
         answer = api.answer(request, self._services)
         if isawaitable(answer):

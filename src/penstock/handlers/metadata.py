@@ -6,7 +6,6 @@ question is in the answer, with its leaders: the client need not ask again.
 """
 
 from collections.abc import Collection, Coroutine, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -19,13 +18,12 @@ from penstock.handlers.access import (
 )
 from penstock.handlers.addresses import broker_address
 from penstock.handlers.api import Api, Request
-from penstock.handlers.metadata_bytes import TopicEncoder
-from penstock.handlers.shapes import response_shape
+from penstock.handlers.metadata_bytes import Broker, TopicEncoder, encode_body
 from penstock.model.cluster import INTERNAL_TOPICS, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import InvalidTopicName, TopicId, check_topic_name
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import encode
+from penstock.protocol.first_requests import AskedTopic, read_metadata_request
 from penstock.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
 
 if TYPE_CHECKING:
@@ -33,8 +31,6 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.METADATA
 FIRST_WITH_TOPIC_ID_QUESTIONS = 12
-_CLUSTER_OPERATIONS = range(8, 11)  # the versions that tell them
-_FIRST_FLEXIBLE = KEY.first_flexible_version
 _MAX_WHOLE_ANSWERS = 64  # kept at a time: versions in use, times addresses clients came to
 _NO_REFUSALS: Mapping[str, ErrorCode] = {}
 
@@ -120,7 +116,7 @@ def _answer_named(
     encoder = _encoder(request, services)
     entries: dict[object, bytes] = {}  # a topic that is asked for twice is answered once
     for asked in request.message.topics:
-        if _is_by_id(asked):
+        if asked.topic_id is not None:
             entries[asked.topic_id] = _topic_of_id(request, services, encoder, asked.topic_id)
         elif asked.name is None:
             entries[None] = encoder.encode_missing(ErrorCode.INVALID_REQUEST, None)
@@ -176,12 +172,8 @@ def _refuse_topic_ids(request: Request, services: "Services") -> bytes:
     )
 
 
-def _is_by_id(asked: Any) -> bool:
-    return bool(getattr(asked, "topic_id", None))
-
-
-def _is_by_name(asked: Any) -> bool:
-    return asked.name is not None and not _is_by_id(asked)
+def _is_by_name(asked: AskedTopic) -> bool:
+    return asked.name is not None and asked.topic_id is None
 
 
 # -- auto-creation -------------------------------------------------------------------------
@@ -192,11 +184,7 @@ def _find_to_create(request: Request, services: "Services") -> list[str]:
     if not _creates_topics(request, services):
         return []
     cluster = services.cluster
-    names = dict.fromkeys(
-        asked.name
-        for asked in request.message.topics
-        if asked.name is not None and not _is_by_id(asked)
-    )
+    names = dict.fromkeys(asked.name for asked in request.message.topics if _is_by_name(asked))
     return [
         name
         for name in names
@@ -239,7 +227,7 @@ def _why_absent(code: ErrorCode) -> ErrorCode:
 
 
 def _creates_topics(request: Request, services: "Services") -> bool:
-    if not getattr(request.message, "allow_auto_topic_creation", True):
+    if not request.message.allow_auto_topic_creation:
         return False
     return bool(services.settings()["auto.create.topics.enable"])
 
@@ -266,11 +254,11 @@ def _may_create(request: Request, services: "Services", name: str) -> bool:
 
 
 def _wants_operations(request: Request) -> bool:
-    return bool(getattr(request.message, "include_topic_authorized_operations", False))
+    return bool(request.message.include_topic_authorized_operations)
 
 
 def _cluster_operations(request: Request, services: "Services") -> int:
-    if not getattr(request.message, "include_cluster_authorized_operations", False):
+    if not request.message.include_cluster_authorized_operations:
         return OPERATIONS_NOT_ASKED
     if not allows_cluster(request, services, Operation.DESCRIBE):
         return 0
@@ -300,35 +288,26 @@ def _encode_topics(
 
 
 def _build(request: Request, services: "Services", topics: list[bytes]) -> bytes:
-    """The whole body: kio's response without topics, opened where they belong."""
-    version = request.version
-    shape = response_shape(KEY, version)
-    frame = encode(
-        shape(
-            throttle_time=timedelta(),
-            brokers=_list_brokers(request, services),
-            cluster_id=services.cluster_id,
-            controller_id=services.cluster.controller_id,
-            topics=(),
-            cluster_authorized_operations=_cluster_operations(request, services),
-        )
+    return encode_body(
+        request.version,
+        brokers=_list_brokers(request, services),
+        cluster_id=services.cluster_id,
+        controller_id=services.cluster.controller_id,
+        topics=topics,
+        operations=_cluster_operations(request, services),
     )
-    foot_bytes = (4 if version in _CLUSTER_OPERATIONS else 0) + (version >= _FIRST_FLEXIBLE)
-    encoder = _encoder(request, services)
-    place = len(frame) - foot_bytes
-    head = frame[: place - len(encoder.count(0))]
-    return b"".join((head, encoder.count(len(topics)), *topics, frame[place:]))
 
 
-def _list_brokers(request: Request, services: "Services") -> tuple[Any, ...]:
-    shape = response_shape(KEY, request.version)["brokers"]
+def _list_brokers(request: Request, services: "Services") -> list[Broker]:
     nodes = services.cluster.brokers.values()
     places = ((node, broker_address(node, request, services)) for node in nodes)
-    return tuple(
-        shape(node_id=node.id, host=address[0], port=address[1], rack=node.rack)
+    return [
+        Broker(node.id, address[0], address[1], node.rack)
         for node, address in places
         if address is not None
-    )
+    ]
 
 
-API = Api(key=KEY, versions=range(13), answer=answer, max_frame_bytes=1 << 20)
+API = Api(
+    key=KEY, versions=range(13), answer=answer, read=read_metadata_request, max_frame_bytes=1 << 20
+)

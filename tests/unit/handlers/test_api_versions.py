@@ -1,12 +1,17 @@
 """What a client learns of the broker's versions before anything else."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from tests.unit.handlers.workbench import Workbench
 
 from penstock.handlers.api_table import APIS
+from penstock.handlers.api_versions import encode_body
+from penstock.handlers.shapes import response_shape
+from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import encode, wire_error
 
 KEY = ApiKey.API_VERSIONS
 SOFTWARE: dict[str, Any] = {
@@ -21,6 +26,22 @@ def test_every_version_lists_the_whole_table(bench: Workbench, version: int) -> 
     assert reply.error_code == 0
     listed = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
     assert listed == {key.value: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
+
+
+@pytest.mark.parametrize("version", APIS[KEY].versions)
+@pytest.mark.parametrize("error", [ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION])
+@pytest.mark.parametrize("count", [0, 1, len(ApiKey)])
+def test_the_bytes_are_those_of_the_generic_encoder(
+    version: int, error: ErrorCode, count: int
+) -> None:
+    served = {key: range(key % 3, 7) for key in list(ApiKey)[:count]}
+    shape = response_shape(KEY, version)
+    keys = tuple(
+        shape["api_keys"](api_key=key.value, min_version=key % 3, max_version=6)
+        for key in sorted(served)
+    )
+    message = shape(error_code=wire_error(error), api_keys=keys, throttle_time=timedelta())
+    assert encode_body(version, error, served) == encode(message)
 
 
 @pytest.mark.parametrize("version", [5, 99, -1, 2**15 - 1])

@@ -19,7 +19,7 @@ from tests.unit.handlers.workbench import (
 
 from penstock.controller.interface import Refused
 from penstock.handlers.api_table import APIS
-from penstock.handlers.metadata_bytes import TopicEncoder
+from penstock.handlers.metadata_bytes import Broker, TopicEncoder, encode_body
 from penstock.handlers.shapes import response_shape
 from penstock.model.cluster import NO_BROKER, BrokerId, Endpoint, PartitionState, TopicState
 from penstock.model.errors import ErrorCode
@@ -89,6 +89,35 @@ def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
     encoded = encoder.encode([topic, internal], cluster)  # type: ignore[arg-type]
     assert encoded == [generic(version, topic), generic(version, internal)]
     assert encoder.encode([topic], cluster)[0] is encoded[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_what_stands_around_topics_is_the_generic_encoders_too(version: int, count: int) -> None:
+    shape = response_shape(KEY, version)
+    brokers = [
+        Broker(BrokerId(number), f"höst-{number}", 9092, None if number % 2 else "rack")
+        for number in range(count)
+    ]
+    message = shape(
+        throttle_time=timedelta(),
+        brokers=tuple(
+            shape["brokers"](node_id=each.id, host=each.host, port=each.port, rack=each.rack)
+            for each in brokers
+        ),
+        cluster_id="the-cluster",
+        controller_id=OTHER,
+        topics=(),
+        cluster_authorized_operations=264,
+    )
+    assert encode(message) == encode_body(
+        version,
+        brokers=brokers,
+        cluster_id="the-cluster",
+        controller_id=OTHER,
+        topics=[],
+        operations=264,
+    )
 
 
 class Cluster:
