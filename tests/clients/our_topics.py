@@ -33,9 +33,11 @@ def new_name() -> str:
     return f"ours-{os.getpid()}-{next(_NUMBERS)}"
 
 
-def new_topic(broker: BrokerUnderTest, *, partitions: int = 3, **configs: str) -> str:
+def new_topic(
+    broker: BrokerUnderTest, *, partitions: int = 3, name: str | None = None, **configs: str
+) -> str:
     """A topic that can be written to; `__` in a setting's name stands for the dot."""
-    name = new_name()
+    name = name or new_name()
 
     async def create(client: ClusterClient) -> None:
         settings = {each.replace("__", "."): value for each, value in configs.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,16 +47,20 @@ class BrokerUnderTest:
 
 
 @contextmanager
-def broker_under_test(directory: Path, say: Say) -> Iterator[BrokerUnderTest]:
+def broker_under_test(
+    directory: Path, say: Say, more: Mapping[str, str] | None = None
+) -> Iterator[BrokerUnderTest]:
+    """`more`: settings beside the usual ones; a broker that runs already has its own."""
+    settings = SETTINGS | dict(more or {})
     wanted = os.environ.get("PENSTOCK_TEST_BROKER", "")
     if wanted == "kafka":
-        with KafkaBroker(resolve_kafka_jars(say), directory, SETTINGS) as kafka:
+        with KafkaBroker(resolve_kafka_jars(say), directory, settings) as kafka:
             yield BrokerUnderTest(bootstrap_servers=kafka.bootstrap, data=kafka.data, is_kafka=True)
     elif wanted:
         data = os.environ.get("PENSTOCK_TEST_DATA")
         yield BrokerUnderTest(bootstrap_servers=wanted, data=Path(data) if data else None)
     else:
-        with penstock.Broker(data=directory, config=SETTINGS) as broker:
+        with penstock.Broker(data=directory, config=settings) as broker:
             yield BrokerUnderTest(bootstrap_servers=broker.bootstrap_servers, data=directory)
 
 

@@ -1,0 +1,50 @@
+"""Fixtures of the group tests: one broker for each worker, whose sessions may be short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.register_assert_rewrite("tests.clients.groups.story")
+
+from tests.clients.groups.stage import Pool, Stage  # noqa: E402
+from tests.clients.groups.story import GroupClient  # noqa: E402
+from tests.clients.under_test import BrokerUnderTest, broker_under_test  # noqa: E402
+from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    # The newer protocol's are the broker's to say, not the member's.
+    "group.consumer.min.session.timeout.ms": "500",
+    "group.consumer.session.timeout.ms": "3000",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
+
+
+@pytest.fixture(scope="session")
+def group_broker(tmp_path_factory: pytest.TempPathFactory, say: Say) -> Iterator[BrokerUnderTest]:
+    """The broker under test; groups and topics are its tests' own, so that they can share it."""
+    try:
+        with broker_under_test(tmp_path_factory.mktemp("groups"), say, SETTINGS) as broker:
+            yield broker
+    except KafkaUnavailableError as error:
+        pytest.skip(f"skipped: {error}")
+
+
+@pytest.fixture(scope="session")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """Processes of members, used again by later tests."""
+    pool = Pool(tmp_path_factory.mktemp("members"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def stage(request: pytest.FixtureRequest, pool: Pool, group_client: GroupClient) -> Iterator[Stage]:
+    stage = Stage(pool, group_client.command, group_client.protocol)
+    failures = request.session.testsfailed
+    yield stage
+    stage.close(failed=request.session.testsfailed > failures)

@@ -1,0 +1,174 @@
+"""A member of a group in a process of its own: `python -m tests.clients.groups.member CLIENT HOST`.
+
+One JSON order a line in, one JSON event a line out; which client joins is the adapter's matter.
+Invariant: records are told before they are committed, so that a kill in between loses none.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+
+Place = tuple[str, int]
+POLL_S = 0.05
+ADAPTERS = {
+    "confluent-kafka": "tests.clients.groups.member_confluent_kafka",
+    "kafka-python": "tests.clients.groups.member_kafka_python",
+    "aiokafka": "tests.clients.groups.member_aiokafka",
+}
+
+
+class Order(NamedTuple):
+    """How to join."""
+
+    bootstrap: str
+    group: str
+    topics: list[str]
+    pattern: str | None
+    assignor: str | None
+    instance: str | None
+    protocol: str  # classic or consumer
+    session_ms: int
+    commits: bool  # after every poll that brought something
+
+
+class Read(NamedTuple):
+    topic: str
+    partition: int
+    offset: int
+    value: str
+
+
+class CommitRefused(Exception):
+    """The group said no; the text is the client's."""
+
+
+class Adapter(Protocol):
+    def join(
+        self, order: Order, gained: Callable[[Iterable[Place]], None],
+        lost: Callable[[Iterable[Place]], None],
+    ) -> None: ...  # fmt: skip
+
+    def poll(self, timeout_s: float) -> list[Read]: ...
+
+    def commit(self, offsets: dict[Place, int], metadata: str) -> None:
+        """Wait for the answer; CommitRefused if it is no."""
+
+    def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
+        """Offset and metadata of each; None for metadata that the client does not tell."""
+
+    def leave(self) -> None: ...
+
+
+class MemberLoop:
+    def __init__(self, make: Callable[[], Adapter], bootstrap: str) -> None:
+        self._make = make
+        self._bootstrap = bootstrap
+        self._orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._adapter: Adapter | None = None
+        self._commits = False
+        self._owned: set[Place] = set()
+        self._handed: dict[Place, int] = {}  # next offsets of what is owned
+
+    def run(self) -> None:
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._tell("ready")
+        while True:
+            try:
+                order = self._orders.get(block=self._adapter is None)
+            except queue.Empty:
+                self._poll()
+                continue
+            if order is None:
+                break
+            self._obey(order)
+        if self._adapter is not None:
+            self._adapter.leave()
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self._orders.put(json.loads(line))
+        self._orders.put(None)
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        op = order.pop("op")
+        if op == "join":
+            self._join(Order(bootstrap=self._bootstrap, **order))
+        elif op == "commit":
+            self._commit(order["metadata"])
+        elif op == "committed":
+            self._tell_committed([(topic, number) for topic, number in order["places"]])
+        else:
+            assert op == "leave", op
+            self._leave()
+
+    def _join(self, order: Order) -> None:
+        self._owned, self._handed = set(), {}
+        self._commits = order.commits
+        self._adapter = self._make()
+        self._adapter.join(order, self._on_gained, self._on_lost)
+
+    def _leave(self) -> None:
+        adapter, self._adapter = self._adapter, None
+        assert adapter is not None
+        adapter.leave()
+        self._tell("left")
+
+    def _poll(self) -> None:
+        assert self._adapter is not None
+        records = self._adapter.poll(POLL_S)
+        if not records:
+            return
+        self._tell("read", records=records)
+        for each in records:
+            self._handed[each.topic, each.partition] = each.offset + 1
+        if self._commits:
+            self._commit("")
+
+    def _commit(self, metadata: str) -> None:
+        assert self._adapter is not None
+        offsets = dict(self._handed)
+        if not offsets:
+            self._tell("refused", error="nothing that was read is owned any more")
+            return
+        try:
+            self._adapter.commit(offsets, metadata)
+        except CommitRefused as error:
+            self._tell("refused", error=str(error))
+        else:
+            self._tell("committed", offsets=[[*place, offset] for place, offset in offsets.items()])
+
+    def _tell_committed(self, places: list[Place]) -> None:
+        assert self._adapter is not None
+        self._tell("found", offsets=self._adapter.committed(places))
+
+    def _on_gained(self, places: Iterable[Place]) -> None:
+        self._owned.update(places)
+        self._tell("owned", places=sorted(self._owned))
+
+    def _on_lost(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self._owned.discard(place)
+            self._handed.pop(place, None)
+        self._tell("owned", places=sorted(self._owned))
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, "time_ns": time.monotonic_ns(), **fields})
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    client, bootstrap = sys.argv[1:]
+    MemberLoop(import_module(ADAPTERS[client]).Member, bootstrap).run()
+
+
+if __name__ == "__main__":
+    # Under its real name, so that adapters raise the same CommitRefused that is caught here.
+    import_module("tests.clients.groups.member").main()

@@ -1,0 +1,97 @@
+"""aiokafka as a member of a group. Its loop runs while it polls, which is nearly always."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition  # type: ignore[import-untyped]
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor  # type: ignore[import-untyped]
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor  # type: ignore[import-untyped]
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ignore[import-untyped]
+    StickyPartitionAssignor,
+)
+from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
+from tests.clients.groups.member import CommitRefused, Order, Place, Read
+
+_ASSIGNORS = {
+    "range": RangePartitionAssignor,
+    "roundrobin": RoundRobinPartitionAssignor,
+    "sticky": StickyPartitionAssignor,
+}
+
+
+class Member:
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+
+    def join(
+        self, order: Order, gained: Callable[[Iterable[Place]], None],
+        lost: Callable[[Iterable[Place]], None],
+    ) -> None:  # fmt: skip
+        async def start() -> AIOKafkaConsumer:
+            consumer = AIOKafkaConsumer(**_settings(order))
+            listener = _Listener(gained, lost)
+            if order.pattern is not None:
+                consumer.subscribe(pattern=order.pattern, listener=listener)
+            else:
+                consumer.subscribe(order.topics, listener=listener)
+            await consumer.start()
+            return consumer
+
+        self._consumer = self._runner.run(start())
+
+    def poll(self, timeout_s: float) -> list[Read]:
+        found = self._runner.run(self._consumer.getmany(timeout_ms=round(timeout_s * 1000)))
+        return [
+            Read(each.topic, each.partition, each.offset, each.value.decode())
+            for records in found.values()
+            for each in records
+        ]
+
+    def commit(self, offsets: dict[Place, int], metadata: str) -> None:
+        wanted = {TopicPartition(*place): (at, metadata) for place, at in offsets.items()}
+        try:
+            self._runner.run(self._consumer.commit(wanted))
+        except KafkaError as error:
+            raise CommitRefused(repr(error)) from error
+
+    def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
+        found = [self._runner.run(self._consumer.committed(TopicPartition(*p))) for p in places]
+        return [None if offset is None else (offset, None) for offset in found]
+
+    def leave(self) -> None:
+        self._runner.run(self._consumer.stop())
+        self._runner.close()
+
+
+class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
+    def __init__(
+        self, gained: Callable[[Iterable[Place]], None], lost: Callable[[Iterable[Place]], None]
+    ) -> None:
+        self._gained = gained
+        self._lost = lost
+
+    def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self._gained((each.topic, each.partition) for each in assigned)
+
+    def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        self._lost((each.topic, each.partition) for each in revoked)
+
+
+def _settings(order: Order) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap_servers": order.bootstrap,
+        "group_id": order.group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": order.session_ms,
+        "heartbeat_interval_ms": order.session_ms // 10,
+        "metadata_max_age_ms": 400,
+        "fetch_max_wait_ms": 50,
+        "group_instance_id": order.instance,
+    }
+    if order.assignor is not None:
+        settings["partition_assignment_strategy"] = [_ASSIGNORS[order.assignor]]
+    return settings

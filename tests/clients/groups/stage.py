@@ -1,0 +1,308 @@
+"""Members of groups as a test sees them: processes that join, read, commit, leave and are killed.
+
+Waits look again whenever any member tells something; none of them lasts longer than it must.
+Only processes started here are ended, by their own handles.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.model.ids import TopicPartition
+
+PATIENCE_S = 30.0
+SESSION_MS = 3_000
+REPOSITORY = Path(__file__).parents[3]
+
+
+class MemberFailed(Exception):
+    """A member's process ended by itself; the text is the end of what it said."""
+
+
+class Delivered(NamedTuple):
+    time_ns: int  # of the machine's monotonic clock: all processes have the same
+    partition: TopicPartition
+    offset: int
+    value: str
+
+
+class CommitTold(NamedTuple):
+    time_ns: int
+    offsets: dict[TopicPartition, int]
+
+
+class Process:
+    """A member's process; when its member has left, the next test's may use it."""
+
+    def __init__(self, command: Sequence[str], log: Path, changed: threading.Condition) -> None:
+        self._changed = changed
+        self._log = log
+        self.member: Member | None = None
+        self.is_ready = False
+        self.has_ended = False
+        with log.open("wb") as errors:
+            self.popen = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                cwd=REPOSITORY,
+            )
+        self._reader = threading.Thread(target=self._read, name=f"read {log.name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            if not line.endswith("\n"):
+                break  # killed in the middle of a word
+            event = json.loads(line)
+            with self._changed:
+                if event["event"] == "ready":
+                    self.is_ready = True
+                else:
+                    assert self.member is not None
+                    self.member.note(event)
+                self._changed.notify_all()
+        with self._changed:
+            self.has_ended = True
+            self._changed.notify_all()
+
+    def order(self, op: str, **fields: Any) -> None:
+        assert self.popen.stdin is not None
+        self.popen.stdin.write(json.dumps({"op": op, **fields}) + "\n")
+        self.popen.stdin.flush()
+
+    def end(self) -> None:
+        """Whatever it is doing."""
+        self.popen.kill()
+        self.popen.wait()
+        self._reader.join()
+        for stream in (self.popen.stdin, self.popen.stdout):
+            assert stream is not None
+            stream.close()
+
+    def tail(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+
+class Member:
+    """What one member has told, and what it can be told. Fields change under the stage's lock."""
+
+    def __init__(self, stage: Stage, process: Process) -> None:
+        self._stage = stage
+        self.process = process
+        self.assignments: list[frozenset[TopicPartition]] = []  # each change
+        self.delivered: list[Delivered] = []
+        self.commits: list[CommitTold] = []
+        self.refusals: list[str] = []
+        self.found: list[list[tuple[int, str | None] | None]] = []
+        self.has_left = False
+
+    @property
+    def owned(self) -> frozenset[TopicPartition]:
+        return self.assignments[-1] if self.assignments else frozenset()
+
+    @property
+    def values(self) -> list[str]:
+        return [each.value for each in self.delivered]
+
+    def note(self, event: dict[str, Any]) -> None:
+        kind, time_ns = event["event"], event["time_ns"]
+        if kind == "owned":
+            self.assignments.append(frozenset(TopicPartition(*each) for each in event["places"]))
+        elif kind == "read":
+            self.delivered += [
+                Delivered(time_ns, TopicPartition(topic, partition), offset, value)
+                for topic, partition, offset, value in event["records"]
+            ]
+        elif kind == "committed":
+            offsets = {TopicPartition(topic, number): at for topic, number, at in event["offsets"]}
+            self.commits.append(CommitTold(time_ns, offsets))
+        elif kind == "refused":
+            self.refusals.append(event["error"])
+        elif kind == "found":
+            self.found.append([None if each is None else tuple(each) for each in event["offsets"]])
+        else:
+            assert kind == "left", event
+            self.has_left = True
+
+    def ask_to_leave(self) -> None:
+        self.process.order("leave")
+
+    def leave(self) -> None:
+        """Close the consumer, as a program that ends well does."""
+        self.ask_to_leave()
+        self._stage.wait(lambda: self.has_left, "the member has left")
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._stage.forget(self)
+        self.process.end()
+
+    def freeze(self) -> None:
+        self.process.popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.popen.send_signal(signal.SIGCONT)
+
+    def ask_to_commit(self, metadata: str = "") -> None:
+        self.process.order("commit", metadata=metadata)
+
+    def commit(self, metadata: str = "") -> dict[TopicPartition, int]:
+        """What was handed out so far; returns the offsets, or {} if it was refused."""
+        answers = len(self.commits) + len(self.refusals)
+        refusals = len(self.refusals)
+        self.ask_to_commit(metadata)
+        self._stage.wait(
+            lambda: len(self.commits) + len(self.refusals) > answers, "the commit is answered"
+        )
+        return {} if len(self.refusals) > refusals else self.commits[-1].offsets
+
+    def committed(self, places: Sequence[TopicPartition]) -> list[tuple[int, str | None] | None]:
+        """As the client itself is told."""
+        answers = len(self.found)
+        self.process.order("committed", places=list(places))
+        self._stage.wait(lambda: len(self.found) > answers, "committed offsets are told")
+        return self.found[-1]
+
+
+class Pool:
+    """Processes that wait for the next member; owned by a test session's fixture."""
+
+    def __init__(self, logs: Path) -> None:
+        self.changed = threading.Condition()
+        self._logs = logs
+        self._idle: dict[tuple[str, ...], list[Process]] = {}
+        self._count = 0
+
+    def take(self, command: Sequence[str]) -> Process:
+        idle = self._idle.setdefault(tuple(command), [])
+        if idle:
+            return idle.pop()
+        self._count += 1
+        return Process(command, self._logs / f"member-{self._count}.log", self.changed)
+
+    def give_back(self, process: Process, command: Sequence[str]) -> None:
+        process.member = None
+        self._idle[tuple(command)].append(process)
+
+    def close(self) -> None:
+        for processes in self._idle.values():
+            for each in processes:
+                each.end()
+
+
+class Stage:
+    """One test's members, all of one client."""
+
+    def __init__(self, pool: Pool, command: Sequence[str], protocol: str) -> None:
+        self._pool = pool
+        self._command = command
+        self.protocol = protocol
+        self.members: list[Member] = []  # all that were, in the order of joining
+        self._present: list[Member] = []
+
+    def join(
+        self,
+        group: str,
+        *topics: str,
+        pattern: str | None = None,
+        assignor: str | None = None,
+        instance: str | None = None,
+        session_ms: int = SESSION_MS,
+        commits: bool = False,
+    ) -> Member:
+        process = self._pool.take(self._command)
+        member = Member(self, process)
+        process.member = member
+        self.members.append(member)
+        self._present.append(member)
+        process.order(
+            "join",
+            group=group,
+            topics=topics,
+            pattern=pattern,
+            assignor=assignor,
+            instance=instance,
+            protocol=self.protocol,
+            session_ms=session_ms,
+            commits=commits,
+        )
+        return member
+
+    def forget(self, member: Member) -> None:
+        self._present.remove(member)
+
+    def wait(
+        self, condition: Callable[[], bool], what: str, *, timeout_s: float = PATIENCE_S
+    ) -> None:
+        deadline = time.monotonic() + timeout_s
+        with self._pool.changed:
+            while not condition():
+                left_s = deadline - time.monotonic()
+                self._check_alive()
+                if left_s <= 0:
+                    raise AssertionError(f"not within {timeout_s} s: {what}; {self._describe()}")
+                self._pool.changed.wait(min(left_s, 1.0))
+
+    def wait_settled(self, members: Sequence[Member], partitions: Iterable[TopicPartition]) -> None:
+        """Until each member has some of the partitions, and they all have each one once."""
+        wanted = sorted(partitions)
+
+        def is_settled() -> bool:
+            owned = [each.owned for each in members]
+            return all(owned) and sorted(each for one in owned for each in one) == wanted
+
+        self.wait(is_settled, f"{len(members)} members share {len(wanted)} partitions")
+
+    def wait_values(self, members: Sequence[Member], values: Collection[str]) -> None:
+        """Until they have read all of these, between them."""
+        wanted = set(values)
+
+        def have_all() -> bool:
+            return wanted.issubset(value for member in members for value in member.values)
+
+        self.wait(have_all, f"{len(wanted)} records are read")
+
+    def _check_alive(self) -> None:
+        for member in self._present:
+            if member.process.has_ended:
+                raise MemberFailed(member.process.tail())
+
+    def _describe(self) -> str:
+        return "; ".join(
+            f"member {place} owns {[str(tp) for tp in sorted(each.owned)]}, "
+            f"read {len(each.delivered)}, refused {each.refusals[-1:]}"
+            for place, each in enumerate(self.members)
+        )
+
+    def close(self, *, failed: bool) -> None:
+        """All leave at the same time; after a failure nobody is waited for."""
+        present = list(self._present)
+        for member in present:
+            if not member.has_left and not failed:
+                member.ask_to_leave()
+        for member in present:
+            try:
+                if not failed:
+                    self.wait(lambda member=member: member.has_left, "the member has left")  # type: ignore[misc]
+            finally:
+                self.forget(member)
+                if member.has_left:
+                    self._pool.give_back(member.process, self._command)
+                else:
+                    member.process.end()
+
+
+def python_member(client: str, bootstrap: str) -> list[str]:
+    return [sys.executable, "-m", "tests.clients.groups.member", client, bootstrap]
