@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.broker.addresses import Addresses, bound_addresses, listeners_of
+from penstock.broker.group_wiring import Groups
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
@@ -89,6 +90,7 @@ class Assembly:
         self._session: Session
         self._replicas: Replicas
         self._controller: Controller
+        self._groups: Groups
         self._server: Server
         self._upkeep: Upkeep
         self.addresses: Addresses  # once bound
@@ -177,12 +179,14 @@ class Assembly:
         )
         self._replicas.adopt(self._recovered)
         self._controller = self._make_controller(broker_id)
+        self._groups = self._make_groups(broker_id)
         self._bind(self._make_services(broker_id, cluster_id, engine))
         await self._register(broker_id)
         self._tasks.create_task(self._controller.run(), name="controller")
         await self._controller.wait_ready()
         self._upkeep = Upkeep(engine, self._background, wall_ms, self._replicas.note_failures)
         self._tasks.create_task(self._upkeep.run(), name="upkeep")
+        self._groups.start(self._tasks)
         self._server.start()
 
     def _make_controller(self, broker_id: BrokerId) -> Controller:
@@ -202,6 +206,19 @@ class Assembly:
             report=self._report,
         )
 
+    def _make_groups(self, broker_id: BrokerId) -> Groups:
+        return Groups(
+            broker_id=broker_id,
+            replicas=self._replicas,
+            cluster=self._cluster,
+            administration=self._controller,
+            session=self._session,
+            timers=self._timers,
+            settings=self._settings,
+            wall_ms=wall_ms,
+            report=self._report,
+        )
+
     def _make_services(
         self, broker_id: BrokerId, cluster_id: str, engine: SegmentedEngine
     ) -> Services:
@@ -213,6 +230,7 @@ class Assembly:
             replicas=self._replicas,
             engine=engine,
             administration=self._controller,
+            groups=self._groups.coordinator,
             producer_ids=BlockProducerIds(self._session, broker_id),
             authorizer=AllowAll(),
             timers=self._timers,
@@ -268,6 +286,7 @@ class Assembly:
         assert self._engine is not None
         assert self._coordination is not None
         self._server.stop_requests()
+        self._groups.stop()
         self._replicas.produces.expire_all()
         self._replicas.fetches.expire_all()
         await self._server.close(DRAIN_MS)

@@ -87,7 +87,13 @@ def _gather(
 
 
 def _defaults() -> Given:
-    values = {"log.dirs": str(DEFAULT_DATA), "listeners": f"PLAINTEXT://{DEFAULT_LISTEN}"}
+    from penstock.broker.development import DEVELOPMENT_SETTINGS
+
+    values = {
+        **DEVELOPMENT_SETTINGS,
+        "log.dirs": str(DEFAULT_DATA),
+        "listeners": f"PLAINTEXT://{DEFAULT_LISTEN}",
+    }
     return Given.from_mapping(values, where="default of `penstock up`")
 
 

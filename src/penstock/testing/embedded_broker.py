@@ -19,6 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from penstock.broker.development import DEVELOPMENT_SETTINGS
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _MAX_TOLD_BYTES = 4000
@@ -102,7 +104,11 @@ class Broker:
     def _settings(self) -> dict[str, str]:
         if self._data is None:
             self._data = Path(tempfile.mkdtemp(prefix="penstock-"))
-        settings = {"log.dirs": str(self._data), "listeners": f"PLAINTEXT://{self._listen}"}
+        settings = {
+            **DEVELOPMENT_SETTINGS,
+            "log.dirs": str(self._data),
+            "listeners": f"PLAINTEXT://{self._listen}",
+        }
         settings.update((name, _as_text(value)) for name, value in self._config.items())
         return settings
 
