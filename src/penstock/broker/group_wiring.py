@@ -95,6 +95,8 @@ class Groups:
         gone = self._note_topics(update)
         if gone:
             self.coordinator.on_topics_deleted(gone)
+        if gone or update.topics or update.is_full:
+            self.coordinator.on_topics_changed()
 
     def _follow_leadership(self) -> None:
         topic = self._cluster.find_topic(OFFSETS_TOPIC)

@@ -11,6 +11,7 @@ from penstock.groups.consumer_requests import (
 )
 from penstock.groups.consumer_state import ConsumerGroup, ConsumerMember
 from penstock.groups.consumer_turn import ConsumerTurn
+from penstock.groups.offset_commands import MAX_TEXT_BYTES
 from penstock.groups.records import TargetMemberKey, TargetMemberValue
 from penstock.model.errors import ErrorCode, Refusal
 
@@ -22,12 +23,26 @@ def check_shape(request: ConsumerHeartbeat) -> None:
             raise _invalid(f"the {name} is empty; leave it out or give one")
     if request.group == "" or request.member == "":
         raise _invalid("group id and member id must not be empty")
+    if any(len((each or "").encode()) > MAX_TEXT_BYTES for each in _texts(request)):
+        raise _invalid(f"an id or a name is longer than {MAX_TEXT_BYTES} bytes")
     if request.member_epoch < STATIC_LEAVE_EPOCH:
         raise _invalid(f"{request.member_epoch} is no member epoch")
     if request.member_epoch == STATIC_LEAVE_EPOCH and request.instance is None:
         raise _invalid("only a member with an instance id leaves with the epoch -2")
     if request.member_epoch == JOIN_EPOCH:
         _check_join(request)
+
+
+def _texts(request: ConsumerHeartbeat) -> tuple[str | None, ...]:
+    """All but what is subscribed to, which is looked at as a whole."""
+    return (
+        request.member,
+        request.instance,
+        request.rack,
+        request.client_id,
+        request.client_host,
+        request.assignor,
+    )
 
 
 def _check_join(request: ConsumerHeartbeat) -> None:

@@ -127,6 +127,13 @@ class ConsumerGroup:
             return ConsumerState.STABLE
         return ConsumerState.RECONCILING
 
+    def snapshot(self) -> object:
+        """What the log decides; equal for equal states."""
+        return (
+            (self.epoch, self.target_epoch, self.members, self.targets),
+            (self.instances, self.owners),
+        )
+
     def topics_changed(self) -> None:
         """Some topic came, went or grew: the next heartbeat looks whether it is one of ours."""
         self.checked_topics_ms = None

@@ -12,6 +12,11 @@ from typing import Any, TypeVar
 
 from penstock.groups.answers import Failed
 from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_requests import (
+    ConsumerDescribed,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
 from penstock.groups.group_hash import partition_for
 from penstock.groups.offset_commands import MAX_TEXT_BYTES, Codes, refuse_commit
 from penstock.groups.outcome import Outcome
@@ -130,6 +135,11 @@ class GroupCoordinator:
         for shard in list(self._shards.values()):
             shard.delete_of_topics(frozenset(topics))
 
+    def on_topics_changed(self) -> None:
+        """Some came, went or have more partitions: groups that the broker assigns may care."""
+        for shard in self._shards.values():
+            shard.state.topics_changed()
+
     def _load(self, shard: Shard) -> None:
         self._start(self._load_in_turn(shard), f"load {shard}")
 
@@ -230,6 +240,14 @@ class GroupCoordinator:
         )
         return (answer.code, ()) if isinstance(answer, Failed) else answer
 
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        answer = await self._ask_named(
+            request.group, lambda state, _, now_ms: state.consumer_heartbeat(request, now_ms)
+        )
+        if isinstance(answer, Failed):
+            return ConsumerHeartbeatAnswer(error=answer.code, message=answer.code.message)
+        return answer
+
     # -- offsets ---------------------------------------------------------------------------
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
@@ -271,6 +289,14 @@ class GroupCoordinator:
         )
         if isinstance(answer, Failed):
             return DescribedGroup(group=group, error=answer.code)
+        return answer
+
+    async def consumer_describe(self, group: str) -> ConsumerDescribed:
+        answer = await self._ask(
+            group, lambda state, _, now_ms: Outcome(answer=state.consumer_describe(group))
+        )
+        if isinstance(answer, Failed):
+            return ConsumerDescribed(group=group, error=answer.code, message=answer.code.message)
         return answer
 
     async def list_groups(

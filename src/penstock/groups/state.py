@@ -6,19 +6,25 @@ group that has only offsets is no object here: it is there while they are.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from penstock.groups import classic, offset_commands
+from penstock.groups import consumer, consumer_or_classic, offset_commands
 from penstock.groups.batches import Entry, TransactionEnd
 from penstock.groups.classic_state import ClassicGroup
 from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_or_classic import DEAD, Group
+from penstock.groups.consumer_requests import (
+    ConsumerDescribed,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
+from penstock.groups.consumer_state import ConsumerGroup
 from penstock.groups.expiry import expire
 from penstock.groups.offset_commands import Codes
 from penstock.groups.offsets import OffsetStore
 from penstock.groups.outcome import CancelTimer, Outcome, SetTimer, TimerKey, Waiter
 from penstock.groups.ports import Topics
-from penstock.groups.records import GroupKey, GroupRecord, GroupValue, OffsetKey, OffsetValue
+from penstock.groups.records import GroupRecord, OffsetKey, OffsetValue
 from penstock.groups.requests import (
     NO_GENERATION,
-    UNKNOWN_MEMBER,
     CommitOffsets,
     DescribedGroup,
     FetchedOffsets,
@@ -35,15 +41,13 @@ from penstock.groups.requests import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 
-DEAD = "Dead"
-
 
 class ShardState:
     """Owned by its shard."""
 
     def __init__(self, *, topics: Topics, config: Callable[[], GroupConfig]) -> None:
         self.offsets = OffsetStore()
-        self.groups: dict[str, ClassicGroup] = {}
+        self.groups: dict[str, Group] = {}
         self._topics = topics
         self._config = config
 
@@ -63,23 +67,13 @@ class ShardState:
         if isinstance(key, OffsetKey):
             assert value is None or isinstance(value, OffsetValue)
             self.offsets.replay(key, value, record_offset=offset, producer_id=producer_id)
-        elif isinstance(key, GroupKey):
-            assert value is None or isinstance(value, GroupValue)
-            self._replay_classic(key.group, value)
-
-    def _replay_classic(self, name: str, value: GroupValue | None) -> None:
-        group = self.groups.get(name)
-        if group is None:
-            if value is None:
-                return
-            group = self.groups[name] = ClassicGroup(name)
-        classic.replay(group, value)
-        if value is None:
-            del self.groups[name]
+        else:
+            consumer_or_classic.replay(self.groups, record)
 
     def snapshot(self) -> object:
         """What is durable; equal for equal states."""
-        stored = {name: each.stored for name, each in self.groups.items() if each.stored}
+        groups = {name: consumer_or_classic.snapshot(each) for name, each in self.groups.items()}
+        stored = {name: each for name, each in groups.items() if each is not None}
         return self.offsets.snapshot(), stored
 
     # -- groups ----------------------------------------------------------------------------
@@ -87,7 +81,7 @@ class ShardState:
     def group_names(self) -> list[str]:
         return sorted(self.offsets.groups().union(self.groups))
 
-    def find_group(self, name: str) -> ClassicGroup | None:
+    def find_group(self, name: str) -> Group | None:
         """One that only has offsets looks like one that nobody ever joined."""
         group = self.groups.get(name)
         if group is None and self.offsets.has_group(name):
@@ -97,29 +91,40 @@ class ShardState:
     def drop_if_vacant(self, name: str) -> bool:
         """A group that somebody asked for and nobody joined; False while there is one to keep."""
         group = self.groups.get(name)
-        if group is not None and group.is_vacant:
+        if group is not None and consumer_or_classic.is_vacant(group):
             del self.groups[name]
         return name not in self.groups
 
     def join(self, request: Join, waiter: Waiter, now_ms: int) -> Outcome[Joined]:
-        group = self.groups.get(request.group)
-        if group is None:
-            if request.member != UNKNOWN_MEMBER:
-                return Outcome(answer=refuse_join(request, ErrorCode.UNKNOWN_MEMBER_ID))
-            group = self.groups[request.group] = ClassicGroup(request.group)
-        return classic.join(group, request, waiter, now_ms, self._config())
+        return consumer_or_classic.join(
+            self.groups, request, waiter, now_ms, self._config(), self._topics
+        )
 
     def sync(self, request: Sync, waiter: Waiter, now_ms: int) -> Outcome[Synced]:
         group = self.groups.get(request.group)
         if group is None:
             return Outcome(answer=Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
-        return classic.sync(group, request, waiter, now_ms, self._config())
+        return consumer_or_classic.sync(
+            group, request, waiter, now_ms, self._config(), self._topics
+        )
 
     def heartbeat(self, request: Heartbeat, now_ms: int) -> Outcome[ErrorCode]:
         group = self.groups.get(request.group)
         if group is None:
             return Outcome(answer=ErrorCode.UNKNOWN_MEMBER_ID)
-        return classic.heartbeat(group, request, now_ms, self._config())
+        return consumer_or_classic.heartbeat(group, request, now_ms, self._config(), self._topics)
+
+    def consumer_heartbeat(
+        self, request: ConsumerHeartbeat, now_ms: int
+    ) -> Outcome[ConsumerHeartbeatAnswer]:
+        group = self.groups.get(request.group)
+        return consumer.heartbeat(group, request, now_ms, self._config(), self._topics)
+
+    def topics_changed(self) -> None:
+        """Groups that the broker assigns look at them with the next heartbeat."""
+        for group in self.groups.values():
+            if isinstance(group, ConsumerGroup):
+                group.topics_changed()
 
     def leave(
         self, name: str, members: Sequence[Leaver], now_ms: int
@@ -129,7 +134,7 @@ class ShardState:
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
             left = tuple(Left(each.member, each.instance, unknown) for each in members)
             return Outcome(answer=(ErrorCode.NONE, left))
-        return classic.leave(group, members, now_ms, self._config())
+        return consumer_or_classic.leave(group, members, now_ms, self._config(), self._topics)
 
     def describe(self, name: str) -> DescribedGroup:
         group = self.find_group(name)
@@ -140,17 +145,21 @@ class ShardState:
                 message=f"there is no group {name}",
                 state=DEAD,
             )
-        return classic.describe(group)
+        return consumer_or_classic.describe(group)
+
+    def consumer_describe(self, name: str) -> ConsumerDescribed:
+        group = self.find_group(name)
+        return consumer_or_classic.consumer_describe(name, group, self._config(), self._topics)
 
     def list_groups(self) -> list[ListedGroup]:
         found = map(self.find_group, self.group_names())
-        return [classic.list_group(each) for each in found if each is not None]
+        return [consumer_or_classic.list_group(each) for each in found if each is not None]
 
     def delete_group(self, name: str, now_ms: int) -> Outcome[ErrorCode]:
         group = self.find_group(name)
         if group is None:
             return Outcome(answer=ErrorCode.GROUP_ID_NOT_FOUND)
-        outcome = classic.delete(group, now_ms, self._config())
+        outcome = consumer_or_classic.delete(group, now_ms, self._config())
         if outcome.answer is not ErrorCode.NONE:
             return outcome
         offsets = offset_commands.delete_all(self.offsets, name)
@@ -160,12 +169,13 @@ class ShardState:
         group = self.groups.get(key.group)
         if group is None:
             return Outcome(answer=None)
-        return classic.on_timer(group, key, now_ms, self._config())
+        return consumer_or_classic.on_timer(group, key, now_ms, self._config(), self._topics)
 
     def on_loaded(self, now_ms: int) -> Outcome[None]:
         """Every member of every group has its time to be heard of, from now on."""
         outcomes = [
-            classic.on_loaded(each, now_ms, self._config()) for each in self.groups.values()
+            consumer_or_classic.on_loaded(each, now_ms, self._config(), self._topics)
+            for each in self.groups.values()
         ]
         records: list[GroupRecord] = [one for each in outcomes for one in each.records]
         timers: list[SetTimer | CancelTimer] = [one for each in outcomes for one in each.timers]
@@ -177,7 +187,7 @@ class ShardState:
         """Whether the group lets them be committed; without one, whoever claims no membership."""
         group = self.find_group(request.group)
         if group is not None:
-            return classic.check_commit(group, request.member, request.instance, request.generation)
+            return consumer_or_classic.check_commit(group, request)
         if request.generation <= NO_GENERATION:
             return ErrorCode.NONE
         is_new_request = request.is_consumer_protocol
@@ -186,7 +196,9 @@ class ShardState:
     def sign_of_life(self, request: CommitOffsets) -> Sequence[SetTimer]:
         """A member that commits is alive."""
         group = self.groups.get(request.group)
-        return () if group is None else classic.session_timer(group, request.member)
+        if group is None:
+            return ()
+        return consumer_or_classic.session_timer(group, request.member, self._config())
 
     def commit(self, request: CommitOffsets, now_ms: int) -> Outcome[Codes]:
         refusal = self.check_commit(request)
@@ -200,6 +212,9 @@ class ShardState:
         )
 
     def fetch(self, request: FetchOffsets) -> FetchedOffsets:
+        refusal = consumer_or_classic.check_fetch(self.groups.get(request.group), request)
+        if refusal is not ErrorCode.NONE:
+            return FetchedOffsets(error=refusal)
         return offset_commands.fetch(self.offsets, request)
 
     def delete_offsets(
@@ -209,7 +224,8 @@ class ShardState:
         if group is None:
             return Outcome(answer=(ErrorCode.GROUP_ID_NOT_FOUND, {}))
         checks = {
-            each.topic: classic.check_delete_offsets(group, each.topic) for each in partitions
+            each.topic: consumer_or_classic.check_delete_offsets(group, each.topic)
+            for each in partitions
         }
         for code in checks.values():
             if code in _OF_THE_WHOLE_GROUP:
@@ -235,14 +251,16 @@ class ShardState:
         over = expire(
             self.offsets,
             name,
-            lambda topic, committed_ms: classic.expiry_base_ms(group, topic, committed_ms),
+            lambda topic, committed_ms: consumer_or_classic.expiry_base_ms(
+                group, topic, committed_ms
+            ),
             now_ms=now_ms,
             retention_ms=self._config().offsets_retention_ms,
         )
         left = sum(1 for _ in self.offsets.of_group(name)) - len(over)
-        if left or self.offsets.has_pending(name) or not _is_deserted(group):
+        if left or self.offsets.has_pending(name) or not consumer_or_classic.is_deserted(group):
             return over
-        return (*over, classic.tombstone(group))
+        return (*over, *consumer_or_classic.tombstones(group))
 
 
 _OF_THE_WHOLE_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP)
@@ -250,11 +268,6 @@ _OF_THE_WHOLE_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP)
 
 def refuse_join(request: Join, code: ErrorCode) -> Joined:
     return Joined(error=code, member=request.member)
-
-
-def _is_deserted(group: ClassicGroup) -> bool:
-    is_stored = group.stored is not None
-    return is_stored and not group.pending and classic.check_delete(group) is ErrorCode.NONE
 
 
 def _with_records(
