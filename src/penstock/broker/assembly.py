@@ -234,6 +234,7 @@ class Assembly:
             producer_ids=BlockProducerIds(self._session, broker_id),
             authorizer=AllowAll(),
             timers=self._timers,
+            wall_ms=wall_ms,
             settings=self._settings,
             advertised=self._advertised,
             fetch_sessions=FetchSessions(max_sessions=int(str(slots))),

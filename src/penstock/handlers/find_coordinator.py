@@ -38,11 +38,7 @@ class _Found(NamedTuple):
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     refused = {key: _find_refusal(request, services, key) for key in _keys(request)}
-    if (
-        services.groups
-        and None in refused.values()
-        and services.cluster.find_topic(OFFSETS_TOPIC) is None
-    ):
+    if None in refused.values() and services.cluster.find_topic(OFFSETS_TOPIC) is None:
         return _make_topic_and_answer(request, services, refused)
     return _answer(request, services, refused)
 
@@ -90,7 +86,7 @@ def _answer(request: Request, services: "Services", refused: dict[str, _Found | 
 
 def _find_leader(request: Request, services: "Services", group: str) -> _Found:
     topic = services.cluster.find_topic(OFFSETS_TOPIC)
-    if topic is None or services.groups is None:
+    if topic is None:
         return _NOT_AVAILABLE
     leader = topic.partitions[services.groups.partition_of(group)].leader
     broker = services.cluster.brokers.get(leader)

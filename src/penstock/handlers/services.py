@@ -3,7 +3,6 @@
 Built once by the broker's assembly; everything in it belongs to the event loop's thread.
 """
 
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,10 +20,6 @@ from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
 
 
-def wall_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     broker_id: BrokerId
@@ -33,9 +28,11 @@ class Services:
     replicas: Replicas
     engine: Engine  # for what is asked of directories; partitions go through `replicas`
     administration: Administration
+    groups: GroupService
     producer_ids: ProducerIds
     authorizer: Authorizer
     timers: Clock  # waiting.LoopTimers, or a clock that tests move
+    wall_ms: Callable[[], int]
     settings: Callable[[], Resolved]  # the broker's, as of now
     # Listener name -> what its clients are told to connect to. A listener that is absent answers
     # the address that the client itself connected to.
@@ -43,7 +40,5 @@ class Services:
     fetch_sessions: FetchSessions
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
     report: Callable[[str], None]  # one line for whoever watches the broker
-    groups: GroupService = None  # type: ignore[assignment]
-    wall_ms: Callable[[], int] = wall_ms
     static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
     metadata: MetadataCache = field(default_factory=MetadataCache)

@@ -202,9 +202,11 @@ class Case:
             replicas=self.replicas,
             engine=self.engine,
             administration=self.controller,
+            groups=None,  # type: ignore[arg-type] # no handler here asks for groups
             producer_ids=None,  # type: ignore[arg-type] # no handler here asks for producer ids
             authorizer=self.acl,
             timers=timers,
+            wall_ms=lambda: NOW_MS,
             settings=self.settings,
             advertised=self.advertised,
             fetch_sessions=FetchSessions(max_sessions=1),
