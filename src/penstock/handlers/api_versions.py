@@ -7,7 +7,7 @@ not of the cluster. No features are finalized, so transactions stay at their fir
 
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
 KEY = ApiKey.API_VERSIONS
-VERSIONS = range(5)
 _FIRST_WITH_THROTTLE = 1
 _FIRST_FLEXIBLE = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -31,9 +30,8 @@ _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">hhh")
 
 
-def make_api(others: Iterable[Api]) -> Api:
-    """Of a broker that serves the others and this one."""
-    served = {api.key: api.versions for api in others} | {KEY: VERSIONS}
+def make_api(served: Mapping[ApiKey, range]) -> Api:
+    """Of a broker that serves these, this API among them."""
 
     @cache
     def body(version: int, error: ErrorCode) -> bytes:
@@ -48,7 +46,7 @@ def make_api(others: Iterable[Api]) -> Api:
 
     return Api(
         key=KEY,
-        versions=VERSIONS,
+        versions=served[KEY],
         direct=answer,
         unsupported=answer_unsupported,
         max_frame_bytes=1 << 20,

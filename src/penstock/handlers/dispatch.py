@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.handlers.api import Api, Request
-from penstock.protocol.api_keys import ApiKey, describe_api
+from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
 from penstock.protocol.headers import RequestHeader, read_request_header
 from penstock.protocol.messages import decode_request
 
@@ -23,13 +23,14 @@ class Dispatcher:
     """Owned by the event loop's thread, like all that it calls."""
 
     def __init__(self, apis: Mapping[ApiKey, Api], services: "Services") -> None:
-        self._apis: Mapping[int, Api] = {key.value: api for key, api in apis.items()}
+        self._apis = apis
+        self._asked: dict[int, Api] = {}  # those of `apis` that were asked for, by key
         self._services = services
 
     def on_request(self, exchange: "Exchange") -> None:
         """Raises MalformedMessage for bytes that are no request: the caller closes then."""
         header = read_request_header(exchange.frame)
-        api = self._apis.get(header.api_key)
+        api = self._asked.get(header.api_key) or self._find(header.api_key)
         if api is None:
             name = describe_api(header.api_key, header.api_version)
             exchange.close(f"{name} is not served here; ApiVersions lists what is")
@@ -47,6 +48,12 @@ class Dispatcher:
             api.direct(_request(api, header, exchange, header.body), self._services)
         else:
             self._answer(api, header, exchange)
+
+    def _find(self, api_key: int) -> Api | None:
+        key = find_api_key(api_key)
+        if key is None or key not in self._apis:
+            return None
+        return self._asked.setdefault(api_key, self._apis[key])
 
     def _answer(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"

@@ -1,13 +1,15 @@
 """What happens to a frame before a handler sees it."""
 
+import subprocess
 import sys
 
 import pytest
 from tests.unit.handlers.workbench import Connection, Workbench, build
 
 from penstock.handlers.api import Api, Request
-from penstock.handlers.api_table import APIS, preload_schemas
+from penstock.handlers.api_table import APIS, SERVED
 from penstock.handlers.dispatch import Dispatcher
+from penstock.handlers.load_ahead import load_ahead
 from penstock.handlers.services import Services
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
@@ -92,8 +94,24 @@ def test_a_handler_that_fails_unexpectedly_is_not_answered_for(bench: Workbench)
         bench.send_frame(frame(key, 0, bytes(4)))
 
 
-def test_after_preloading_no_request_waits_for_a_schema(bench: Workbench) -> None:
-    preload_schemas()
+@pytest.mark.parametrize("key", SERVED)
+def test_every_handler_serves_what_the_table_says(key: ApiKey) -> None:
+    assert (APIS[key].key, APIS[key].versions) == (key, SERVED[key])
+
+
+def test_handlers_are_loaded_when_they_are_asked_for() -> None:
+    script = (
+        "import sys; from penstock.handlers.api_table import APIS, ApiKey;"
+        "print('penstock.handlers.create_topics' in sys.modules);"
+        "APIS[ApiKey.CREATE_TOPICS]; print('penstock.handlers.create_topics' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout.split() == [b"False", b"True"]
+
+
+def test_after_loading_ahead_no_request_waits_for_a_schema(bench: Workbench) -> None:
+    for _ in load_ahead():
+        pass
     before = set(sys.modules)
     bench.make_topic("orders")
     for key, api in APIS.items():
