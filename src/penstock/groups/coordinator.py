@@ -44,6 +44,7 @@ from penstock.model.values import dataclass
 Answer = TypeVar("Answer")
 
 LOADS_AT_A_TIME = 4
+UNIQUE_BYTES = 37  # what makes a member's id its own
 RELOAD_PAUSE_MS = 100  # so that a shard that fails at once again does not spin
 
 
@@ -338,13 +339,15 @@ def is_wanted(group: ListedGroup, states: frozenset[str], kinds: frozenset[str])
 
 
 def _can_be_written(request: Join) -> bool:
-    """Texts of a record are shorter than those of newer requests may be."""
+    """Texts of a record are shorter than those of newer requests may be, and a member's id begins
+    with its instance or its client's name."""
+    names = (request.instance or "", request.client_id)
     texts = (
         request.member,
-        request.instance or "",
-        request.client_id,
         request.client_host,
         request.protocol_type,
         *(each.name for each in request.protocols),
     )
-    return all(len(each.encode()) <= MAX_TEXT_BYTES for each in texts)
+    return all(len(each.encode()) <= MAX_TEXT_BYTES for each in texts) and all(
+        len(each.encode()) <= MAX_TEXT_BYTES - UNIQUE_BYTES for each in names
+    )

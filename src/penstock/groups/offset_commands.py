@@ -21,6 +21,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 NO_OFFSET = -1
+END_OF_TIME_MS = 2**63 - 1  # an old client may ask for a retention that goes beyond
 MAX_TEXT_BYTES = 32_767  # of a text in a record
 Codes = Mapping[TopicPartition, ErrorCode]
 
@@ -71,7 +72,7 @@ def to_value(commit: Commit, now_ms: int) -> OffsetValue:
         leader_epoch=commit.leader_epoch,
         metadata=commit.metadata,
         committed_ms=now_ms if commit.timestamp_ms is None else commit.timestamp_ms,
-        expires_ms=NO_TIME if commit.expires_ms is None else commit.expires_ms,
+        expires_ms=NO_TIME if commit.expires_ms is None else min(commit.expires_ms, END_OF_TIME_MS),
     )
 
 

@@ -245,3 +245,12 @@ def test_groups_are_listed_by_state_and_kind_whatever_the_case() -> None:
         assert await names(set(), {"consumer"}) == []
 
     told(story)
+
+
+def test_a_retention_beyond_all_time_is_for_ever() -> None:
+    async def story(desk: Desk) -> None:
+        assert await desk.commit(commit_of(T0, 1, expires_ms=2**63 + 5)) == [NONE]
+        desk.clock.pass_ms(100 * 86_400_000)
+        assert await desk.fetch_all() == {T0: 1}
+
+    told(story)

@@ -1,6 +1,7 @@
 """A shard's order of things: what is answered when, and what a log that fails costs."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.unit.groups.coordinator_desk import (
@@ -18,7 +19,7 @@ from tests.unit.groups.coordinator_desk import (
 )
 
 from penstock.groups.config import GroupConfig
-from penstock.groups.requests import FetchOffsets, Heartbeat, Leaver
+from penstock.groups.requests import FetchOffsets, Heartbeat, Leaver, Protocol, Sync
 from penstock.model.errors import ErrorCode
 
 FETCH = FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=(T0,))
@@ -284,5 +285,44 @@ def test_the_state_is_what_the_log_says_after_a_life_of_a_group() -> None:
         assert desk.state.snapshot() == replayed(desk.log).snapshot()
         await desk.coordinator.leave(GROUP, [Leaver(member, None)])
         assert desk.state.snapshot() == replayed(desk.log).snapshot()
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        {"client_id": "c" * 32_767},
+        {"instance": "i" * 32_767},
+        {"member": "m" * 32_768},
+        {"protocols": (Protocol("p" * 32_768, b""),)},
+    ],
+)
+def test_a_member_whose_name_no_record_can_hold_is_refused_before_it_costs_anybody(
+    name: dict[str, Any],
+) -> None:
+    async def story(desk: Desk) -> None:
+        joined = await desk.coordinator.join(join_request(GROUP, **name))
+        assert joined.error is ErrorCode.INVALID_REQUEST
+
+    told(story)
+
+
+def test_a_member_with_the_longest_names_is_taken() -> None:
+    async def story(desk: Desk) -> None:
+        longest = join_request(GROUP, client_id="c" * 32_730, protocol_type="t" * 32_767)
+        joined = await desk.coordinator.join(longest)
+        assert joined.error is NONE
+        synced = await desk.coordinator.sync(
+            Sync(
+                group=GROUP,
+                member=joined.member,
+                instance=None,
+                generation=joined.generation,
+                protocol_type=None,
+                protocol=None,
+            )
+        )
+        assert synced.error is NONE
 
     told(story)
