@@ -40,6 +40,7 @@ KEYS = (
     ApiKey.OFFSET_DELETE,
     ApiKey.LIST_GROUPS,
     ApiKey.DELETE_GROUPS,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT,
 )
 NAMES = ("orders", "orders", "payments", "absent", "", "a b", "ü", "__consumer_offsets", "x" * 300)
 NUMBERS = (0, 0, 1, 2, 3, -1, -2, -3, -4, 7, 100, 1 << 20)

@@ -211,6 +211,16 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.DESCRIBE_GROUPS: [
             Row({"groups": ["g"]}, on_group(Operation.DESCRIBE), GROUP_DENIED)
         ],
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: [
+            Row(
+                {"group_id": "g", "subscribed_topic_names": [topic]},
+                on_group(Operation.READ),
+                GROUP_DENIED,
+            )
+        ],
+        ApiKey.CONSUMER_GROUP_DESCRIBE: [
+            Row({"group_ids": ["g"]}, on_group(Operation.DESCRIBE), GROUP_DENIED)
+        ],
         ApiKey.DELETE_GROUPS: [
             Row({"groups_names": ["g"]}, on_group(Operation.DELETE), GROUP_DENIED)
         ],
