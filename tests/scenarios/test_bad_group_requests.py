@@ -1,0 +1,214 @@
+"""Group requests that ask too much or make no sense: they cost who sends them, and no other group.
+
+All groups are in one partition of the topic of offsets, and one of them has a steady member.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.scenarios.raw_client import CutOff, RawClient, request_frame
+from tests.scenarios.watched_broker import TOPIC, WatchedBroker
+
+from penstock.handlers.api_table import APIS
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+
+pytestmark = pytest.mark.xdist_group("bad-group-requests")
+
+SETTINGS = {"offsets.topic.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
+JOIN, SYNC, HEARTBEAT = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT
+COMMIT, LEAVE = ApiKey.OFFSET_COMMIT, ApiKey.LEAVE_GROUP
+LONGEST = 32_767  # bytes of a string
+EXTREMES = (-(2**31), -2, -1, 0, 2, 2**31 - 1)
+SESSION: dict[str, Any] = {
+    "session_timeout": timedelta(seconds=60),
+    "rebalance_timeout": timedelta(seconds=60),
+    "protocol_type": "consumer",
+}
+RANGE = [{"name": "range", "metadata": b"\0\1"}]
+
+
+class Steady:
+    """The only member of a group, as its generation 1."""
+
+    def __init__(self, client: RawClient) -> None:
+        self.client = client
+        wait_for_coordinator(client, "steady")
+        joined = client.ask(JOIN, 2, group_id="steady", protocols=RANGE, **SESSION)
+        assert (joined.error_code, joined.generation_id) == (0, 1)
+        self.id: str = joined.member_id
+        assignments = [{"member_id": self.id, "assignment": b"all"}]
+        synced = client.ask(SYNC, 2, **self.fields, assignments=assignments)
+        assert (synced.error_code, synced.assignment) == (0, b"all")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"group_id": "steady", "generation_id": 1, "member_id": self.id}
+
+    def check(self) -> None:
+        """Nobody has made it join again, and it still may commit."""
+        assert self.client.ask(HEARTBEAT, 2, **self.fields).error_code == 0
+        assert commit(self.client, "steady", member_id=self.id, generation=1) == [0]
+
+
+def wait_for_coordinator(client: RawClient, group: str) -> None:
+    """The topic of offsets is made for the first who asks."""
+    found = client.ask(ApiKey.FIND_COORDINATOR, 3, key=group)
+    assert found.error_code == 0, found
+
+
+def commit(
+    client: RawClient,
+    group: str,
+    topics: dict[str, list[int]] | None = None,
+    *,
+    member_id: str = "",
+    generation: int = -1,
+) -> list[int]:
+    reply = client.ask(
+        COMMIT,
+        8,
+        group_id=group,
+        member_id=member_id,
+        generation_id_or_member_epoch=generation,
+        topics=[
+            {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
+            for name, indexes in (topics or {TOPIC: [0]}).items()
+        ],
+    )
+    return [each.error_code for topic in reply.topics for each in topic.partitions]
+
+
+@pytest.fixture(name="steady", scope="module")
+def _steady(watched: WatchedBroker) -> Iterator[Steady]:
+    with watched.connect() as client:
+        yield Steady(client)
+
+
+@pytest.fixture(name="bad")
+def _bad(broker: WatchedBroker, steady: Steady) -> Iterator[RawClient]:
+    with broker.connect() as client:
+        yield client
+    steady.check()
+
+
+# -- too much ----------------------------------------------------------------------------------
+
+
+def test_a_join_of_ten_megabytes_is_cut_off(bad: RawClient) -> None:
+    protocols = [{"name": "range", "metadata": b"x" * (10 << 20)}]
+    with pytest.raises(CutOff):
+        bad.ask(JOIN, 2, group_id="large", protocols=protocols, **SESSION)
+
+
+@pytest.mark.parametrize("version", [2, 9])
+def test_a_join_that_no_record_can_hold_is_refused(bad: RawClient, version: int) -> None:
+    protocols = [{"name": "range", "metadata": b"x" * (3 << 20)}]
+    group = f"large-{version}"
+    asked = {"group_id": group, "protocols": protocols, **SESSION}
+    joined = bad.ask(JOIN, version, **asked)
+    if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        joined = bad.ask(JOIN, version, **asked, member_id=joined.member_id)
+    if joined.error_code == 0:
+        fields = {"group_id": group, "generation_id": 1, "member_id": joined.member_id}
+        joined = bad.ask(SYNC, 3, **fields)
+    assert joined.error_code != 0
+    assert bad.is_served()
+
+
+def test_an_assignment_that_no_record_can_hold_is_refused(bad: RawClient) -> None:
+    joined = bad.ask(JOIN, 2, group_id="heavy", protocols=RANGE, **SESSION)
+    assert joined.error_code == 0
+    fields = {
+        "group_id": "heavy",
+        "generation_id": joined.generation_id,
+        "member_id": joined.member_id,
+    }
+    assignments = [{"member_id": joined.member_id, "assignment": b"x" * (3 << 20)}]
+    assert bad.ask(SYNC, 2, **fields, assignments=assignments).error_code != 0
+    assert bad.is_served()
+
+
+def test_a_thousand_protocols_are_as_good_as_one(bad: RawClient) -> None:
+    protocols = [{"name": f"p{number}", "metadata": b""} for number in range(1000)]
+    joined = bad.ask(JOIN, 2, group_id="many", protocols=protocols, **SESSION)
+    assert (joined.error_code, joined.protocol_name) == (0, "p0")
+
+
+@pytest.mark.parametrize("version", [0, 5, 9])
+@pytest.mark.parametrize("field", ["group_id", "member_id", "group_instance_id", "client_id"])
+def test_names_of_any_length_are_answered(bad: RawClient, version: int, field: str) -> None:
+    """A member's id is made of what its client calls itself, and more."""
+    values: dict[str, Any] = {"group_id": "long", "protocols": RANGE, **SESSION}
+    values[field] = "n" * LONGEST
+    bad.send(request_frame(JOIN, version, **values))
+    reply = bad.read_reply(JOIN, version, 0)
+    if reply.error_code == 0:  # a member that nobody hears of again would hold up the next
+        members = [{"member_id": reply.member_id}]
+        assert bad.ask(LEAVE, 3, group_id=values["group_id"], members=members).error_code == 0
+
+
+def test_ids_for_members_that_never_come_back_run_out(bad: RawClient) -> None:
+    """Each is remembered for as long as the session would last."""
+    asked = request_frame(JOIN, 4, group_id="loop", protocols=RANGE, **SESSION)
+    codes = set()
+    for _ in range(101):
+        bad.send(asked * 100)
+        codes |= {bad.read_reply(JOIN, 4, 0).error_code for _ in range(100)}
+    assert codes == {ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.GROUP_MAX_SIZE_REACHED}
+
+
+# -- no sense ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("generation", EXTREMES)
+def test_other_generations_are_none(bad: RawClient, steady: Steady, generation: int) -> None:
+    fields = {**steady.fields, "generation_id": generation}
+    illegal = ErrorCode.ILLEGAL_GENERATION
+    assert bad.ask(HEARTBEAT, 2, **fields).error_code == illegal
+    assert bad.ask(SYNC, 2, **fields).error_code == illegal
+    assert commit(bad, "steady", member_id=steady.id, generation=generation) == [illegal]
+
+
+def test_who_is_no_member_does_nothing(bad: RawClient) -> None:
+    stranger = {"group_id": "steady", "generation_id": 1, "member_id": "stranger"}
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert bad.ask(HEARTBEAT, 2, **stranger).error_code == unknown
+    assert bad.ask(SYNC, 2, **stranger).error_code == unknown
+    assert bad.ask(LEAVE, 2, **stranger).error_code == unknown
+    assert commit(bad, "steady", member_id="stranger", generation=1) == [unknown]
+    assert commit(bad, "steady") == [unknown]
+
+
+def test_offsets_of_what_does_not_exist_are_not_kept(bad: RawClient) -> None:
+    topics = {"absent": [0], "": [0], "a b": [0], TOPIC: [1, -1, 2**31 - 1]}
+    codes = commit(bad, "offsets", topics)
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 6
+    fetched = bad.ask(ApiKey.OFFSET_FETCH, 7, group_id="offsets", topics=None)
+    assert (fetched.error_code, fetched.topics) == (0, ())
+
+
+@pytest.mark.parametrize("timeout_ms", [-(2**31), -1, 0, 1, 2**31 - 1])
+@pytest.mark.parametrize("name", ["session_timeout", "rebalance_timeout"])
+def test_times_out_of_range_are_answered(bad: RawClient, name: str, timeout_ms: int) -> None:
+    times = {**SESSION, name: timedelta(milliseconds=timeout_ms)}
+    joined = bad.ask(JOIN, 2, group_id=f"{name}{timeout_ms}", protocols=RANGE, **times)
+    expected = ErrorCode.INVALID_SESSION_TIMEOUT if name == "session_timeout" else ErrorCode.NONE
+    assert joined.error_code == expected
+
+
+def test_protocols_that_are_none_are_refused(bad: RawClient) -> None:
+    code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    without_type = {**SESSION, "protocol_type": ""}
+    assert bad.ask(JOIN, 2, group_id="p", protocols=[], **SESSION).error_code == code
+    assert bad.ask(JOIN, 2, group_id="p", protocols=RANGE, **without_type).error_code == code
+
+
+@pytest.mark.parametrize("key", [JOIN, SYNC, HEARTBEAT, LEAVE])
+def test_a_group_without_a_name_is_none(bad: RawClient, key: ApiKey) -> None:
+    for version in APIS[key].versions:
+        named = {"protocol_type": "consumer", "protocol_name": "range"}
+        reply = bad.ask(key, version, group_id="", **named)
+        assert reply.error_code == ErrorCode.INVALID_GROUP_ID
