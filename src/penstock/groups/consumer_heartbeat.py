@@ -20,6 +20,8 @@ from penstock.groups.consumer_turn import REBALANCE, ConsumerTurn
 from penstock.groups.records import ConsumerMemberValue
 from penstock.model.errors import ErrorCode
 
+WAITING_INTERVAL_MS = 500
+
 
 def beat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
     """Refusal: nothing of it counts."""
@@ -37,9 +39,18 @@ def beat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAns
         error=ErrorCode.NONE,
         member=after.id,
         member_epoch=after.epoch,
-        heartbeat_interval_ms=turn.config.consumer_heartbeat_interval_ms,
+        heartbeat_interval_ms=_interval_ms(turn, after),
         assignment=to_topics(after.assigned) if is_told else None,
     )
+
+
+def _interval_ms(turn: ConsumerTurn, member: ConsumerMember) -> int:
+    """One that waits for others to give up partitions comes back soon: they are worked on by
+    nobody, and it cannot be told."""
+    interval_ms = turn.config.consumer_heartbeat_interval_ms
+    if member.state is MemberState.UNRELEASED_PARTITIONS:
+        return min(interval_ms, WAITING_INTERVAL_MS)
+    return interval_ms
 
 
 def update_member(

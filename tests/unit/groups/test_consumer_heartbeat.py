@@ -64,6 +64,18 @@ def test_a_member_that_does_not_say_what_it_owns_has_not_given_anything_up() -> 
     assert bob.beat().assignment is None
 
 
+def test_one_that_waits_for_others_is_asked_back_soon() -> None:
+    desk = ConsumerDesk(orders=2)
+    anna, bob = Consumer(desk, "anna"), Consumer(desk, "bob")
+    usual_ms = anna.join().heartbeat_interval_ms
+    assert bob.join().heartbeat_interval_ms < usual_ms
+    anna.beat()
+    anna.beat()
+    answer = bob.beat()
+    assert answer.assignment
+    assert answer.heartbeat_interval_ms == usual_ms
+
+
 def test_the_work_of_one_that_leaves_goes_to_the_rest() -> None:
     desk = ConsumerDesk(orders=4)
     anna, bob = Consumer(desk, "anna"), Consumer(desk, "bob")
