@@ -336,6 +336,16 @@ def replace_records(
     return _seal(changed, encoded)
 
 
+def change_codec(header: BatchHeader, encoded: Buffer, codec: Codec) -> bytearray:
+    """The batch with its records, as `walk_records` showed their bytes, compressed otherwise."""
+    payload = encoded if codec == Codec.NONE else compress(codec, encoded, None)
+    changed = header._replace(
+        batch_length=HEADER_BYTES - LOG_OVERHEAD + len(payload),
+        attributes=header.attributes & ~CODEC_MASK | codec,
+    )
+    return _seal(changed, payload)
+
+
 def _seal(header: BatchHeader, payload: Buffer) -> bytearray:
     batch = bytearray(HEADER.pack(*header))
     batch += payload

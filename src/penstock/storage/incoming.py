@@ -5,6 +5,7 @@ topic asks for it: compaction needs keys, a topic's own codec needs recompressio
 """
 
 from penstock.config.log_config import LogConfig
+from penstock.model.ids import NO_TIMESTAMP
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
     CONTROL,
@@ -12,9 +13,11 @@ from penstock.protocol.batch import (
     HEADER_BYTES,
     LOG_OVERHEAD,
     MAGIC,
+    MIN_BATCH_LENGTH,
     MIN_RECORD_BYTES,
     BatchHeader,
     CorruptBatch,
+    UnsupportedMagic,
     check_client_batch,
     check_header,
     is_crc_valid,
@@ -24,7 +27,7 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.checksum import crc32c
 from penstock.protocol.compression import Codec
-from penstock.protocol.records import build_batch, default_limit, iter_keys, iter_records
+from penstock.protocol.records import change_codec, default_limit, iter_keys, walk_records
 from penstock.storage.engine import Origin
 from penstock.storage.errors import (
     CorruptRecords,
@@ -38,6 +41,8 @@ from penstock.storage.producer_history import get_marker
 
 _CODECS = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
 _FOREVER_MS = 2**63 - 1
+_OPENED_BYTES = 16 * 1024 * 1024
+_OPENED_RATIO = 16  # to max.message.bytes
 _MAX_PLAIN_ATTRIBUTES = int(Codec.ZSTD)  # no bit set but the codec's
 
 
@@ -54,7 +59,7 @@ def read_incoming(batches: memoryview, origin: Origin, partition: object) -> tup
     header: tuple[int, ...] = HEADER.unpack_from(batches)
     _, length, _, magic, crc, attributes, delta, first_ms, max_ms, producer_id, _, _, count = header
     # One test for the batch that nearly every client sends; the slow path names what is wrong.
-    if not (
+    is_usual = (
         magic == MAGIC
         and length == size - LOG_OVERHEAD
         and 0 <= attributes <= _MAX_PLAIN_ATTRIBUTES
@@ -65,42 +70,63 @@ def read_incoming(batches: memoryview, origin: Origin, partition: object) -> tup
             count * MIN_RECORD_BYTES <= size - HEADER_BYTES
             or (attributes and count * MIN_RECORD_BYTES <= default_limit(size - HEADER_BYTES))
         )
-    ):
-        _check_unusual(BatchHeader._make(header), size, origin, partition)
-    if crc32c(batches[ATTRIBUTES_POSITION:]) != crc:
+    )
+    unusual = None if is_usual else BatchHeader._make(header)
+    if unusual is not None:
+        _check_frame(unusual, size, partition)
+    if crc32c(batches[ATTRIBUTES_POSITION : length + LOG_OVERHEAD]) != crc:
         raise CorruptRecords(
             f"{partition}: the batch's CRC does not match its {size} bytes; send it again"
         )
+    if unusual is not None:
+        _check_unusual(unusual, size, origin, partition)
     return header
 
 
+def _check_frame(header: BatchHeader, size: int, partition: object) -> None:
+    """What the CRC does not cover. Kafka's order decides on the error: behind a CRC that is right,
+    what is wrong is the client's own doing, and the same again if it is sent again."""
+    if header.magic != MAGIC:
+        raise CorruptRecords(f"{partition}: {UnsupportedMagic(header.magic, 0).reason}")
+    if header.batch_length < MIN_BATCH_LENGTH:
+        raise CorruptRecords(
+            f"{partition}: a batch of length {header.batch_length} is too short for its header"
+        )
+    if header.size > size:
+        raise InvalidRecords(
+            f"{partition}: a batch of {header.size} bytes is announced, {size} are there"
+        )
+
+
 def _check_unusual(header: BatchHeader, size: int, origin: Origin, partition: object) -> None:
-    try:
-        check_header(header._replace(base_offset=0), size)
-    except CorruptBatch as error:
-        raise CorruptRecords(f"{partition}: {error.reason}") from error
     if header.size < size:
         raise InvalidRecords(
             f"{partition}: {size - header.size} bytes follow the batch; an append holds one batch"
         )
-    _check_count(header, partition)
-    if origin is Origin.CLIENT:
-        try:
+    if origin is Origin.CLIENT and min(header.base_timestamp, header.max_timestamp) < NO_TIMESTAMP:
+        raise InvalidTimestamp(
+            f"{partition}: timestamp {min(header.base_timestamp, header.max_timestamp)} lies "
+            f"before 1970; {NO_TIMESTAMP} stands for none"
+        )
+    try:
+        check_header(header._replace(base_offset=0), size)
+        _check_count(header)
+        if origin is Origin.CLIENT:
             check_client_batch(header)
-        except CorruptBatch as error:
-            raise InvalidRecords(f"{partition}: {error.reason}") from error
+    except CorruptBatch as error:
+        raise InvalidRecords(f"{partition}: {error.reason}") from error
 
 
-def _check_count(header: BatchHeader, partition: object) -> None:
+def _check_count(header: BatchHeader) -> None:
     """Offsets are given by the count, so no more of them than anybody could ever decompress.
 
     Only at a leader's door: a batch that is in a log already is no reason to cut the log.
     """
     payload_bytes = header.size - HEADER_BYTES
     if header.codec and header.record_count * MIN_RECORD_BYTES > default_limit(payload_bytes):
-        raise CorruptRecords(
-            f"{partition}: {header.record_count} records cannot come from {payload_bytes} "
-            f"compressed bytes; send smaller batches"
+        raise CorruptBatch(
+            f"{header.record_count} records cannot come from {payload_bytes} compressed bytes; "
+            f"send smaller batches"
         )
 
 
@@ -126,12 +152,14 @@ def prepare(
     """The batch as this topic stores it: checked against its settings, converted, stamped."""
     if header.attributes & CONTROL:
         return batches, header
+    _check_size(len(batches), config, partition)  # before anything costs more than that
+    limit = _opened_limit(header, config)
     if config.compact and origin is Origin.CLIENT:
-        _check_keys(batches, partition)
+        _check_keys(batches, limit, partition)
     wanted = _CODECS.get(config.compression_type)
     if wanted is not None and wanted != header.codec:
-        batches, header = _recompress(batches, header, wanted, partition)
-    _check_size(len(batches), config, partition)
+        batches, header = _recompress(batches, header, wanted, limit, partition)
+        _check_size(len(batches), config, partition)
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batches, 0, len(batches), now_ms)
         return batches, read_header(batches)
@@ -169,9 +197,18 @@ def _check_size(size: int, config: LogConfig, partition: object) -> None:
         )
 
 
-def _check_keys(batches: memoryview, partition: object) -> None:
+def _opened_limit(header: BatchHeader, config: LogConfig) -> int:
+    """How much may come out of a batch that is opened: while that happens nobody else is served.
+
+    A topic for larger messages, made so by its owner, takes larger ones here too.
+    """
+    allowed = max(_OPENED_BYTES, _OPENED_RATIO * config.max_message_bytes)
+    return min(default_limit(header.size - HEADER_BYTES), allowed)
+
+
+def _check_keys(batches: memoryview, limit: int, partition: object) -> None:
     try:
-        for place, (_, key, _, _) in enumerate(iter_keys(batches)):
+        for place, (_, key, _, _) in enumerate(iter_keys(batches, limit=limit)):
             if key is None:
                 raise InvalidRecords(
                     f"{partition} is compacted: record {place} of the batch has no key; give it one"
@@ -181,21 +218,17 @@ def _check_keys(batches: memoryview, partition: object) -> None:
 
 
 def _recompress(
-    batches: memoryview, header: BatchHeader, codec: Codec, partition: object
+    batches: memoryview, header: BatchHeader, codec: Codec, limit: int, partition: object
 ) -> tuple[memoryview, BatchHeader]:
+    """Records are walked over, so that they are records, but not built: a small batch may hold a
+    million of them."""
     try:
-        records = list(iter_records(batches))
+        encoded, walk = walk_records(batches, limit=limit)
+        for _ in walk:
+            pass
     except CorruptBatch as error:
         raise InvalidRecords(f"{partition}: {error.reason}") from error
-    converted = build_batch(
-        records,
-        base_offset=header.base_offset,
-        codec=codec,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        transactional=header.is_transactional,
-    )
+    converted = change_codec(header, encoded, codec)
     return memoryview(converted), read_header(converted)
 
 

@@ -78,14 +78,14 @@ def test_append_time_stamps_the_batch_and_the_answer(engine: Engine) -> None:
 def test_no_batch_claims_more_records_than_its_bytes_can_hold(case: Case, codec: Codec) -> None:
     payload = b"" if codec is Codec.NONE else compress(codec, bytes(100))
     claims = claiming(2**31 - 1, payload, codec)
-    assert isinstance(case.try_append(claims), CorruptRecords)
-    assert isinstance(case.try_append(claims, Origin.COORDINATOR), CorruptRecords)
+    assert isinstance(case.try_append(claims), InvalidRecords)
+    assert isinstance(case.try_append(claims, Origin.COORDINATOR), InvalidRecords)
     assert case.read_all() == []
 
 
 def test_a_record_takes_at_least_a_few_bytes(case: Case) -> None:
-    assert isinstance(case.try_append(claiming(1, b"")), CorruptRecords)
-    assert isinstance(case.try_append(claiming(3, bytes(20))), CorruptRecords)
+    assert isinstance(case.try_append(claiming(1, b"")), InvalidRecords)
+    assert isinstance(case.try_append(claiming(3, bytes(20))), InvalidRecords)
     case.append(claiming(3, bytes(21)))
 
 
