@@ -60,6 +60,17 @@ def test_the_first_members_wait_no_longer_than_a_rebalance_may_take() -> None:
     assert len(first.answer.members) == 10
 
 
+def test_only_the_first_generation_of_a_group_is_waited_for() -> None:
+    desk = Desk(SLOW_START)
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    anna.come()
+    desk.pass_time(3000)
+    arrival = ben.come()
+    assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    anna.join()
+    assert arrival.error is ErrorCode.NONE, "all are there"
+
+
 def test_a_newcomer_calls_the_others_who_hear_of_it_by_heartbeat() -> None:
     desk = Desk()
     anna, ben = Client(desk, "anna"), Client(desk, "ben")

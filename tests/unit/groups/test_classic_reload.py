@@ -91,6 +91,22 @@ def test_an_empty_group_and_a_deleted_one_are_so_after_a_restart() -> None:
     assert desk.group.is_vacant
 
 
+def test_nobody_is_left_of_a_group_whose_tombstone_is_read() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben", instance="ben-1")
+    settle(anna)
+    ben.join()
+    anna.join()
+    Client(desk, "cleo").join()
+    group = desk.group
+    assert group.unsynced
+    assert group.pending
+    classic.replay(group, None)
+    assert group.state is ClassicState.DEAD
+    left = (group.members, group.instances, group.pending, group.unsynced)
+    assert not any(left)
+
+
 def test_a_group_that_is_larger_than_the_limit_by_now_shrinks_to_those_who_come_first() -> None:
     desk = Desk()
     clients = [Client(desk, f"member-{place}") for place in range(3)]

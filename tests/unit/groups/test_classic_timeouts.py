@@ -101,6 +101,20 @@ def test_a_leader_that_brings_no_assignment_is_out_and_the_others_are_called() -
     assert desk.group.state is ClassicState.STABLE
 
 
+def test_whoever_is_called_back_while_it_waits_and_then_is_silent_is_out() -> None:
+    desk = Desk()
+    anna, ben, cleo = (Client(desk, name) for name in ("anna", "ben", "cleo"))
+    settle(anna)
+    ben.come()
+    anna.join()
+    ben.sync()
+    keep_alive(desk, anna, for_ms=SESSION_MS + 3000)
+    cleo.come()
+    anna.join()
+    keep_alive(desk, anna, for_ms=SESSION_MS + 3000)
+    assert set(desk.group.members) == {anna.id, cleo.id}
+
+
 def test_the_time_to_sync_ends_when_all_have() -> None:
     desk = Desk()
     settle(Client(desk, "anna"), Client(desk, "ben"))
