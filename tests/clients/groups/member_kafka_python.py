@@ -23,6 +23,7 @@ _ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
+_JOIN_S = 1.0
 
 
 class Member:
@@ -38,7 +39,9 @@ class Member:
             self._consumer.subscribe(order.topics, listener=listener)
 
     def poll(self, timeout_s: float) -> list[Read]:
-        found = self._consumer.poll(timeout_ms=round(timeout_s * 1000))
+        # A poll that ends while it is joining may leave it there, neither in nor out.
+        patience_s = timeout_s if self._consumer.assignment() else _JOIN_S
+        found = self._consumer.poll(timeout_ms=round(patience_s * 1000))
         return [
             Read(each.topic, each.partition, each.offset, each.value.decode())
             for records in found.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.clients.groups.java_members import java_member, resolve_java_members
-from tests.clients.groups.story import ClassicStory, GroupClient, GroupStory
+from tests.clients.groups.story import ClassicStory, CoreStory, GroupClient, GroupStory
 from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_jars import KafkaUnavailableError, Say
 
@@ -35,7 +35,7 @@ class TestConsumer(GroupStory):
         return make_client(NEWEST, "consumer", group_broker, say)
 
 
-class TestClassicOfAnOlderClient(ClassicStory):
+class TestClassicOfAnOlderClient(CoreStory):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:
         return make_client(OLDER, "classic", group_broker, say)
