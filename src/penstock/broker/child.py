@@ -5,19 +5,22 @@ Ends by itself when its parent does: the parent holds the other end of stdin.
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
-from penstock.broker.node import Node
-from penstock.broker.run import run_node
+from penstock.broker.lean_start import start_node
 from penstock.config.given import Given
+
+if TYPE_CHECKING:
+    from penstock.broker.node import Node
 
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
     given = Given.from_mapping(settings, where="penstock.Broker(config=...)")
-    sys.exit(run_node(given, on_ready=_say_ready, report=_report, watch_stdin=True))
+    sys.exit(start_node(given, on_ready=_say_ready, report=_report, watch_stdin=True))
 
 
-def _say_ready(node: Node) -> None:
+def _say_ready(node: "Node") -> None:
     print(f"ready {node.bootstrap_servers}", flush=True)
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from penstock.broker.assembly import Assembly, StartRefused
+from penstock.broker.warm_up import everything, warm_up
 from penstock.broker.watchdog import Watchdog
 from penstock.config.given import ConfigError, Given
 from penstock.storage.disk import Disk, RealDisk
@@ -57,7 +58,9 @@ class Node:
         async with asyncio.TaskGroup() as tasks:
             await self._assembly.open(tasks)
             on_ready(self)
+            warming = tasks.create_task(warm_up(everything()), name="warm-up")
             await self._wait_for_end(stop)
+            warming.cancel()
             await self._assembly.close()
 
     async def _wait_for_end(self, stop: asyncio.Event) -> None:

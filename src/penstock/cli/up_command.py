@@ -57,10 +57,10 @@ def up(
 
     When it serves it prints one line: ready HOST:PORT
     """
-    from penstock.broker.run import run_node
+    from penstock.broker.lean_start import start_node
 
     given = _gather(data, listen, config, settings or [], broker_id)
-    raise typer.Exit(run_node(given, on_ready=_say_ready, report=_report))
+    raise typer.Exit(start_node(given, on_ready=_say_ready, report=_report))
 
 
 def _gather(

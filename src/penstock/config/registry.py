@@ -1,7 +1,6 @@
 """All settings by name. Every name is declared once per scope, checked when this is imported."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from penstock.config import (
@@ -70,6 +69,8 @@ def find_listener_setting(name: str) -> Setting | None:
 
 def nearest_names(name: str, scope: Scope) -> list[str]:
     """Up to three known names: the other scope's name for the same thing, else what looks alike."""
+    from difflib import get_close_matches  # only for who has misspelt a name
+
     counterparts = _counterparts(name, scope)
     return counterparts or get_close_matches(name, settings_of(scope), n=3, cutoff=0.75)
 
