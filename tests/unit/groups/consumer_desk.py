@@ -4,13 +4,16 @@ that tests move; and consumers as they behave.
 Invariant: the group is what the log replays to, which every command checks.
 """
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from penstock.groups import consumer
+from penstock.groups import consumer, consumer_or_classic
+from penstock.groups.classic_state import ClassicGroup
 from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_or_classic import Group
 from penstock.groups.consumer_partitions import Partitions, from_topics, to_topics
 from penstock.groups.consumer_requests import (
     JOIN_EPOCH,
@@ -19,8 +22,8 @@ from penstock.groups.consumer_requests import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from penstock.groups.consumer_state import ConsumerGroup, replay
-from penstock.groups.outcome import CancelTimer, Outcome, SetTimer, TimerKey
+from penstock.groups.consumer_state import ConsumerGroup
+from penstock.groups.outcome import LATER, Outcome, SetTimer, TimerKey, Waiter
 from penstock.groups.ports import TopicView
 from penstock.groups.records import GroupRecord, decode_record, encode_record
 from penstock.model.errors import ErrorCode
@@ -62,18 +65,33 @@ class TopicsTwin:
 
 
 class ConsumerDesk:
+    """Carries outcomes out as a shard does; a write is committed at once."""
+
     def __init__(self, config: GroupConfig | None = None, **topics: int) -> None:
-        self.config = config or GroupConfig()
+        self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         self.topics = TopicsTwin(**topics)
         self.now_ms = START_MS
-        self.group: ConsumerGroup | None = None
+        self.groups: dict[str, Group] = {}
         self.log: list[GroupRecord] = []
         self.timers: dict[TimerKey, int] = {}  # when they are due
+        self._waiters = itertools.count(1)
+        self._waiting: dict[Waiter, Callable[[Any], None]] = {}
+
+    @property
+    def group(self) -> Group | None:
+        return self.groups.get(GROUP)
 
     @property
     def living(self) -> ConsumerGroup:
-        assert self.group is not None, "the group is gone"
-        return self.group
+        group = self.group
+        assert isinstance(group, ConsumerGroup), f"there is none, but {group}"
+        return group
+
+    @property
+    def classic(self) -> ClassicGroup:
+        group = self.group
+        assert isinstance(group, ClassicGroup), f"there is none, but {group}"
+        return group
 
     def heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
         answer = self.carry_out(
@@ -82,25 +100,27 @@ class ConsumerDesk:
         assert isinstance(answer, ConsumerHeartbeatAnswer)
         return answer
 
+    def ask(self, decide: Callable[[Waiter], Outcome[Any]], told: Callable[[Any], None]) -> None:
+        """`told` the answer, now or when another command brings it."""
+        waiter = Waiter(next(self._waiters))
+        self._waiting[waiter] = told
+        answer = self.carry_out(decide(waiter))
+        if answer is not LATER:
+            self._waiting.pop(waiter)(answer)
+
     def carry_out(self, outcome: Outcome[Any]) -> object:
         for record in outcome.records:
             self.log.append(decode_record(*encode_record(record)))
-            self._replay(record)
+            consumer_or_classic.replay(self.groups, record)
+            if GROUP not in self.groups:
+                self.timers.clear()
         for change in outcome.timers:
             self.timers.pop(change.key, None)
             if isinstance(change, SetTimer):
                 self.timers[change.key] = self.now_ms + change.delay_ms
-            else:
-                assert isinstance(change, CancelTimer)
+        for reply in outcome.replies:
+            self._waiting.pop(reply.to)(reply.answer)
         return outcome.answer
-
-    def _replay(self, record: GroupRecord) -> None:
-        if self.group is None and record.value is None:
-            return
-        self.group = self.group or ConsumerGroup(GROUP)
-        replay(self.group, record)
-        if not self.group.is_stored:
-            self.group = None
 
     def pass_time(self, delay_ms: int) -> None:
         end_ms = self.now_ms + delay_ms
@@ -108,23 +128,28 @@ class ConsumerDesk:
             key = min(self.timers, key=lambda each: self.timers[each])
             if self.timers[key] > end_ms:
                 break
-            self.now_ms = self.timers.pop(key)
+            self.now_ms = max(self.now_ms, self.timers.pop(key))
             if self.group is not None:
                 self.carry_out(
-                    consumer.on_timer(self.group, key, self.now_ms, self.config, self.topics)
+                    consumer_or_classic.on_timer(
+                        self.group, key, self.now_ms, self.config, self.topics
+                    )
                 )
         self.now_ms = end_ms
 
     def restart(self) -> None:
-        """What is soft is forgotten, the log is read."""
-        self.group = replayed(self.log)
+        """What is soft is forgotten, the log is read; whoever waits has lost the connection."""
+        self.groups = replayed(self.log)
         self.timers.clear()
+        self._waiting.clear()
         if self.group is not None:
-            self.carry_out(consumer.on_loaded(self.group, self.now_ms, self.config, self.topics))
+            self.carry_out(
+                consumer_or_classic.on_loaded(self.group, self.now_ms, self.config, self.topics)
+            )
 
     def change_topics(self) -> None:
         """After the topics were changed: the broker tells."""
-        if self.group is not None:
+        if isinstance(self.group, ConsumerGroup):
             self.group.topics_changed()
 
     def named(self, partitions: Partitions) -> set[str]:
@@ -135,11 +160,11 @@ class ConsumerDesk:
         }
 
 
-def replayed(log: Iterable[GroupRecord]) -> ConsumerGroup | None:
-    desk = ConsumerDesk()
+def replayed(log: Iterable[GroupRecord]) -> dict[str, Group]:
+    groups: dict[str, Group] = {}
     for record in log:
-        desk._replay(record)
-    return desk.group
+        consumer_or_classic.replay(groups, record)
+    return groups
 
 
 def compacted(log: Iterable[GroupRecord], *, keep_tombstones: bool = True) -> list[GroupRecord]:
@@ -153,19 +178,10 @@ def compacted(log: Iterable[GroupRecord], *, keep_tombstones: bool = True) -> li
     ]
 
 
-def durable(group: ConsumerGroup | None) -> object:
+def durable(groups: Mapping[str, Group]) -> object:
     """What the log decides; equal for equal states."""
-    if group is None:
-        return None
-    return (
-        group.name,
-        group.epoch,
-        group.target_epoch,
-        group.members,
-        group.targets,
-        group.instances,
-        group.owners,
-    )
+    states = {name: consumer_or_classic.snapshot(each) for name, each in groups.items()}
+    return {name: each for name, each in states.items() if each is not None}
 
 
 @dataclass(slots=True)

@@ -312,9 +312,9 @@ def test_a_restart_of_the_broker_in_the_middle_changes_nothing() -> None:
     for each in consumers:
         each.join()
     consumers[0].beat()
-    before = durable(desk.group)
+    before = durable(desk.groups)
     desk.restart()
-    assert durable(desk.group) == before
+    assert durable(desk.groups) == before
     assert durable(replayed(compacted(desk.log))) == before
     settle(*consumers)
     assert sorted(len(each.work) for each in consumers) == [1, 1, 2]

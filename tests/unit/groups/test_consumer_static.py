@@ -27,7 +27,7 @@ def test_a_restart_takes_the_same_work_and_disturbs_nobody() -> None:
     assert bob.beat().assignment is None
     assert desk.living.epoch == epoch
     assert set(desk.living.members) == {"anna-2", "bob-1"}
-    assert durable(replayed(desk.log)) == durable(desk.group)
+    assert durable(replayed(desk.log)) == durable(desk.groups)
 
 
 def test_nobody_else_gets_the_work_of_one_that_is_away() -> None:
