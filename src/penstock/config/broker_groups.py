@@ -11,17 +11,17 @@ ONE_LOOP = no_effect("one event loop serves a broker")
 _later = partial(broker, effect=NOT_YET)
 
 _CLASSIC: tuple[Setting, ...] = (
-    _later("group.min.session.timeout.ms", Kind.INT, 6000, "Shortest session a member may ask."),
-    _later(
+    broker("group.min.session.timeout.ms", Kind.INT, 6000, "Shortest session a member may ask."),
+    broker(
         "group.max.session.timeout.ms", Kind.INT, 1_800_000, "Longest session a member may ask."
     ),
-    _later(
+    broker(
         "group.initial.rebalance.delay.ms",
         Kind.INT,
         3000,
         "Time a new group waits for more members before its first assignment.",
     ),
-    _later("group.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
+    broker("group.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
 )
 
 _COORDINATOR: tuple[Setting, ...] = (
@@ -72,7 +72,7 @@ _COORDINATOR: tuple[Setting, ...] = (
 )
 
 _CONSUMER: tuple[Setting, ...] = (
-    _later(
+    broker(
         "group.consumer.session.timeout.ms",
         Kind.INT,
         45_000,
@@ -93,7 +93,7 @@ _CONSUMER: tuple[Setting, ...] = (
         "Longest session a group may be given.",
         at_least(1),
     ),
-    _later(
+    broker(
         "group.consumer.heartbeat.interval.ms",
         Kind.INT,
         5000,
@@ -114,14 +114,14 @@ _CONSUMER: tuple[Setting, ...] = (
         "Longest heartbeat interval a group may be given.",
         at_least(1),
     ),
-    _later("group.consumer.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
-    _later(
+    broker("group.consumer.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
+    broker(
         "group.consumer.assignors",
         Kind.LIST,
         ("uniform", "range"),
         "Assignors on offer, the default first.",
     ),
-    _later(
+    broker(
         "group.consumer.migration.policy",
         Kind.STRING,
         "bidirectional",
@@ -149,7 +149,7 @@ _CONSUMER: tuple[Setting, ...] = (
         "Largest value a group may set for that.",
         at_least(0),
     ),
-    _later(
+    broker(
         "group.consumer.regex.refresh.interval.ms",
         Kind.INT,
         600_000,
@@ -159,62 +159,62 @@ _CONSUMER: tuple[Setting, ...] = (
 )
 
 _OFFSETS: tuple[Setting, ...] = (
-    _later(
+    broker(
         "offset.metadata.max.bytes",
         Kind.INT,
         4096,
         "Largest note a client may store with a committed offset.",
     ),
-    _later(
+    broker(
         "offsets.load.buffer.size",
         Kind.INT,
         5_242_880,
         "Bytes read at a time when committed offsets are loaded.",
         at_least(1),
     ),
-    _later(
+    broker(
         "offsets.retention.minutes",
         Kind.INT,
         10_080,
         "Time committed offsets outlive their group's last member.",
         at_least(1),
     ),
-    _later(
+    broker(
         "offsets.retention.check.interval.ms",
         Kind.LONG,
         600_000,
         "Time between two looks for offsets whose time is over.",
         at_least(1),
     ),
-    _later(
+    broker(
         "offsets.topic.num.partitions",
         Kind.INT,
         50,
         "Partitions of the topic of committed offsets; fixed once it exists.",
         at_least(1),
     ),
-    _later(
+    broker(
         "offsets.topic.replication.factor",
         Kind.SHORT,
         3,
         "Replicas of the topic of committed offsets.",
         at_least(1),
     ),
-    _later(
+    broker(
         "offsets.topic.segment.bytes",
         Kind.INT,
         104_857_600,
         "Segment size of the topic of committed offsets.",
         at_least(1),
     ),
-    _later(
+    broker(
         "offsets.topic.compression.codec",
         Kind.INT,
         0,
         "Codec of that topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
         between(0, 4),
     ),
-    _later(
+    broker(
         "offsets.commit.timeout.ms",
         Kind.INT,
         5000,

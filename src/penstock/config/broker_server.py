@@ -4,7 +4,7 @@ from functools import partial
 
 from penstock.config.check import at_least, one_of
 from penstock.config.declare import broker, named
-from penstock.config.setting import NOT_YET, Kind, Setting, no_effect
+from penstock.config.setting import ACTIVE, NOT_YET, Kind, Setting, no_effect
 
 NO_JMX = no_effect("there is no JVM and no JMX")
 
@@ -172,6 +172,7 @@ _PENSTOCK: tuple[Setting, ...] = (
         "kafka",
         "Where committed offsets live: in the log (kafka) or in ZooKeeper's tree.",
         one_of("kafka", "zookeeper"),
+        effect=ACTIVE,
     ),
     _own(
         "storage.engine",

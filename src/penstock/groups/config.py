@@ -30,7 +30,6 @@ class GroupConfig:
     consumer_max_size: int = INT_MAX
     consumer_assignors: tuple[str, ...] = ("uniform", "range")  # the default first
     consumer_migration_policy: str = "bidirectional"
-    consumer_assignment_interval_ms: int = 1000  # between two assignments of a group, at least
     consumer_regex_refresh_interval_ms: int = 600_000
 
     # Committed offsets and the topic that keeps them and the groups.
@@ -67,7 +66,6 @@ _SOURCE_NAMES: Mapping[str, str] = {
     "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
     "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
     "consumer_max_size": "group.consumer.max.size",
-    "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
     "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
     "offset_metadata_max_bytes": "offset.metadata.max.bytes",
     "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",

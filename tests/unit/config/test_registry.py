@@ -12,6 +12,7 @@ from penstock.config.refused import find_refusal
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS, by_name, find_listener_setting
 from penstock.config.resolve import resolve_broker
 from penstock.config.setting import Kind, Setting, UpdateMode, Value
+from penstock.groups.config import _SOURCE_NAMES as GROUP_SOURCE_NAMES
 
 _ALL = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
 _INT_MAX = 2147483647
@@ -120,7 +121,8 @@ def _names_read() -> set[str]:
     source = Path(penstock.__file__).parent
     rooms = (path for path in source.rglob("*.py") if path.parent.name != "config")
     read = re.compile(r'\["([a-z]+(?:\.[a-z0-9]+)+)"\]')
-    return {name for path in rooms for name in read.findall(path.read_text())}
+    found = {name for path in rooms for name in read.findall(path.read_text())}
+    return found | set(GROUP_SOURCE_NAMES.values())
 
 
 def test_every_idle_setting_says_why() -> None:
