@@ -150,3 +150,19 @@ def test_frozen_values_are_hashed_copied_and_pickled_by_their_fields(made: type[
     assert copy.copy(value) == value
     assert copy.deepcopy(value) == value
     assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_every_other_form_is_the_librarys() -> None:
+    @values.dataclass
+    class Placed:
+        x: int
+        y: int = 2
+
+    @values.dataclass(slots=True, eq=False)
+    class Thing:
+        x: int
+
+    assert (Placed(1), Placed(1, 3).y) == (Placed(1, 2), 3)
+    thing = Thing(1)
+    assert thing == thing
+    assert thing != Thing(1)

@@ -225,3 +225,13 @@ def test_reading_imports_neither_kios_native_reader_nor_hypothesis() -> None:
 def test_preloading_makes_schemas_ready() -> None:
     preload({ApiKey.HEARTBEAT: range(5)})
     assert get_response_schema(12, 4).__version__ == 4
+
+
+def test_kios_classes_are_made_lean_and_the_library_is_left_as_it_was() -> None:
+    script = (
+        "import dataclasses; from penstock.protocol.messages import get_request_schema;"
+        "library = dataclasses.dataclass; schema = get_request_schema(3, 12);"
+        "print(dataclasses.dataclass is library, schema.__init__.__module__)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout.split() == [b"True", b"penstock.model.values"]
