@@ -360,9 +360,13 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> Join:
 
 def replayed(log: TableLog, partition: int = 0) -> ShardState:
     """What somebody who only has the log knows."""
+    return replayed_of(log.raw(partition))
+
+
+def replayed_of(batches: bytes) -> ShardState:
     state = ShardState(topics=FixedTopics({}), config=GroupConfig)
     reports: list[str] = []
-    for entry in read_batches(log.raw(partition), reports.append):
+    for entry in read_batches(batches, reports.append):
         state.take(entry)
     assert not reports
     return state

@@ -1,0 +1,302 @@
+"""Any life of groups and offsets: memory, the log and the compacted log always tell the same."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+from tests.unit.groups.coordinator_desk import (
+    Clock,
+    Desk,
+    FixedTopics,
+    TableLog,
+    commit_of,
+    join_request,
+    replayed,
+)
+
+from penstock.groups.classic_state import ClassicGroup, ClassicState
+from penstock.groups.consumer_requests import JOIN_EPOCH, LEAVE_EPOCH, ConsumerHeartbeat
+from penstock.groups.requests import Heartbeat, Leaver, Sync
+from penstock.groups.state import ShardState
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+Answer = TypeVar("Answer")
+
+GROUPS = ["a", "b", "c"]
+TOPICS = {"orders": 2, "users": 1}
+PARTITIONS = [
+    TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)
+]
+HOUR_MS = 3_600_000
+RETENTION_MS = 7 * 24 * HOUR_MS
+
+groups = st.sampled_from(GROUPS)
+partitions = st.sampled_from(PARTITIONS)
+
+
+class CommitSome(NamedTuple):
+    group: str
+    offsets: list[tuple[TopicPartition, int]]
+    expires_after_ms: int | None
+    as_member: bool
+
+
+class JoinGroup(NamedTuple):
+    group: str
+    topics: list[str]
+    and_sync: bool
+
+
+class SyncGroup(NamedTuple):
+    group: str
+
+
+class Beat(NamedTuple):
+    group: str
+    is_modern: bool
+
+
+class LeaveGroup(NamedTuple):
+    group: str
+
+
+class DeleteOffsets(NamedTuple):
+    group: str
+    partitions: list[TopicPartition]
+
+
+class DeleteGroup(NamedTuple):
+    group: str
+
+
+class DeleteTopic(NamedTuple):
+    topic: str
+
+
+class Wait(NamedTuple):
+    duration_ms: int
+
+
+class Refuse(NamedTuple):
+    """The next command cannot be written."""
+
+
+class Compact(NamedTuple):
+    is_all: bool  # else what is in closed segments
+
+
+class Restart(NamedTuple):
+    pass
+
+
+steps = st.one_of(
+    st.builds(
+        CommitSome,
+        groups,
+        st.lists(st.tuples(partitions, st.integers(0, 99)), min_size=1, max_size=3),
+        st.sampled_from([None, None, HOUR_MS, 10 * RETENTION_MS]),
+        st.booleans(),
+    ),
+    st.builds(JoinGroup, groups, st.lists(st.sampled_from(list(TOPICS)), max_size=2, unique=True)),
+    st.builds(SyncGroup, groups),
+    st.builds(Beat, groups, st.booleans()),
+    st.builds(LeaveGroup, groups),
+    st.builds(DeleteOffsets, groups, st.lists(partitions, min_size=1, max_size=2)),
+    st.builds(DeleteGroup, groups),
+    st.builds(DeleteTopic, st.sampled_from(list(TOPICS))),
+    st.builds(Wait, st.sampled_from([1_000, 1_000, 11_000, HOUR_MS, RETENTION_MS])),
+    st.builds(Refuse),
+    st.builds(Compact, st.booleans()),
+    st.builds(Restart),
+)
+histories = st.lists(steps, min_size=30, max_size=60)
+
+
+class Life:
+    """One coordinator after another over the same log, and the members that clients remember."""
+
+    def __init__(self) -> None:
+        self.log = TableLog(
+            segment_bytes=1_000, min_cleanable_dirty_ratio=0.0, delete_retention_ms=HOUR_MS
+        )
+        self.clock = Clock()
+        self.desk = self._open()
+        self.classic: dict[str, tuple[str, int]] = {}  # group -> member, generation
+        self.modern: dict[str, tuple[str, int]] = {}  # group -> member, epoch
+        self.names = 0
+
+    def _open(self) -> Desk:
+        return Desk(self.log, clock=self.clock, topics=FixedTopics(TOPICS))
+
+    async def live(self, history: list[tuple[object, ...]]) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            run = tasks.create_task(self.desk.coordinator.run())
+            await self.desk.take_all()
+            for step in history:
+                await self.take(step)
+                if isinstance(step, Restart):
+                    self.desk.coordinator.close()
+                    await run
+                    self.desk = self._open()
+                    self.log.lead()
+                    run = tasks.create_task(self.desk.coordinator.run())
+                    await self.desk.take_all()
+                await self.settle()
+                self.check()
+            self.desk.coordinator.close()
+
+    async def settle(self) -> None:
+        """A refusal sets off a reload."""
+        self.log.refusal = None
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if self.desk.coordinator.statistics().loading:
+            self.clock.pass_ms(100)
+            await self.desk.loaded()
+
+    def check(self) -> None:
+        assert not [line for line in self.desk.reports if "not foreseen" in line], self.desk.reports
+        live, stored = self.desk.state, replayed(self.log)
+        assert live.snapshot() == stored.snapshot()
+        settled = _settled(live)
+        assert settled == {name: stored.describe(name) for name in settled}
+
+    async def take(self, step: object) -> None:
+        table = self.log.tables[0]
+        table.now_ms = self.clock.wall_ms()
+        match step:
+            case Refuse():
+                self.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+                await self.take(CommitSome("a", [(PARTITIONS[0], 1)], None, False))
+                await self.take(LeaveGroup("b"))
+            case Compact(is_all):
+                if is_all:
+                    table.roll()
+                before = replayed(self.log).snapshot()
+                table.compact()
+                assert replayed(self.log).snapshot() == before
+            case Wait(duration_ms):
+                self.clock.pass_ms(duration_ms)
+            case DeleteTopic(topic):
+                self.desk.coordinator.on_topics_deleted([topic])
+            case _:
+                await self.ask(step)
+
+    async def ask(self, step: object) -> None:
+        coordinator = self.desk.coordinator
+        match step:
+            case CommitSome(group, offsets, expires_after_ms, as_member):
+                expires = expires_after_ms and self.clock.wall_ms() + expires_after_ms
+                member, generation = self.classic.get(group, ("", -1)) if as_member else ("", -1)
+                commits = [commit_of(each, offset, expires_ms=expires) for each, offset in offsets]
+                await self.desk.commit(*commits, group=group, member=member, generation=generation)
+            case JoinGroup(group, topics, and_sync):
+                known = self.classic.get(group, ("", -1))[0]
+                joined = await self._soon(
+                    coordinator.join(join_request(group, *topics, member=known))
+                )
+                if joined is not None:
+                    self.classic[group] = joined.member, joined.generation
+                if and_sync:
+                    await self.ask(SyncGroup(group))
+            case SyncGroup(group):
+                member, generation = self.classic.get(group, ("nobody", 1))
+                await self._soon(
+                    coordinator.sync(
+                        Sync(
+                            group=group,
+                            member=member,
+                            instance=None,
+                            generation=generation,
+                            protocol_type=None,
+                            protocol=None,
+                            assignments={member: b"\0\0\0\0\0\0\xff\xff\xff\xff"},
+                        )
+                    )
+                )
+            case Beat(group, True):
+                await self._beat(group)
+            case Beat(group, False):
+                member, generation = self.classic.get(group, ("nobody", 1))
+                await coordinator.heartbeat(
+                    Heartbeat(group=group, member=member, instance=None, generation=generation)
+                )
+            case LeaveGroup(group):
+                await self._leave(group)
+            case DeleteOffsets(group, wanted):
+                await coordinator.delete_offsets(group, wanted)
+            case DeleteGroup(group):
+                await coordinator.delete_group(group)
+
+    async def _beat(self, group: str) -> None:
+        self.names += group not in self.modern
+        member, epoch = self.modern.get(group, (f"member-{self.names}", JOIN_EPOCH))
+        is_new = epoch == JOIN_EPOCH
+        answer = await self.desk.coordinator.consumer_heartbeat(
+            ConsumerHeartbeat(
+                group=group,
+                member=member,
+                member_epoch=epoch,
+                client_id="c",
+                client_host="h",
+                rebalance_timeout_ms=60_000 if is_new else None,
+                topics=("orders",) if is_new else None,
+                owned=() if is_new else None,
+            )
+        )
+        if answer.error is ErrorCode.NONE:
+            self.modern[group] = member, answer.member_epoch
+        else:
+            self.modern.pop(group, None)
+
+    async def _leave(self, group: str) -> None:
+        member, _ = self.classic.pop(group, ("nobody", -1))
+        await self.desk.coordinator.leave(group, [Leaver(member, None)])
+        member, _ = self.modern.pop(group, ("nobody", 0))
+        await self.desk.coordinator.consumer_heartbeat(
+            ConsumerHeartbeat(
+                group=group,
+                member=member,
+                member_epoch=LEAVE_EPOCH,
+                client_id="c",
+                client_host="h",
+            )
+        )
+
+    async def _soon(self, call: Coroutine[Any, Any, Answer]) -> Answer | None:
+        """Its answer, if that is not up to another member."""
+        task = asyncio.ensure_future(call)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if task.done():
+            return task.result()
+        task.cancel()
+        return None
+
+
+def _settled(state: ShardState) -> dict[str, object]:
+    """What clients see of groups that are not on the way to another generation."""
+    return {
+        name: state.describe(name)
+        for name, group in state.groups.items()
+        if isinstance(group, ClassicGroup)
+        and group.state in (ClassicState.STABLE, ClassicState.EMPTY)
+        and group.stored is not None
+        and not group.pending
+    }
+
+
+@settings(
+    max_examples=scaled(test=200, verify=1_000, release=20_000),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(histories)
+def test_memory_log_and_compacted_log_tell_the_same_after_every_step(
+    history: list[tuple[object, ...]],
+) -> None:
+    asyncio.run(Life().live(history))
