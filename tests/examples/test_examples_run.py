@@ -9,7 +9,9 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", ["log_demo.py", "broker_demo.py"])
+@pytest.mark.parametrize(
+    "name", ["log_demo.py", "broker_demo.py", "delivery/kill_at_the_worst_moment.py"]
+)
 def test_a_demo_holds_all_its_steps_and_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, EXAMPLES / name],
