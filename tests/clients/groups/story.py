@@ -189,7 +189,8 @@ class CoreStory:
         ends = Counter(int(value) % 6 for value in load.sent)
         wanted = {TopicPartition(topic, number): ends[number] for number in range(6)}
         stage.wait(
-            lambda: _all_commits([third, fourth]) == wanted, "everything that was sent is committed"
+            lambda: furthest_commits([third, fourth]) == wanted,
+            "everything that was sent is committed",
         )
         assert {each: at for each, (at, _) in committed(group_broker, group).items()} == wanted
 
@@ -283,7 +284,7 @@ class GroupStory(CoreStory):
         stage.wait_values(members, send(group_broker, topic, partitions=4))
 
 
-def _all_commits(members: Sequence[Member]) -> dict[TopicPartition, int]:
+def furthest_commits(members: Sequence[Member]) -> dict[TopicPartition, int]:
     """The furthest of each partition; the log's order is that of the offsets."""
     furthest: dict[TopicPartition, int] = {}
     for member in members:
