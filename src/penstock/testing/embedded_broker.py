@@ -64,8 +64,14 @@ class Broker:
         """Returns when it serves; BrokerNotStarted says why it does not."""
         if self._serving is not None:
             raise BrokerNotStarted(f"this broker serves already, at {self.bootstrap_servers}")
+        is_first = self._data is None
         settings = self._settings()
-        self._serving = _Thread(settings) if self._in_process else _Child(settings)
+        try:
+            self._serving = _Thread(settings) if self._in_process else _Child(settings)
+        except BaseException:
+            if is_first:  # else there are records of an earlier life, for another attempt
+                self._remove_temporary_data()
+            raise
         host, _, _ = self._listen.rpartition(":")
         self._listen = f"{host}:{self.bootstrap_servers.rpartition(':')[2]}"
         atexit.register(self.stop)
@@ -79,9 +85,12 @@ class Broker:
             if serving is not None:
                 serving.stop()
         finally:
-            if self._given_data is None and self._data is not None:
-                shutil.rmtree(self._data, ignore_errors=True)
-                self._data = None
+            self._remove_temporary_data()
+
+    def _remove_temporary_data(self) -> None:
+        if self._given_data is None and self._data is not None:
+            shutil.rmtree(self._data, ignore_errors=True)
+            self._data = None
 
     def kill(self) -> None:
         """As a crash does (kill -9). Data stays, temporary or not, and `start` finds it."""
@@ -174,16 +183,24 @@ class _Child:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._told = tempfile.TemporaryFile()  # noqa: SIM115 (closed in stop or kill)
-        # -c and not -m: saves the start-up time of runpy.
-        command = [sys.executable, "-c", "from penstock.broker.child import main; main()"]
+        # -c and not -m: saves the start-up time of runpy. -P: what lies in the directory that the
+        # parent happens to be in (a queue.py, say) is not for the broker to import.
+        command = [sys.executable, "-P", "-c", "from penstock.broker.child import main; main()"]
         self._process = subprocess.Popen(
             [*command, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._told,
+            process_group=0,  # Ctrl-C is for the parent, which may go on and use the broker
         )
         self.pid = self._process.pid
-        self.bootstrap_servers = self._wait_ready()
+        try:
+            self.bootstrap_servers = self._wait_ready()
+        except BaseException:
+            self._process.kill()
+            self._process.wait()
+            self._close()
+            raise
 
     def _wait_ready(self) -> str:
         assert self._process.stdout is not None
@@ -195,7 +212,6 @@ class _Child:
         self._process.kill()
         code = self._process.wait()
         told = self.read_told(_MAX_TOLD_BYTES)
-        self._close()
         why = f"it ended with exit code {code}" if ready else f"not ready in {START_TIMEOUT_S} s"
         raise BrokerNotStarted(f"the broker did not start: {why}. It said:\n{told}")
 
@@ -248,7 +264,8 @@ class _Thread:
         self._thread.start()
         self._ready.wait(START_TIMEOUT_S)
         if not self.bootstrap_servers:
-            raise BrokerNotStarted("the broker did not start") from self._error
+            why = self._error or f"not ready in {START_TIMEOUT_S} s"
+            raise BrokerNotStarted(f"the broker did not start: {why}") from self._error
 
     def _run(self) -> None:
         try:
