@@ -223,6 +223,7 @@ class AnyOrder(RuleBasedStateMachine):
         joining = [each for each in members if each.join_waiter is not None]
         syncing = [each for each in members if each.sync_waiter is not None]
         assert self.desk.waiting == len(joining) + len(syncing)
+        assert group.joining == len(joining)
         assert not joining or group.state is ClassicState.PREPARING_REBALANCE
         assert not syncing or group.state is ClassicState.COMPLETING_REBALANCE
 
@@ -235,6 +236,9 @@ class AnyOrder(RuleBasedStateMachine):
         assert group.unsynced <= group.members.keys()
         assert not group.members or group.leader in group.members
         assert (group.state is ClassicState.EMPTY) <= (not group.members)
+        offers = [each.protocols for each in group.members.values()]
+        common = [one for one in ("range", "sticky") if all(one in dict(each) for each in offers)]
+        assert not group.members or group.elect_protocol() in common
         if group.members and group.state is not ClassicState.PREPARING_REBALANCE:
             assert group.protocol is not None
             assert all(each.find_metadata(group.protocol) for each in group.members.values())

@@ -58,8 +58,7 @@ def _has_room(turn: Turn, request: Join) -> bool:
     if group.state is ClassicState.EMPTY:
         return True
     if group.state is ClassicState.PREPARING_REBALANCE:
-        waiting = sum(1 for _ in group.waiting_to_join())
-        return waiting < max_size or (member is not None and member.join_waiter is not None)
+        return group.joining < max_size or (member is not None and member.join_waiter is not None)
     return member is not None or len(group.members) < max_size
 
 
@@ -115,8 +114,8 @@ def _add(turn: Turn, request: Join, waiter: Waiter, member_id: str) -> Later:
     group.has_newcomers = True
     member = _member_of(request, member_id)
     member.is_new = True
-    member.join_waiter = waiter
     group.add(member)
+    group.wait_for_generation(member, waiter)
     # It has no id to send heartbeats with yet, and a lost connection does not show while its
     # request waits. If it is there still, it will try again.
     turn.set_timer(SESSION, turn.config.new_member_join_timeout_ms, member_id)
@@ -138,7 +137,7 @@ def _replace_static(
         if group.elect_protocol() == group.protocol and turn.fits(record):
             turn.store(record)
             return _back_again(group, request, member, was_leader)
-    member.join_waiter = waiter
+    group.wait_for_generation(member, waiter)
     rebalance_or_go_on(turn)
     return LATER
 
@@ -215,11 +214,11 @@ def _update(turn: Turn, member: Member, request: Join, waiter: Waiter) -> None:
     # A second request in its name: the first came over a connection that it gave up.
     turn.refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
     fresh = _member_of(request, member.id)
-    member.protocols = fresh.protocols
+    turn.group.set_protocols(member, fresh.protocols)
     member.session_timeout_ms = fresh.session_timeout_ms
     member.rebalance_timeout_ms = fresh.rebalance_timeout_ms
     member.client_id, member.client_host = fresh.client_id, fresh.client_host
-    member.join_waiter = waiter
+    turn.group.wait_for_generation(member, waiter)
 
 
 def _member_of(request: Join, member_id: str) -> Member:

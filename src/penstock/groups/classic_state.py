@@ -41,7 +41,7 @@ class Member:
     protocols: tuple[Protocol, ...]  # in the order of its liking
     assignment: bytes = NO_ASSIGNMENT
     is_new: bool = False  # has not been answered a join yet, so it cannot send heartbeats
-    join_waiter: Waiter | None = None
+    join_waiter: Waiter | None = None  # set and cleared by its group, which counts
     sync_waiter: Waiter | None = None
 
     @property
@@ -72,6 +72,8 @@ class ClassicGroup:
     unsynced: set[str] = field(default_factory=set)  # members of this generation yet to sync
     initial_left_ms: int | None = None  # set while the first members are waited for
     has_newcomers: bool = False  # some came during the initial delay that runs
+    joining: int = 0  # members whose join waits; counted, as thousands may come at a time
+    _common: set[str] | None = None  # names of protocols that all members offer; None: look
 
     @property
     def is_vacant(self) -> bool:
@@ -81,9 +83,7 @@ class ClassicGroup:
 
     @property
     def everyone_joined(self) -> bool:
-        return not self.pending and all(
-            each.join_waiter is not None for each in self.members.values()
-        )
+        return not self.pending and self.joining == len(self.members)
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -96,7 +96,25 @@ class ClassicGroup:
         self.state = state
         self.state_since_ms = now_ms
 
+    def wait_for_generation(self, member: Member, waiter: Waiter) -> None:
+        assert member.join_waiter is None, f"{member.id} waits already"
+        member.join_waiter = waiter
+        self.joining += 1
+
+    def take_join_waiter(self, member: Member) -> Waiter | None:
+        """Whoever waits for it to join, who is to be answered now."""
+        waiter, member.join_waiter = member.join_waiter, None
+        self.joining -= waiter is not None
+        return waiter
+
+    def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+        if member.protocols != protocols:
+            member.protocols = protocols
+            self._common = None
+
     def add(self, member: Member) -> None:
+        assert member.join_waiter is None, "it begins to wait when it is in"
+        self._common = self._common_protocols() & _names(member.protocols) if self.members else None
         self.members[member.id] = member
         self.pending.discard(member.id)
         if member.instance is not None:
@@ -105,7 +123,9 @@ class ClassicGroup:
             self.leader = member.id
 
     def remove(self, member: Member) -> None:
+        assert member.join_waiter is None, "it would never be answered"
         del self.members[member.id]
+        self._common = None
         self.unsynced.discard(member.id)
         if member.instance is not None:
             del self.instances[member.instance]
@@ -125,7 +145,7 @@ class ClassicGroup:
         """Whether a member that offers these could be one of the group."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type and protocols)
-        offered = {each.name for each in protocols}
+        offered = _names(protocols)
         return protocol_type == self.protocol_type and bool(
             offered & self._common_protocols() if self.members else offered
         )
@@ -138,6 +158,11 @@ class ClassicGroup:
             for member in self.members.values()
         )
         return max(votes, key=votes.__getitem__)
+
+    def forget_counts(self) -> None:
+        """After its members were exchanged."""
+        self.joining = sum(1 for _ in self.waiting_to_join())
+        self._common = None
 
     def record(self, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
         """The group as it shall stand, with what its leader assigned."""
@@ -167,8 +192,15 @@ class ClassicGroup:
         return GroupRecord(GroupKey(self.name), value)
 
     def _common_protocols(self) -> set[str]:
-        each_offers = [{one.name for one in each.protocols} for each in self.members.values()]
-        return set.intersection(*each_offers)
+        if self._common is None:
+            self._common = set.intersection(
+                *(_names(each.protocols) for each in self.members.values())
+            )
+        return self._common
+
+
+def _names(protocols: tuple[Protocol, ...]) -> set[str]:
+    return {each.name for each in protocols}
 
 
 def next_generation(generation: int) -> int:
@@ -190,6 +222,7 @@ def replay(group: ClassicGroup, value: GroupValue | None) -> None:
     group.pending -= group.members.keys()
     group.unsynced &= group.members.keys()
     group.initial_left_ms = None
+    group.forget_counts()
     if value is None:
         group.pending.clear()
         group.state = ClassicState.DEAD

@@ -79,9 +79,9 @@ class Turn:
         self.set_timer(SESSION, member.session_timeout_ms, member.id)
 
     def answer_join(self, member: Member, answer: Joined) -> None:
-        if member.join_waiter is not None:
-            self._replies.append(Reply(member.join_waiter, answer))
-            member.join_waiter = None
+        waiter = self.group.take_join_waiter(member)
+        if waiter is not None:
+            self._replies.append(Reply(waiter, answer))
 
     def refuse_join(self, member: Member, error: ErrorCode, *, member_id: str) -> None:
         self.answer_join(member, Joined(error=error, member=member_id))
