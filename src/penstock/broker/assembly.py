@@ -8,10 +8,11 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from penstock.broker.addresses import Addresses, bound_addresses, listeners_of
-from penstock.broker.group_wiring import Groups
+from penstock.broker.late_groups import LateGroups
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
@@ -48,6 +49,9 @@ from penstock.storage.engine import PartitionLog
 from penstock.storage.errors import MalformedCheckpoint, StorageError
 from penstock.storage.segmented import SegmentedEngine
 from penstock.waiting.run import LoopTimers
+
+if TYPE_CHECKING:
+    from penstock.broker.group_wiring import Groups
 
 Report = Callable[[str], None]
 
@@ -90,7 +94,7 @@ class Assembly:
         self._session: Session
         self._replicas: Replicas
         self._controller: Controller
-        self._groups: Groups
+        self._groups: LateGroups
         self._server: Server
         self._upkeep: Upkeep
         self.addresses: Addresses  # once bound
@@ -206,7 +210,15 @@ class Assembly:
             report=self._report,
         )
 
-    def _make_groups(self, broker_id: BrokerId) -> Groups:
+    def _make_groups(self, broker_id: BrokerId) -> LateGroups:
+        groups = LateGroups(broker_id, self._cluster, partial(self._build_groups, broker_id))
+        if str(self._settings()["offsets.storage"]).lower() != "kafka":
+            groups.get()  # to forget topics that go, whether or not somebody asks for a group
+        return groups
+
+    def _build_groups(self, broker_id: BrokerId) -> "Groups":
+        from penstock.broker.group_wiring import Groups
+
         return Groups(
             broker_id=broker_id,
             replicas=self._replicas,
@@ -230,7 +242,7 @@ class Assembly:
             replicas=self._replicas,
             engine=engine,
             administration=self._controller,
-            groups=self._groups.coordinator,
+            get_groups=self._groups.get_service,
             producer_ids=BlockProducerIds(self._session, broker_id),
             authorizer=AllowAll(),
             timers=self._timers,

@@ -13,10 +13,10 @@ from penstock.controller.interface import Administration
 from penstock.coordination.interface import Session
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.ports import OFFSETS_TOPIC, Timers, TopicView
+from penstock.groups.ports import Timers, TopicView
 from penstock.groups.tree_coordinator import TreeCoordinator
 from penstock.groups.tree_offsets import TreeOffsets
-from penstock.model.cluster import BrokerId, MetadataUpdate, TopicState
+from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, MetadataUpdate, TopicState
 from penstock.model.ids import TopicId
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Clock, Replicas
@@ -27,10 +27,7 @@ class LoopClock(Timers, Clock, Protocol):
 
 
 class Groups:
-    """The group coordinator of this broker, told of every change that concerns it.
-
-    Build it before the first update of the cluster's view, `start` it before clients come.
-    """
+    """The group coordinator of this broker, told of every change that concerns it. `start` it."""
 
     def __init__(
         self,
@@ -80,6 +77,8 @@ class Groups:
             )
         )
         cluster.listen(self._on_update)
+        self._topic_ids.update({name: each.topic_id for name, each in cluster.topics.items()})
+        self._follow_leadership()
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         tasks.create_task(self.coordinator.run(), name="groups")

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.config.resolve import Resolved, Source
 from penstock.controller.interface import Administration, NewTopic, Refused
-from penstock.groups.ports import NOT_WRITTEN, OFFSETS_TOPIC, Append, Chunk, Done, LogEnds
+from penstock.groups.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
+from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice

@@ -17,7 +17,7 @@ from penstock.handlers.load_ahead import load_ahead
 
 CALM_S = 2.0
 PAUSES_PER_STEP = 4
-_LATER_MODULES = ("penstock.storage.compaction",)
+_LATER_MODULES = ("penstock.broker.group_wiring", "penstock.storage.compaction")
 
 
 async def warm_up(steps: Iterator[None], *, calm_s: float = CALM_S) -> None:
@@ -35,7 +35,7 @@ async def warm_up(steps: Iterator[None], *, calm_s: float = CALM_S) -> None:
 
 
 def everything() -> Iterator[None]:
-    return chain(load_ahead(), _load_modules())
+    return chain(_load_modules(), load_ahead())
 
 
 def _load_modules() -> Iterator[None]:

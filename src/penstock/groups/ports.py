@@ -10,7 +10,6 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.waiting.timing_wheel import Timer
 
-OFFSETS_TOPIC = "__consumer_offsets"
 NOT_WRITTEN = -1
 
 Done = Callable[[ErrorCode], None]

@@ -9,11 +9,10 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.groups.ports import OFFSETS_TOPIC
 from penstock.handlers.addresses import broker_address
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import response_shape
-from penstock.model.cluster import NO_BROKER, BrokerId
+from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error

@@ -4,20 +4,23 @@ Built once by the broker's assembly; everything in it belongs to the event loop'
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
 
 from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.fetch_sessions import FetchSessions
-from penstock.handlers.group_service import GroupService
 from penstock.handlers.metadata import MetadataCache
 from penstock.model.cluster import BrokerId, Endpoint
+from penstock.model.values import dataclass
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Clock, Replicas
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
+
+if TYPE_CHECKING:
+    from penstock.handlers.group_service import GroupService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +31,7 @@ class Services:
     replicas: Replicas
     engine: Engine  # for what is asked of directories; partitions go through `replicas`
     administration: Administration
-    groups: GroupService
+    get_groups: Callable[[], "GroupService"]  # the coordinator, built for who asks first
     producer_ids: ProducerIds
     authorizer: Authorizer
     timers: Clock  # waiting.LoopTimers, or a clock that tests move
@@ -42,3 +45,7 @@ class Services:
     report: Callable[[str], None]  # one line for whoever watches the broker
     static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
     metadata: MetadataCache = field(default_factory=MetadataCache)
+
+    @property
+    def groups(self) -> "GroupService":
+        return self.get_groups()

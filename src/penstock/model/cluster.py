@@ -59,7 +59,8 @@ class TopicState:
         return self.name in INTERNAL_TOPICS
 
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state"))
+OFFSETS_TOPIC = "__consumer_offsets"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state"))
 
 
 # Orders of the controller to a broker; those of an older controller's epoch are refused.

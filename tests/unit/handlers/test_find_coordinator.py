@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 from tests.unit.handlers.workbench import ME, OTHER, Workbench, node, topic_state
 
-from penstock.groups.ports import OFFSETS_TOPIC
 from penstock.handlers.api_table import APIS
-from penstock.model.cluster import NO_BROKER, BrokerId
+from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import Operation, ResourceType

@@ -284,7 +284,7 @@ class Workbench:
             fetch_sessions=self.sessions,
             run=self._run,
             report=self.reports.append,
-            groups=self.groups,
+            get_groups=lambda: self.groups,
             wall_ms=lambda: self.wall_ms,
         )
         self.dispatcher = Dispatcher(APIS, self.services)

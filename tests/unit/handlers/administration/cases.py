@@ -202,7 +202,7 @@ class Case:
             replicas=self.replicas,
             engine=self.engine,
             administration=self.controller,
-            groups=None,  # type: ignore[arg-type] # no handler here asks for groups
+            get_groups=None,  # type: ignore[arg-type] # no handler here asks for groups
             producer_ids=None,  # type: ignore[arg-type] # no handler here asks for producer ids
             authorizer=self.acl,
             timers=timers,

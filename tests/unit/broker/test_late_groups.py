@@ -1,0 +1,89 @@
+"""When the group coordinator comes into being, and that none is missed or made twice."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+from uuid import UUID
+
+from penstock.broker.group_wiring import Groups
+from penstock.broker.late_groups import LateGroups
+from penstock.model.cluster import (
+    OFFSETS_TOPIC,
+    BrokerId,
+    ControllerEpoch,
+    MetadataUpdate,
+    PartitionState,
+    TopicState,
+)
+from penstock.model.ids import LeaderEpoch, TopicId
+from penstock.replication.cluster_view import ClusterView
+
+ME, OTHER = BrokerId(1), BrokerId(2)
+
+
+class Built:
+    """Stands where `Groups` does."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.coordinator = self
+
+    def start(self, tasks: object) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.cluster = ClusterView()
+        self.built: list[Built] = []
+        self.late = LateGroups(ME, self.cluster, self._build)
+
+    def _build(self) -> Groups:
+        self.built.append(Built())
+        return cast("Groups", self.built[-1])
+
+    def start(self) -> None:
+        self.late.start(cast("Any", object()))
+
+    def tell(self, topic: str, leaders: Sequence[BrokerId]) -> None:
+        states = tuple(PartitionState(each, LeaderEpoch(0), (each,), (each,)) for each in leaders)
+        state = TopicState(name=topic, topic_id=TopicId(UUID(int=1)), partitions=states)
+        self.cluster.apply(
+            MetadataUpdate(
+                controller_id=ME,
+                controller_epoch=ControllerEpoch(1),
+                is_full=False,
+                topics=(state,),
+            )
+        )
+
+
+def test_nothing_is_built_for_topics_of_others() -> None:
+    bench = Bench()
+    bench.start()
+    bench.tell("orders", [ME])
+    bench.tell(OFFSETS_TOPIC, [OTHER, OTHER])
+    bench.late.stop()
+    assert bench.built == []
+
+
+def test_the_first_who_asks_gets_it_built_and_running() -> None:
+    bench = Bench()
+    bench.start()
+    service = bench.late.get_service()
+    assert service is bench.late.get_service()
+    (built,) = bench.built
+    assert built.calls == ["start"]
+
+
+def test_a_broker_that_leads_offsets_builds_it_before_anybody_asks() -> None:
+    bench = Bench()
+    bench.tell(OFFSETS_TOPIC, [OTHER, ME])
+    (built,) = bench.built
+    assert built.calls == []  # it runs from the start on
+    bench.start()
+    bench.tell(OFFSETS_TOPIC, [ME, ME])
+    bench.late.stop()
+    assert (bench.built, built.calls) == ([built], ["start", "stop"])
