@@ -324,10 +324,11 @@ class Client:
 
     def _on_joined(self, answer: object) -> None:
         if isinstance(answer, Joined):
-            self.joined = answer
             if answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
                 self.id = answer.member
                 self.generation = answer.generation
+            if answer.error is ErrorCode.NONE:
+                self.joined = answer
 
     def _on_synced(self, answer: object) -> None:
         if isinstance(answer, Synced):
