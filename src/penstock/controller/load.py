@@ -6,7 +6,6 @@ Writes nothing itself: what must be finished is part of the decision.
 
 import asyncio
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from penstock.controller.deletion import holders
@@ -17,7 +16,6 @@ from penstock.controller.znodes import (
     BROKER_IDS,
     DELETIONS,
     EVERY_BROKER,
-    PERSISTENT,
     TOPIC_CONFIGS,
     TOPICS,
     TopicNode,
@@ -34,7 +32,7 @@ from penstock.controller.znodes import (
     topic_config_path,
     topic_path,
 )
-from penstock.coordination.errors import NodeExists, NoNode
+from penstock.coordination.errors import NoNode
 from penstock.coordination.interface import (
     Create,
     Delete,
@@ -73,13 +71,6 @@ class TreeRead(NamedTuple):
     marked: Collection[str]  # for deletion
     configured: Collection[str]  # topics with a node for settings
     broker_configs: Mapping[str, Mapping[str, str]]
-
-
-async def ensure_paths(session: Session) -> None:
-    for path in PERSISTENT:
-        if await session.exists(path) is None:
-            with suppress(NodeExists):  # another broker does the same
-                await session.create(path)
 
 
 async def read_brokers(session: Session, watch: Watch | None) -> dict[BrokerId, BrokerNode]:

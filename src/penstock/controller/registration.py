@@ -7,6 +7,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from uuid import UUID, uuid4
 
+from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.znodes import (
     BROKER_IDS,
     BROKER_SEQUENCE,
@@ -50,7 +51,7 @@ async def register_broker(
     wait for that session's end (KAFKA-1387, KAFKA-7165): known by its session, or by the same
     addresses, which no other process can have while this one listens there.
     """
-    await _ensure_path(session, BROKER_IDS)
+    await ensure_nodes(session, (parent_of(BROKER_IDS), BROKER_IDS))
     path = broker_path(node.id)
     create = Create(path=path, data=encode_broker(node, now_ms=now_ms), ephemeral=True)
     while True:
@@ -86,16 +87,15 @@ async def get_or_create_cluster_id(session: Session) -> str:
     """The same for all brokers of the cluster, for ever; the first of them makes it."""
     found = await _find(session, CLUSTER_ID)
     if found is None:
-        await _ensure_path(session, parent_of(CLUSTER_ID))
-        with suppress(NodeExists):  # another broker was faster
-            await session.create(CLUSTER_ID, encode_cluster_id(format_uuid(random_topic_id())))
+        cluster_id = encode_cluster_id(format_uuid(random_topic_id()))
+        await ensure_nodes(session, (parent_of(CLUSTER_ID), CLUSTER_ID), cluster_id)
         found = await session.get(CLUSTER_ID)
     return decode_cluster_id(found.data)
 
 
 async def next_generated_broker_id(session: Session, *, reserved_max: int) -> BrokerId:
     """For a broker that was given none: above the ids that people give, never the same twice."""
-    await _ensure_path(session, BROKER_SEQUENCE)
+    await ensure_nodes(session, (parent_of(BROKER_SEQUENCE), BROKER_SEQUENCE))
     stat = await session.set(BROKER_SEQUENCE, b"")
     return BrokerId(reserved_max + stat.version)
 
@@ -128,11 +128,3 @@ async def _find(session: Session, path: str) -> Value | None:
         return await session.get(path)
     except NoNode:
         return None
-
-
-async def _ensure_path(session: Session, path: str) -> None:
-    if path == "/" or await session.exists(path) is not None:
-        return
-    await _ensure_path(session, parent_of(path))
-    with suppress(NodeExists):
-        await session.create(path)

@@ -19,13 +19,14 @@ from penstock.controller.interface import (
     NewTopic,
     Refused,
 )
-from penstock.controller.load import ensure_paths
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.controller.orders import everything
 from penstock.controller.registration import random_topic_id
+from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.state import ClusterState
 from penstock.controller.term import Fenced, Outcome, Setup, Signals, Term
 from penstock.controller.writes import TRANSACTION_BYTES
+from penstock.controller.znodes import PERSISTENT
 from penstock.coordination.election import Election, Leadership
 from penstock.coordination.interface import Session, WatchEvent
 from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, TopicState
@@ -126,7 +127,7 @@ class Controller:
         self._is_idle.clear()
         try:
             if not self._is_closing:
-                await ensure_paths(self._session)
+                await ensure_nodes(self._session, PERSISTENT)
             while not self._is_closing:
                 leadership = await self._campaign()
                 if leadership is not None:

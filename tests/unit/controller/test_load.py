@@ -9,9 +9,10 @@ import pytest
 from tests.unit.controller.cluster import Cluster, code_of, settled, tell
 
 from penstock.controller.interface import NewTopic
-from penstock.controller.load import ensure_paths, find_topic_nodes
+from penstock.controller.load import find_topic_nodes
 from penstock.controller.run import Controller
-from penstock.controller.znodes import DamagedNode, format_uuid
+from penstock.controller.standing_nodes import ensure_nodes
+from penstock.controller.znodes import PERSISTENT, DamagedNode, format_uuid
 from penstock.coordination.interface import Session
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
@@ -28,7 +29,7 @@ def story_with(
 
     async def story(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
-        await ensure_paths(session)
+        await ensure_nodes(session, PERSISTENT)
         await prepare(session)
         async with cluster.controlled() as controller:
             await settled()
@@ -177,7 +178,7 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
 def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
     async def story(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
-        await ensure_paths(session)
+        await ensure_nodes(session, PERSISTENT)
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
         await session.create("/admin/delete_topics/t")
         found = await cluster.reread()
@@ -211,7 +212,7 @@ def test_a_node_that_makes_no_sense_stops_the_start_by_name(path: str, data: byt
 def test_a_topic_s_nodes_are_found_parents_first() -> None:
     async def story(cluster: Cluster) -> None:
         session = cluster.sessions[0]
-        await ensure_paths(session)
+        await ensure_nodes(session, PERSISTENT)
         async with cluster.controlled() as controller:
             await controller.create_topics(
                 [NewTopic(name="t", partitions=2)], validate_only=False, timeout_ms=WAIT_MS
