@@ -5,7 +5,7 @@ Adapter of `groups.OffsetsLog`: appends go the way of every other write, with ac
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from penstock.config.resolve import Resolved, Source
 from penstock.controller.interface import Administration, NewTopic, Refused
@@ -25,6 +25,8 @@ from penstock.waiting.delayed import TooManyWaiting
 
 CREATION_TIMEOUT_MS = 30_000
 REPLICATION_FACTOR = "offsets.topic.replication.factor"
+Pread = Callable[[int, int, int], bytes]
+
 _ALL_IN_SYNC = -1
 _NO_LOG = LogEnds(0, 0, 0)
 
@@ -41,6 +43,7 @@ class ReplicatedOffsetsLog:
         clock: Clock,
         settings: Callable[[], Resolved],
         report: Callable[[str], None],
+        pread: Pread = os.pread,
     ) -> None:
         self._replicas = replicas
         self._cluster = cluster
@@ -48,6 +51,7 @@ class ReplicatedOffsetsLog:
         self._clock = clock
         self._settings = settings
         self._report = report
+        self._pread = pread
         self._creation = asyncio.Lock()
 
     # -- the topic -------------------------------------------------------------------------
@@ -106,7 +110,7 @@ class ReplicatedOffsetsLog:
         except StorageError as error:
             raise as_refusal(error) from error
         try:
-            data = await asyncio.to_thread(_read_slices, read.slices)
+            data = await asyncio.to_thread(_read_slices, self._pread, read.slices)
         except OSError as error:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         finally:
@@ -191,21 +195,19 @@ def _worst(answers: Sequence[PartitionAppended]) -> PartitionAppended:
     return next((each for each in answers if each.code is not ErrorCode.NONE), answers[0])
 
 
-def _read_slices(slices: Sequence[FileSlice]) -> bytes:
-    return b"".join(_read_slice(each) for each in slices)
+def _read_slices(pread: Pread, slices: Sequence[FileSlice]) -> bytes:
+    return b"".join(part for each in slices for part in _read_slice(pread, each))
 
 
-def _read_slice(piece: FileSlice) -> bytes:
-    parts: list[bytes] = []
+def _read_slice(pread: Pread, piece: FileSlice) -> Iterator[bytes]:
     position, left = piece.position, piece.length
     while left:
-        data = os.pread(piece.fd, left, position)
+        data = pread(piece.fd, left, position)
         if not data:
-            raise OSError(f"file ends {left} bytes early at {position}")
-        parts.append(data)
+            raise OSError(f"the file ends {left} bytes early, at {position}")
+        yield data
         position += len(data)
         left -= len(data)
-    return b"".join(parts)
 
 
 def _name(partition: int) -> TopicPartition:
