@@ -371,7 +371,7 @@ def _read_classic(data: memoryview | None) -> ClassicMembership | None:
     if data is None:
         return None
     reader = ValueReader(data, flexible=True)
-    if reader.int8() < 0:
+    if reader.int8() <= 0:  # Kafka 4.3 says so in words where there is none
         return None
     session_timeout_ms = reader.int32()
     protocols = tuple(reader.array(_read_protocol))

@@ -268,6 +268,24 @@ READ = [
         GroupRecord(GroupKey("g"), GROUP),
     ),
     (
+        "a member that says, as Kafka 4.3 has it, that it does not speak the classic protocol",
+        "0005000167 00016d",
+        "0000 00 00 0263 0268 01 01 00000005 00 01000100",
+        GroupRecord(
+            ConsumerMemberKey("g", "m"),
+            ConsumerMemberValue(
+                instance=None,
+                rack=None,
+                client_id="c",
+                client_host="h",
+                topics=(),
+                topic_regex="",
+                rebalance_timeout_ms=5,
+                assignor=None,
+            ),
+        ),
+    ),
+    (
         "what Kafka 3.x kept of a group's topics, which nobody needs any more",
         "0004000167",
         "0000ffee",
