@@ -102,6 +102,7 @@ class Member:
         self._stage = stage
         self.process = process
         self.assignments: list[frozenset[TopicPartition]] = []  # each change
+        self.changed_ns = 0  # when the last of them was
         self.delivered: list[Delivered] = []
         self.commits: list[CommitTold] = []
         self.refusals: list[str] = []
@@ -120,6 +121,7 @@ class Member:
         kind, time_ns = event["event"], event["time_ns"]
         if kind == "owned":
             self.assignments.append(frozenset(TopicPartition(*each) for each in event["places"]))
+            self.changed_ns = time_ns
         elif kind == "read":
             self.delivered += [
                 Delivered(time_ns, TopicPartition(topic, partition), offset, value)
@@ -207,7 +209,7 @@ class Stage:
 
     def __init__(self, pool: Pool, command: Sequence[str], protocol: str) -> None:
         self._pool = pool
-        self._command = command
+        self.command = command
         self.protocol = protocol
         self.members: list[Member] = []  # all that were, in the order of joining
         self._present: list[Member] = []
@@ -222,7 +224,7 @@ class Stage:
         session_ms: int = SESSION_MS,
         commits: bool = False,
     ) -> Member:
-        process = self._pool.take(self._command)
+        process = self._pool.take(self.command)
         member = Member(self, process)
         process.member = member
         self.members.append(member)
@@ -255,7 +257,13 @@ class Stage:
                     raise AssertionError(f"not within {timeout_s} s: {what}; {self._describe()}")
                 self._pool.changed.wait(min(left_s, 1.0))
 
-    def wait_settled(self, members: Sequence[Member], partitions: Iterable[TopicPartition]) -> None:
+    def wait_settled(
+        self,
+        members: Sequence[Member],
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout_s: float = PATIENCE_S,
+    ) -> None:
         """Until each member has some of the partitions, and they all have each one once."""
         wanted = sorted(partitions)
 
@@ -263,7 +271,8 @@ class Stage:
             owned = [each.owned for each in members]
             return all(owned) and sorted(each for one in owned for each in one) == wanted
 
-        self.wait(is_settled, f"{len(members)} members share {len(wanted)} partitions")
+        what = f"{len(members)} members share {len(wanted)} partitions"
+        self.wait(is_settled, what, timeout_s=timeout_s)
 
     def wait_values(self, members: Sequence[Member], values: Collection[str]) -> None:
         """Until they have read all of these, between them."""
@@ -289,9 +298,10 @@ class Stage:
     def close(self, *, failed: bool) -> None:
         """All leave at the same time; after a failure nobody is waited for."""
         present = list(self._present)
-        for member in present:
-            if not member.has_left and not failed:
-                member.ask_to_leave()
+        if not failed:
+            for member in present:
+                if not member.has_left:
+                    member.ask_to_leave()
         for member in present:
             try:
                 if not failed:
@@ -299,7 +309,7 @@ class Stage:
             finally:
                 self.forget(member)
                 if member.has_left:
-                    self._pool.give_back(member.process, self._command)
+                    self._pool.give_back(member.process, self.command)
                 else:
                     member.process.end()
 

@@ -1,0 +1,104 @@
+"""`python -m bench.groups`: about six minutes; writes bench/results/groups.json."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
+
+from bench.broker.nodes import data_home
+from bench.groups.contenders import KAFKA, KAFKA_AT_ONCE, PENSTOCK, fresh_nodes
+from bench.groups.first_poll import measure_first_poll
+from bench.groups.leaving import measure_leave
+from bench.groups.settling import CLASSIC, CONSUMER, measure_settling
+from bench.measure import write_results
+
+FIRST_POLL_TARGET_MS = 300.0
+REPEATS = 5  # of what takes little
+ALL = (KAFKA, KAFKA_AT_ONCE, PENSTOCK)
+AT_ONCE = (KAFKA_AT_ONCE, PENSTOCK)
+
+# Of each metric: by contender, what each repetition gave.
+Samples = dict[str, dict[str, list[float]]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.groups")
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    try:
+        jars = resolve_kafka_jars(lambda text: print(text, file=sys.stderr, flush=True))
+    except KafkaUnavailableError as error:
+        sys.exit(f"Kafka is needed to compare with: {error}")
+    samples: Samples = {}
+    for number in range(rounds):
+        with (
+            TemporaryDirectory(dir=data_home(), prefix="bench-groups-") as home,
+            fresh_nodes(jars, Path(home)) as addresses,
+        ):
+            _measure_round(addresses, Path(home), samples, number)
+    write_results("groups", _report(samples))
+
+
+def _measure_round(addresses: dict[str, str], home: Path, samples: Samples, number: int) -> None:
+    def turns(
+        metric: str, names: tuple[str, ...], work: Callable[[str, str], float], times: int = 1
+    ) -> None:
+        for turn in range(times):
+            for name in names:
+                value = work(addresses[name], f"{metric}-{number}-{turn}")
+                samples.setdefault(metric, {}).setdefault(name, []).append(value)
+                print(f"{metric:<40} {name:<20} {value:10.2f}", file=sys.stderr, flush=True)
+
+    turns("first_poll_of_the_first_group_ms", ALL, measure_first_poll)
+    turns("first_poll_of_a_new_group_ms", AT_ONCE, measure_first_poll, REPEATS)
+    turns("leave_ms", AT_ONCE, measure_leave, REPEATS)
+    turns(
+        "settle_20_members_100_partitions_s",
+        ALL,
+        lambda address, _: measure_settling(address, home, protocol="classic", shares=CLASSIC),
+    )
+    turns(
+        "settle_20_members_100_partitions_newer_protocol_s",
+        AT_ONCE,
+        lambda address, _: measure_settling(address, home, protocol="consumer", shares=CONSUMER),
+    )
+
+
+def _report(samples: Samples) -> dict[str, Any]:
+    metrics = {metric: _compare(found) for metric, found in samples.items()}
+    first_ms = metrics["first_poll_of_a_new_group_ms"][PENSTOCK]
+    return {
+        "kafka_version": KAFKA_VERSION,
+        "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
+        "ratios": "Penstock's median over Kafka's, neither with an initial delay: below 1 is less",
+        "metrics": metrics,
+        "targets": [
+            {
+                "name": "first poll of a new group on a development node, milliseconds",
+                "value": first_ms,
+                "bound": FIRST_POLL_TARGET_MS,
+                "met": first_ms < FIRST_POLL_TARGET_MS,
+            }
+        ],
+    }
+
+
+def _compare(found: dict[str, list[float]]) -> dict[str, Any]:
+    medians = {name: round(statistics.median(values), 3) for name, values in found.items()}
+    ratios = {"ratio": round(medians[PENSTOCK] / medians[KAFKA_AT_ONCE], 3)}
+    if KAFKA in medians:
+        ratios["ratio_to_kafka_with_its_delay"] = round(medians[PENSTOCK] / medians[KAFKA], 3)
+    rounds = {name: [round(value, 3) for value in values] for name, values in found.items()}
+    return {**medians, **ratios, "rounds": rounds}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""The brokers that are compared: Penstock as `penstock up` starts it, and Kafka in two ways.
+
+Kafka waits three seconds for more members before the first assignment of a group; a development
+node of Penstock does not. So that the wait is not all that is seen, Kafka runs without it as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.interop.kafka_jars import KafkaJars
+
+from bench.broker.nodes import Kafka, Node, Penstock, Prepared
+from bench.broker.starting import send_first
+
+KAFKA = "kafka"
+KAFKA_AT_ONCE = "kafka_without_delay"
+PENSTOCK = "penstock"
+
+
+class KafkaAtOnce(Kafka):
+    def prepare(self, directory: Path, port: int) -> list[str]:
+        command = super().prepare(directory, port)
+        with (directory / "server.properties").open("a") as settings:
+            settings.write("group.initial.rebalance.delay.ms=0\n")
+        return command
+
+
+@contextmanager
+def fresh_nodes(jars: KafkaJars, home: Path) -> Iterator[dict[str, str]]:
+    """All of them, started on empty directories and taking messages: their bootstrap addresses."""
+    brokers: dict[str, Prepared] = {
+        KAFKA: Kafka(jars),
+        KAFKA_AT_ONCE: KafkaAtOnce(jars),
+        PENSTOCK: Penstock(),
+    }
+    with ExitStack() as stack:
+        nodes = {
+            name: stack.enter_context(Node(broker, home / name)) for name, broker in brokers.items()
+        }
+        for node in nodes.values():
+            wire = node.connect()
+            send_first(wire)
+            wire.close()
+        yield {name: node.bootstrap for name, node in nodes.items()}
