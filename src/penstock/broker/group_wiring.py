@@ -46,6 +46,7 @@ class Groups:
         self._cluster = cluster
         self._topic_ids: dict[str, TopicId] = {}  # as of the last update
         self._led: set[int] = set()  # partitions of the offsets topic
+        self.topics = ClusterTopics(cluster)
         config = ConfigInForce(settings)
         log = ReplicatedOffsetsLog(
             replicas=replicas,
@@ -60,7 +61,7 @@ class Groups:
             TreeCoordinator(
                 keeper=TreeOffsets(session),
                 log=log,
-                topics=ClusterTopics(cluster),
+                topics=self.topics,
                 timers=timers,
                 wall_ms=wall_ms,
                 config=config,
@@ -69,7 +70,7 @@ class Groups:
             if in_tree
             else GroupCoordinator(
                 log=log,
-                topics=ClusterTopics(cluster),
+                topics=self.topics,
                 timers=timers,
                 wall_ms=wall_ms,
                 config=config,
