@@ -119,6 +119,7 @@ def _add(turn: Turn, request: Join, waiter: Waiter, member_id: str) -> Later:
     # It has no id to send heartbeats with yet, and a lost connection does not show while its
     # request waits. If it is there still, it will try again.
     turn.set_timer(SESSION, turn.config.new_member_join_timeout_ms, member_id)
+    _store_id(turn, member)
     rebalance_or_go_on(turn)
     return LATER
 
@@ -138,8 +139,18 @@ def _replace_static(
             turn.store(record)
             return _back_again(group, request, member, was_leader)
     group.wait_for_generation(member, waiter)
+    _store_id(turn, member)
     rebalance_or_go_on(turn)
     return LATER
+
+
+def _store_id(turn: Turn, member: Member) -> None:
+    """Before the next generation is stored the coordinator may be restarted. If it knew the old
+    id of a static member only, it would fence the one that lives, for good."""
+    if member.instance is not None:
+        record = turn.group.find_renaming(member.instance, member.id)
+        if record is not None and turn.fits(record):
+            turn.store(record)
 
 
 def _swap(turn: Turn, request: Join, old: Member, member_id: str) -> Member:

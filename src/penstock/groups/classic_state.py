@@ -6,7 +6,7 @@ Invariant: in Stable and Empty the group is what its last record says.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from penstock.config.setting import INT_MAX
@@ -180,6 +180,19 @@ class ClassicGroup:
         )
         return GroupRecord(GroupKey(self.name), value)
 
+    def find_renaming(self, instance: str, member: str) -> GroupRecord | None:
+        """What is stored, but with the id that a static member has now; None: it has it already."""
+        stored = self.stored
+        names = {each.instance: each.member for each in stored.members} if stored else {}
+        old = names.get(instance, member)
+        if stored is None or old == member:
+            return None
+        members = tuple(
+            replace(each, member=member) if each.member == old else each for each in stored.members
+        )
+        leader = member if stored.leader == old else stored.leader
+        return GroupRecord(GroupKey(self.name), replace(stored, members=members, leader=leader))
+
     def empty_record(self, now_ms: int) -> GroupRecord:
         """The group of nobody, a generation on."""
         value = GroupValue(
@@ -213,6 +226,8 @@ def replay(group: ClassicGroup, value: GroupValue | None) -> None:
     Waiters and what members offer besides the elected protocol are in no record: they are kept.
     """
     group.stored = value
+    if value is not None and _is_renaming(group, value):
+        return
     members = () if value is None else value.members
     protocol = None if value is None else value.protocol
     group.members = {
@@ -231,6 +246,14 @@ def replay(group: ClassicGroup, value: GroupValue | None) -> None:
     group.generation, group.protocol, group.leader = value.generation, protocol, value.leader
     group.state_since_ms = value.state_since_ms
     group.state = ClassicState.STABLE if members else ClassicState.EMPTY
+
+
+def _is_renaming(group: ClassicGroup, value: GroupValue) -> bool:
+    """It is about the generation before the one that is being made, which goes on unchanged."""
+    if group.state is ClassicState.PREPARING_REBALANCE:
+        return bool(value.members)
+    is_other = value.generation != group.generation
+    return group.state is ClassicState.COMPLETING_REBALANCE and bool(value.members) and is_other
 
 
 def _to_value(member: Member, protocol: str | None, assignment: bytes) -> MemberValue:

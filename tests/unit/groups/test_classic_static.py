@@ -171,3 +171,60 @@ def test_a_static_member_away_for_less_than_its_session_keeps_its_place() -> Non
     assert desk.group.state is ClassicState.STABLE
     desk.pass_time(SESSION_MS)
     assert again.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_restart_during_a_rebalance_outlives_a_restart_of_the_coordinator() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), static(desk, "ben")
+    settle(anna, ben)
+    Client(desk, "cleo").come()
+    again = static(desk, "ben")
+    assert again.join().waits
+    anna.join()
+    assert again.generation == 3
+    desk.restart()
+    assert desk.group.state is ClassicState.STABLE
+    assert again.sync().error is ErrorCode.ILLEGAL_GENERATION, "sent back, but not fenced"
+    assert ben.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
+    assert again.join().answer.generation == 2
+    assert again.sync().answer.assignment == work_of(ben.id, 2)
+
+
+def test_a_restarted_leader_leads_after_a_restart_of_the_coordinator() -> None:
+    desk = Desk()
+    anna, ben = static(desk, "anna"), Client(desk, "ben")
+    settle(anna, ben)
+    Client(desk, "cleo").come()
+    again = static(desk, "anna")
+    again.join()
+    ben.join()
+    desk.restart()
+    assert again.joined
+    assert desk.group.leader == again.joined.member
+
+
+def test_a_static_member_that_left_may_come_back_before_a_restart_of_the_coordinator() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), static(desk, "ben")
+    settle(anna, ben)
+    ben.leave()
+    again = static(desk, "ben")
+    again.join()
+    anna.join()
+    assert again.generation == 3
+    desk.restart()
+    assert again.join().answer.generation == 2
+
+
+def test_a_rebalance_goes_on_while_the_id_of_a_static_member_is_stored() -> None:
+    desk = Desk()
+    anna, ben, cleo = Client(desk, "anna"), static(desk, "ben"), Client(desk, "cleo")
+    settle(anna, ben)
+    arrival = cleo.come()
+    again = static(desk, "ben")
+    again.join()
+    assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert arrival.waits
+    rejoin(anna, again, cleo)
+    assert desk.group.state is ClassicState.STABLE
+    assert set(desk.group.members) == {anna.id, again.id, cleo.id}
