@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.groups.records import GroupRecord, UnknownKey, decode_record, encode_record
+from penstock.model.ids import NO_PRODUCER_ID
 from penstock.protocol.batch import BatchHeader, CorruptBatch, is_crc_valid, iter_headers
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import read_end_marker
@@ -37,6 +38,13 @@ class TransactionEnd(NamedTuple):
 
 
 Entry = Replayed | TransactionEnd
+Latest = dict[bytes, tuple[bytes | None, int]]  # key -> its last value, and where that stands
+
+RECORDS_A_STOP = 32
+# How the records of offsets begin that we write, and their length without the note.
+_OFFSET_KEY = b"\x00\x01"
+_OFFSET_VALUE = b"\x00\x03"
+_OFFSET_VALUE_BYTES = 24
 
 
 # -- writing -------------------------------------------------------------------------------
@@ -84,6 +92,65 @@ def read_batches(data: bytes, report: Report) -> Iterator[Entry]:
         report(f"batches cannot be told apart any more, the rest is passed over: {error}")
 
 
+def skim_batches(data: bytes, latest: Latest, report: Report) -> Iterator[Entry | None]:
+    """As `read_batches`, for a whole log: of offsets only the last of each key is decoded.
+
+    Most of a log is offsets that were committed anew. They are gathered in `latest`, and are due
+    when a transaction comes, whose order with them counts, or with `take_latest` at the end. None
+    is nothing: a place to stop for a moment.
+    """
+    view = memoryview(data)
+    try:
+        for position, header in iter_headers(data):
+            yield None
+            batch = view[position : position + header.size]
+            if not is_crc_valid(data, position, header.size):
+                report(f"the batch at offset {header.base_offset} is damaged; it is passed over")
+            elif header.is_transactional or header.is_control:
+                yield from take_latest(latest, report)
+                yield from _read_batch(batch, header, report)
+            else:
+                yield from _skim_batch(batch, header, latest, report)
+    except CorruptBatch as error:
+        report(f"batches cannot be told apart any more, the rest is passed over: {error}")
+
+
+def take_latest(latest: Latest, report: Report) -> Iterator[Entry]:
+    gathered = list(latest.items())
+    latest.clear()
+    for key, (value, offset) in gathered:
+        decoded = _read_record(Record(offset, -1, key, value), report)
+        if decoded is not None:
+            yield Replayed(decoded, offset, NO_PRODUCER_ID)
+
+
+def _skim_batch(
+    batch: memoryview, header: BatchHeader, latest: Latest, report: Report
+) -> Iterator[Entry | None]:
+    try:
+        for record in iter_records(batch):
+            key = record.key
+            if key is not None and key[:2] == _OFFSET_KEY and _is_sound(record.value):
+                latest[key] = record.value, record.offset
+                if record.offset % RECORDS_A_STOP == 0:
+                    yield None
+                continue
+            decoded = _read_record(record, report)
+            if decoded is not None:
+                latest.pop(key or b"", None)
+                yield Replayed(decoded, record.offset, NO_PRODUCER_ID)
+    except CorruptBatch as error:
+        report(f"the batch at offset {header.base_offset} is passed over from there: {error}")
+
+
+def _is_sound(value: bytes | None) -> bool:
+    """A tombstone, or an offset as we write it: what cannot be read must not replace what can."""
+    if value is None:
+        return True
+    is_ours = len(value) >= _OFFSET_VALUE_BYTES and value[:2] == _OFFSET_VALUE
+    return is_ours and len(value) == _OFFSET_VALUE_BYTES + int.from_bytes(value[14:16], "big")
+
+
 def _read_batch(batch: memoryview, header: BatchHeader, report: Report) -> Iterator[Entry]:
     try:
         if header.is_control:
@@ -91,7 +158,7 @@ def _read_batch(batch: memoryview, header: BatchHeader, report: Report) -> Itera
             if marker is not None:
                 yield TransactionEnd(header.producer_id, marker.commit)
             return
-        producer_id = header.producer_id if header.is_transactional else -1
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
         for record in iter_records(batch):
             decoded = _read_record(record, report)
             if decoded is not None:

@@ -6,16 +6,16 @@ there. Then waits until that is committed, so that nothing is shown that could s
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol
 
-from penstock.groups.batches import Entry, Report, read_batches
-from penstock.groups.ports import Chunk, OffsetsLog
+from penstock.groups.batches import Entry, Latest, Report, skim_batches, take_latest
+from penstock.groups.ports import OffsetsLog
 from penstock.model.errors import ErrorCode
 
 TURN_S = 0.002  # of decoding, before others get the loop
-ENTRIES_BETWEEN_LOOKS = 32  # at the clock
+ENTRIES_BETWEEN_LOOKS = 16  # at the clock
 COMMIT_WAIT_MS = 10_000  # at a time, for the high watermark
 MAX_LINES = 20  # about damage, per load
 
@@ -39,16 +39,18 @@ async def load(
 ) -> int:
     """Replays everything; the offset up to which it did, which is committed."""
     said = _Bounded(report)
+    latest: Latest = {}
     position = log.ends(partition).start
     while position < log.ends(partition).end:
         chunk = await log.read(partition, position, chunk_bytes)
         _check(is_wanted)
-        await _replay(chunk, state, is_wanted, said)
+        await _replay(skim_batches(chunk.batches, latest, said), state, is_wanted)
         # A log that ends in a gap, as compaction leaves them, has an end that no read reaches.
         if chunk.end_offset <= position:
             break
         position = chunk.end_offset
         _check(is_wanted)
+    await _replay(take_latest(latest, said), state, is_wanted)
     position = log.ends(partition).end
     await _wait_committed(partition, position, log, is_wanted)
     _check(is_wanted)
@@ -57,11 +59,12 @@ async def load(
 
 
 async def _replay(
-    chunk: Chunk, state: Loaded, is_wanted: Callable[[], bool], report: Report
+    entries: Iterator[Entry | None], state: Loaded, is_wanted: Callable[[], bool]
 ) -> None:
     turn_ends_s = time.monotonic() + TURN_S
-    for number, entry in enumerate(read_batches(chunk.batches, report)):
-        state.take(entry)
+    for number, entry in enumerate(entries):
+        if entry is not None:
+            state.take(entry)
         if number % ENTRIES_BETWEEN_LOOKS == 0 and time.monotonic() >= turn_ends_s:
             await asyncio.sleep(0)
             _check(is_wanted)

@@ -1,11 +1,32 @@
 """Records of groups in batches: split by size, read back in order, whatever is between them."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.groups.coordinator_desk import FixedTopics
 
-from penstock.groups.batches import Replayed, TooLarge, build_batches, read_batches
-from penstock.groups.records import GroupKey, GroupRecord, OffsetKey, OffsetValue
+from penstock.groups.batches import (
+    Latest,
+    Replayed,
+    TooLarge,
+    build_batches,
+    read_batches,
+    skim_batches,
+    take_latest,
+)
+from penstock.groups.config import GroupConfig
+from penstock.groups.records import (
+    GroupKey,
+    GroupRecord,
+    OffsetKey,
+    OffsetValue,
+    encode_record,
+)
+from penstock.groups.state import ShardState
 from penstock.protocol.batch import read_header, stamp_offset_and_epoch
 from penstock.protocol.compression import Codec
+from penstock.protocol.control import build_end_marker_batch
+from penstock.protocol.records import Record, build_batch
 
 NOW_MS = 1_700_000_000_000
 NEVER = GroupRecord(GroupKey("gone"), None)
@@ -68,3 +89,86 @@ def test_a_tail_that_is_no_batch_is_told_and_left() -> None:
     assert len(read) == 2
     assert len(told) == 1
     assert "passed over" in told[0]
+
+
+def skimmed(data: bytes) -> ShardState:
+    state = ShardState(topics=FixedTopics({}), config=GroupConfig)
+    latest: Latest = {}
+    told: list[str] = []
+    for entry in skim_batches(data, latest, told.append):
+        if entry is not None:
+            state.take(entry)
+    for entry in take_latest(latest, told.append):
+        state.take(entry)
+    assert not latest
+    return state
+
+
+def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None:
+    one = offsets(1)[0]
+    records = [one._replace(value=OffsetValue(n, -1, "", NOW_MS)) for n in range(1_000)]
+    latest: Latest = {}
+    data = placed(build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000))
+    assert [each for each in skim_batches(data, latest, pytest.fail) if each is not None] == []
+    assert list(take_latest(latest, pytest.fail)) == [Replayed(records[-1], 999, -1)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),  # of which partition
+            st.sampled_from([0, 1, 2, 3, 4, 99]),  # in which version
+            st.booleans(),  # cut off at its end
+            st.sampled_from([None, 11, 11]),  # in a transaction of that producer
+        ),
+        max_size=30,
+    )
+)
+def test_skimming_finds_what_reading_all_does(
+    history: list[tuple[int, int, bool, int | None]],
+) -> None:
+    data = b""
+    sequence = 0
+    for number, (partition, version, is_cut, producer) in enumerate(history):
+        key, _ = encode_record(GroupRecord(OffsetKey("g", "t", partition), None))
+        value = _value_of(version, number)
+        records = [Record(number, NOW_MS, key, value[:-3] if is_cut else value)]
+        if producer is None:
+            data += build_batch(records, base_offset=number)
+        elif version == 0:
+            data += build_end_marker_batch(
+                commit=not is_cut,
+                coordinator_epoch=0,
+                producer_id=producer,
+                producer_epoch=0,
+                timestamp_ms=NOW_MS,
+                base_offset=number,
+            )
+        else:
+            data += build_batch(
+                records,
+                base_offset=number,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            sequence += 1
+    whole = ShardState(topics=FixedTopics({}), config=GroupConfig)
+    for entry in read_batches(data, lambda line: None):
+        whole.take(entry)
+    assert skimmed(data).snapshot() == whole.snapshot()
+
+
+def _value_of(version: int, offset: int) -> bytes:
+    """An offset as each version has it; the last one does not exist."""
+    times = bytes(7) + b"\x01"
+    tails = {
+        0: b"\x00\x01n" + times,
+        1: b"\x00\x01n" + times + times,
+        2: b"\x00\x01n" + times,
+        3: b"\x00\x00\x00\x02\x00\x01n" + times,
+        4: b"\x00\x00\x00\x02\x02n" + times + b"\x00",
+        99: b"?" * 30,
+    }
+    return version.to_bytes(2, "big") + offset.to_bytes(8, "big") + tails[version]
