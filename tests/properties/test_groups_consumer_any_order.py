@@ -30,7 +30,11 @@ from penstock.groups.consumer_partitions import (
     to_topics,
     together,
 )
-from penstock.groups.consumer_requests import JOIN_EPOCH, ConsumerHeartbeatAnswer
+from penstock.groups.consumer_requests import (
+    JOIN_EPOCH,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+)
 from penstock.groups.consumer_state import ConsumerGroup, ConsumerState
 from penstock.model.errors import ErrorCode
 
@@ -53,6 +57,7 @@ class SlowConsumer(Consumer):
 
     told: Partitions = NOTHING
     is_unsure: bool = False  # an answer was lost: it says everything again
+    sent: list[ConsumerHeartbeat]
 
     def take(self, answer: ConsumerHeartbeatAnswer) -> None:
         self.answer = answer
@@ -79,7 +84,9 @@ class SlowConsumer(Consumer):
         if self.epoch == JOIN_EPOCH or self.is_unsure:
             wishes = {"topics": self.topics, "topic_regex": self.regex, "assignor": self.assignor}
             fields |= wishes | {"rebalance_timeout_ms": REBALANCE_MS}
-        answer = self.desk.heartbeat(self.request(**fields))
+        request = self.request(**fields)
+        self.sent.append(request)
+        answer = self.desk.heartbeat(request)
         self.is_unsure = not is_heard
         if is_heard:
             self.take(answer)
@@ -104,6 +111,7 @@ class AnyOrder(RuleBasedStateMachine):
         for place, ((topics, regex), assignor) in enumerate(zip(wishes, assignors, strict=True)):
             instance = f"instance-{place}" if place >= 4 else None
             made = SlowConsumer(self.desk, self._new_id(), topics, regex, instance, assignor)
+            made.sent = []
             self.consumers.append(made)
 
     def _new_id(self) -> str:
@@ -165,6 +173,16 @@ class AnyOrder(RuleBasedStateMachine):
 
     # -- what happens to them --------------------------------------------------------------
 
+    @rule(place=PLACES, back=st.integers(1, 8))
+    def an_old_request_arrives_again(self, place: int, back: int) -> None:
+        """Over a connection that its sender gave up; what it says was true once."""
+        sent = self.consumers[place].sent[-back:]
+        members = self.desk.group.members if isinstance(self.desk.group, ConsumerGroup) else {}
+        known = members.get(sent[0].member) if sent else None
+        epoch = sent[0].member_epoch if sent else JOIN_EPOCH
+        if sent and (epoch == JOIN_EPOCH or known is None or epoch < known.epoch):
+            self.desk.heartbeat(sent[0])
+
     @rule(delay_ms=DELAYS_MS)
     def time_passes(self, delay_ms: int) -> None:
         self.desk.pass_time(delay_ms)
@@ -190,6 +208,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def all_is_quiet(self) -> None:
+        for who in self.consumers:
+            who.is_unsure = True  # an old request may have taken its wishes back
         for delay_ms in (20_000, 20_000, 20_000, *itertools.repeat(0, 8)):
             for who in self.consumers:
                 who.speak()
