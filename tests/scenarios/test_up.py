@@ -164,3 +164,28 @@ def test_what_cannot_be_used_is_refused_with_its_name(
     assert (refused.returncode, "Traceback" in refused.stderr) == (code, False)
     assert expected in refused.stderr
     assert not (tmp_path / "d" / "meta.properties").exists()
+
+
+def test_a_disk_that_fails_leaves_the_others_to_serve(tmp_path: Path) -> None:
+    """What was on it is told to be lost for now, and is not begun anew elsewhere."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    arguments = ("--set", f"log.dirs={first},{second}", "--listen", ANY)
+    with penstock_up(*arguments, "--set", "num.partitions=2") as up:
+        send(up.bootstrap_servers, b"one")
+        assert up.end() == 0
+    homes = {each.name for each in first.glob("events-?")}
+    assert homes < {"events-0", "events-1"}, "each directory has a partition"
+    second.rename(tmp_path / "unplugged")
+    second.write_text("no directory")
+    with penstock_up(*arguments) as up:
+        assert up.end() == 0
+        assert any(f"{second} is offline" in line for line in up.told)
+    assert {each.name for each in first.glob("events-?")} == homes
+
+
+def test_a_broker_whose_first_disk_fails_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("no directory")
+    refused = try_up("--data", str(path), "--listen", ANY)
+    assert refused.returncode == 1
+    assert f"data directory {path} cannot be used" in refused.stderr

@@ -5,8 +5,9 @@ up the partitions, and only then let clients in. Stopping goes the other way rou
 """
 
 import asyncio
+import os
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -117,15 +118,14 @@ class Assembly:
         storage = StorageConfig.from_broker(resolved)
         engine = self._engine = self._make_engine(storage)
         engine.lock()
-        owner = read_owner(self._disk, storage.log_dirs)
+        directories = _find_working(engine, storage.log_dirs)
+        owner = read_owner(self._disk, directories)
         broker_id = _choose_id(int(str(resolved["broker.id"])), owner.broker_id)
         self._settings = BrokerSettings(self._given, broker_id, self._report)
-        await self._open_tree(storage.log_dirs[0])
+        await self._open_tree(directories[0])
         cluster_id = await get_or_create_cluster_id(self._session)
-        check_owner(
-            owner, broker_id=broker_id, cluster_id=cluster_id, directory=storage.log_dirs[0]
-        )
-        stamp(self._disk, storage.log_dirs, broker_id=broker_id, cluster_id=cluster_id)
+        check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory=directories[0])
+        stamp(self._disk, directories, broker_id=broker_id, cluster_id=cluster_id)
         await self._recover(engine)
         await self._join(BrokerId(broker_id), cluster_id, engine)
         self._is_open = True
@@ -323,6 +323,19 @@ class Assembly:
             self._engine = None
         self._journal_thread.shutdown(wait=False)
         self._background.stop()
+
+
+def _find_working(engine: SegmentedEngine, directories: Sequence[str]) -> Sequence[str]:
+    """Those that the engine could lock: the broker goes on with what is left of its disks. But not
+    without the first, where the tree is."""
+    failed = engine.statistics().failed_directories
+    first = os.path.abspath(directories[0])
+    if first in failed:
+        raise StartRefused(
+            f"data directory {first} cannot be used ({failed[first]}); all topics are written down "
+            f"there: make it usable, or name another with --data or log.dirs"
+        )
+    return [each for each in directories if os.path.abspath(each) not in failed]
 
 
 def _choose_id(given: int, stamped: int | None) -> int:
