@@ -1,0 +1,148 @@
+"""Assignors for any group: every partition to one subscriber, evenly, and with few moves."""
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+
+from penstock.groups.assignors import ASSIGNORS
+from penstock.groups.assignors.problem import Assigned, Subscriber
+from penstock.groups.consumer_partitions import Partitions, count, is_within, without
+from penstock.model.ids import TopicId
+
+TOPICS = [TopicId(UUID(int=number)) for number in range(1, 6)]
+COUNTS = st.fixed_dictionaries({topic: st.integers(1, 9) for topic in TOPICS})
+WANTED = st.frozensets(st.sampled_from(TOPICS), max_size=5)
+MANY = settings(max_examples=scaled(test=200, verify=1000, release=20_000), deadline=None)
+
+Counts = dict[TopicId, int]
+
+
+@st.composite
+def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[list[Subscriber], Counts]:
+    """Members with what some earlier assignment gave them, of topics as they were then."""
+    counts = draw(COUNTS)
+    size = draw(st.integers(1, 7))
+    same = draw(WANTED)
+    wishes = [same if alike else draw(WANTED) for _ in range(size)]
+    members = [f"m{place}" for place in range(size)]
+    owners = {
+        (topic, partition): draw(st.sampled_from([*members, None]))
+        for topic in draw(WANTED)
+        for partition in range(draw(st.integers(1, 11)))
+    }
+    had: dict[str, Partitions] = {
+        member: {
+            topic: frozenset(p for (t, p), who in owners.items() if (t, who) == (topic, member))
+            for topic in {t for (t, _), who in owners.items() if who == member}
+        }
+        for member in members
+    }
+    subscribers = [
+        Subscriber(member, None, wanted, had[member])
+        for member, wanted in zip(members, wishes, strict=True)
+    ]
+    return subscribers, counts
+
+
+def check_valid(subscribers: list[Subscriber], counts: Counts, assigned: Assigned) -> None:
+    assert set(assigned) == {each.member for each in subscribers}
+    given_out = [
+        (topic, partition)
+        for own in assigned.values()
+        for topic, partitions in own.items()
+        for partition in partitions
+    ]
+    wanted = frozenset[TopicId]().union(*(each.topics for each in subscribers))
+    everything = {(topic, each) for topic in wanted for each in range(counts[topic])}
+    assert len(given_out) == len(everything)
+    assert set(given_out) == everything
+    for each in subscribers:
+        assert set(assigned[each.member]) <= each.topics
+        assert all(assigned[each.member].values()), "a topic with no partitions stands there"
+
+
+def again(subscribers: list[Subscriber], assigned: Assigned) -> list[Subscriber]:
+    return [each._replace(had=assigned[each.member]) for each in subscribers]
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+@given(group=groups())
+@MANY
+def test_every_partition_goes_to_one_subscriber(
+    name: str, group: tuple[list[Subscriber], Counts]
+) -> None:
+    check_valid(*group, ASSIGNORS[name](*group))
+
+
+@pytest.mark.parametrize("name", ASSIGNORS)
+@given(group=groups())
+@MANY
+def test_what_was_assigned_is_assigned_again(
+    name: str, group: tuple[list[Subscriber], Counts]
+) -> None:
+    subscribers, counts = group
+    assigned = ASSIGNORS[name](subscribers, counts)
+    assert ASSIGNORS[name](again(subscribers, assigned), counts) == assigned
+
+
+@given(group=groups(alike=True))
+@MANY
+def test_members_alike_differ_by_one_at_most(group: tuple[list[Subscriber], Counts]) -> None:
+    loads = [count(own) for own in ASSIGNORS["uniform"](*group).values()]
+    assert max(loads) - min(loads) <= 1
+
+
+@given(group=groups())
+@MANY
+def test_range_gives_neighbours_of_a_topic_and_at_most_one_more(
+    group: tuple[list[Subscriber], Counts],
+) -> None:
+    subscribers, counts = group
+    assigned = ASSIGNORS["range"](subscribers, counts)
+    for topic in counts:
+        runs = [
+            sorted(assigned[each.member].get(topic, ()))
+            for each in subscribers
+            if topic in each.topics
+        ]
+        assert all(run == list(range(run[0], run[0] + len(run))) for run in runs if run)
+        assert not runs or max(map(len, runs)) - min(map(len, runs)) <= 1
+
+
+@given(group=groups())
+@MANY
+def test_no_single_move_makes_it_more_even(group: tuple[list[Subscriber], Counts]) -> None:
+    subscribers, counts = group
+    assigned = ASSIGNORS["uniform"](subscribers, counts)
+    loads = {member: count(own) for member, own in assigned.items()}
+    for giver in subscribers:
+        for taker in subscribers:
+            shared = assigned[giver.member].keys() & taker.topics
+            assert not shared or loads[giver.member] - loads[taker.member] <= 1
+
+
+@given(group=groups(alike=True), gone=st.integers(0, 6))
+@MANY
+def test_whoever_stays_keeps_all_when_one_leaves(
+    group: tuple[list[Subscriber], Counts], gone: int
+) -> None:
+    subscribers, counts = group
+    settled = again(subscribers, ASSIGNORS["uniform"](subscribers, counts))
+    rest = [each for place, each in enumerate(settled) if place != gone % len(settled)]
+    assigned = ASSIGNORS["uniform"](rest, counts)
+    for each in rest:
+        assert is_within(each.had, assigned[each.member])
+
+
+@given(group=groups(alike=True))
+@MANY
+def test_only_what_a_newcomer_gets_moves(group: tuple[list[Subscriber], Counts]) -> None:
+    subscribers, counts = group
+    settled = again(subscribers, ASSIGNORS["uniform"](subscribers, counts))
+    newcomer = Subscriber("newcomer", None, settled[0].topics, {})
+    assigned = ASSIGNORS["uniform"]([*settled, newcomer], counts)
+    lost = sum(count(without(each.had, assigned[each.member])) for each in settled)
+    assert lost == count(assigned["newcomer"])

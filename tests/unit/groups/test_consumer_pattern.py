@@ -1,0 +1,87 @@
+"""Patterns of topic names in RE2's syntax: what they match, what is refused, how long it takes."""
+
+import time
+
+import pytest
+
+from penstock.groups.consumer_pattern import MAX_STATES, InvalidPattern, compile_pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("orders", ["orders"], ["orders2", "xorders", "order"]),
+        ("^orders.*", ["orders", "orders-eu"], ["my-orders"]),
+        ("^a.*$|^b$", ["a", "abc", "b"], ["bc", "cab"]),
+        ("orders-(eu|us)", ["orders-eu", "orders-us"], ["orders-", "orders-asia"]),
+        ("(?:a|b)+", ["a", "abba"], ["", "abc"]),
+        ("(?P<place>eu)x", ["eux"], ["eu"]),
+        ("(?<place>eu)x", ["eux"], ["eu"]),
+        ("[a-c]+", ["abc"], ["abd"]),
+        ("[^a-c]+", ["xyz", "9._-"], ["xay"]),
+        ("[]a]", ["a"], ["b"]),
+        ("[a-]", ["a", "-"], ["b"]),
+        (r"[\d_]+", ["1_2"], ["a"]),
+        ("[[:alpha:]]+[[:^alpha:]]", ["ab1", "ab-"], ["abc"]),
+        (r"v\d+", ["v1", "v10"], ["v", "vx"]),
+        (r"\w+", ["a_1"], ["a-1"]),
+        (r"a\.b", ["a.b"], ["axb"]),
+        (r"\Qa.b\E.", ["a.bc"], ["axbc"]),
+        (r"\x41\x{42}", ["AB"], ["ab"]),
+        ("a{2}", ["aa"], ["a", "aaa"]),
+        ("a{2,}", ["aa", "aaaa"], ["a"]),
+        ("a{0,2}b", ["b", "ab", "aab"], ["aaab"]),
+        ("a{,2}", [], ["a"]),  # no repetition: braces are letters, which no topic has
+        ("(?i)Orders", ["orders", "ORDERS"], ["order"]),
+        ("(?i:A)b", ["ab", "Ab"], ["aB"]),
+        ("((?i)a)b", ["Ab"], ["AB"]),
+        ("a*?b??", ["", "aab"], ["bb"]),
+        ("a|", ["a", ""], ["b"]),
+        ("(a*)*", ["", "aaa"], ["b"]),
+        ("é", [], ["e"]),
+    ],
+)
+def test_a_pattern_matches_whole_names(pattern: str, yes: list[str], no: list[str]) -> None:
+    compiled = compile_pattern(pattern)
+    assert [name for name in yes if not compiled.matches(name)] == []
+    assert [name for name in no if compiled.matches(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(a", "nothing closes"),
+        ("a)", "unopened"),
+        ("[a", "nothing closes"),
+        ("a**", "repetition of a repetition"),
+        ("a{2}{3}", "repetition of a repetition"),
+        ("*a", "nothing to repeat"),
+        ("a{3,2}", "cannot be"),
+        ("a{1001}", "cannot be"),
+        ("[z-a]", "cannot be"),
+        ("[[:letters:]]", "no known name"),
+        ("(?=a)", "not supported"),
+        ("(?<!a)b", "not supported"),
+        (r"(a)\1", "not supported"),
+        (r"\bword", "not supported"),
+        (r"\pL", "not supported"),
+        ("a\\", "missing"),
+        (r"\x{110000}", "no character"),
+        ("(?P<>a)", "proper name"),
+        ("(" * 60 + ")" * 60, "in one another"),
+        ("a" * 2001, "characters"),
+        ("(.{100}){100}", f"more than {MAX_STATES} states"),
+    ],
+)
+def test_what_cannot_be_matched_is_refused_with_a_reason(pattern: str, why: str) -> None:
+    with pytest.raises(InvalidPattern, match=why):
+        compile_pattern(pattern)
+
+
+@pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*b", "(.*){1,9}b", ".*.*.*.*.*.*.*b"])
+def test_no_pattern_takes_long(pattern: str) -> None:
+    """A matcher that tries one way after the other would take years."""
+    compiled = compile_pattern(pattern)
+    begin = time.process_time()
+    assert not compiled.matches("a" * 249)
+    assert time.process_time() - begin < 2
