@@ -14,6 +14,7 @@ from penstock.handlers.old_produce import refuse_old_formats
 from penstock.handlers.produce_response import FIRST_WITH_HINTS, encode_produce_response
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
+from penstock.model.values import new_tuple
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -113,7 +114,7 @@ def _sort_out(
                 elif not takes_zstd and flags & CODEC_MASK == _ZSTD:
                     flaw = _ZSTD_REFUSED
                 else:
-                    batches.append((TopicPartition(topic, index), records))
+                    batches.append((new_tuple(TopicPartition, (topic, index)), records))
                     place += 1
                     continue
             refused[place] = flaw

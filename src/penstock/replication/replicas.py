@@ -19,7 +19,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
-from penstock.model.values import dataclass
+from penstock.model.values import dataclass, new_tuple
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
 from penstock.replication.hosted import Hosted, ReplicaEngine
@@ -181,7 +181,7 @@ class Replicas:
                     refused.append((len(items) + len(refused), _refuse(code)))
                     continue
                 assert found is not None
-            items.append(AppendItem(found.log, records, found.leader_epoch, origin))
+            items.append(new_tuple(AppendItem, (found.log, records, found.leader_epoch, origin)))
             taken.append(found)
         results = self._engine.append(items, self._wall_ms())
         answers, places = _lay_out(len(taken), refused)
@@ -195,8 +195,8 @@ class Replicas:
                 continue
             log = partition.log
             base_offset, end_offset, append_time_ms, _ = result
-            answers[place] = PartitionAppended(
-                _NONE, base_offset, append_time_ms, log.log_start_offset, None
+            answers[place] = new_tuple(
+                PartitionAppended, (_NONE, base_offset, append_time_ms, log.log_start_offset, None)
             )
             if partition.is_lone:  # its end is the rule's only end: 1 µs less than to ask the rule
                 log.advance_high_watermark(end_offset)
@@ -214,9 +214,7 @@ class Replicas:
         waiting = self._finish(answers, writes, acks, timeout_ms, done)
         if has_failed:
             self.note_failures()
-        check = self.fetches.check
-        for name in moved:
-            check(name)
+        self.fetches.check_each(moved)
         return waiting
 
     def _find_refusal(

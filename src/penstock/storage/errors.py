@@ -16,6 +16,16 @@ class StorageError(Exception):
     """The storage room could not do what it was asked; the message says why and what next."""
 
 
+def without_frames(error: StorageError) -> StorageError:
+    """For an error that becomes an answer: with its frames it would hold on to the request whose
+    batch was refused, and as they hold the answer, until the next collection of garbage."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
+    return error
+
+
 # What a caller asked for is not there, or there already.
 
 

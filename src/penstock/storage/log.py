@@ -21,6 +21,7 @@ from penstock.model.ids import (
     TopicPartition,
 )
 from penstock.model.slices import FileSlice
+from penstock.model.values import new_tuple
 from penstock.protocol.batch import (
     BatchHeader,
 )
@@ -164,7 +165,7 @@ class SegmentedLog:
         if header[9] >= 0:
             known = BatchHeader._make(header)._replace(base_offset=base_offset)
             self._follow(segment, known, batches, now_ms)
-        return Appended(base_offset, self.log_end_offset, append_time_ms, False)
+        return new_tuple(Appended, (base_offset, self.log_end_offset, append_time_ms, False))
 
     def append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
         """Store the leader's batches unchanged; a partial one at the end is left out."""
@@ -359,7 +360,8 @@ class SegmentedLog:
 
     def advance_high_watermark(self, offset: Offset) -> None:
         """Never back, never past the end: a follower may hear of more than it has."""
-        reached = min(offset, self.log_end_offset)
+        end_offset = self.log_end_offset
+        reached = min(end_offset, offset)
         if reached > self.high_watermark:
             self.high_watermark = reached
             self.producers.on_high_watermark(reached)

@@ -37,6 +37,7 @@ from penstock.storage.errors import (
     PartitionExists,
     StorageError,
     UnknownPartition,
+    without_frames,
 )
 from penstock.storage.group_commit import Background, GroupCommit, Inline
 from penstock.storage.handles import Handles
@@ -300,7 +301,7 @@ class SegmentedEngine:
                 else:
                     appended = log.append_as_leader(item[1], item[2], item[3], now_ms)
             except StorageError as error:
-                results.append(error)
+                results.append(without_frames(error))
                 continue
             results.append(appended)
             if log.log_end_offset - log.durable_offset >= log.flush_messages:

@@ -9,11 +9,14 @@ from penstock.storage.segment import Segment
 class Segments:
     """Never empty once the log is open; the last one is active."""
 
-    __slots__ = ("_bases", "_items")
+    __slots__ = ("_bases", "_items", "active")
+
+    active: Segment  # absent while there is none; every append asks, so it is no property
 
     def __init__(self, items: Iterable[Segment] = ()) -> None:
         self._items = list(items)
         self._bases = [segment.base_offset for segment in self._items]
+        self._note_active()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -23,10 +26,6 @@ class Segments:
 
     def __getitem__(self, place: int) -> Segment:
         return self._items[place]
-
-    @property
-    def active(self) -> Segment:
-        return self._items[-1]
 
     @property
     def size_bytes(self) -> int:
@@ -47,15 +46,19 @@ class Segments:
         assert not self._bases or segment.base_offset > self._bases[-1], "segments go up"
         self._items.append(segment)
         self._bases.append(segment.base_offset)
+        self._note_active()
 
     def pop_last(self) -> Segment:
         self._bases.pop()
-        return self._items.pop()
+        gone = self._items.pop()
+        self._note_active()
+        return gone
 
     def pop_first(self, count: int) -> list[Segment]:
         gone = self._items[:count]
         del self._items[:count]
         del self._bases[:count]
+        self._note_active()
         return gone
 
     def holds(self, run: list[Segment]) -> bool:
@@ -69,3 +72,8 @@ class Segments:
         place = self.place_of(run[0].base_offset)
         self._items[place : place + len(run)] = [new]
         self._bases[place : place + len(run)] = [new.base_offset]
+        self._note_active()
+
+    def _note_active(self) -> None:
+        if self._items:
+            self.active = self._items[-1]

@@ -52,6 +52,7 @@ from penstock.storage.errors import (
     StorageError,
     UnexpectedOffset,
     UnknownPartition,
+    without_frames,
 )
 from penstock.storage.incoming import prepare, read_incoming
 from penstock.storage.producer_history import apply_batch, check_batch
@@ -361,4 +362,4 @@ def _try_append(item: AppendItem, now_ms: int) -> Appended | StorageError:
     try:
         return item.log.append(item, now_ms)
     except StorageError as error:
-        return error
+        return without_frames(error)

@@ -127,6 +127,11 @@ class DelayedOperations(Generic[Key]):
             self._is_checking = False
             self._changed.clear()
 
+    def check_each(self, keys: Iterable[Key]) -> None:
+        if self._watchers:  # else nobody waits for any
+            for key in keys:
+                self.check(key)
+
     def try_complete(self, waiting: Waiting[Key]) -> bool:
         """True if it was this call that completed it."""
         if waiting.ending is not None or not waiting.operation.is_satisfied():

@@ -94,6 +94,16 @@ def test_operation_completes_when_enough_changed_on_any_of_its_keys() -> None:
     assert world.events == ["f completed"]
 
 
+def test_several_changes_complete_what_waits_for_any_of_them() -> None:
+    world = World()
+    world.operations.check_each(["a", "b"])  # nobody waits yet
+    for name in ("a", "b", "c"):
+        world.operations.wait(WaitForBytes(world, name, (name,)), (name,), 10)
+    world.bytes_of = {"a": 1, "b": 1, "c": 1}
+    world.operations.check_each(["b", "a", "x"])
+    assert world.events == ["b completed", "a completed"]
+
+
 def test_operation_expires_at_its_deadline_and_is_not_completed_after() -> None:
     world = World()
     waiting = world.operations.wait(WaitForBytes(world, "f", ("a",)), ["a"], 10)

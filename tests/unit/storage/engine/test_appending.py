@@ -1,5 +1,7 @@
 """What a leader stores, and what it refuses."""
 
+import gc
+
 import pytest
 from tests.unit.storage.engine.cases import NOW_MS, Case, batch_of, claiming
 
@@ -44,6 +46,24 @@ def test_one_bad_item_costs_the_others_of_its_request_nothing(case: Case) -> Non
     first, bad, last = case.engine.append(items, NOW_MS)
     assert isinstance(bad, CorruptRecords)
     assert (first, last) == (Appended(Offset(0), Offset(2), TimestampMs(-1), False), (2, 3, -1, 0))
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_a_refusal_that_is_kept_holds_nothing_of_its_request(case: Case, is_damaged: bool) -> None:
+    """Not until the next collection either: meanwhile its buffer could not be used again."""
+    request = batch_of(1) + (b"" if is_damaged else batch_of(1))
+    request[-1] ^= is_damaged
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        item = AppendItem(case.log, memoryview(request), LeaderEpoch(4))
+        kept = case.engine.append([item], NOW_MS)
+        del item
+        assert isinstance(kept[0], CorruptRecords if is_damaged else InvalidRecords)
+        request.clear()  # BufferError while somebody looks at it
+    finally:
+        if collects:
+            gc.enable()
 
 
 def test_what_may_not_be_stored_changes_nothing(case: Case) -> None:
