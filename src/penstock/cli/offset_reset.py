@@ -16,11 +16,11 @@ from penstock.client.group_values import CommittedOffset
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
-_DURATION = re.compile(
-    r"P?(?:(?P<days>\d+)D)?T?(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?"
-    r"(?:(?P<seconds>\d+(?:\.\d+)?)S)?",
-    re.IGNORECASE,
-)
+_CLOCK = r"(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?"
+_DAYS = r"(?:(?P<days>\d+)D)?"
+# With a P in front it is ISO 8601, where an M before the T would be months.
+_ISO_SPAN = re.compile(rf"P{_DAYS}(?:T{_CLOCK})?", re.IGNORECASE)
+_SHORT_SPAN = re.compile(rf"{_DAYS}{_CLOCK}", re.IGNORECASE)
 
 
 class Invalid(ValueError):
@@ -88,7 +88,7 @@ def parse_time_ms(text: str) -> int:
 
 def parse_duration_ms(text: str) -> int:
     """ISO 8601 as far as days (P1DT2H30M), or shorter (90m, 1d12h)."""
-    found = _DURATION.fullmatch(text)
+    found = _ISO_SPAN.fullmatch(text) or _SHORT_SPAN.fullmatch(text)
     given = {} if found is None else {k: v for k, v in found.groupdict().items() if v is not None}
     if not given:
         raise Invalid(f"{text!r}: write P1DT2H30M, or 90m, 1d12h, 45s")

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.client.conftest import Run
+from tests.unit.client.scripted_broker import ZERO, Answer, Asked, Cluster, HangUp, ScriptedBroker
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.errors import OutOfTime, Refused
+from penstock.client.group_calls import read_assignment
+from penstock.client.group_values import CommittedOffset, ListedGroup
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+FIND, LIST, DESCRIBE = ApiKey.FIND_COORDINATOR, ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS
+FETCH, COMMIT, DELETE = ApiKey.OFFSET_FETCH, ApiKey.OFFSET_COMMIT, ApiKey.DELETE_GROUPS
+SERVED = {FIND: (0, 4), LIST: (0, 5), DESCRIBE: (0, 5), FETCH: (1, 9), COMMIT: (2, 9)}
+
+
+class Coordinators:
+    """Two brokers, one of which has the group."""
+
+    def __init__(self, first: ScriptedBroker, second: ScriptedBroker) -> None:
+        self.first, self.second = first, second
+        self.coordinator = first
+        Cluster(first, second)
+        for each in (first, second):
+            each.served |= SERVED | {DELETE: (0, 2)}
+            each.handlers[FIND] = self._find
+
+    def _find(self, asked: Asked) -> Answer:
+        (key,) = asked.message.coordinator_keys
+        address = self.coordinator.address
+        found = {"key": key, "node_id": self.coordinator.id, "error_code": 0}
+        place = {"host": address.host, "port": address.port, "error_message": None}
+        return {"throttle_time": ZERO, "coordinators": [found | place]}
+
+
+@asynccontextmanager
+async def two_coordinators() -> AsyncIterator[tuple[Coordinators, ClusterClient]]:
+    async with ScriptedBroker(1) as first, ScriptedBroker(2) as second:
+        both = Coordinators(first, second)
+        async with ClusterClient(str(first.address), retry_backoff_ms=1) as client:
+            yield both, client
+
+
+def offsets(code: ErrorCode = ErrorCode.NONE, *committed: int) -> Answer:
+    partitions = [
+        {
+            "partition_index": number,
+            "committed_offset": offset,
+            "committed_leader_epoch": 3,
+            "metadata": "m",
+            "error_code": 0,
+        }
+        for number, offset in enumerate(committed)
+    ]
+    topics = [{"name": "t", "partitions": partitions}]
+    return {
+        "throttle_time": ZERO,
+        "groups": [{"group_id": "g", "topics": topics, "error_code": code}],
+    }
+
+
+def deleted(code: ErrorCode = ErrorCode.NONE) -> Answer:
+    return {"throttle_time": ZERO, "results": [{"group_id": "g", "error_code": code}]}
+
+
+def described(state: str, code: ErrorCode = ErrorCode.NONE) -> Answer:
+    group = {
+        "error_code": code,
+        "group_id": "g",
+        "group_state": state,
+        "protocol_type": "consumer",
+        "protocol_data": "range",
+        "members": [],
+        "authorized_operations": 0,
+    }
+    return {"throttle_time": ZERO, "groups": [group]}
+
+
+def listed(*groups: str) -> Answer:
+    found = [
+        {
+            "group_id": group,
+            "protocol_type": "consumer",
+            "group_state": "Stable",
+            "group_type": "Classic",
+        }
+        for group in groups
+    ]
+    return {"throttle_time": ZERO, "error_code": 0, "groups": found}
+
+
+def test_a_group_is_asked_about_where_its_coordinator_is(run: Run) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            both.coordinator = both.second
+            both.second.handlers[FETCH] = lambda _: offsets(ErrorCode.NONE, 5, -1)
+            assert await client.groups.fetch_offsets("g") == {T0: CommittedOffset(5, 3, "m")}
+            await client.groups.fetch_offsets("g")
+            assert both.first.count(FIND) + both.second.count(FIND) == 1  # remembered
+
+    run(story)
+
+
+def test_a_coordinator_that_moved_is_found_again(run: Run) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+
+            def moved(_: Asked) -> Answer:
+                both.coordinator = both.second
+                return offsets(ErrorCode.NOT_COORDINATOR)
+
+            both.first.handlers[FETCH] = moved
+            both.second.handlers[FETCH] = lambda _: offsets(ErrorCode.NONE, 1, 2)
+            found = await client.groups.fetch_offsets("g")
+            assert {each: at.offset for each, at in found.items()} == {T0: 1, T1: 2}
+
+    run(story)
+
+
+def test_a_coordinator_that_is_still_loading_is_waited_for(run: Run) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            attempts = itertools.count()
+            both.first.handlers[FETCH] = lambda _: offsets(
+                ErrorCode.NONE if next(attempts) else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            )
+            assert await client.groups.fetch_offsets("g") == {}
+            both.first.handlers[FETCH] = lambda _: offsets(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            with pytest.raises(OutOfTime, match="COORDINATOR_LOAD_IN_PROGRESS"):
+                await client.groups.fetch_offsets("g", timeout_ms=100)
+
+    run(story)
+
+
+def test_commits_from_outside_belong_to_no_member(run: Run) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            answer = {"partition_index": 0, "error_code": ErrorCode.UNKNOWN_MEMBER_ID}
+            topics = [{"name": "t", "partitions": [answer]}]
+            both.first.handlers[COMMIT] = lambda _: {"throttle_time": ZERO, "topics": topics}
+            with pytest.raises(Refused, match=r"group 'g' in t-0.*UNKNOWN_MEMBER_ID"):
+                await client.groups.commit_offsets("g", {T0: CommittedOffset(9, metadata="why")})
+            (asked,) = [each for each in both.first.asked if each.api_key is COMMIT]
+            message = asked.message
+            assert (message.member_id, message.generation_id_or_member_epoch) == ("", -1)
+            (partition,) = message.topics[0].partitions
+            assert (partition.committed_offset, partition.committed_metadata) == (9, "why")
+
+    run(story)
+
+
+def test_a_group_that_is_gone_after_a_lost_reply_was_deleted_by_the_request(run: Run) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            attempts = itertools.count()
+
+            def delete(_: Asked) -> Answer:
+                if not next(attempts):
+                    raise HangUp
+                return deleted(ErrorCode.GROUP_ID_NOT_FOUND)
+
+            both.first.handlers[DELETE] = delete
+            await client.groups.delete("g")
+            with pytest.raises(Refused, match="GROUP_ID_NOT_FOUND"):
+                await client.groups.delete("g")
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "answer", [described("Dead"), described("", ErrorCode.GROUP_ID_NOT_FOUND)], ids=["old", "new"]
+)
+def test_a_group_that_does_not_exist_is_told_as_such(run: Run, answer: Answer) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            both.first.handlers[DESCRIBE] = lambda _: answer
+            with pytest.raises(Refused) as refused:
+                await client.groups.describe("g")
+            assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
+
+    run(story)
+
+
+def test_a_broker_without_the_newer_protocol_is_asked_for_classic_groups_only(run: Run) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            both.first.handlers[DESCRIBE] = lambda _: described("Empty")
+            found = await client.groups.describe("g")
+            assert (found.kind, found.state, found.coordinator.id) == ("classic", "Empty", 1)
+            assert ApiKey.CONSUMER_GROUP_DESCRIBE not in {e.api_key for e in both.first.asked}
+
+    run(story)
+
+
+def test_groups_of_all_brokers_are_listed(run: Run) -> None:
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            both.first.handlers[LIST] = lambda _: listed("b")
+            both.second.handlers[LIST] = lambda _: listed("a", "c")
+            found = await client.groups.list_groups()
+            assert [each.group for each in found] == ["a", "b", "c"]
+            assert found[0] == ListedGroup("a", "classic", "Stable", "consumer")
+
+    run(story)
+
+
+def test_an_assignment_is_read_in_any_version_and_nonsense_is_none() -> None:
+    assigned = b"\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x00"
+    for version in (b"\x00\x00", b"\x00\x03"):
+        assert read_assignment(version + assigned + b"\xff\xff\xff\xff") == (T0, T1)
+    assert read_assignment(b"") == read_assignment(b"\x00\x00\x7f\xff\xff\xff") == ()
