@@ -4,11 +4,11 @@ Members that subscribe to the same topics differ by at most one partition. Where
 differ, no single move from one member to another makes it more even.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.groups.assignors.balance import Balance
 from penstock.groups.assignors.problem import Assigned, PartitionCounts, Subscriber
-from penstock.groups.consumer_partitions import Partitions, count
+from penstock.groups.consumer_partitions import Partitions, count, together
 from penstock.model.ids import TopicId
 
 _Slot = tuple[TopicId, int]
@@ -30,7 +30,7 @@ def _retain(subscribers: Sequence[Subscriber], counts: PartitionCounts) -> dict[
         kept: dict[TopicId, frozenset[int]] = {}
         for topic in subscriber.topics & subscriber.had.keys():
             used = taken.setdefault(topic, set())
-            own = subscriber.had[topic].intersection(range(counts[topic])) - used
+            own = frozenset(each for each in subscriber.had[topic] if each < counts[topic]) - used
             if own:
                 kept[topic] = own
                 used |= own
@@ -44,37 +44,46 @@ def _assign_alike(
     """Everybody subscribes to the same topics: quotas, the larger ones to who has most already."""
     if not subscribers:
         return {}
-    topics = sorted(subscribers[0].topics, key=lambda topic: topic.int)
+    topics = subscribers[0].topics
     share, extra = divmod(sum(counts[topic] for topic in topics), len(subscribers))
-    by_load = sorted((each.member for each in subscribers), key=lambda each: -count(retained[each]))
+    by_load = sorted(retained, key=lambda each: -count(retained[each]))
     quotas = {member: share + (1 if place < extra else 0) for place, member in enumerate(by_load)}
-    kept = {member: _first(retained[member], quotas[member]) for member in retained}
+    kept = {member: _first(own, quotas[member]) for member, own in retained.items()}
     free = _unassigned(topics, kept, counts)
-    assigned: Assigned = {}
-    for member, slots in kept.items():
-        while len(slots) < quotas[member]:
-            slots.append(free.pop())
-        assigned[member] = _by_topic(slots)
-    assert not free, f"quotas {quotas} leave {len(free)} partitions to nobody"
-    return assigned
+    return {member: _filled(own, quotas[member], free) for member, own in kept.items()}
 
 
-def _first(partitions: Partitions, quota: int) -> list[_Slot]:
-    ordered = sorted(partitions.items(), key=lambda item: item[0].int)
-    return [(topic, each) for topic, own in ordered for each in sorted(own)][:quota]
+def _first(partitions: Partitions, quota: int) -> Partitions:
+    """As many as the quota allows; topics as a whole where it does."""
+    kept: dict[TopicId, frozenset[int]] = {}
+    for topic in sorted(partitions, key=lambda each: each.int):
+        own = partitions[topic]
+        if quota >= len(own):
+            kept[topic] = own
+        elif quota > 0:
+            kept[topic] = frozenset(sorted(own)[:quota])
+        quota -= len(own)
+    return kept
 
 
 def _unassigned(
-    topics: Sequence[TopicId], kept: dict[str, list[_Slot]], counts: PartitionCounts
+    topics: Iterable[TopicId], kept: dict[str, Partitions], counts: PartitionCounts
 ) -> list[_Slot]:
     """The last comes first."""
-    taken = {slot for slots in kept.values() for slot in slots}
-    everything = [(topic, each) for topic in topics for each in range(counts[topic])]
-    return [slot for slot in reversed(everything) if slot not in taken]
+    free: list[_Slot] = []
+    for topic in sorted(topics, key=lambda each: -each.int):
+        taken = frozenset[int]().union(*(own.get(topic, ()) for own in kept.values()))
+        missing = frozenset(range(counts[topic])) - taken
+        free.extend((topic, each) for each in sorted(missing, reverse=True))
+    return free
 
 
-def _by_topic(slots: Sequence[_Slot]) -> Partitions:
-    gathered: dict[TopicId, set[int]] = {}
-    for topic, partition in slots:
-        gathered.setdefault(topic, set()).add(partition)
-    return {topic: frozenset(each) for topic, each in gathered.items()}
+def _filled(partitions: Partitions, quota: int, free: list[_Slot]) -> Partitions:
+    missing = quota - count(partitions)
+    if not missing:
+        return partitions
+    gained: dict[TopicId, list[int]] = {}
+    for _ in range(missing):
+        topic, partition = free.pop()
+        gained.setdefault(topic, []).append(partition)
+    return together(partitions, {topic: frozenset(each) for topic, each in gained.items()})
