@@ -54,6 +54,7 @@ class ClassicConsumer:
     wants_to_join: bool = True
     waits: bool = False
     forgets_to_sync: bool = False
+    is_dead: bool = False  # its process: answers reach nobody
 
     # -- what it says ----------------------------------------------------------------------
 
@@ -140,6 +141,8 @@ class ClassicConsumer:
     # -- what it hears ---------------------------------------------------------------------
 
     def on_joined(self, answer: Joined) -> None:
+        if self.is_dead:
+            return
         self.error, self.waits = answer.error, False
         if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
             self.id = answer.member
@@ -154,6 +157,8 @@ class ClassicConsumer:
                 self.sync(self._share_out(answer.members) if is_leader else {})
 
     def on_synced(self, answer: Synced) -> None:
+        if self.is_dead:
+            return
         self.error, self.waits = answer.error, False
         if answer.error is not ErrorCode.NONE:
             self._heed(answer.error)

@@ -1,0 +1,160 @@
+"""Members of both protocols in any order: the group changes its kind and no partition is worked on
+twice, everybody gets a share when all is quiet, and the log gives the same state.
+"""
+
+import itertools
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from tests.profile import scaled
+from tests.unit.groups.consumer_desk import (
+    Consumer,
+    ConsumerDesk,
+    compacted,
+    durable,
+    replayed,
+)
+from tests.unit.groups.mixed_desk import COOPERATIVE, EAGER, ClassicConsumer
+
+from penstock.groups.classic import ClassicGroup, ClassicState
+from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_partitions import Partitions, overlap, together
+from penstock.groups.consumer_requests import JOIN_EPOCH
+from penstock.groups.consumer_state import ConsumerState
+from penstock.model.errors import ErrorCode
+
+NEWER, CLASSIC = st.integers(0, 1), st.integers(0, 2)
+DELAYS_MS = st.sampled_from([1000, 9999, 10_000, 45_000])
+
+
+class Mixed(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = itertools.count(1)
+
+    @initialize(assignor=st.sampled_from([COOPERATIVE, EAGER]), policy=st.just("bidirectional"))
+    def begin(self, assignor: str, policy: str) -> None:
+        config = GroupConfig(initial_rebalance_delay_ms=0, consumer_migration_policy=policy)
+        self.desk = ConsumerDesk(config, orders=5)
+        self.newer = [Consumer(self.desk, f"newer-{next(self.ids)}") for _ in range(2)]
+        self.classic = [
+            ClassicConsumer(self.desk, f"classic-{each}", assignor=assignor) for each in range(3)
+        ]
+
+    # -- what members do -------------------------------------------------------------------
+
+    @rule(place=NEWER)
+    def newer_speaks(self, place: int) -> None:
+        self._speak(self.newer[place])
+
+    def _speak(self, who: Consumer) -> None:
+        answer = who.join() if who.epoch == JOIN_EPOCH else who.beat()
+        assert answer.error in (ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID)
+
+    @rule(place=NEWER)
+    def newer_leaves(self, place: int) -> None:
+        who = self.newer[place]
+        who.leave()
+        who.epoch = JOIN_EPOCH
+
+    @rule(place=NEWER)
+    def newer_dies(self, place: int) -> None:
+        self.newer[place] = Consumer(self.desk, f"newer-{next(self.ids)}")
+
+    @rule(place=CLASSIC)
+    def classic_goes_on(self, place: int) -> None:
+        self.classic[place].go_on()
+
+    @rule(place=CLASSIC)
+    def classic_leaves(self, place: int) -> None:
+        who = self.classic[place]
+        if not who.waits and who.id in self._members():
+            who.leave()
+
+    @rule(place=CLASSIC)
+    def classic_dies(self, place: int) -> None:
+        who = self.classic[place]
+        self.classic[place] = ClassicConsumer(self.desk, who.name, assignor=who.assignor)
+        who.is_dead = True
+
+    @rule(partitions=st.integers(5, 9))
+    def topic_grows(self, partitions: int) -> None:
+        known = self.desk.topics.find("orders")
+        assert known is not None
+        self.desk.topics.grow("orders", max(partitions, known.partitions))
+        self.desk.change_topics()
+
+    @rule(delay_ms=DELAYS_MS)
+    def time_passes(self, delay_ms: int) -> None:
+        self.desk.pass_time(delay_ms)
+
+    @rule()
+    def all_is_quiet(self) -> None:
+        for delay_ms in (*itertools.repeat(5000, 30), *itertools.repeat(0, 10)):
+            for newer in self.newer:
+                self._speak(newer)
+            for classic in self.classic:
+                classic.go_on()
+            self.desk.pass_time(delay_ms)
+        assert self.desk.living.state is ConsumerState.STABLE
+        self._check_shares([*self.newer, *self.classic])
+
+    @rule()
+    def only_classic_ones_are_left(self) -> None:
+        """They share out by themselves, but do not see that the topic has grown."""
+        for who in self.newer:
+            who.leave()
+            who.epoch = JOIN_EPOCH
+        for _ in range(40):
+            for classic in self.classic:
+                classic.go_on()
+            self.desk.pass_time(5000)
+        assert self.desk.classic.state is ClassicState.STABLE
+        assert len(self.desk.classic.members) == len(self.classic)
+
+    def _check_shares(self, everybody: list[Consumer | ClassicConsumer]) -> None:
+        everything: Partitions = {}
+        for who in everybody:
+            everything = together(everything, who.owned)
+        view = self.desk.topics.find("orders")
+        assert view is not None
+        assert everything == {view.topic_id: frozenset(range(view.partitions))}
+        loads = [len(who.work) for who in everybody]
+        assert max(loads) - min(loads) <= 1
+
+    # -- what must hold --------------------------------------------------------------------
+
+    def _members(self) -> frozenset[str]:
+        group = self.desk.group
+        return frozenset() if group is None else frozenset(group.members)
+
+    @invariant()
+    def no_partition_has_two_owners(self) -> None:
+        members = self._members()
+        everybody: list[Consumer | ClassicConsumer] = [*self.newer, *self.classic]
+        heard = [who for who in everybody if who.id in members]
+        for one, other in itertools.combinations(heard, 2):
+            assert not overlap(one.owned, other.owned), f"{one.id} and {other.id}"
+
+    @rule(data=st.data())
+    def log_gives_the_same(self, data: st.DataObject) -> None:
+        log, live = self.desk.log, durable(self.desk.groups)
+        place = data.draw(st.integers(0, len(log)))
+        assert durable(replayed(log)) == live
+        assert durable(replayed([*compacted(log[:place]), *log[place:]])) == live
+        assert durable(replayed(compacted(log, keep_tombstones=False))) == live
+
+    @invariant()
+    def whoever_waits_is_in_a_classic_group(self) -> None:
+        if any(who.waits for who in self.classic):
+            assert isinstance(self.desk.group, ClassicGroup)
+
+
+TestMixed = Mixed.TestCase
+TestMixed.settings = settings(
+    max_examples=scaled(test=100, verify=1000, release=20_000),
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+)
