@@ -162,6 +162,9 @@ class Life:
         assert not [line for line in self.desk.reports if "not foreseen" in line], self.desk.reports
         live, stored = self.desk.state, replayed(self.log)
         assert live.snapshot() == stored.snapshot()
+        shard = self.desk.coordinator.find_shard(0)
+        assert shard is not None
+        assert shard.groups_with_timers() <= set(live.groups)
         settled = _settled(live)
         assert settled == {name: stored.describe(name) for name in settled}
 

@@ -81,6 +81,9 @@ class Shard:
     def waiting(self) -> int:
         return self._answers.waiting
 
+    def groups_with_timers(self) -> set[str]:
+        return set(self._timers)
+
     # -- commands --------------------------------------------------------------------------
 
     def run(
@@ -108,8 +111,8 @@ class Shard:
             return
         if code is not ErrorCode.NONE:
             self._give_up(outcome, waiter, code, is_soft=is_soft)
-        elif group is not None and self.state.drop_if_vacant(group):
-            self._forget_timers(group)
+        elif group is not None:
+            self.state.drop_if_vacant(group)
 
     def _carry_out(self, outcome: Outcome[Any], waiter: Waiter) -> ErrorCode:
         """NONE, or why nothing of it was written."""
@@ -172,8 +175,6 @@ class Shard:
     def _replay(self, records: Sequence[GroupRecord], base_offset: int) -> None:
         for offset, record in enumerate(records, base_offset):
             self.state.replay(record, offset=offset, producer_id=NO_PRODUCER_ID)
-            if record.value is None and record.key.group not in self.state.groups:
-                self._forget_timers(record.key.group)
         self._written_end = base_offset + len(records)
 
     def _on_written(self, write: Write, code: ErrorCode) -> None:
@@ -218,10 +219,6 @@ class Shard:
             group=key.group,
             is_soft=True,
         )
-
-    def _forget_timers(self, group: str) -> None:
-        for timer in self._timers.pop(group, {}).values():
-            self._around.timers.cancel(timer)
 
     def _cancel_timers(self) -> None:
         for of_group in self._timers.values():

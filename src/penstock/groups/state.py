@@ -88,12 +88,11 @@ class ShardState:
             return ClassicGroup(name)
         return group
 
-    def drop_if_vacant(self, name: str) -> bool:
-        """A group that somebody asked for and nobody joined; False while there is one to keep."""
+    def drop_if_vacant(self, name: str) -> None:
+        """A group that somebody asked for and nobody joined."""
         group = self.groups.get(name)
         if group is not None and consumer_or_classic.is_vacant(group):
             del self.groups[name]
-        return name not in self.groups
 
     def join(self, request: Join, waiter: Waiter, now_ms: int) -> Outcome[Joined]:
         return consumer_or_classic.join(

@@ -287,7 +287,12 @@ class Desk:
         self, session_timeout_ms: int, group: str = GROUP, *topics: str
     ) -> tuple[str, int]:
         joined = await self.coordinator.join(
-            join_request(group, *topics, session_timeout_ms=session_timeout_ms)
+            join_request(
+                group,
+                *topics,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=max(session_timeout_ms, 60_000),
+            )
         )
         assert joined.error is NONE, joined
         synced = await self.coordinator.sync(

@@ -116,11 +116,12 @@ def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 2),  # of which partition
-            st.sampled_from([0, 1, 2, 3, 4, 99]),  # in which version
-            st.booleans(),  # cut off at its end
-            st.sampled_from([None, 11, 11]),  # in a transaction of that producer
+            st.integers(0, 1),  # of which partition
+            st.sampled_from([0, 1, 2, 3, 3, 3, 4, 99]),  # in which version
+            st.sampled_from([False, False, True]),  # cut off at its end
+            st.sampled_from([None, None, None, 11]),  # in a transaction of that producer
         ),
+        min_size=5,
         max_size=30,
     )
 )

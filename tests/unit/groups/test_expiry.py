@@ -1,6 +1,18 @@
 """When committed offsets have had their time: KIP-211 told as stories."""
 
-from tests.unit.groups.coordinator_desk import GROUP, NONE, START_MS, T0, U0, Desk, commit_of, told
+import asyncio
+
+from tests.unit.groups.coordinator_desk import (
+    GROUP,
+    NONE,
+    START_MS,
+    T0,
+    U0,
+    Desk,
+    commit_of,
+    join_request,
+    told,
+)
 
 from penstock.groups.config import GroupConfig
 from penstock.groups.requests import Leaver
@@ -59,6 +71,31 @@ def test_an_offset_that_a_member_reads_never_goes() -> None:
         await desk.commit(commit_of(T0, 1), commit_of(U0, 1), member=member, generation=generation)
         pass_days(desk, 8)
         assert await desk.fetch_all() == {T0: 1}  # nobody reads users any more
+
+    told(story, quiet())
+
+
+def test_nothing_goes_while_members_are_called_together() -> None:
+    """KAFKA-13636: a group between two generations is not one that nobody uses."""
+
+    async def story(desk: Desk) -> None:
+        member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
+        await desk.commit(commit_of(U0, 1), member=member, generation=generation)
+        another = asyncio.create_task(
+            desk.coordinator.join(
+                join_request(
+                    GROUP,
+                    "users",
+                    session_timeout_ms=20 * DAY_MS,
+                    rebalance_timeout_ms=20 * DAY_MS,
+                )
+            )
+        )
+        await asyncio.sleep(0)
+        pass_days(desk, 8)
+        assert (await desk.coordinator.describe(GROUP)).state == "PreparingRebalance"
+        assert await desk.fetch_all() == {U0: 1}
+        another.cancel()
 
     told(story, quiet())
 

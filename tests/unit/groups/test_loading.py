@@ -17,8 +17,15 @@ from tests.unit.groups.coordinator_desk import (
 )
 
 from penstock.groups.config import GroupConfig
-from penstock.groups.ports import Chunk
-from penstock.groups.records import GroupRecord, OffsetKey, OffsetValue, encode_record
+from penstock.groups.ports import Chunk, LogEnds
+from penstock.groups.records import (
+    GroupKey,
+    GroupRecord,
+    GroupValue,
+    OffsetKey,
+    OffsetValue,
+    encode_record,
+)
 from penstock.groups.requests import FetchOffsets, Heartbeat
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -179,6 +186,23 @@ def test_gaps_that_compaction_leaves_stop_no_load() -> None:
     told(story, Desk(log, config=GroupConfig(offsets_load_buffer_bytes=1)))
 
 
+def test_a_log_that_ends_in_a_gap_is_loaded_all_the_same() -> None:
+    """KAFKA-9065: offsets that no read ever reaches must not be waited for."""
+
+    class Gapped(TableLog):
+        def ends(self, partition: int) -> LogEnds:
+            start, committed, end = super().ends(partition)
+            return LogEnds(start, committed + 5, end + 5)
+
+    async def story(desk: Desk) -> None:
+        assert await desk.fetch_all() == {T0: 5}
+
+    log = Gapped()
+    log.tables[0].now_ms = START_MS
+    log.tables[0].put(offset_record(5))
+    told(story, Desk(log))
+
+
 def test_a_batch_larger_than_the_buffer_is_read_whole() -> None:
     async def story(desk: Desk) -> None:
         assert await desk.fetch_all() == {T0: 299}
@@ -240,6 +264,37 @@ def test_offsets_of_a_transaction_count_from_its_end_on() -> None:
         answer = await desk.coordinator.fetch(stable)
         assert answer.unstable == {U0}
         assert [each.offset for each in answer.offsets] == [2, -1]
+
+    told(story, Desk(of_former_life(write)))
+
+
+def test_what_an_open_transaction_commits_to_does_not_expire_before_its_end() -> None:
+    def write(log: TableLog) -> None:
+        table = log.tables[0]
+        table.put(offset_record(1), offset_record(1, U0))
+        table.put(offset_record(2), pid=9, transactional=True)
+
+    async def story(desk: Desk) -> None:
+        desk.clock.pass_ms(8 * 86_400_000)
+        assert await desk.fetch_all() == {T0: 1}
+        assert (await desk.coordinator.describe(GROUP)).error is NONE
+
+    told(story, Desk(of_former_life(write)))
+
+
+def test_a_group_whose_only_offsets_are_in_an_open_transaction_is_kept() -> None:
+    empty = GroupValue(
+        protocol_type="consumer", generation=3, protocol=None, leader=None, state_since_ms=START_MS
+    )
+
+    def write(log: TableLog) -> None:
+        key, value = encode_record(GroupRecord(GroupKey(GROUP), empty))
+        log.tables[0].put((key, value))
+        log.tables[0].put(offset_record(2), pid=9, transactional=True)
+
+    async def story(desk: Desk) -> None:
+        desk.clock.pass_ms(8 * 86_400_000)
+        assert (await desk.coordinator.describe(GROUP)).error is NONE
 
     told(story, Desk(of_former_life(write)))
 
