@@ -294,7 +294,7 @@ def test_a_group_whose_only_offsets_are_in_an_open_transaction_is_kept() -> None
 
     async def story(desk: Desk) -> None:
         desk.clock.pass_ms(8 * 86_400_000)
-        assert (await desk.coordinator.describe(GROUP)).error is NONE
+        assert (await desk.coordinator.describe(GROUP)).protocol_type == "consumer"
 
     told(story, Desk(of_former_life(write)))
 

@@ -158,6 +158,29 @@ def test_members_whose_group_could_not_be_written_are_sent_to_try_again() -> Non
     told(story)
 
 
+def test_no_timer_of_before_disturbs_a_group_that_is_being_loaded() -> None:
+    async def story(desk: Desk) -> None:
+        member, generation = await desk.settle_member(GROUP, "orders")
+        for number in range(50):
+            await desk.commit(commit_of(T0, number), group=f"g{number}")
+        written = desk.log.appends
+        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        desk.log.refusal = None
+        desk.clock.pass_ms(100)
+        await a_moment()
+        assert GROUP in desk.state.groups  # loaded already, while the offsets are not
+        assert desk.coordinator.statistics().loading == 1
+        desk.clock.pass_ms(20_000)
+        await desk.loaded()
+        assert desk.log.appends == written
+        heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
+        assert await desk.coordinator.heartbeat(heartbeat) is NONE
+
+    config = GroupConfig(initial_rebalance_delay_ms=0, offsets_load_buffer_bytes=1)
+    told(story, Desk(config=config))
+
+
 def test_whoever_waits_for_a_group_is_told_when_the_partition_moves() -> None:
     async def story(desk: Desk) -> None:
         waits = asyncio.create_task(desk.coordinator.join(join_request()))
