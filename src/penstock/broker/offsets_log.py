@@ -6,6 +6,7 @@ Adapter of `groups.OffsetsLog`: appends go the way of every other write, with ac
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 from penstock.config.resolve import Resolved, Source
 from penstock.controller.interface import Administration, NewTopic, Refused
@@ -210,5 +211,6 @@ def _read_slice(pread: Pread, piece: FileSlice) -> Iterator[bytes]:
         left -= len(data)
 
 
+@cache
 def _name(partition: int) -> TopicPartition:
     return TopicPartition(OFFSETS_TOPIC, partition)

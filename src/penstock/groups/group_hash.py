@@ -1,6 +1,9 @@
 """Which partition of the offsets topic keeps a group: by the hash of its name, as in Java."""
 
+from functools import lru_cache
 
+
+@lru_cache(maxsize=10_000)  # every request of a group asks, and the hash goes letter by letter
 def partition_for(group: str, partitions: int) -> int:
     hashed = java_hash(group)
     # Java's abs of its smallest number is that number; Kafka takes zero for it.
