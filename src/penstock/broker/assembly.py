@@ -188,10 +188,16 @@ class Assembly:
         await self._register(broker_id)
         self._tasks.create_task(self._controller.run(), name="controller")
         await self._controller.wait_ready()
-        self._upkeep = Upkeep(engine, self._background, wall_ms, self._replicas.note_failures)
+        self._upkeep = Upkeep(engine, self._background, wall_ms, self._look_at_disks)
         self._tasks.create_task(self._upkeep.run(), name="upkeep")
         self._groups.start(self._tasks)
         self._server.start()
+
+    def _look_at_disks(self) -> None:
+        """Partitions of a disk that fails go offline; a broker without any disk has to end."""
+        assert self._engine is not None
+        self._replicas.note_failures()
+        self._engine.check_any_works()
 
     def _make_controller(self, broker_id: BrokerId) -> Controller:
         channel = LocalChannel(

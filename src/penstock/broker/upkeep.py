@@ -24,10 +24,10 @@ class Upkeep:
         engine: Engine,
         background: Threads,
         wall_ms: Callable[[], int],
-        after_jobs: Callable[[], None],
+        look_after: Callable[[], None],
     ) -> None:
         self._engine = engine
-        self._after_jobs = after_jobs  # on the loop: a job may have found a disk that fails
+        self._look_after = look_after  # on the loop, each time; what it raises ends the broker
         self._background = background
         self._wall_ms = wall_ms
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="upkeep")
@@ -41,7 +41,7 @@ class Upkeep:
                 self._background.check()  # raises what escaped from a flush
                 for job in self._engine.due_jobs(self._wall_ms()):
                     await loop.run_in_executor(self._thread, job.run, on_owner)
-                    self._after_jobs()
+                self._look_after()
                 await self._pause()
         finally:
             self._thread.shutdown(wait=False)

@@ -120,7 +120,7 @@ class SegmentedEngine:
                 self._open(directory, partition, folder, now_ms)
         progress(done=len(found), total=len(found))
         try:
-            self._check_any_works()
+            self.check_any_works()
         except DirectoryFailed:
             self.abandon()
             raise
@@ -144,7 +144,8 @@ class SegmentedEngine:
     def _working(self) -> list[LogDirectory]:
         return [directory for directory in self._directories if directory.failure is None]
 
-    def _check_any_works(self) -> None:
+    def check_any_works(self) -> None:
+        """DirectoryFailed if nothing can be kept any more."""
         failed = [directory for directory in self._directories if directory.failure is not None]
         if len(failed) == len(self._directories):
             first = failed[0]
@@ -242,7 +243,7 @@ class SegmentedEngine:
         """
         if partition in self._logs:
             raise PartitionExists(partition)
-        self._check_any_works()
+        self.check_any_works()
         failed = [item for item in self._directories if item.failure is not None]
         if failed and not is_new:
             assert failed[0].failure is not None

@@ -1,0 +1,55 @@
+"""A disk without room: writes are refused, the broker ends loudly, nothing acknowledged is lost."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.scenarios.up_process import penstock_up
+
+import penstock
+from penstock.client.errors import SendFailed
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "penstock-test", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_broker_whose_only_disk_is_full_ends_and_loses_nothing(small_disk: Path) -> None:
+    acknowledged: list[int] = []
+    with penstock_up("--data", str(small_disk), "--listen", "127.0.0.1:0") as up:
+        with penstock.Producer(
+            up.bootstrap_servers, delivery_timeout_ms=5_000, linger_ms=0, retries=0
+        ) as producer:
+            try:
+                for number in range(2_000):
+                    value = number.to_bytes(4, "big") + bytes(16_000)
+                    producer.send_and_wait("events", value)
+                    acknowledged.append(number)
+            except SendFailed:
+                pass  # the disk is full
+        assert up.wait() == 3
+        assert "No space left on device" in "\n".join(up.told)
+    assert 0 < len(acknowledged) < 2_000
+    subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+    with penstock_up("--data", str(small_disk), "--listen", "127.0.0.1:0") as up:
+        with penstock.Consumer(
+            "events", bootstrap_servers=up.bootstrap_servers, from_beginning=True, timeout_s=30
+        ) as consumer:
+            found = []
+            for message in consumer:
+                assert message.value is not None
+                found.append(int.from_bytes(message.value[:4], "big"))
+                if len(found) == len(acknowledged):
+                    break
+        assert found == acknowledged
+        assert up.end() == 0
