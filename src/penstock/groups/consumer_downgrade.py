@@ -13,6 +13,7 @@ from penstock.groups.classic_turn import SESSION as CLASSIC_SESSION
 from penstock.groups.classic_turn import Turn
 from penstock.groups.config import GroupConfig
 from penstock.groups.consumer_embedded import read_subscription, write_assignment
+from penstock.groups.consumer_partitions import together
 from penstock.groups.consumer_state import ConsumerGroup, ConsumerMember
 from penstock.groups.consumer_turn import ConsumerTurn, fits
 from penstock.groups.outcome import Outcome
@@ -48,7 +49,7 @@ def try_downgrade(turn: ConsumerTurn, *, is_settled: bool) -> bool:
     if not _may(group, turn.config):
         return False
     heir = _heir(group)
-    assignments = {member: _assignment(turn, heir.members[member]) for member in group.members}
+    assignments = {each.id: _assignment(turn, each) for each in group.members.values()}
     record = heir.record(assignments, turn.now_ms)
     if not fits(record, turn.config):
         return False
@@ -92,9 +93,13 @@ def _heir(group: ConsumerGroup) -> ClassicGroup:
     return heir
 
 
-def _assignment(turn: ConsumerTurn, member: Member) -> bytes:
-    version = read_subscription(member.protocols[0].metadata).version
-    return write_assignment(turn.group.target(member.id), version, turn.topics)
+def _assignment(turn: ConsumerTurn, member: ConsumerMember) -> bytes:
+    """What it has, not what it shall have: it may still work on what it was to give up."""
+    classic = member.subscription.classic
+    assert classic is not None
+    version = read_subscription(classic.protocols[0][1]).version
+    held = together(member.assigned, member.pending_revocation)
+    return write_assignment(held, version, turn.topics)
 
 
 def call_members(group: ClassicGroup, now_ms: int, config: GroupConfig) -> Outcome[None]:

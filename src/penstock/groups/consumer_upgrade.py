@@ -4,16 +4,24 @@ The new group takes over members, assignments and the count of generations, in o
 tombstone of the old. Classic members stay: they are called to join again when something changes.
 """
 
+import functools
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.groups import classic
 from penstock.groups.classic_state import ClassicGroup, Member
 from penstock.groups.classic_subscription import CONSUMER
 from penstock.groups.config import GroupConfig
-from penstock.groups.consumer_embedded import read_assignment, read_subscription
-from penstock.groups.consumer_partitions import to_topics
+from penstock.groups.consumer_embedded import identified, read_assignment, read_subscription
+from penstock.groups.consumer_partitions import (
+    NOTHING,
+    Partitions,
+    to_topics,
+    together,
+    without,
+)
 from penstock.groups.consumer_requests import JOIN_EPOCH, ConsumerHeartbeat
-from penstock.groups.consumer_state import ConsumerMember
+from penstock.groups.consumer_state import ConsumerMember, MemberState
 from penstock.groups.consumer_turn import ConsumerTurn
 from penstock.groups.outcome import Outcome
 from penstock.groups.ports import Topics
@@ -44,7 +52,8 @@ def upgrade(turn: ConsumerTurn, old: ClassicGroup, request: ConsumerHeartbeat) -
         return
     _check(turn.config, old)
     # One that has never been answered is told to join again: it comes as if for the first time.
-    members = [_convert(each, old, turn.topics) for each in old.members.values() if not each.is_new]
+    known = [each for each in old.members.values() if not each.is_new]
+    members = _keep_what_they_have([_convert(each, old, turn.topics) for each in known], turn)
     for member in members:
         turn.write_member(member.id, member.subscription)
     turn.write(ConsumerGroupKey(old.name), ConsumerGroupValue(old.generation))
@@ -73,9 +82,10 @@ def _check(config: GroupConfig, old: ClassicGroup) -> None:
 
 
 def _convert(member: Member, old: ClassicGroup, topics: Topics) -> ConsumerMember:
-    metadata = member.find_metadata(old.protocol)
+    """The protocol in use comes first: it is what the member is asked and told in."""
+    protocols = sorted(member.protocols, key=lambda each: each.name != old.protocol)
     try:
-        wanted = read_subscription(member.protocols[0].metadata if metadata is None else metadata)
+        wanted = read_subscription(protocols[0].metadata)
         assigned = read_assignment(member.assignment, topics)
     except MalformedRecord as error:
         raise _in_the_way(old, f"what member {member.id} told it cannot be read: {error}") from None
@@ -92,13 +102,35 @@ def _convert(member: Member, old: ClassicGroup, topics: Topics) -> ConsumerMembe
             assignor=None,
             classic=ClassicMembership(
                 member.session_timeout_ms,
-                tuple((each.name, each.metadata) for each in member.protocols),
+                tuple((each.name, each.metadata) for each in protocols),
             ),
         ),
         epoch=old.generation,
         previous_epoch=old.generation,
         assigned=assigned,
     )
+
+
+def _keep_what_they_have(
+    members: Sequence[ConsumerMember], turn: ConsumerTurn
+) -> list[ConsumerMember]:
+    """A member may still have what its last assignment took away: it said so when it joined, and
+    has not joined since, as it does when it has given them up."""
+    assigned = functools.reduce(together, (each.assigned for each in members), NOTHING)
+    kept: list[ConsumerMember] = []
+    for member in members:
+        held = without(_said_to_own(member, turn.topics), assigned)
+        if held:
+            state = MemberState.UNREVOKED_PARTITIONS
+            member = replace(member, state=state, pending_revocation=held)
+        kept.append(member)
+    return kept
+
+
+def _said_to_own(member: ConsumerMember, topics: Topics) -> Partitions:
+    classic = member.subscription.classic
+    assert classic is not None
+    return identified(read_subscription(classic.protocols[0][1]).owned, topics)
 
 
 def _in_the_way(old: ClassicGroup, why: str) -> Refusal:

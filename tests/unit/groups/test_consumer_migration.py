@@ -12,6 +12,8 @@ from tests.unit.groups.mixed_desk import (
 
 from penstock.groups.classic import ClassicState
 from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_embedded import read_assignment
+from penstock.groups.consumer_partitions import overlap
 from penstock.groups.consumer_requests import JOIN_EPOCH
 from penstock.groups.consumer_state import ConsumerState
 from penstock.groups.outcome import TimerKey
@@ -186,6 +188,39 @@ def test_one_that_never_was_in_a_generation_comes_as_if_for_the_first_time() -> 
     assert dora.id not in desk.living.members
     settle(anna, bob, carl, dora)
     check_shared(desk, anna, bob, carl, dora)
+
+
+def test_what_a_member_was_to_give_up_is_still_its_own_when_the_group_goes_back() -> None:
+    desk = ConsumerDesk(orders=4)
+    members = classic_group(desk, "anna", "bob")
+    carl = Consumer(desk, "carl")
+    carl.join()
+    carl.leave()
+    again = Consumer(desk, "carl-2")
+    again.join()
+    assert again.work == set()
+    settle(*members, again)
+    check_shared(desk, *members, again)
+
+
+def test_what_a_classic_assignment_took_is_still_a_members_until_it_has_joined_again() -> None:
+    desk = ConsumerDesk(orders=4)
+    anna, bob = classic_group(desk, "anna", "bob")
+    held = bob.owned
+    desk.topics.grow("orders", 5)
+    dora = ClassicConsumer(desk, "dora")
+    dora.join()
+    bob.forgets_to_sync = True
+    anna.go_on()
+    bob.go_on()
+    assert read_assignment(desk.classic.members[bob.id].assignment, desk.topics) != held
+    bob.owned = held  # he has not heard of it yet
+    carl = Consumer(desk, "carl")
+    carl.join()
+    assert not overlap(carl.owned, bob.owned)
+    bob.forgets_to_sync = False
+    settle(anna, bob, dora, carl)
+    check_shared(desk, anna, bob, dora, carl)
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
