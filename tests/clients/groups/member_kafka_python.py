@@ -23,7 +23,7 @@ _ASSIGNORS = {
     "sticky": StickyPartitionAssignor,
     "cooperative-sticky": CooperativeStickyAssignor,
 }
-_JOIN_S = 1.0
+_JOIN_S = 2.0
 
 
 class Member:
@@ -32,15 +32,15 @@ class Member:
         lost: Callable[[Iterable[Place]], None],
     ) -> None:  # fmt: skip
         self._consumer = KafkaConsumer(**_settings(order))
-        listener = _Listener(gained, lost)
+        self._listener = _Listener(gained, lost)
         if order.pattern is not None:
-            self._consumer.subscribe(pattern=order.pattern, listener=listener)
+            self._consumer.subscribe(pattern=order.pattern, listener=self._listener)
         else:
-            self._consumer.subscribe(order.topics, listener=listener)
+            self._consumer.subscribe(order.topics, listener=self._listener)
 
     def poll(self, timeout_s: float) -> list[Read]:
-        # A poll that ends while it is joining may leave it there, neither in nor out.
-        patience_s = timeout_s if self._consumer.assignment() else _JOIN_S
+        # Joining begins anew with each poll: it must end within one, or it never does.
+        patience_s = timeout_s if self._listener.has_joined else _JOIN_S
         found = self._consumer.poll(timeout_ms=round(patience_s * 1000))
         return [
             Read(each.topic, each.partition, each.offset, each.value.decode())
@@ -70,13 +70,16 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc] # untyped
     def __init__(
         self, gained: Callable[[Iterable[Place]], None], lost: Callable[[Iterable[Place]], None]
     ) -> None:
+        self.has_joined = False
         self._gained = gained
         self._lost = lost
 
     def on_partitions_assigned(self, assigned: Iterable[Any]) -> None:
+        self.has_joined = True
         self._gained((each.topic, each.partition) for each in assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
+        self.has_joined = False
         self._lost((each.topic, each.partition) for each in revoked)
 
 
