@@ -24,6 +24,7 @@ from penstock.handlers.fetch_sessions import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.values import new_tuple
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import decode_request
 from penstock.replication.partition import Isolation
@@ -37,6 +38,7 @@ KEY = ApiKey.FETCH
 FIRST_WITH_REPLICA_STATE = 15
 _MILLISECOND = timedelta(milliseconds=1)
 _NO_TOPIC_ID = UUID(int=0)
+_NONE = ErrorCode.NONE
 
 
 def fetch(request: Request, services: "Services") -> None:
@@ -141,15 +143,20 @@ def _find_targets(
         return [Target(asked, None, error) for asked in context.partitions]
     targets: list[Target] = []
     topics: dict[Topic, str | ErrorCode] = {}
+    topic: Topic | None = None
+    found: str | ErrorCode | None = None
     for asked in context.partitions:
-        topic = asked.topic
-        found = topics.get(topic)
-        if found is None:
-            found = topics[topic] = _find_topic(request, services, topic)
-        if isinstance(found, ErrorCode):
-            targets.append(Target(asked, None, found))
+        if asked.topic is not topic:  # mostly it is the one before: a UUID's hash is dear
+            topic = asked.topic
+            found = topics.get(topic)
+            if found is None:
+                found = topics[topic] = _find_topic(request, services, topic)
+        if type(found) is str:
+            name = new_tuple(TopicPartition, (found, asked.index))
+            targets.append(new_tuple(Target, (asked, name, _NONE)))
         else:
-            targets.append(Target(asked, TopicPartition(found, asked.index), ErrorCode.NONE))
+            assert isinstance(found, ErrorCode)
+            targets.append(Target(asked, None, found))
     return targets
 
 

@@ -15,11 +15,13 @@ from penstock.handlers.leader_hints import NO_HINT, LeaderHint, find_leader_hint
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.model.slices import FileRun, Releasable
+from penstock.model.values import new_tuple
 from penstock.replication.partition import Isolation, Partition
 from penstock.replication.storage_errors import as_refusal
 from penstock.storage.engine import Read
 from penstock.storage.epochs import EpochEnd
 from penstock.storage.errors import StorageError
+from penstock.storage.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
@@ -193,20 +195,14 @@ class FetchOperation:
         if start < below and diverging is None and (limit or is_first):
             read = self._slice(partition, start, below, limit, is_first)
         if read is None:
-            aborted = () if is_committed else None
-            return Fetched(
-                asked, _NONE, high_watermark, last_stable, log_start, None, aborted, diverging
-            )
-        leases.add(read.lease)
-        return Fetched(
-            asked,
-            _NONE,
-            high_watermark,
-            last_stable,
-            log_start,
-            FileRun(read.slices),
-            log.aborted(start, read.end_offset) if is_committed else None,
-        )
+            records = None
+            aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
+        else:
+            leases.add(read.lease)
+            records = FileRun(read.slices)
+            aborted = log.aborted(start, read.end_offset) if is_committed else None
+        known = (asked, _NONE, high_watermark, last_stable, log_start)
+        return new_tuple(Fetched, (*known, records, aborted, diverging, NO_HINT))
 
     def _slice(
         self, partition: Partition, start: Offset, below: Offset, limit: int, is_first: bool
@@ -226,7 +222,7 @@ class FetchOperation:
 
     def _get(self, asked: Asked, name: TopicPartition) -> Partition:
         partition = self._services.replicas.get(name)
-        if asked.topic is not name.topic and asked.topic not in (name.topic, partition.topic_id):
+        if asked.topic is not name.topic and asked.topic not in (partition.topic_id, name.topic):
             raise Refusal(ErrorCode.INCONSISTENT_TOPIC_ID)
         partition.check_leader(asked.leader_epoch)
         return partition

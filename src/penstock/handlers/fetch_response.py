@@ -105,8 +105,9 @@ def _group(answers: Sequence[Fetched]) -> list[list[Fetched]]:
     groups: list[list[Fetched]] = []
     topic: object = None
     for answer in answers:
-        if answer.asked.topic != topic:
-            topic = answer.asked.topic
+        asked_topic = answer[0].topic
+        if asked_topic is not topic and asked_topic != topic:
+            topic = asked_topic
             groups.append([])
         groups[-1].append(answer)
     return groups

@@ -183,6 +183,20 @@ def _note(session: Session, told: Told) -> bool:
     return is_news
 
 
+def _last_named(asked: Iterable[Asked]) -> list[Asked]:
+    """Without sessions, as librdkafka fetches, this is done for every partition of every request:
+    a topic id is looked at once for all that follow each other."""
+    topics: dict[Topic, dict[int, Asked]] = {}
+    topic: Topic | None = None
+    named: dict[int, Asked] = {}
+    for each in asked:
+        if each.topic is not topic:
+            topic = each.topic
+            named = topics.setdefault(topic, {})
+        named[each.index] = each
+    return [each for named in topics.values() for each in named.values()]
+
+
 class FetchSessions:
     """Every session of one broker. Owned by the event loop's thread."""
 
@@ -218,11 +232,12 @@ class FetchSessions:
         by_id: bool = False,
     ) -> FetchContext:
         """What this request fetches. A partition that is named twice counts once, as last named."""
-        named: dict[Key, Asked] = {(each.topic, each.index): each for each in asked}
-        if epoch in (FIRST_EPOCH, FINAL_EPOCH):
+        if epoch == FINAL_EPOCH:
             self._end(session_id)
-            if epoch == FINAL_EPOCH:
-                return _Sessionless(named.values())
+            return _Sessionless(_last_named(asked))
+        named: dict[Key, Asked] = {(each.topic, each.index): each for each in asked}
+        if epoch == FIRST_EPOCH:
+            self._end(session_id)
             return _Full(self, named, by_id=by_id)
         session = self._sessions.get(session_id)
         if session is None:

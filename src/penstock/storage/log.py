@@ -108,6 +108,8 @@ class SegmentedLog:
         self._before_cut = before_cut
         self._latest_epoch = -1  # of `epochs`, for the append path
         self._roll_above_ms = _NEVER  # a batch later than this starts a new segment
+        # Offset, segment, position and generation of where the last read ended.
+        self._read_end: tuple[int, Segment | None, int, int] = (-1, None, 0, 0)
         self.reconfigure(config)
 
     def reconfigure(self, config: LogConfig) -> None:
@@ -298,27 +300,56 @@ class SegmentedLog:
             raise UnknownPartition(self.partition)
         if not self.log_start_offset <= start <= self.log_end_offset:
             raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
-        segments, below = self.segments, min(below, self.log_end_offset)
+        read = None
         if start < below:
-            for place in range(segments.place_of(start), len(segments)):
-                segment = segments[place]
-                placed = segment.find_batch(start)
-                if placed is None:
-                    continue
-                if placed.header.last_offset >= below:
-                    break
-                limit = placed.position + max_bytes
-                if placed.end_position > limit:
-                    if not at_least_one:
-                        break
-                    limit = placed.end_position
-                if below < segments.end_of(place, self.log_end_offset):
-                    limit = min(limit, self._position_of(segment, below))
-                end, end_offset = segment.find_whole_end(placed.position, limit)
-                if end_offset is None:
-                    end_offset = segments.end_of(place, self.log_end_offset)
-                return self._slice(segment, placed.position, end, end_offset)
-        return Read((), start, self._handles.lease())
+            if self._read_end[0] == start:
+                read = self._go_on_reading(start, below, max_bytes)
+            if read is None:
+                read = self._find_and_read(
+                    start, min(below, self.log_end_offset), max_bytes, at_least_one
+                )
+        return Read((), start, self._handles.lease()) if read is None else read
+
+    def _find_and_read(
+        self, start: int, below: int, max_bytes: int, at_least_one: bool
+    ) -> Read | None:
+        segments = self.segments
+        for place in range(segments.place_of(start), len(segments)):
+            segment = segments[place]
+            placed = segment.find_batch(start)
+            if placed is None:
+                continue
+            if placed.header.last_offset >= below:
+                return None
+            limit = placed.position + max_bytes
+            if placed.end_position > limit:
+                if not at_least_one:
+                    return None
+                limit = placed.end_position
+            if below < segments.end_of(place, self.log_end_offset):
+                limit = min(limit, self._position_of(segment, below))
+            end, end_offset = segment.find_whole_end(placed.position, limit)
+            if end_offset is None:
+                end_offset = segments.end_of(place, self.log_end_offset)
+            return self._slice(segment, placed.position, end, end_offset)
+        return None
+
+    def _go_on_reading(self, start: int, below: int, max_bytes: int) -> Read | None:
+        """From where the last read ended, as a consumer does: without a look-up, and at the log's
+        end without a look into the file. None where that is not known to be right any more."""
+        _, segment, position, generation = self._read_end
+        place = self.segments.place_of(start)
+        if segment is not self.segments[place] or generation != self.generation:
+            return None  # rolled, replaced, removed or cut since
+        segment_end_offset = self.segments.end_of(place, self.log_end_offset)
+        if below < segment_end_offset or position >= segment.size:
+            return None
+        end, end_offset = segment.find_whole_end(position, position + max_bytes)
+        if end == position:
+            return None
+        if end_offset is None:
+            end_offset = segment_end_offset
+        return self._slice(segment, position, end, end_offset)
 
     def _position_of(self, segment: Segment, offset: int) -> int:
         placed = segment.find_batch(offset)
@@ -327,6 +358,7 @@ class SegmentedLog:
     def _slice(self, segment: Segment, start: int, end: int, end_offset: int) -> Read:
         descriptor = self._handles.descriptor(segment.file)
         lease = self._handles.lease(segment.file)
+        self._read_end = end_offset, segment, end, self.generation
         return Read((FileSlice(descriptor, start, end - start),), Offset(end_offset), lease)
 
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None:

@@ -1,9 +1,12 @@
 """Which batches a read gives."""
 
 import os
+import random
 
 import pytest
+from tests.profile import scaled
 from tests.unit.storage.engine.cases import (
+    NOW_MS,
     Case,
     batch_of,
 )
@@ -49,6 +52,41 @@ def test_reads_lead_from_one_to_the_next_through_all_batches(case: Case) -> None
     case.fill(*counts)
     ends = [sum(counts[: place + 1]) for place in range(len(counts))]
     assert case.read_all() == [(e - c, e - 1) for c, e in zip(counts, ends, strict=True)]
+
+
+@pytest.mark.parametrize("seed", range(scaled(test=8, verify=100, release=1000)))
+def test_a_reader_goes_on_where_it_was_whatever_happens_to_the_log(case: Case, seed: int) -> None:
+    """It is cut and written anew, rolled, restarted, and read by somebody else in between."""
+    source = random.Random(seed)
+    stored: list[tuple[int, int, int]] = []  # first and last offset, and size, of each batch
+    start = 0
+    for _ in range(150):
+        match source.randrange(8):
+            case 0:
+                case.log.truncate_to(Offset(source.randint(0, case.log.log_end_offset)), NOW_MS)
+                stored = [each for each in stored if each[1] < case.log.log_end_offset]
+            case 1 if source.random() < 0.2:
+                case.log.restart_at(Offset(source.randrange(50)), NOW_MS)
+                stored.clear()
+            case 2 | 3 | 4 | 5:
+                batch = batch_of(source.randint(1, 6))
+                appended = case.append(batch)
+                stored.append((appended.base_offset, appended.end_offset - 1, len(batch)))
+            case _:
+                pass
+        end = int(case.log.log_end_offset)
+        if source.random() < 0.1:
+            start = source.randint(case.log.log_start_offset, end)
+        if not case.log.log_start_offset <= start <= end:
+            continue  # until others have written so far again
+        below, limit = end - source.choice((0, 0, 0, 1, 3)), source.choice((100, 300, 10**6))
+        found, next_start = case.read_once(start, below, limit, True)
+        wanted = [each for each in stored if each[1] >= start]
+        assert found == [each[:2] for each in wanted[: len(found)]]
+        assert bool(found) == bool(wanted and wanted[0][1] < below)
+        assert all(last < below for _, last in found)
+        assert len(found) <= 1 or sum(each[2] for each in wanted[: len(found)]) <= limit
+        start = next_start
 
 
 def test_reads_outside_of_the_log_say_where_it_is(case: Case) -> None:
