@@ -1,7 +1,7 @@
 """Records of groups in batches: split by size, read back in order, whatever is between them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.groups.coordinator_desk import FixedTopics
 
@@ -113,6 +113,7 @@ def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None
     assert list(take_latest(latest, pytest.fail)) == [Replayed(records[-1], 999, -1)]
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.groups.records import (
@@ -344,6 +344,7 @@ def test_a_value_of_a_version_that_is_not_known_is_not_guessed_at(key: str, valu
         decode_record(bytes.fromhex(key), bytes.fromhex(value) + bytes(100))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.one_of(st.none(), st.binary(max_size=80)))
 def test_any_bytes_are_a_record_or_malformed(key: bytes, value: bytes | None) -> None:
     try:
@@ -436,6 +437,7 @@ records = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(records)
 def test_every_record_is_read_as_it_was_written(record: GroupRecord) -> None:
     assert decode_record(*encode_record(record)) == record

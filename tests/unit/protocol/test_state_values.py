@@ -4,7 +4,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.protocol.state_values import MalformedRecord, ValueReader, ValueWriter
@@ -106,6 +106,7 @@ def test_a_count_that_the_bytes_could_not_hold_allocates_nothing() -> None:
         reader("7fffffff" + "00" * 100).array(ValueReader.int64)
 
 
+@settings(deadline=None)
 @given(
     st.booleans(),
     st.lists(st.none() | st.text(max_size=200)),
