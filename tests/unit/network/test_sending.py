@@ -6,6 +6,7 @@ import random
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
@@ -13,7 +14,7 @@ from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.exchange import Exchange, Part
 from penstock.network.limits import NetworkLimits
-from penstock.network.sending import Outbox, SendPath
+from penstock.network.sending import COPIED_BYTES, SMALL_BYTES, Outbox, SendPath
 
 FILE_BYTES = 3_000_000
 
@@ -48,7 +49,7 @@ def random_parts(source: random.Random, fd: int) -> list[Part]:
     parts: list[Part] = []
     for _ in range(source.randint(1, 6)):
         kind = source.randrange(4)
-        size = source.choice((0, 1, 20, 5000, 300_000))
+        size = source.choice((0, 1, 20, 5000, SMALL_BYTES, SMALL_BYTES + 1, 300_000))
         if kind == 0:
             parts.append(source.randbytes(size))
         elif kind == 1:
@@ -86,6 +87,34 @@ def test_mixed_replies_are_the_same_bytes_by_every_path(
         assert serving.server.statistics().sent_bytes == len(expected)
 
     serve(story, loop=loop, on_request=on_request, send_path=path)
+
+
+class CountingSocket(socket.socket):
+    calls = 0
+
+    def sendmsg(self, *arguments: Any) -> int:
+        self.calls += 1
+        return super().sendmsg(*arguments)
+
+
+def test_small_slices_leave_together_and_few_of_them_are_in_memory(
+    file: int, content: bytes
+) -> None:
+    """A fetch of many partitions: the slices of a turn are copied, those behind it are not."""
+    sending, theirs = socket.socketpair()
+    ours = CountingSocket(fileno=sending.detach())
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    parts: list[Part] = []
+    for number in range(1000):
+        parts += [b"head", FileRun((FileSlice(file, number * 1000, 1000),))]
+    outbox = Outbox(SendPath.SENDFILE)
+    outbox.add(parts, None)
+    with ours, theirs:
+        ours.setblocking(False)
+        assert outbox.send(ours, 20_000) == 20_000
+        assert ours.calls == 1
+        assert outbox.unsent_bytes < 1000 * 4 + COPIED_BYTES
+        assert theirs.recv(1 << 20) == bytes_of(parts, content)[:20_000]
 
 
 @pytest.mark.parametrize("path", SendPath)
