@@ -207,20 +207,21 @@ def test_what_a_classic_assignment_took_is_still_a_members_until_it_has_joined_a
     desk = ConsumerDesk(orders=4)
     anna, bob = classic_group(desk, "anna", "bob")
     held = bob.owned
-    desk.topics.grow("orders", 5)
     dora = ClassicConsumer(desk, "dora")
     dora.join()
-    bob.forgets_to_sync = True
+    bob.forgets_to_sync = True  # so he does not hear what was taken from him
     anna.go_on()
     bob.go_on()
+    assert desk.classic.state is ClassicState.STABLE
     assert read_assignment(desk.classic.members[bob.id].assignment, desk.topics) != held
-    bob.owned = held  # he has not heard of it yet
-    carl = Consumer(desk, "carl")
-    carl.join()
-    assert not overlap(carl.owned, bob.owned)
+    eva = Consumer(desk, "eva")
+    eva.join()
+    target = desk.living.target("eva")
+    assert overlap(target, held)
+    assert not overlap(eva.owned, held)
     bob.forgets_to_sync = False
-    settle(anna, bob, dora, carl)
-    check_shared(desk, anna, bob, dora, carl)
+    settle(anna, bob, dora, eva)
+    check_shared(desk, anna, bob, dora, eva)
 
 
 @pytest.mark.parametrize("policy", ["disabled", "downgrade"])
