@@ -139,12 +139,11 @@ class Member:
             self.has_left = True
 
     def ask_to_leave(self) -> None:
+        """To close the consumer, as a program that ends well does."""
         self.process.order("leave")
 
     def leave(self) -> None:
-        """Close the consumer, as a program that ends well does."""
-        self.ask_to_leave()
-        self._stage.wait(lambda: self.has_left, "the member has left")
+        self._stage.leave([self])
 
     def kill(self) -> None:
         """kill -9."""
@@ -242,6 +241,19 @@ class Stage:
         )
         return member
 
+    def leave(self, members: Sequence[Member], *, timeout_s: float = PATIENCE_S) -> None:
+        """All at the same time; their processes are free for others then."""
+        for member in members:
+            member.ask_to_leave()
+        self.wait(
+            lambda: all(member.has_left for member in members),
+            "all have left",
+            timeout_s=timeout_s,
+        )
+        for member in members:
+            self.forget(member)
+            self._pool.give_back(member.process, self.command)
+
     def forget(self, member: Member) -> None:
         self._present.remove(member)
 
@@ -296,22 +308,14 @@ class Stage:
         )
 
     def close(self, *, failed: bool) -> None:
-        """All leave at the same time; after a failure nobody is waited for."""
-        present = list(self._present)
-        if not failed:
-            for member in present:
-                if not member.has_left:
-                    member.ask_to_leave()
-        for member in present:
-            try:
-                if not failed:
-                    self.wait(lambda member=member: member.has_left, "the member has left")  # type: ignore[misc]
-            finally:
-                self.forget(member)
-                if member.has_left:
-                    self._pool.give_back(member.process, self.command)
-                else:
-                    member.process.end()
+        """After a failure nobody is waited for."""
+        try:
+            if not failed:
+                self.leave(list(self._present))
+        finally:
+            for member in self._present:
+                member.process.end()
+            self._present.clear()
 
 
 def python_member(client: str, bootstrap: str) -> list[str]:

@@ -326,8 +326,7 @@ class ClassicStory(GroupStory):
             else:
                 assert {len(share) for share in shares} == {3}
             assert describe(group_broker, group).assignor == assignor
-            for member in members:
-                member.leave()
+            stage.leave(members)
 
     @pytest.mark.parametrize("assignor", ["sticky", "cooperative-sticky"])
     def test_a_sticky_member_keeps_what_it_has_when_another_leaves(
