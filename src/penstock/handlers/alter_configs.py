@@ -19,7 +19,7 @@ def answer(request: Request, services: "Services") -> Awaitable[Any]:
     return alter(request, services, _read_change, replace=True)
 
 
-API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), answer=answer)
+API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
 
 
 def _read_change(config: Any) -> SettingChange:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.given import ConfigError
 from penstock.controller.interface import NewTopic, Refused
+from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.handlers.access import allows_cluster, allows_topic
 from penstock.handlers.api import Api, Request
 from penstock.handlers.config_entries import shape_entries, topic_entries
@@ -48,7 +49,7 @@ async def answer(request: Request, services: "Services") -> Any:
     )
 
 
-API = Api(key=ApiKey.CREATE_TOPICS, versions=range(2, 8), answer=answer)
+API = Api(key=ApiKey.CREATE_TOPICS, versions=range(2, 8), answer=answer, max_frame_bytes=1 << 20)
 
 
 async def _create(
@@ -56,11 +57,27 @@ async def _create(
 ) -> Sequence[TopicState | Refused]:
     if not wanted:
         return ()
+    asked = sum(_count_partitions(topic, services) for topic in wanted)
+    if asked > MAX_PARTITIONS_PER_REQUEST:  # all or none, as in Kafka, and before any costs time
+        refused = Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions, not {asked}; "
+            "ask for them in several",
+        )
+        return [refused] * len(wanted)
     return await services.administration.create_topics(
         wanted,
         validate_only=request.message.validate_only,
         timeout_ms=ms_of_delta(request.message.timeout),
     )
+
+
+def _count_partitions(topic: NewTopic, services: "Services") -> int:
+    if topic.assignment:
+        return len(topic.assignment)
+    if topic.partitions == _DEFAULT:
+        return int(str(services.settings()["num.partitions"]))
+    return max(topic.partitions, 1)  # too few are refused later, each for itself
 
 
 def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]:

@@ -56,7 +56,7 @@ async def answer(request: Request, services: "Services") -> Any:
     )
 
 
-API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), answer=answer)
+API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), answer=answer, max_frame_bytes=1 << 20)
 
 
 async def _delete(

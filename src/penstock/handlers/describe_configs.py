@@ -57,7 +57,7 @@ async def answer(request: Request, services: "Services") -> bytes:
     return description.encode_body(results)
 
 
-API = Api(key=KEY, versions=range(1, 5), answer=answer)
+API = Api(key=KEY, versions=range(1, 5), answer=answer, max_frame_bytes=1 << 20)
 
 
 class _Asked(NamedTuple):

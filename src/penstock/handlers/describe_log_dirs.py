@@ -49,7 +49,12 @@ async def answer(request: Request, services: "Services") -> Any:
     return shape(throttle_time=timedelta(), error_code=wire_error(ErrorCode.NONE), results=results)
 
 
-API = Api(key=ApiKey.DESCRIBE_LOG_DIRS, versions=range(1, 5), answer=answer)
+API = Api(
+    key=ApiKey.DESCRIBE_LOG_DIRS,
+    versions=range(1, 5),
+    answer=answer,
+    max_frame_bytes=1 << 20,
+)
 
 
 def _log_directories(services: "Services") -> list[str]:

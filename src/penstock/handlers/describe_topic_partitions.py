@@ -34,7 +34,12 @@ def answer(request: Request, services: "Services") -> Any:
     return page.response()
 
 
-API = Api(key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=range(1), answer=answer)
+API = Api(
+    key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=range(1),
+    answer=answer,
+    max_frame_bytes=1 << 20,
+)
 
 
 def _is_invalid(request: Request) -> bool:

@@ -19,7 +19,12 @@ def answer(request: Request, services: "Services") -> Awaitable[Any]:
     return alter(request, services, _read_change, replace=False)
 
 
-API = Api(key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=range(2), answer=answer)
+API = Api(
+    key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions=range(2),
+    answer=answer,
+    max_frame_bytes=1 << 20,
+)
 
 
 def _read_change(config: Any) -> SettingChange:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.controller.interface import NewTopic, Refused
+from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.handlers.access import (
     OPERATIONS_NOT_ASKED,
     allows_cluster,
@@ -198,6 +199,8 @@ def _find_to_create(request: Request, services: "Services") -> list[str]:
 
 async def _create_and_answer(request: Request, services: "Services", names: list[str]) -> bytes:
     settings: Mapping[str, Any] = services.settings()
+    if len(names) * settings["num.partitions"] > MAX_PARTITIONS_PER_REQUEST:
+        return _answer_named(request, services, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION))
     topics = [
         NewTopic(
             name=name,

@@ -296,6 +296,13 @@ def test_a_creation_that_fails_is_told(
     assert only(ask(bench, 4, "fresh", allow_auto_topic_creation=True)).error_code == told
 
 
+def test_a_question_for_too_many_topics_creates_none(bench: Workbench) -> None:
+    names = [f"fresh-{number}" for number in range(10_001)]
+    reply = ask(bench, 4, *names, allow_auto_topic_creation=True)
+    assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert bench.controller.created == []
+
+
 def test_a_topic_that_has_not_arrived_yet_is_asked_for_again(bench: Workbench) -> None:
     bench.controller.is_slow = True
     topic = only(ask(bench, 4, "fresh", allow_auto_topic_creation=True))

@@ -14,6 +14,7 @@ from tests.unit.protocol.message_samples import sample
 from penstock.protocol.malformed import MalformedRequest
 from penstock.protocol.messages import encode, get_request_schema
 from penstock.protocol.produce_request import (
+    MAX_ENTRIES,
     OLD_VERSIONS,
     VERSIONS,
     ProduceRequest,
@@ -204,3 +205,19 @@ HUGE = b"\xff\xff\xff\xff\x0f"
 def test_impossible_lengths_and_counts_are_malformed(version: int, body: bytes) -> None:
     with pytest.raises(MalformedRequest, match=rf"Produce v{version}"):
         read(body, version)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, FLEXIBLE])
+def test_partitions_are_bounded_in_number(version: int) -> None:
+    """Records may be large, but what is named costs time and memory, also without any."""
+
+    def naming(topics: int, partitions: int) -> bytes:
+        entries: list[tuple[int, bytes | None]] = [(number, None) for number in range(partitions)]
+        return request_body(version, *((str(number), entries) for number in range(topics)))
+
+    half = MAX_ENTRIES // 2
+    assert len(read(naming(1, MAX_ENTRIES - 2), version).topics[0][1]) == MAX_ENTRIES - 2
+    assert len(read(naming(half - 1, 1), version).topics) == half - 1
+    for topics, partitions in ((1, MAX_ENTRIES), (MAX_ENTRIES + 1, 0), (half + 1, 1), (2, half)):
+        with pytest.raises(MalformedRequest, match="ask for less at a time"):
+            read(naming(topics, partitions), version)

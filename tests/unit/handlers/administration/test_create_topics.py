@@ -163,3 +163,18 @@ def test_the_log_of_a_kraft_cluster_cannot_be_created(case: Case) -> None:
 
 def test_a_request_for_nothing_is_answered_with_nothing(case: Case) -> None:
     assert case.ask(API, LAST, topics=[]).topics == ()
+
+
+def test_a_request_for_too_many_partitions_is_refused_as_a_whole(case: Case) -> None:
+    """Before anything is made of them: each would cost time."""
+    topics = [asked("a", num_partitions=6_000), asked("b", num_partitions=4_001), asked("c/d")]
+    answer = case.ask(API, LAST, topics=topics)
+    assert {each.error_code for each in answer.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert "in several" in answer.topics[0].error_message
+    assert case.controller.created == []
+
+
+def test_as_many_partitions_as_are_allowed_may_be_asked_for(case: Case) -> None:
+    topics = [asked("a", num_partitions=9_999), asked("b", num_partitions=1)]
+    case.ask(API, LAST, topics=topics)
+    assert [topic.name for topic in case.controller.created] == ["a", "b"]
