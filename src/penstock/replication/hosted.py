@@ -221,9 +221,9 @@ class Hosted:
                 self._on_changed(partition)
 
     def _has_failed(self, partition: Partition) -> bool:
-        failure = partition.log.statistics().fenced
+        failure = partition.log.failure
         if failure is not None and partition.failure is None:
-            partition.fail(failure)
+            partition.fail(str(failure))
         return failure is not None
 
 

@@ -113,6 +113,8 @@ class PartitionLog(Protocol):
     high_watermark: Offset
 
     @property
+    def failure(self) -> OSError | None: ...  # after which it takes nothing; None: it works
+    @property
     def last_stable_offset(self) -> Offset: ...
     @property
     def producers(self) -> ProducerState: ...

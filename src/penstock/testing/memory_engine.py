@@ -82,6 +82,9 @@ class _Nothing:
     def release(self) -> None: ...
 
 
+_DELETED = FileNotFoundError("it was deleted")
+
+
 class MemoryLog:
     """Owned by its engine's owner thread."""
 
@@ -99,6 +102,10 @@ class MemoryLog:
         self._epochs = EpochCache()
         self._aborted: list[AbortedTransaction] = []
 
+    @property
+    def failure(self) -> OSError | None:
+        return _DELETED if self.is_deleted else None
+
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config
 
@@ -106,7 +113,7 @@ class MemoryLog:
 
     def append(self, item: AppendItem, now_ms: int) -> Appended:
         if self.is_deleted:
-            raise LogFenced(self.partition, FileNotFoundError("it was deleted"))
+            raise LogFenced(self.partition, _DELETED)
         if item.origin is Origin.REPLICA:
             return self._append_as_follower(item.batches, now_ms)
         header = BatchHeader._make(read_incoming(item.batches, item.origin, self.partition))
@@ -297,7 +304,7 @@ class MemoryLog:
             size_bytes=sum(len(batch.content) for batch in self._batches),
             segments=1,
             producers=len(self.producers),
-            fenced="it was deleted" if self.is_deleted else None,
+            fenced=None if self.failure is None else str(self.failure),
         )
 
 
