@@ -40,7 +40,10 @@ from penstock.protocol.state_values import MalformedRecord
 
 def join(turn: ConsumerTurn, request: Join) -> Joined:
     """Refusal: nothing of it counts. The group has members."""
-    group = turn.group
+    group, config = turn.group, turn.config
+    shortest_ms, longest_ms = config.min_session_timeout_ms, config.max_session_timeout_ms
+    if not shortest_ms <= request.session_timeout_ms <= longest_ms:
+        raise Refusal(ErrorCode.INVALID_SESSION_TIMEOUT)
     _check_protocols(group, request)
     is_nobody = request.member == UNKNOWN_MEMBER and request.instance is None
     if is_nobody and request.requires_known_member:

@@ -102,7 +102,7 @@ class ConsumerTurn:
     def set_timer(self, kind: str, delay_ms: int, member: str) -> None:
         key = TimerKey(self.group.name, kind, member)
         self._timers.pop(key, None)
-        self._timers[key] = SetTimer(key, delay_ms)
+        self._timers[key] = SetTimer(key, max(delay_ms, 0))
 
     def cancel_timer(self, kind: str, member: str) -> None:
         key = TimerKey(self.group.name, kind, member)

@@ -1,7 +1,14 @@
 """Groups change from the classic protocol to the newer one and back while they work."""
 
 import pytest
-from tests.unit.groups.consumer_desk import Consumer, ConsumerDesk, compacted, durable, replayed
+from tests.unit.groups.consumer_desk import (
+    GROUP,
+    Consumer,
+    ConsumerDesk,
+    compacted,
+    durable,
+    replayed,
+)
 from tests.unit.groups.mixed_desk import (
     COOPERATIVE,
     EAGER,
@@ -10,6 +17,7 @@ from tests.unit.groups.mixed_desk import (
     ClassicConsumer,
 )
 
+from penstock.groups import consumer
 from penstock.groups.classic import ClassicState
 from penstock.groups.config import GroupConfig
 from penstock.groups.consumer_embedded import read_assignment
@@ -17,6 +25,7 @@ from penstock.groups.consumer_partitions import overlap
 from penstock.groups.consumer_requests import JOIN_EPOCH
 from penstock.groups.consumer_state import ConsumerState
 from penstock.groups.outcome import TimerKey
+from penstock.groups.requests import Join, Joined, Protocol
 from penstock.model.errors import ErrorCode
 
 BOTH = pytest.mark.parametrize("assignor", [COOPERATIVE, EAGER])
@@ -262,6 +271,36 @@ def test_other_groups_members_may_not_come_to_consumers() -> None:
     worker = ClassicConsumer(desk, "worker", protocol_type="connect")
     worker.join()
     assert worker.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_session_must_be_as_long_as_the_broker_allows() -> None:
+    config = GroupConfig(initial_rebalance_delay_ms=0, max_session_timeout_ms=SESSION_MS - 1)
+    desk = ConsumerDesk(config, orders=2)
+    Consumer(desk, "bob").join()
+    anna = ClassicConsumer(desk, "anna")
+    anna.join()
+    assert anna.error is ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+def test_what_is_no_subscription_is_refused() -> None:
+    desk = ConsumerDesk(orders=2)
+    Consumer(desk, "bob").join()
+    request = Join(
+        group=GROUP,
+        member="anna",
+        instance=None,
+        client_id="anna",
+        client_host="/10.0.0.2",
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=REBALANCE_MS,
+        protocol_type="consumer",
+        protocols=(Protocol("range", b"\x00\x01\x7f"),),
+        requires_known_member=True,
+    )
+    outcome = consumer.join(desk.living, request, desk.now_ms, desk.config, desk.topics)
+    assert isinstance(outcome.answer, Joined)
+    assert outcome.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert not outcome.records
 
 
 def test_classic_members_of_a_mixed_group_must_have_an_assignor_in_common() -> None:

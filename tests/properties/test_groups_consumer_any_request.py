@@ -1,0 +1,111 @@
+"""Whatever a client sends, a group answers it: an exception would cost all groups of the shard."""
+
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+from tests.unit.groups.consumer_desk import GROUP, Consumer, ConsumerDesk, durable, replayed
+from tests.unit.groups.mixed_desk import ClassicConsumer
+
+from penstock.groups import consumer_or_classic
+from penstock.groups.config import GroupConfig
+from penstock.groups.consumer_requests import ConsumerHeartbeat
+from penstock.groups.records import TopicPartitions
+from penstock.groups.requests import Heartbeat, Join, Leaver, Protocol, Sync
+from penstock.model.ids import TopicId
+
+INT32 = st.one_of(st.integers(-3, 4), st.sampled_from([-(2**31), 2**31 - 1]))
+NAMES = st.sampled_from(["", "anna", "bob", "é", "x" * 32_767, "x" * 32_768, "\0"])
+MAYBE = st.one_of(st.none(), NAMES)
+PARTITIONS = st.builds(
+    TopicPartitions,
+    st.integers(0, 3).map(lambda number: TopicId(UUID(int=number))),
+    st.lists(INT32, max_size=3).map(tuple),
+)
+HEARTBEATS = st.builds(
+    ConsumerHeartbeat,
+    group=st.just(GROUP),
+    member=NAMES,
+    member_epoch=INT32,
+    client_id=NAMES,
+    client_host=st.just("/10.0.0.1"),
+    instance=MAYBE,
+    rack=MAYBE,
+    rebalance_timeout_ms=st.one_of(st.none(), INT32),
+    topics=st.one_of(st.none(), st.lists(st.sampled_from(["orders", "", "x" * 300])).map(tuple)),
+    topic_regex=st.one_of(st.none(), st.text("ab(){}[]*+?|^$\\.", max_size=9)),
+    assignor=st.sampled_from([None, "range", "uniform", "other", ""]),
+    owned=st.one_of(st.none(), st.lists(PARTITIONS, max_size=3).map(tuple)),
+    requires_member=st.booleans(),
+)
+METADATA = st.one_of(
+    st.binary(max_size=20),
+    st.sampled_from([b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0\0\0\0\0\0\0"]),
+)
+JOINS = st.builds(
+    Join,
+    group=st.just(GROUP),
+    member=st.sampled_from(["", "anna", "bob"]),
+    instance=st.sampled_from([None, "one", "anna"]),
+    client_id=st.just("app"),
+    client_host=st.just("/10.0.0.1"),
+    session_timeout_ms=st.sampled_from([-1, 6000, 2**31 - 1]),
+    rebalance_timeout_ms=INT32,
+    protocol_type=st.sampled_from(["consumer", "connect", ""]),
+    protocols=st.lists(st.builds(Protocol, st.sampled_from(["range", "a"]), METADATA)).map(tuple),
+    requires_known_member=st.booleans(),
+)
+SYNCS = st.builds(
+    Sync,
+    group=st.just(GROUP),
+    member=NAMES,
+    instance=MAYBE,
+    generation=INT32,
+    protocol_type=MAYBE,
+    protocol=MAYBE,
+)
+BEATS = st.builds(Heartbeat, group=st.just(GROUP), member=NAMES, instance=MAYBE, generation=INT32)
+LEAVERS = st.builds(Leaver, NAMES, MAYBE)
+
+
+def send(desk: ConsumerDesk, request: object) -> None:
+    now_ms, config, topics = desk.now_ms, desk.config, desk.topics
+    if isinstance(request, ConsumerHeartbeat):
+        desk.heartbeat(request)
+    elif isinstance(request, Join):
+        desk.ask(
+            lambda waiter: consumer_or_classic.join(
+                desk.groups, request, waiter, now_ms, config, topics
+            ),
+            lambda answer: None,
+        )
+    elif (group := desk.group) is None:
+        return
+    elif isinstance(request, Sync):
+        desk.ask(
+            lambda waiter: consumer_or_classic.sync(group, request, waiter, now_ms, config, topics),
+            lambda answer: None,
+        )
+    elif isinstance(request, Heartbeat):
+        desk.carry_out(consumer_or_classic.heartbeat(group, request, now_ms, config, topics))
+    else:
+        assert isinstance(request, Leaver)
+        desk.carry_out(consumer_or_classic.leave(group, [request], now_ms, config, topics))
+
+
+@given(
+    requests=st.lists(st.one_of(HEARTBEATS, JOINS, SYNCS, BEATS, LEAVERS), max_size=15),
+    begins_mixed=st.booleans(),
+)
+@settings(max_examples=scaled(test=200, verify=1000, release=20_000), deadline=None)
+def test_any_requests_are_answered(requests: list[object], begins_mixed: bool) -> None:
+    desk = ConsumerDesk(GroupConfig(initial_rebalance_delay_ms=0), orders=2)
+    if begins_mixed:
+        Consumer(desk, "anna").join()
+        ClassicConsumer(desk, "bob").join()
+    for request in requests:
+        send(desk, request)
+        desk.pass_time(100)
+    assert durable(replayed(desk.log)) == durable(desk.groups)
+    desk.pass_time(2**31)
