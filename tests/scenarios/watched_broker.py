@@ -20,7 +20,9 @@ from penstock.protocol.api_keys import ApiKey
 
 MIB = 1024 * 1024
 TOPIC = "healthy"
-LONGEST_PAUSE_S = 5.0  # of a client that is served beside; the machine may be busy
+# How long the broker may work for others, without a break, while a client waits. In its processor
+# time: how busy the machine is says nothing about the broker.
+LONGEST_PAUSE_S = 2.0
 _SEND_EVERY_S = 0.01
 _FAILURE = re.compile(r"unexpected|Traceback|and then:")
 
@@ -79,7 +81,7 @@ class WatchedBroker:
 def watched_broker(config: Mapping[str, object]) -> Iterator[WatchedBroker]:
     with penstock.Broker(config=config) as broker:
         broker.create_topic(TOPIC)
-        healthy = HealthyClients(broker.bootstrap_servers)
+        healthy = HealthyClients(broker.bootstrap_servers, broker.pid)
         watched = WatchedBroker(broker, healthy)
         try:
             yield watched
@@ -95,12 +97,13 @@ class HealthyClients:
     librdkafka would mend a lost connection, but tells; the single connection has no second chance.
     """
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, broker_pid: int) -> None:
+        self._broker_pid = broker_pid
         self._errors: list[str] = []
         self._acknowledged: list[int] = []
         self._read: list[int] = []
         self._answers = 0
-        self._slowest_s = 0.0
+        self._longest_pause_s = 0.0
         self._stopping = threading.Event()
         settings = {"bootstrap.servers": servers, "error_cb": self._note_error}
         self._producer = Producer({**settings, "enable.idempotence": True, "linger.ms": 0})
@@ -124,7 +127,7 @@ class HealthyClients:
             assert time.monotonic() < deadline, f"from {marks} only to {self._now}"
             time.sleep(0.002)
         assert not self._errors, self._errors
-        assert self._slowest_s < LONGEST_PAUSE_S, f"{self._slowest_s:.1f} s for one answer"
+        assert self._longest_pause_s < LONGEST_PAUSE_S, f"a pause of {self._longest_pause_s:.1f} s"
 
     def end(self) -> None:
         self._stopping.set()
@@ -139,9 +142,8 @@ class HealthyClients:
         assert self._read == self._acknowledged
 
     @property
-    def slowest_s(self) -> float:
-        """The longest that an answer took."""
-        return self._slowest_s
+    def longest_pause_s(self) -> float:
+        return self._longest_pause_s
 
     @property
     def _now(self) -> tuple[int, int, int]:
@@ -191,7 +193,12 @@ class HealthyClients:
 
     def _ask(self) -> None:
         while not self._stopping.wait(_SEND_EVERY_S):
-            began = time.monotonic()
+            began_s = self._worked_s()
             self._steady.ask(ApiKey.METADATA, 12, topics=[{"name": TOPIC}])
-            self._slowest_s = max(self._slowest_s, time.monotonic() - began)
+            self._longest_pause_s = max(self._longest_pause_s, self._worked_s() - began_s)
             self._answers += 1
+
+    def _worked_s(self) -> float:
+        """The processor time of the broker's event loop."""
+        times = Path(f"/proc/{self._broker_pid}/task/{self._broker_pid}/schedstat").read_text()
+        return int(times.split()[0]) / 1e9
