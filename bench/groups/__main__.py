@@ -6,7 +6,7 @@ import argparse
 import os
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +22,7 @@ from bench.measure import write_results
 
 FIRST_POLL_TARGET_MS = 300.0
 REPEATS = 5  # of what takes little
+SETTLINGS = 3  # of the same members, one group after the other
 ALL = (KAFKA, KAFKA_AT_ONCE, PENSTOCK)
 AT_ONCE = (KAFKA_AT_ONCE, PENSTOCK)
 
@@ -49,27 +50,35 @@ def main() -> None:
 
 def _measure_round(addresses: dict[str, str], home: Path, samples: Samples, number: int) -> None:
     def turns(
-        metric: str, names: tuple[str, ...], work: Callable[[str, str], float], times: int = 1
+        metric: str, names: tuple[str, ...], work: Callable[[str, str], list[float]], times: int = 1
     ) -> None:
         for turn in range(times):
             for name in names:
-                value = work(addresses[name], f"{metric}-{number}-{turn}")
-                samples.setdefault(metric, {}).setdefault(name, []).append(value)
-                print(f"{metric:<40} {name:<20} {value:10.2f}", file=sys.stderr, flush=True)
+                values = work(addresses[name], f"{metric}-{number}-{turn}")
+                samples.setdefault(metric, {}).setdefault(name, []).extend(values)
+                told = " ".join(f"{value:10.2f}" for value in values)
+                print(f"{metric:<50} {name:<20} {told}", file=sys.stderr, flush=True)
 
-    turns("first_poll_of_the_first_group_ms", ALL, measure_first_poll)
-    turns("first_poll_of_a_new_group_ms", AT_ONCE, measure_first_poll, REPEATS)
-    turns("leave_ms", AT_ONCE, measure_leave, REPEATS)
+    def settle(protocol: str, shares: Mapping[str, int]) -> Callable[[str, str], list[float]]:
+        return lambda address, _: measure_settling(
+            address, home, protocol=protocol, shares=shares, times=SETTLINGS
+        )
+
+    turns("first_poll_of_the_first_group_ms", ALL, _measure_first_poll)
+    turns("first_poll_of_a_new_group_ms", AT_ONCE, _measure_first_poll, REPEATS)
+    turns("leave_ms", AT_ONCE, _measure_leave, REPEATS)
+    turns("settle_20_members_100_partitions_s", ALL, settle("classic", CLASSIC))
     turns(
-        "settle_20_members_100_partitions_s",
-        ALL,
-        lambda address, _: measure_settling(address, home, protocol="classic", shares=CLASSIC),
+        "settle_20_members_100_partitions_newer_protocol_s", AT_ONCE, settle("consumer", CONSUMER)
     )
-    turns(
-        "settle_20_members_100_partitions_newer_protocol_s",
-        AT_ONCE,
-        lambda address, _: measure_settling(address, home, protocol="consumer", shares=CONSUMER),
-    )
+
+
+def _measure_first_poll(address: str, group: str) -> list[float]:
+    return [measure_first_poll(address, group)]
+
+
+def _measure_leave(address: str, group: str) -> list[float]:
+    return [measure_leave(address, group)]
 
 
 def _report(samples: Samples) -> dict[str, Any]:

@@ -29,9 +29,9 @@ _NUMBERS = itertools.count()
 
 
 def measure_settling(
-    bootstrap: str, logs: Path, *, protocol: str, shares: Mapping[str, int]
-) -> float:
-    """Seconds. The topic is the group's own, and exists before."""
+    bootstrap: str, logs: Path, *, protocol: str, shares: Mapping[str, int], times: int
+) -> list[float]:
+    """Seconds, of one new group after the other. The topic exists before."""
     topic = f"settling-{next(_NUMBERS)}"
     _create(bootstrap, topic)
     pool = Pool(logs)
@@ -39,15 +39,35 @@ def measure_settling(
         _command(client, bootstrap) for client, count in shares.items() for _ in range(count)
     ]
     _warm_up(pool, commands, topic, protocol)
+    seconds = [
+        _settle_once(pool, commands, topic, protocol, f"group-{turn}-{topic}")
+        for turn in range(times)
+    ]
+    pool.close()
+    return seconds
+
+
+def _settle_once(
+    pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol: str, group: str
+) -> float:
     stages = [Stage(pool, command, protocol) for command in commands]
     began_ns = time.monotonic_ns()
-    members = [_join(stage, topic, protocol, f"group-{topic}") for stage in stages]
+    members = [_join(stage, topic, protocol, group) for stage in stages]
     stages[0].wait_settled(members, partitions_of(topic, PARTITIONS), timeout_s=TIMEOUT_S)
     ended_ns = max(member.changed_ns for member in members)
-    for stage in stages:
-        stage.close(failed=True)  # a kill: nobody waits for what is not measured
-    pool.close()
+    _leave(stages, members)
     return (ended_ns - began_ns) / 1e9
+
+
+def _leave(stages: Sequence[Stage], members: Sequence[Member]) -> None:
+    """All at the same time: one after the other, each would make the rest share anew."""
+    for member in members:
+        member.ask_to_leave()
+    stages[0].wait(
+        lambda: all(member.has_left for member in members), "all have left", timeout_s=TIMEOUT_S
+    )
+    for stage in stages:
+        stage.release()
 
 
 def _warm_up(pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol: str) -> None:
@@ -61,8 +81,7 @@ def _warm_up(pool: Pool, commands: Sequence[Sequence[str]], topic: str, protocol
         "each member is in a group of its own",
         timeout_s=TIMEOUT_S,
     )
-    for stage in stages:
-        stage.close(failed=False)
+    _leave(stages, members)
 
 
 def _join(stage: Stage, topic: str, protocol: str, group: str) -> Member:

@@ -250,7 +250,11 @@ class Stage:
             "all have left",
             timeout_s=timeout_s,
         )
-        for member in members:
+        self.release()
+
+    def release(self) -> None:
+        """Let others have the processes of those who have left."""
+        for member in [each for each in self._present if each.has_left]:
             self.forget(member)
             self._pool.give_back(member.process, self.command)
 

@@ -1,0 +1,63 @@
+"""A group that moves from the older protocol to the newer one and back, while it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.clients.groups.stage import Pool, Stage, python_member
+from tests.clients.groups.story import (
+    check_nothing_doubled_after_commits,
+    describe,
+    loaded,
+    partitions_of,
+    wait_more,
+)
+from tests.clients.our_topics import new_name, new_topic
+from tests.clients.under_test import BrokerUnderTest
+
+pytestmark = pytest.mark.xdist_group("groups-confluent-kafka")
+
+StageOf = Callable[[str], Stage]
+
+
+@pytest.fixture
+def stage_of(
+    request: pytest.FixtureRequest, pool: Pool, group_broker: BrokerUnderTest
+) -> Iterator[StageOf]:
+    """Members that speak this protocol."""
+    command = python_member("confluent-kafka", group_broker.bootstrap_servers)
+    stages = {protocol: Stage(pool, command, protocol) for protocol in ("classic", "consumer")}
+    failures = request.session.testsfailed
+    yield stages.__getitem__
+    for stage in stages.values():
+        stage.close(failed=request.session.testsfailed > failures)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("classic", "consumer"), ("consumer", "classic")], ids=["up", "down"]
+)
+def test_members_are_replaced_one_by_one_by_those_of_the_other_protocol(
+    group_broker: BrokerUnderTest, stage_of: StageOf, before: str, after: str
+) -> None:
+    group, topic = new_name(), new_topic(group_broker, partitions=6)
+    everything = partitions_of(topic, 6)
+    old, new = stage_of(before), stage_of(after)
+    with loaded(group_broker, topic, 6) as load:
+        olds = [old.join(group, topic, commits=True) for _ in range(2)]
+        old.wait_settled(olds, everything)
+        wait_more(old, olds)
+        first = new.join(group, topic, commits=True)
+        new.wait_settled([*olds, first], everything)
+        wait_more(new, [*olds, first])
+        assert describe(group_broker, group).kind == "consumer"  # as long as both are there
+        olds[0].leave()
+        second = new.join(group, topic, commits=True)
+        new.wait_settled([olds[1], first, second], everything)
+        olds[1].leave()
+        new.wait_settled([first, second], everything)
+        wait_more(new, [first, second])
+        assert describe(group_broker, group).kind == after
+    members = [*old.members, *new.members]
+    new.wait_values(members, load.sent)
+    check_nothing_doubled_after_commits(members)
