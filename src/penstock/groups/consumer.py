@@ -82,7 +82,7 @@ def heartbeat(
     topics: Topics,
 ) -> Outcome[ConsumerHeartbeatAnswer]:
     """None: there is no group of that name, which joining changes. A classic one is upgraded."""
-    known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(request.group)
+    known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(name=request.group)
     turn = ConsumerTurn(known, now_ms, config, topics)
     try:
         if isinstance(group, ClassicGroup):

@@ -4,12 +4,12 @@ Kafka's formats, versions 0 to 3; a later one is read as far as these go. The gr
 it has members of both protocols.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.groups.consumer_partitions import Partitions, from_topics, to_topics
 from penstock.groups.ports import Topics
 from penstock.groups.records import TopicPartitions
+from penstock.model.values import dataclass
 from penstock.protocol.state_values import MalformedRecord, ValueReader, ValueWriter
 
 NEWEST_VERSION = 3

@@ -50,7 +50,7 @@ def replay(groups: dict[str, Group], record: GroupRecord) -> None:
         if not isinstance(known, ConsumerGroup):
             if value is None:
                 return
-            known = groups[key.group] = ConsumerGroup(key.group)
+            known = groups[key.group] = ConsumerGroup(name=key.group)
         consumer.replay(known, record)
         if not known.is_stored:
             del groups[key.group]

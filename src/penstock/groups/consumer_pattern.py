@@ -17,16 +17,18 @@ from penstock.groups.consumer_pattern_syntax import (
     Row,
     parse,
 )
+from penstock.model.ids import MAX_TOPIC_NAME_LENGTH
 
-__all__ = ["MAX_STATES", "InvalidPattern", "Pattern", "compile_pattern"]
+__all__ = ["InvalidPattern", "Pattern", "compile_pattern"]
 
-MAX_STATES = 600  # room for `.{0,249}`, the longest name, and a little more
-MAX_STEPS_KEPT = 20_000  # of one pattern; then they are worked out again
+MAX_PLACES = 2000  # of a pattern
+MAX_AT_ONCE = 100  # that a name may have led to: a letter costs as much
+MAX_KEPT = 50_000  # places in the steps that are remembered; then those are worked out again
 
 _Places = frozenset[int]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def compile_pattern(text: str) -> "Pattern":
     """InvalidPattern says what is wrong and where."""
     return Pattern(parse(text))
@@ -43,6 +45,8 @@ class Pattern:
         self._accept = self._place()
         start = self._build(node, self._accept)
         self._start = self._reach({start}, at_begin=True, at_end=False)
+        self._check_width()
+        self._kept = 0
         self._steps: dict[tuple[_Places, str], _Places] = {}
         self._accepting: dict[_Places, bool] = {}
 
@@ -58,9 +62,11 @@ class Pattern:
     def _step(self, places: _Places, letter: str) -> _Places:
         moved = {self._next[each] for each in places if letter in self._letters[each]}
         reached = self._reach(moved, at_begin=False, at_end=False)
-        if len(self._steps) >= MAX_STEPS_KEPT:
+        self._kept += len(reached) + 1
+        if self._kept > MAX_KEPT:
             self._steps.clear()
             self._accepting.clear()
+            self._kept = 0
         self._steps[places, letter] = reached
         return reached
 
@@ -72,7 +78,7 @@ class Pattern:
         return known
 
     def _reach(self, places: set[int], *, at_begin: bool, at_end: bool) -> _Places:
-        """All places that these lead to without a letter."""
+        """The places that these lead to without a letter, where something is waited for."""
         holds = {None: True, Begin: at_begin, End: at_end}
         reached, left = set(places), list(places)
         while left:
@@ -81,7 +87,25 @@ class Pattern:
                 new = [each for each in self._branches[place] if each not in reached]
                 reached.update(new)
                 left.extend(new)
-        return frozenset(reached)
+        return frozenset(each for each in reached if self._waits(each))
+
+    def _waits(self, place: int) -> bool:
+        is_end = place == self._accept or self._asserts[place] is End
+        return is_end or bool(self._letters[place])
+
+    def _check_width(self) -> None:
+        """No name leads to more places at once than one that has every letter everywhere."""
+        places, before = self._start, frozenset[int]()
+        for _ in range(MAX_TOPIC_NAME_LENGTH):
+            if len(places) > MAX_AT_ONCE:
+                raise InvalidPattern(
+                    f"the pattern is too ambiguous: a name may match it in more than "
+                    f"{MAX_AT_ONCE} ways at once; name what it shall begin with"
+                )
+            if places == before:
+                return
+            moved = {self._next[each] for each in places if self._letters[each]}
+            places, before = self._reach(moved, at_begin=False, at_end=False), places
 
     # -- building --------------------------------------------------------------------------
 
@@ -92,9 +116,9 @@ class Pattern:
         branches: tuple[int, ...] = (),
         asserts: type[Begin] | type[End] | None = None,
     ) -> int:
-        if len(self._next) >= MAX_STATES:
+        if len(self._next) >= MAX_PLACES:
             raise InvalidPattern(
-                f"the pattern is too large: it comes to more than {MAX_STATES} states"
+                f"the pattern is too large: written out, it has more than {MAX_PLACES} places"
             )
         self._letters.append(letters)
         self._next.append(then)
@@ -119,7 +143,7 @@ class Pattern:
                 return self._build_repeat(node, then)
 
     def _build_repeat(self, node: Repeat, then: int) -> int:
-        if node.most is None:
+        if node.most is None or node.most >= MAX_TOPIC_NAME_LENGTH:  # no name has more
             loop = self._place()
             self._branches[loop] = (self._build(node.part, loop), then)
             place = loop

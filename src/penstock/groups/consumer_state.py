@@ -3,7 +3,7 @@
 What is stored changes by `replay` alone. Invariant: `owners` and `instances` follow from `members`.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum, StrEnum
 from typing import Self
 
@@ -23,6 +23,7 @@ from penstock.groups.records import (
     TargetMemberValue,
 )
 from penstock.model.ids import TopicId
+from penstock.model.values import dataclass
 
 NO_TARGET = -1
 
@@ -89,7 +90,7 @@ class ConsumerMember:
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, kw_only=True)
 class ConsumerGroup:
     """Owned by its shard."""
 

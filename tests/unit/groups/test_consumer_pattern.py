@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.groups.consumer_pattern import MAX_STATES, InvalidPattern, compile_pattern
+from penstock.groups.consumer_pattern import MAX_PLACES, InvalidPattern, compile_pattern
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,9 @@ from penstock.groups.consumer_pattern import MAX_STATES, InvalidPattern, compile
         ("(?i)Orders", ["orders", "ORDERS"], ["order"]),
         ("(?i:A)b", ["ab", "Ab"], ["aB"]),
         ("((?i)a)b", ["Ab"], ["AB"]),
+        (".{0,249}x", ["x", "a" * 248 + "x"], ["", "a"]),
+        ("a{2,249}", ["aa", "a" * 249], ["a"]),
+        ("|".join(f"(orders-{n:03})" for n in range(90)), ["orders-089"], ["orders-090"]),
         ("a*?b??", ["", "aab"], ["bb"]),
         ("a|", ["a", ""], ["b"]),
         ("(a*)*", ["", "aaa"], ["b"]),
@@ -70,7 +73,8 @@ def test_a_pattern_matches_whole_names(pattern: str, yes: list[str], no: list[st
         ("(?P<>a)", "proper name"),
         ("(" * 60 + ")" * 60, "in one another"),
         ("a" * 2001, "characters"),
-        ("(.{100}){100}", f"more than {MAX_STATES} states"),
+        ("(.{100}){100}", f"more than {MAX_PLACES} places"),
+        ("(.{0,60}a){0,9}", "too ambiguous"),
     ],
 )
 def test_what_cannot_be_matched_is_refused_with_a_reason(pattern: str, why: str) -> None:
