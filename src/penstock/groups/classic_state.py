@@ -6,7 +6,7 @@ Invariant: in Stable and Empty the group is what its last record says.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from penstock.config.setting import INT_MAX
@@ -14,6 +14,7 @@ from penstock.groups.outcome import Waiter
 from penstock.groups.records import NO_TIME, GroupKey, GroupRecord, GroupValue, MemberValue
 from penstock.groups.requests import Protocol
 from penstock.model.errors import ErrorCode
+from penstock.model.values import dataclass
 
 NO_ASSIGNMENT = b""
 
