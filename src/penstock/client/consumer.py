@@ -184,7 +184,8 @@ class Consumer:
                 if topic is None or each.topic == topic
             ]
             try:
-                self._seek(self._consumer.offsets_for_times(places, timeout=_SEEK_PATIENCE_S))
+                found = self._consumer.offsets_for_times(places, timeout=_SEEK_PATIENCE_S)
+                self._seek([self._at_end(each) if each.offset < 0 else each for each in found])
             except KafkaException as error:
                 raise self._failed(error.args[0]) from error
 
@@ -311,6 +312,11 @@ class Consumer:
         for place in places:
             self._done.pop(TopicPartition(place.topic, place.partition), None)
             self._seek_one(place)
+
+    def _at_end(self, place: Place) -> Place:
+        """The end as it is now: librdkafka's own is looked up later, and may skip what has come."""
+        _, end = self._consumer.get_watermark_offsets(place, timeout=_SEEK_PATIENCE_S)
+        return Place(place.topic, place.partition, end)
 
     def _seek_one(self, place: Place) -> None:
         """A partition that was only just assigned cannot be sought in yet."""
