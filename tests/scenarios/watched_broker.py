@@ -24,7 +24,7 @@ TOPIC = "healthy"
 # time: how busy the machine is says nothing about the broker.
 LONGEST_PAUSE_S = 2.0
 _SEND_EVERY_S = 0.01
-_FAILURE = re.compile(r"unexpected|Traceback|and then:")
+_FAILURE = re.compile(r"unexpectedly|unexpected failure|Traceback|and then:")
 
 
 class WatchedBroker:
@@ -45,7 +45,9 @@ class WatchedBroker:
         self.check_told()
 
     def check_told(self) -> None:
-        assert not _FAILURE.search(self.told()), self.told()[-4000:]
+        told = self.told()
+        found = _FAILURE.search(told)
+        assert found is None, told[max(0, found.start() - 300) :][:6000]
 
     # -- what the process holds ------------------------------------------------------------
 
