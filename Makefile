@@ -52,6 +52,7 @@ bench: $(STAMP) ## benchmarks as ratios to a peer in the same run; writes bench/
 	$(BIN)/python -m bench.produce_200
 	$(BIN)/python -m bench.partitions
 	$(BIN)/python -m bench.broker
+	$(BIN)/python -m bench.groups
 
 docs: $(STAMP) ## write docs/configuration.md from the declarations
 	$(BIN)/python -m penstock.config.document > docs/configuration.md

@@ -1,4 +1,4 @@
-"""`python -m bench.groups`: about six minutes; writes bench/results/groups.json."""
+"""`python -m bench.groups`: about ten minutes; writes bench/results/groups.json."""
 
 from __future__ import annotations
 
@@ -83,21 +83,21 @@ def _measure_leave(address: str, group: str) -> list[float]:
 
 def _report(samples: Samples) -> dict[str, Any]:
     metrics = {metric: _compare(found) for metric, found in samples.items()}
-    first_ms = metrics["first_poll_of_a_new_group_ms"][PENSTOCK]
     return {
         "kafka_version": KAFKA_VERSION,
         "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
         "ratios": "Penstock's median over Kafka's, neither with an initial delay: below 1 is less",
         "metrics": metrics,
         "targets": [
-            {
-                "name": "first poll of a new group on a development node, milliseconds",
-                "value": first_ms,
-                "bound": FIRST_POLL_TARGET_MS,
-                "met": first_ms < FIRST_POLL_TARGET_MS,
-            }
+            _target("first poll of a new group", metrics["first_poll_of_a_new_group_ms"]),
+            _target("the same, of a node's first", metrics["first_poll_of_the_first_group_ms"]),
         ],
     }
+
+
+def _target(name: str, metric: dict[str, Any]) -> dict[str, Any]:
+    found_ms, bound_ms = metric[PENSTOCK], FIRST_POLL_TARGET_MS
+    return {"name": name, "ms": found_ms, "bound_ms": bound_ms, "met": found_ms < bound_ms}
 
 
 def _compare(found: dict[str, list[float]]) -> dict[str, Any]:
