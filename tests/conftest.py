@@ -1,8 +1,9 @@
 """Figures that tests report (recoveries done, cases tried), summed and shown at the end of a run.
 
-Under xdist each worker hands its figures to the controller.
+Under xdist each worker hands its figures to the controller. And Ctrl-C means what it should.
 """
 
+import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -10,6 +11,11 @@ import pytest
 
 _FIGURES: Counter[str] = Counter()
 _NOTES: dict[str, set[str]] = {}
+
+# A script that starts the tests in its background has them ignore Ctrl-C, and so would every
+# process that they start: tests that interrupt one would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def record_figure(name: str, value: int = 1) -> None:
