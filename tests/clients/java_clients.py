@@ -140,7 +140,7 @@ class JavaClient:
     def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
         records = [[_to_text(m.key), _to_text(m.value), m.timestamp_ms] for m in messages]
         headers = [[name, _to_text(value)] for name, value in HEADERS]
-        config = {"compression.type": codec, "acks": acks, "linger.ms": "20"}
+        config = {"compression.type": codec, "acks": acks, "linger.ms": "200"}
         if acks != "all":
             config["enable.idempotence"] = "false"
         self._ask("produce", topic=topic, records=records, headers=headers, config=config)

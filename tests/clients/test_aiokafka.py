@@ -66,7 +66,7 @@ class AioKafka:
             compression_type=CODECS.get(codec, codec),
             acks=ACKS.get(acks, acks),
             enable_idempotence=acks == "all",
-            linger_ms=20,
+            linger_ms=200,
         )
         await producer.start()
         try:

@@ -47,7 +47,7 @@ class ConfluentKafka:
     def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
         failures: list[KafkaError] = []
         producer = Producer(
-            {**self._common, "compression.type": codec, "acks": acks, "linger.ms": 20}
+            {**self._common, "compression.type": codec, "acks": acks, "linger.ms": 200}
         )
         for message in messages:
             producer.produce(

@@ -48,7 +48,7 @@ class KafkaPython:
             compression_type=CODECS.get(codec, codec),
             acks=ACKS.get(acks, acks),
             enable_idempotence=acks == "all",
-            linger_ms=20,
+            linger_ms=200,
         )
         sent = [
             producer.send(

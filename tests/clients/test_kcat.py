@@ -51,7 +51,7 @@ class Kcat:
             message.value if message.key is None else message.key + KEY_DELIMITER + message.value
             for message in messages
         ]
-        options = ["-z", codec, "-X", f"acks={acks}", "-X", "linger.ms=20"]
+        options = ["-z", codec, "-X", f"acks={acks}", "-X", "linger.ms=200"]
         options += ["-K", KEY_DELIMITER.decode()]
         for name, value in HEADERS:
             options += ["-H", f"{name}={value.decode()}"]

@@ -188,10 +188,25 @@ class Assembly:
         await self._register(broker_id)
         self._tasks.create_task(self._controller.run(), name="controller")
         await self._controller.wait_ready()
+        await self._wait_committed(engine)
         self._upkeep = Upkeep(engine, self._background, wall_ms, self._look_at_disks)
         self._tasks.create_task(self._upkeep.run(), name="upkeep")
         self._groups.start(self._tasks)
         self._server.start()
+
+    async def _wait_committed(self, engine: SegmentedEngine) -> None:
+        """Of synchronous topics only what is on the disk counts, and after a crash nobody knows
+        what is: a client must not be told of an end that lies before what it was acknowledged."""
+        loop = asyncio.get_running_loop()
+        flushed: list[asyncio.Future[None]] = []
+        for log in self._recovered.values():
+            if log.high_watermark < log.log_end_offset:
+                done = loop.create_future()
+                flushed.append(done)
+                # What cannot be flushed has been fenced by it, and is told to who asks for it.
+                engine.flush(log, log.log_end_offset, partial(_settle, done))
+        if flushed:
+            await asyncio.wait(flushed)
 
     def _look_at_disks(self) -> None:
         """Partitions of a disk that fails go offline; a broker without any disk has to end."""
@@ -363,3 +378,7 @@ class _RecoveryProgress:
         if now_s >= self._next_s:
             self._next_s = now_s + PROGRESS_EVERY_S
             self._report(f"recovering: {done} of {total} partitions")
+
+
+def _settle(done: "asyncio.Future[None]", error: StorageError | None) -> None:
+    done.set_result(None)
