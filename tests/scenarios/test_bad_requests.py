@@ -42,6 +42,7 @@ def topic(watched: WatchedBroker) -> str:
 def client(broker: WatchedBroker, topic: str) -> Iterator[RawClient]:
     """After its test, it is still served and the topic is as it was."""
     with broker.connect() as client:
+        assert client.is_served()  # in time for its first request, however long others take to make
         yield client
         assert list_offsets(client) == (NOTHING, RECORDS)
 
@@ -338,13 +339,10 @@ def test_a_hundred_thousand_partitions_are_too_many_for_one_request(
     assert "ask for less at a time" in broker.told()
 
 
-@pytest.mark.parametrize("wait_ms", [0, MAX32], ids=["now", "for ever"])
-def test_as_many_partitions_as_fit_are_answered(
-    client: RawClient, broker: WatchedBroker, wait_ms: int
-) -> None:
+def test_as_many_partitions_as_fit_are_answered(client: RawClient, broker: WatchedBroker) -> None:
     count = APIS[ApiKey.FETCH].max_frame_bytes // 16 - 10
     with broker.growing_less_than(120 * MIB):
-        client.send(fetch_of_many(count, wait_ms))
+        client.send(fetch_of_many(count, wait_ms=MAX32))
         reply = client.read_frame()
     assert struct.pack(">h5si", 5, b"plain", count) in reply
 
@@ -361,11 +359,10 @@ def test_a_produce_request_names_no_more_than_a_broker_can_have(
         assert other.is_cut_off()
 
 
-@pytest.mark.parametrize("count", [10_001, 20_000])
 def test_no_request_makes_more_topics_than_a_few_thousand(
-    client: RawClient, broker: WatchedBroker, count: int
+    client: RawClient, broker: WatchedBroker
 ) -> None:
-    names = [f"many-{number}" for number in range(count)]
+    names = [f"many-{number}" for number in range(10_001)]
     topics = [
         {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": []}
         for name in names

@@ -49,6 +49,9 @@ def _topics(watched: WatchedBroker) -> None:
 @pytest.fixture
 def client(broker: WatchedBroker) -> Iterator[RawClient]:
     with broker.connect() as client:
+        assert (
+            client.is_served()
+        )  # in time for its first request, however long batches take to make
         yield client
 
 
