@@ -1,5 +1,6 @@
 """Bytes that are no requests cost their connection, at once and nobody else anything."""
 
+import itertools
 import random
 import struct
 import time
@@ -277,7 +278,7 @@ def test_no_count_or_length_is_believed_wherever_it_stands(
 ) -> None:
     tried = 0
     with broker.growing_less_than(20 * MIB):
-        for sample in samples():
+        for sample in itertools.islice(samples(), 0, None, scaled(test=3, verify=1, release=1)):
             for place in sample.places:
                 for name, patch in bad_patches(place):
                     with broker.connect() as client:
