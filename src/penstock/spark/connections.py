@@ -43,8 +43,8 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
     protocol = given.get("security.protocol", "PLAINTEXT")
     if protocol.upper() != "PLAINTEXT":
         raise SparkSourceError(
-            f"option kafka.security.protocol={protocol}: only PLAINTEXT is built so far; connect to "
-            "a PLAINTEXT listener of the cluster"
+            f"option kafka.security.protocol={protocol}: only PLAINTEXT is built so far; connect "
+            "to a PLAINTEXT listener of the cluster"
         )
     bootstrap = given.get("bootstrap.servers", "").strip()
     if not bootstrap:
@@ -116,7 +116,7 @@ class BlockingClient:
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
     ) -> list[Fetched]:
-        """`start(lambda client: client.fetch(...))` has the next bytes come while others are read."""
+        """`start(lambda client: client.fetch(...))` fetches while others are read."""
         return self.run(
             lambda client: client.fetch(
                 wanted,
