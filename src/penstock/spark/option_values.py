@@ -1,0 +1,100 @@
+"""The options of a read or write, as Spark hands them over, and typed values out of them.
+
+Knows no option by name but for near misses. Names are compared without case, as Spark does.
+"""
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+from penstock.spark.errors import BadOption
+
+_Value = TypeVar("_Value")
+_KAFKA = "kafka."
+_DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
+_UNIT_MS = {"us": 0.001, "ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000}
+_UNIT_MS |= {"h": 3_600_000, "d": 86_400_000}
+_NEAR = 0.85
+
+
+class GivenOptions:
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = {name.lower(): value for name, value in options.items()}
+
+    def find(self, name: str) -> str | None:
+        """The value, without white space around it."""
+        value = self._given.get(name.lower())
+        return None if value is None else value.strip()
+
+    def find_kafka(self, name: str) -> str | None:
+        """Of the client, given as `kafka.<name>` or as `<name>`."""
+        prefixed, plain = self.find(_KAFKA + name), self.find(name)
+        if prefixed is not None and plain is not None and prefixed != plain:
+            raise BadOption(name, plain, f"kafka.{name} says {prefixed!r}: give one of the two")
+        return plain if prefixed is None else prefixed
+
+    def positive(self, name: str) -> int | None:
+        return self._whole(name, self.find(name), least=1)
+
+    def natural(self, name: str, default: int) -> int:
+        value = self._whole(name, self.find(name), least=0)
+        return default if value is None else value
+
+    def positive_kafka(self, name: str, default: int) -> int:
+        value = self._whole(f"kafka.{name}", self.find_kafka(name), least=1)
+        return default if value is None else value
+
+    def natural_kafka(self, name: str, default: int) -> int:
+        value = self._whole(f"kafka.{name}", self.find_kafka(name), least=0)
+        return default if value is None else value
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.choice(name, {"true": True, "false": False}, default)
+
+    def choice(self, name: str, values: Mapping[str, _Value], default: _Value) -> _Value:
+        text = self.find(name)
+        return default if text is None else pick(name, text, values)
+
+    def duration_ms(self, name: str, default: int) -> int:
+        """`500ms`, `15m`; a bare number counts milliseconds."""
+        text = self.find(name)
+        if text is None:
+            return default
+        match = _DURATION.fullmatch(text)
+        unit_ms = None if match is None else _UNIT_MS.get(match[2].lower())
+        if match is None or unit_ms is None:
+            raise BadOption(name, text, "write a time such as 500ms, 30s, 15m or 1h")
+        return round(int(match[1]) * unit_ms)
+
+    def refuse_near_misses(self, known: Collection[str]) -> None:
+        """A name that is almost one of ours would be ignored without a word. Others may be meant
+        for somebody else."""
+        names = {name.lower(): name for name in known}
+        for given in self._given:
+            if given in names or given.removeprefix(_KAFKA) in names:
+                continue
+            near = difflib.get_close_matches(given, names, n=1, cutoff=_NEAR)
+            if near:
+                raise BadOption(
+                    given, self._given[given], f"there is none of this name: {names[near[0]]}?"
+                )
+
+    def _whole(self, name: str, text: str | None, *, least: int) -> int | None:
+        if text is None:
+            return None
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise BadOption(name, text, f"write a whole number from {least} on")
+        return value
+
+
+def pick(name: str, text: str, values: Mapping[str, _Value]) -> _Value:
+    """One of a few words, in any case."""
+    try:
+        return values[text.lower()]
+    except KeyError:
+        raise BadOption(name, text, f"write one of {', '.join(values)}") from None

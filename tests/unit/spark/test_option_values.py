@@ -1,0 +1,56 @@
+"""Typed values out of a user's options."""
+
+import pytest
+
+from penstock.spark.errors import BadOption
+from penstock.spark.option_values import GivenOptions
+
+
+def test_names_are_found_in_any_case() -> None:
+    given = GivenOptions({"MaxOffsetsPerTrigger": " 7 "})
+    assert given.positive("maxOffsetsPerTrigger") == 7
+
+
+def test_the_prefix_of_kafka_may_be_left_out() -> None:
+    assert GivenOptions({"kafka.group.id": "a"}).find_kafka("group.id") == "a"
+    assert GivenOptions({"group.id": "a"}).find_kafka("group.id") == "a"
+    assert GivenOptions({"group.id": "a", "kafka.group.id": "a"}).find_kafka("group.id") == "a"
+    with pytest.raises(BadOption, match="give one of the two"):
+        GivenOptions({"group.id": "a", "kafka.group.id": "b"}).find_kafka("group.id")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("500", 500),
+        ("500ms", 500),
+        ("30s", 30_000),
+        ("15m", 900_000),
+        ("15min", 900_000),
+        ("2 H", 7_200_000),
+        ("1d", 86_400_000),
+        ("2500us", 2),
+    ],
+)
+def test_durations_have_units(text: str, expected: int) -> None:
+    assert GivenOptions({"maxTriggerDelay": text}).duration_ms("maxTriggerDelay", 1) == expected
+
+
+@pytest.mark.parametrize("text", ["", "soon", "15 apples", "-1s", "1.5s"])
+def test_durations_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="a time such as"):
+        GivenOptions({"maxTriggerDelay": text}).duration_ms("maxTriggerDelay", 1)
+
+
+def test_flags_are_true_or_false() -> None:
+    assert GivenOptions({"f": "TRUE"}).flag("f", False)
+    assert GivenOptions({}).flag("f", True)
+    with pytest.raises(BadOption, match="write one of true, false"):
+        GivenOptions({"f": "yes"}).flag("f", False)
+
+
+def test_a_near_miss_is_refused_and_a_stranger_is_not() -> None:
+    known = ("maxOffsetsPerTrigger", "group.id")
+    GivenOptions({"path": "x", "kafka.group.id": "g"}).refuse_near_misses(known)
+    with pytest.raises(BadOption, match=r"maxOffsetsPerTrigger\?"):
+        GivenOptions({"maxOffsetPerTrigger": "1"}).refuse_near_misses(known)

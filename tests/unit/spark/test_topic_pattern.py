@@ -1,0 +1,29 @@
+"""Topics by a regular expression of Java's."""
+
+import pytest
+
+from penstock.spark.errors import BadOption
+from penstock.spark.topic_pattern import compile_pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("orders-.*", "orders-eu", "my-orders-eu"),
+        ("orders|events", "events", "events2"),
+        (r"(?<region>eu|us)-\k<region>", "eu-eu", "eu-us"),
+        (r"\p{Alpha}+\d", "abc1", "a1b"),
+        (r"[\p{Lower}.]+", "a.b", "A.b"),
+        (r"[a-z]++x?", "abc", "1"),
+    ],
+)
+def test_the_whole_name_must_match(pattern: str, matching: str, other: str) -> None:
+    compiled = compile_pattern("subscribePattern", pattern)
+    assert compiled.fullmatch(matching)
+    assert not compiled.fullmatch(other)
+
+
+@pytest.mark.parametrize("pattern", ["", "a(", r"\p{Greek}", "[z-a]"])
+def test_what_cannot_be_read_is_refused(pattern: str) -> None:
+    with pytest.raises(BadOption, match="subscribePattern"):
+        compile_pattern("subscribePattern", pattern)
