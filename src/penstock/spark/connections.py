@@ -16,11 +16,13 @@ from typing import NamedTuple, TypeVar
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.data_calls import Fetched, FetchFrom, Isolation, ListedOffset, Produced
+from penstock.client.errors import ClientClosed
 from penstock.client.group_values import CommittedOffset
 from penstock.client.metadata import ClusterMetadata
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
-from penstock.spark.errors import SparkSourceError
+from penstock.spark.errors import BadOption, SparkSourceError
+from penstock.spark.option_values import GivenOptions
 
 _Result = TypeVar("_Result")
 # What a client does is bounded by its own deadlines; this is for a loop that does not turn.
@@ -39,28 +41,30 @@ class ClientSettings(NamedTuple):
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
     """Of Kafka's client options, with or without `kafka.` before them, those that matter here."""
-    given = _kafka_options(options)
-    protocol = given.get("security.protocol", "PLAINTEXT")
+    given = GivenOptions(options)
+    protocol = given.find_kafka("security.protocol") or "PLAINTEXT"
     if protocol.upper() != "PLAINTEXT":
-        raise SparkSourceError(
-            f"option kafka.security.protocol={protocol}: only PLAINTEXT is built so far; connect "
-            "to a PLAINTEXT listener of the cluster"
+        raise BadOption(
+            "kafka.security.protocol",
+            protocol,
+            "only PLAINTEXT is built so far; connect to a PLAINTEXT listener of the cluster",
         )
-    bootstrap = given.get("bootstrap.servers", "").strip()
+    bootstrap = given.find_kafka("bootstrap.servers")
     if not bootstrap:
         raise SparkSourceError(
             "option kafka.bootstrap.servers is missing: say where the cluster is, for example "
             '.option("kafka.bootstrap.servers", "127.0.0.1:9092")'
         )
     default = ClientSettings(bootstrap)
+    milliseconds = given.positive_kafka
     return ClientSettings(
         bootstrap=bootstrap,
-        client_id=given.get("client.id", default.client_id),
-        request_timeout_ms=_ms(given, "request.timeout.ms", default.request_timeout_ms),
-        metadata_max_age_ms=_ms(given, "metadata.max.age.ms", default.metadata_max_age_ms),
-        retry_backoff_ms=_ms(given, "retry.backoff.ms", default.retry_backoff_ms),
-        connect_timeout_ms=_ms(
-            given, "socket.connection.setup.timeout.ms", default.connect_timeout_ms
+        client_id=given.find_kafka("client.id") or default.client_id,
+        request_timeout_ms=milliseconds("request.timeout.ms", default.request_timeout_ms),
+        metadata_max_age_ms=milliseconds("metadata.max.age.ms", default.metadata_max_age_ms),
+        retry_backoff_ms=milliseconds("retry.backoff.ms", default.retry_backoff_ms),
+        connect_timeout_ms=milliseconds(
+            "socket.connection.setup.timeout.ms", default.connect_timeout_ms
         ),
     )
 
@@ -213,7 +217,12 @@ class _LoopThread:
         async def operate() -> _Result:
             return await work()
 
-        return asyncio.run_coroutine_threadsafe(operate(), self._loop)
+        coroutine = operate()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError:  # the loop is closed
+            coroutine.close()
+            raise ClientClosed("the connections of this process were closed") from None
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -223,8 +232,17 @@ class _LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+            self._loop.run_until_complete(_cancel_the_rest())
         finally:
             self._loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    """Who still waits is told, so that nothing is left half done."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 # By process id. What was inherited by a fork stays here untouched: to end it, even to collect it as
@@ -238,30 +256,3 @@ def close_connections() -> None:
     process = _processes.pop(os.getpid(), None)
     if process is not None:
         process.close()
-
-
-def _kafka_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's names, all lower case; what has the prefix wins over what has not."""
-    lower = {name.lower(): value for name, value in options.items()}
-    prefixed = {
-        name.removeprefix("kafka."): value
-        for name, value in lower.items()
-        if name.startswith("kafka.")
-    }
-    return lower | prefixed
-
-
-def _ms(given: Mapping[str, str], name: str, default: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = 0
-    if value <= 0:
-        raise SparkSourceError(
-            f"option kafka.{name}={text!r}: write a positive number of milliseconds, "
-            f"for example {default}"
-        )
-    return value

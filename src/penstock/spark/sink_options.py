@@ -1,0 +1,81 @@
+"""The sink's options, parsed: Kafka's producer names, with or without `kafka.` before them.
+
+Options that only tune Kafka's own producer (`linger.ms`, `retries`) are checked and have no effect:
+a task has all its rows at hand, and a batch is sent again until `delivery.timeout.ms` is over.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+from penstock.model.ids import InvalidTopicName, check_topic_name
+from penstock.protocol.compression import Codec
+from penstock.spark.connections import ClientSettings, client_settings
+from penstock.spark.errors import BadOption
+from penstock.spark.option_values import GivenOptions, pick
+
+_Value = TypeVar("_Value")
+_ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+_CODECS = {codec.name.lower(): codec for codec in Codec}
+_REFUSED = {
+    "key.serializer": "keys are written as the bytes they are",
+    "value.serializer": "values are written as the bytes they are",
+    "transactional.id": "the sink names its transactions itself",
+    "interceptor.classes": "there is no Java producer to intercept",
+    "partitioner.class": "give the rows a column `partition` instead",
+}
+_WITHOUT_EFFECT = ("linger.ms", "retries")
+_KNOWN = (
+    *("topic", "bootstrap.servers", "acks", "compression.type", "batch.size", "buffer.memory"),
+    *("delivery.timeout.ms", "max.block.ms", *_WITHOUT_EFFECT),
+)
+
+
+class SinkOptions(NamedTuple):
+    client: ClientSettings
+    topic: str | None  # None: each row has its own, in the column `topic`
+    acks: int = -1
+    codec: Codec = Codec.NONE
+    # Before compression. Kafka's 16 kB suit records that come one by one; a broker takes 1 MB.
+    batch_bytes: int = 512 * 1024
+    buffer_bytes: int = 32 * 1024 * 1024  # of one task, encoded and not yet acknowledged
+    delivery_timeout_ms: int = 120_000  # for one batch, all attempts together
+    topic_timeout_ms: int = 10_000  # for a topic that is being created
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    given = GivenOptions(options)
+    for name, reason in _REFUSED.items():
+        value = given.find_kafka(name)
+        if value is not None:
+            raise BadOption(f"kafka.{name}", value, f"it cannot be set: {reason}")
+    given.refuse_near_misses(_KNOWN)
+    for name in _WITHOUT_EFFECT:
+        given.natural_kafka(name, 0)
+    default = SinkOptions(client_settings(options), _topic(given))
+    return default._replace(
+        acks=_one_of(given, "acks", _ACKS, default.acks),
+        codec=_one_of(given, "compression.type", _CODECS, default.codec),
+        batch_bytes=given.natural_kafka("batch.size", default.batch_bytes),
+        buffer_bytes=given.positive_kafka("buffer.memory", default.buffer_bytes),
+        delivery_timeout_ms=given.positive_kafka(
+            "delivery.timeout.ms", default.delivery_timeout_ms
+        ),
+        topic_timeout_ms=given.natural_kafka("max.block.ms", default.topic_timeout_ms),
+    )
+
+
+def _topic(given: GivenOptions) -> str | None:
+    name = given.find("topic")
+    if name is None:
+        return None
+    try:
+        return check_topic_name(name)
+    except InvalidTopicName as error:
+        raise BadOption("topic", name, str(error)) from None
+
+
+def _one_of(
+    given: GivenOptions, name: str, values: Mapping[str, _Value], default: _Value
+) -> _Value:
+    text = given.find_kafka(name)
+    return default if text is None else pick(f"kafka.{name}", text, values)

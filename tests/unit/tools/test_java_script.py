@@ -1,0 +1,90 @@
+"""`tools/java.sh` with programs of its own around it: nothing is installed here."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "tools" / "java.sh"
+NOT_FOUND = "Java 17 or newer is needed, and no Java was found"
+
+
+class Machine:
+    """A PATH with `id`, perhaps `apt-get`, and a Python that finds Java once it is installed."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.log = home / "apt.log"
+        self.log.touch()
+        self._program("python", f'[ -e "{home}/java" ] || {{ echo "{NOT_FOUND}" >&2; exit 1; }}')
+        self.become(user=1000)
+
+    def become(self, *, user: int) -> None:
+        self._program("id", f"echo {user}")
+
+    def add_apt(self, *, knows: str) -> None:
+        self._program(
+            "apt-get",
+            f'echo "$@" >>"{self.log}"\n'
+            f'case "$*" in *" {knows}") touch "{self.home}/java";; *jre*) exit 100;; esac',
+        )
+
+    def run(self) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["/bin/sh", SCRIPT, self.home / "python"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={"PATH": str(self.home)},
+        )
+
+    def _program(self, name: str, body: str) -> None:
+        path = self.home / name
+        path.write_text(f"#!/bin/sh\nPATH={os.defpath}\n{body}\n")
+        path.chmod(0o755)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_a_java_that_is_there_is_left_alone(machine: Machine) -> None:
+    machine.become(user=0)
+    machine.add_apt(knows="openjdk-17-jre-headless")
+    (machine.home / "java").touch()
+    result = machine.run()
+    assert (result.returncode, result.stdout, machine.log.read_text()) == (0, "", "")
+
+
+@pytest.mark.parametrize("known", ["openjdk-17-jre-headless", "default-jre-headless"])
+def test_root_gets_the_first_java_that_apt_has(machine: Machine, known: str) -> None:
+    machine.become(user=0)
+    machine.add_apt(knows=known)
+    result = machine.run()
+    assert result.returncode == 0
+    assert f"Installed {known}." in result.stdout
+    assert machine.log.read_text().splitlines()[0].endswith("update")
+
+
+def test_without_apt_it_is_explained(machine: Machine) -> None:
+    machine.become(user=0)
+    result = machine.run()
+    assert result.returncode == 1
+    assert NOT_FOUND in result.stderr
+
+
+def test_who_is_not_root_is_told_and_nothing_is_tried(machine: Machine) -> None:
+    machine.add_apt(knows="openjdk-17-jre-headless")
+    result = machine.run()
+    assert (result.returncode, machine.log.read_text()) == (1, "")
+    assert NOT_FOUND in result.stderr
+
+
+def test_what_apt_cannot_give_is_explained_in_the_end(machine: Machine) -> None:
+    machine.become(user=0)
+    machine.add_apt(knows="nothing-of-the-kind")
+    result = machine.run()
+    assert result.returncode == 1
+    assert NOT_FOUND in result.stderr
