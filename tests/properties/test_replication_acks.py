@@ -66,7 +66,9 @@ class Request:
 class Broker(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.stage = Stage(max_waiting=10_000)
+        # Who is not in sync is not waited for: the model knows no lag.
+        never = {"replica.lag.time.max.ms": "0", "replica.fetch.wait.max.ms": "0"}
+        self.stage = Stage(max_waiting=10_000, broker=never)
         self.led = {name: Led() for name in NAMES}
         self.requests: list[Request] = []
         self.is_synchronous = False

@@ -86,6 +86,7 @@ class FetchOptions(NamedTuple):
     max_bytes: int = 50 * 1024 * 1024
     replica_id: BrokerId = NO_REPLICA
     rack: str = ""
+    broker_epoch: int = -1  # followers
 
 
 class AbortedTransaction(NamedTuple):
@@ -120,7 +121,10 @@ def fetch_call(
     ]
     fields = {
         "replica_id": options.replica_id,
-        "replica_state": {"replica_id": options.replica_id},
+        "replica_state": {
+            "replica_id": options.replica_id,
+            "replica_epoch": options.broker_epoch,
+        },
         "max_wait": timedelta(milliseconds=options.max_wait_ms),
         "min_bytes": options.min_bytes,
         "max_bytes": options.max_bytes,

@@ -1,8 +1,7 @@
 """Fetch (key 1), versions 4-16: whole batches of many partitions, now or as soon as there are.
 
 Version 7 added sessions, 9 leader epochs, 12 divergence, 13 topic ids instead of names, 16 the
-leader to go to instead. Who calls itself a follower needs its permission and is refused all the
-same: followers do not fetch here yet, and a client must not move high watermarks (CVE-2018-1288).
+leader to go to instead. Followers fetch like everybody, but to the end of the log.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from penstock.handlers.access import allows_cluster, allows_topic
+from penstock.handlers.access import allows_topic
 from penstock.handlers.api import Api, Request
 from penstock.handlers.fetch_operation import FetchOperation, Target
 from penstock.handlers.fetch_response import FIRST_WITH_TOPIC_ID
@@ -22,12 +21,14 @@ from penstock.handlers.fetch_sessions import (
     Key,
     Topic,
 )
+from penstock.handlers.replica_fetch import find_replica_targets, replica_of
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.values import new_tuple
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import decode_request
 from penstock.replication.partition import Isolation
+from penstock.replication.read_replica import is_rack_aware
 from penstock.security.authorizer import Operation
 from penstock.waiting.delayed import TooManyWaiting
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
 KEY = ApiKey.FETCH
-FIRST_WITH_REPLICA_STATE = 15
 _MILLISECOND = timedelta(milliseconds=1)
 _NO_TOPIC_ID = UUID(int=0)
 _NONE = ErrorCode.NONE
@@ -47,14 +47,25 @@ def fetch(request: Request, services: "Services") -> None:
     settings: Mapping[str, Any] = services.settings()
     max_bytes = max(0, min(message.max_bytes, settings["fetch.max.bytes"]))
     context = _begin(request, services, message)
+    follower, broker_epoch = replica_of(request.version, message)
+    rack: str | None = None
+    if follower >= 0:
+        isolation = Isolation.LOG_END
+        targets = find_replica_targets(request, services, context, follower, broker_epoch)
+    else:
+        isolation = _isolation(message.isolation_level)
+        targets = _find_targets(request, services, context)
+        if is_rack_aware(settings["replica.selector.class"]):
+            rack = getattr(message, "rack_id", None)  # a version that has it knows replicas, too
     operation = FetchOperation(
         request,
         services,
         context,
-        _find_targets(request, services, context, message),
-        isolation=_isolation(message.isolation_level),
+        targets,
+        isolation=isolation,
         min_bytes=min(message.min_bytes, max_bytes),
         max_bytes=max_bytes,
+        rack=rack,
     )
     max_wait_ms = message.max_wait // _MILLISECOND
     if max_wait_ms <= 0 or not context.partitions:
@@ -134,13 +145,8 @@ def _isolation(level: int) -> Isolation:
 # -- what may be read of it ----------------------------------------------------------------
 
 
-def _find_targets(
-    request: Request, services: "Services", context: FetchContext, message: Any
-) -> list[Target]:
+def _find_targets(request: Request, services: "Services", context: FetchContext) -> list[Target]:
     """Every partition with its name, or with the reason for which it is not looked at."""
-    if _replica_id(request.version, message) >= 0:
-        error = _refuse_replica(request, services)
-        return [Target(asked, None, error) for asked in context.partitions]
     targets: list[Target] = []
     topics: dict[Topic, str | ErrorCode] = {}
     topic: Topic | None = None
@@ -167,18 +173,6 @@ def _find_topic(request: Request, services: "Services", topic: Topic) -> str | E
     if not allows_topic(request, services, Operation.READ, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name
-
-
-def _replica_id(version: int, message: Any) -> int:
-    if version >= FIRST_WITH_REPLICA_STATE:
-        return int(message.replica_state.replica_id)
-    return int(message.replica_id)
-
-
-def _refuse_replica(request: Request, services: "Services") -> ErrorCode:
-    if not allows_cluster(request, services, Operation.CLUSTER_ACTION):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 API = Api(key=KEY, versions=range(4, 17), direct=fetch, max_frame_bytes=1 << 20)

@@ -9,17 +9,22 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.handlers.api import Request
-from penstock.handlers.fetch_response import FIRST_WITH_HINTS, Fetched, encode_fetch_response
+from penstock.handlers.fetch_response import (
+    FIRST_WITH_HINTS,
+    NO_REPLICA,
+    Fetched,
+    encode_fetch_response,
+)
 from penstock.handlers.fetch_sessions import Asked, FetchContext
 from penstock.handlers.leader_hints import NO_HINT, LeaderHint, find_leader_hint, find_nodes
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
+from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileRun, Releasable
 from penstock.model.values import new_tuple
 from penstock.replication.partition import Isolation, Partition
+from penstock.replication.read_replica import find_read_replica
 from penstock.replication.storage_errors import as_refusal
 from penstock.storage.engine import Read
-from penstock.storage.epochs import EpochEnd
 from penstock.storage.errors import StorageError
 from penstock.storage.transaction_index import AbortedTransaction
 
@@ -62,6 +67,7 @@ class FetchOperation:
         "_isolation",
         "_max_bytes",
         "_min_bytes",
+        "_rack",
         "_request",
         "_services",
         "_sizes",
@@ -78,6 +84,7 @@ class FetchOperation:
         isolation: Isolation,
         min_bytes: int,
         max_bytes: int,
+        rack: str | None = None,
     ) -> None:
         self._request = request
         self._services = services
@@ -86,6 +93,7 @@ class FetchOperation:
         self._isolation = isolation
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
+        self._rack = rack  # of a reader that followers may serve, too; None: only leaders may
         # What was there to read at the last look, by partition, up to its end at the time.
         self._sizes: dict[TopicPartition, tuple[Offset, int]] = {}
 
@@ -105,9 +113,13 @@ class FetchOperation:
             try:
                 partition = self._get(asked, name)
                 end = partition.readable_end(self._isolation)
+                if asked.last_fetched_epoch >= 0 and partition.find_divergence(
+                    asked.offset, asked.last_fetched_epoch
+                ):
+                    return True
                 if not partition.log_start_offset <= asked.offset <= partition.log_end_offset:
                     return True
-                if asked.last_fetched_epoch >= 0 and _find_divergence(partition, asked):
+                if self._rack and self._find_read_replica(partition, asked) != NO_REPLICA:
                     return True
                 if end <= asked.offset:
                     continue
@@ -184,12 +196,22 @@ class FetchOperation:
         log = partition.log
         log_start, start = log.log_start_offset, Offset(asked.offset)
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
-        is_committed = self._isolation is Isolation.READ_COMMITTED
+        isolation = self._isolation
+        is_committed = isolation is Isolation.READ_COMMITTED
         below = last_stable if is_committed else high_watermark
-        if not log_start <= start <= log.log_end_offset:
+        if isolation is Isolation.LOG_END:
+            below = log.log_end_offset
+        diverging = None
+        if asked.last_fetched_epoch >= 0:
+            diverging = partition.find_divergence(start, asked.last_fetched_epoch)
+        if diverging is None and not log_start <= start <= log.log_end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
             return Fetched(asked, code, high_watermark, last_stable, log_start)
-        diverging = _find_divergence(partition, asked) if asked.last_fetched_epoch >= 0 else None
+        if self._rack:
+            replica = self._find_read_replica(partition, asked)
+            if replica != NO_REPLICA:
+                marks = high_watermark, last_stable, log_start
+                return Fetched(asked, _NONE, *marks, aborted=None, read_replica=replica)
         limit = max(0, min(asked.max_bytes, left_bytes))
         read = None
         if start < below and diverging is None and (limit or is_first):
@@ -202,7 +224,7 @@ class FetchOperation:
             records = FileRun(read.slices)
             aborted = log.aborted(start, read.end_offset) if is_committed else None
         known = (asked, _NONE, high_watermark, last_stable, log_start)
-        return new_tuple(Fetched, (*known, records, aborted, diverging, NO_HINT))
+        return new_tuple(Fetched, (*known, records, aborted, diverging, NO_HINT, NO_REPLICA))
 
     def _slice(
         self, partition: Partition, start: Offset, below: Offset, limit: int, is_first: bool
@@ -224,8 +246,21 @@ class FetchOperation:
         partition = self._services.replicas.get(name)
         if asked.topic is not name.topic and asked.topic not in (partition.topic_id, name.topic):
             raise Refusal(ErrorCode.INCONSISTENT_TOPIC_ID)
-        partition.check_leader(asked.leader_epoch)
+        if self._rack is None:
+            partition.check_leader(asked.leader_epoch)
+        else:
+            partition.check_reader(asked.leader_epoch)
         return partition
+
+    def _find_read_replica(self, partition: Partition, asked: Asked) -> int:
+        found = find_read_replica(
+            partition.state,
+            partition.followers,
+            self._services.cluster.brokers,
+            rack=self._rack or "",
+            offset=Offset(asked.offset),
+        )
+        return NO_REPLICA if found is None else found
 
     def _find_hint(self, code: ErrorCode, name: TopicPartition) -> LeaderHint:
         if code in _HINTED and self._request.version >= FIRST_WITH_HINTS:
@@ -235,13 +270,3 @@ class FetchOperation:
 
 def _refuse(asked: Asked, code: ErrorCode, hint: LeaderHint = NO_HINT) -> Fetched:
     return Fetched(asked, code, _UNKNOWN, _UNKNOWN, _UNKNOWN, hint=hint)
-
-
-def _find_divergence(partition: Partition, asked: Asked) -> EpochEnd | None:
-    """Where this log and the reader's part, if it read its last record in another history."""
-    end = partition.log.find_epoch_end(LeaderEpoch(asked.last_fetched_epoch))
-    if end is None:
-        raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
-    if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.offset:
-        return end
-    return None

@@ -43,7 +43,7 @@ _DIVERGING = struct.Struct(">BBiqB")  # tag, size, epoch, end offset, no tags
 _DIVERGING_BYTES = 13
 _DIVERGING_TAG = 0
 _LEADER_TAG = 1
-_NO_REPLICA = -1
+NO_REPLICA = -1
 
 
 class Fetched(NamedTuple):
@@ -58,6 +58,7 @@ class Fetched(NamedTuple):
     aborted: Sequence[AbortedTransaction] | None = None  # None: not asked for
     diverging: EpochEnd | None = None
     hint: LeaderHint = NO_HINT
+    read_replica: int = NO_REPLICA  # from which this reader should read instead (KIP-392)
 
     @property
     def is_error(self) -> bool:
@@ -69,7 +70,8 @@ class Fetched(NamedTuple):
 
     @property
     def has_news(self) -> bool:
-        return self.records is not None or self.diverging is not None
+        has_other = self.diverging is not None or self.read_replica != NO_REPLICA
+        return self.records is not None or has_other
 
 
 def encode_fetch_response(
@@ -128,16 +130,17 @@ def _count(count: int, is_flexible: bool) -> bytes:
 
 
 def _add_flexible(parts: list[Any], version: int, answer: Fetched) -> None:
-    asked, code, high_watermark, last_stable, log_start, records, aborted, diverging, hint = answer
+    asked, code, high_watermark, last_stable, log_start, records, aborted = answer[:7]
+    diverging, hint, replica = answer[7:]
     if aborted is None:
         parts.append(
-            _PLAIN.pack(asked.index, code, high_watermark, last_stable, log_start, 0, _NO_REPLICA)
+            _PLAIN.pack(asked.index, code, high_watermark, last_stable, log_start, 0, replica)
         )
     else:
         parts.append(_PARTITION_5.pack(asked.index, code, high_watermark, last_stable, log_start))
         parts.append(encode_unsigned_varint(len(aborted) + 1))
         parts += [_ABORTED.pack(each.producer_id, each.first_offset) + NO_TAGS for each in aborted]
-        parts.append(_INT32.pack(_NO_REPLICA))
+        parts.append(_INT32.pack(replica))
     if records is None:
         parts.append(b"\1")
     else:
@@ -149,7 +152,7 @@ def _add_flexible(parts: list[Any], version: int, answer: Fetched) -> None:
 
 
 def _add_classic(parts: list[Any], version: int, answer: Fetched) -> None:
-    asked, code, high_watermark, last_stable, log_start, records, aborted, _, _ = answer
+    asked, code, high_watermark, last_stable, log_start, records, aborted, _, _, replica = answer
     if version >= FIRST_WITH_LOG_START:
         parts.append(_PARTITION_5.pack(asked.index, code, high_watermark, last_stable, log_start))
     else:
@@ -160,7 +163,7 @@ def _add_classic(parts: list[Any], version: int, answer: Fetched) -> None:
         parts.append(_INT32.pack(len(aborted)))
         parts += [_ABORTED.pack(each.producer_id, each.first_offset) for each in aborted]
     if version >= FIRST_WITH_PREFERRED_REPLICA:
-        parts.append(_INT32.pack(_NO_REPLICA))
+        parts.append(_INT32.pack(replica))
     parts.append(_INT32.pack(0 if records is None else len(records)))
     if records is not None:
         parts.append(records)

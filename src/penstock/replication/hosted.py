@@ -55,6 +55,7 @@ class Hosted:
         engine: ReplicaEngine,
         cluster: ClusterView,
         settings: Callable[[], Resolved],
+        now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         report: Report,
         on_changed: Callable[[Partition], None],
@@ -69,6 +70,7 @@ class Hosted:
         self._engine = engine
         self._cluster = cluster
         self._rule_book = RuleBook(settings, report)
+        self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._report = report
         self._on_changed = on_changed
@@ -141,8 +143,10 @@ class Hosted:
         if self._has_failed(partition):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if state != partition.state:
-            change = partition.lead if state.leader == self.broker_id else partition.follow
-            change(state)
+            if state.leader == self.broker_id:
+                partition.lead(state, self._now_ms())
+            else:
+                partition.follow(state)
             self._on_changed(partition)
         return ErrorCode.NONE
 

@@ -6,13 +6,31 @@ Owned by the event loop; changed by `Replicas` alone. Not the log, which it poin
 
 from enum import IntEnum, StrEnum
 
-from penstock.model.cluster import INTERNAL_TOPICS, NO_BROKER, BrokerId, PartitionState
+from penstock.model.cluster import (
+    INTERNAL_TOPICS,
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    PartitionState,
+)
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.model.values import dataclass
-from penstock.replication.high_watermark import UNKNOWN_END, next_high_watermark
+from penstock.replication.high_watermark import next_high_watermark
+from penstock.replication.in_sync import assured, maximal
+from penstock.replication.in_sync_changes import InSyncMember, InSyncProposal, InSyncState
+from penstock.replication.progress import (
+    NO_BROKER_EPOCH,
+    LagLimits,
+    Progress,
+    first_progress,
+    is_keeping_up,
+    progress_after_fetch,
+)
 from penstock.replication.topic_rules import TopicRules
+from penstock.replication.truncation import find_divergence
 from penstock.storage.engine import PartitionLog
+from penstock.storage.epochs import EpochEnd
 
 NO_STATE = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1)
 
@@ -22,6 +40,7 @@ class Isolation(IntEnum):
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
+    LOG_END = 2  # of followers: no client's number
 
 
 class Role(StrEnum):
@@ -61,9 +80,12 @@ class Leadership:
 
 class Partition:
     __slots__ = (
+        "_awaited",
+        "_counted",
         "broker_id",
+        "epoch_start_offset",
         "failure",
-        "follower_ends",
+        "followers",
         "is_flushing",
         "is_internal",
         "is_lone",
@@ -75,6 +97,7 @@ class Partition:
         "log",
         "min_in_sync",
         "partition",
+        "proposal",
         "state",
         "topic_id",
     )
@@ -89,7 +112,12 @@ class Partition:
         self.state = NO_STATE
         self.leader_epoch = NO_LEADER_EPOCH
         self.leadership: Leadership | None = None
-        self.follower_ends: dict[BrokerId, Offset] = {}  # of those in sync, while leading
+        # While leading: the other replicas, in sync or not, and where the present epoch began.
+        self.followers: dict[BrokerId, Progress] = {}
+        self.epoch_start_offset = Offset(0)
+        self.proposal: InSyncProposal | None = None  # of another in-sync set, not answered yet
+        self._awaited: frozenset[BrokerId] = frozenset()  # not in sync, and about to be
+        self._counted: tuple[BrokerId, ...] = ()  # followers that the high watermark waits for
         self.is_flushing = False  # a flush that `Replicas` asked for is under way
         self.min_in_sync = rules.min_in_sync
         self.is_synchronous = rules.is_synchronous
@@ -131,6 +159,13 @@ class Partition:
                 f"broker {self.broker_id} does not lead {self.partition}; refresh the metadata",
             )
 
+    def check_reader(self, current_leader_epoch: int = -1) -> None:
+        """As `check_leader`, but to follow is enough: what is committed can be read from both."""
+        if self.leadership is not None or self.role is Role.NONE:
+            self.check_leader(current_leader_epoch)
+        elif 0 <= current_leader_epoch != self.leader_epoch:
+            raise self._refuse_epoch(current_leader_epoch)
+
     def _refuse_epoch(self, given: int) -> Refusal:
         is_old = given < self.leader_epoch
         code = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -141,10 +176,21 @@ class Partition:
         )
 
     def readable_end(self, isolation: Isolation) -> Offset:
-        """Clients may read what is below."""
+        """Clients may read what is below, followers everything."""
         if isolation is Isolation.READ_COMMITTED:
             return self.log.last_stable_offset
+        if isolation is Isolation.LOG_END:
+            return self.log.log_end_offset
         return self.log.high_watermark
+
+    def find_divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+        """Where this log and a reader's part, if it read its last record in another history."""
+        end = self.log.find_epoch_end(LeaderEpoch(last_fetched_epoch))
+        if end is None:
+            raise Refusal(ErrorCode.OFFSET_OUT_OF_RANGE)
+        return find_divergence(
+            end, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(last_fetched_epoch)
+        )
 
     def statistics(self) -> PartitionStatistics:
         log = self.log
@@ -172,13 +218,19 @@ class Partition:
 
     # -- changed by `Replicas` -------------------------------------------------------------
 
-    def lead(self, state: PartitionState) -> None:
+    def lead(self, state: PartitionState, now_ms: int) -> None:
         """From here on, or still, with a later epoch or another set of replicas."""
+        is_same = self.leadership is not None and state.leader_epoch == self.leader_epoch
         if state.leader_epoch > self.log.latest_epoch:
             self.log.begin_epoch(state.leader_epoch)
-        followers = [each for each in state.in_sync if each != self.broker_id]
-        known = self.follower_ends if state.leader_epoch == self.leader_epoch else {}
-        self.follower_ends = {each: known.get(each, UNKNOWN_END) for each in followers}
+        if not is_same:
+            self.epoch_start_offset = self.log.log_end_offset
+        known = self.followers if is_same else {}
+        self.followers = {
+            each: known.get(each) or first_progress(is_in_sync=each in state.in_sync, now_ms=now_ms)
+            for each in state.replicas
+            if each != self.broker_id
+        }
         self.leadership = self.leadership or Leadership()
         self._take(state)
 
@@ -202,11 +254,13 @@ class Partition:
             self.leadership.durable_offset = self.log.durable_offset
             self.leadership.ended = code
         self.leadership = None
-        self.follower_ends = {}
+        self.followers = {}
+        self.proposal = None
         self._settle()
 
     def _take(self, state: PartitionState) -> None:
         self.state = state
+        self.proposal = None  # it was for another state
         self._settle()
         self.leader_epoch = state.leader_epoch  # last: the epoch vouches for all the rest
 
@@ -219,22 +273,104 @@ class Partition:
 
     def _settle(self) -> None:
         """What appends ask each time. No more replicas are asked for than there are."""
+        stored, proposed = self.state.in_sync, self._proposed
         wanted = min(self.min_in_sync, len(self.state.replicas))
-        self.lacks_replicas = self.is_leader and len(self.state.in_sync) < wanted
-        self.is_lone = self.is_leader and not self.follower_ends and not self.is_synchronous
+        self.lacks_replicas = self.is_leader and len(assured(stored, proposed)) < wanted
+        self.is_lone = self.is_leader and not self.followers and not self.is_synchronous
         self.is_open = self.is_leader and not self.lacks_replicas and not self.is_internal
+        members = maximal(stored, proposed)
+        self._awaited = self._awaited.difference(members).intersection(self.followers)
+        self._counted = tuple(
+            each for each in self.followers if each in members or each in self._awaited
+        )
 
-    def note_follower_end(self, follower: BrokerId, end_offset: Offset) -> None:
+    # -- who is in sync: changed by `InSyncUpkeep` while leading ----------------------------
+
+    @property
+    def _proposed(self) -> tuple[BrokerId, ...] | None:
+        if self.proposal is None:
+            return None
+        return tuple(each.broker_id for each in self.proposal.in_sync)
+
+    def propose(self, in_sync: tuple[BrokerId, ...]) -> InSyncProposal:
+        """From here on both sets count, until the answer or the next order."""
+        epochs = {each: progress.broker_epoch for each, progress in self.followers.items()}
+        self.proposal = InSyncProposal(
+            self.partition,
+            self.topic_id,
+            self.leader_epoch,
+            self.state.partition_epoch,
+            tuple(InSyncMember(each, epochs.get(each, NO_BROKER_EPOCH)) for each in in_sync),
+        )
+        self._settle()
+        return self.proposal
+
+    def withdraw(self) -> None:
+        """The proposal was refused, for sure."""
+        self.proposal = None
+        self._settle()
+
+    def try_adopt(self, stored: InSyncState) -> bool:
+        """Take the controller's word for who is in sync, if it is about this time of leading."""
+        is_mine = stored.leader == self.broker_id and stored.leader_epoch == self.leader_epoch
+        if not is_mine or stored.partition_epoch <= self.state.partition_epoch:
+            return False
+        self._take(
+            self.state._replace(in_sync=stored.in_sync, partition_epoch=stored.partition_epoch)
+        )
+        return True
+
+    # -- how far: changed by `Replicas` while leading ----------------------------------------
+
+    def note_follower_end(
+        self,
+        follower: BrokerId,
+        end_offset: Offset,
+        *,
+        broker_epoch: BrokerEpoch,
+        limits: LagLimits,
+        now_ms: int,
+    ) -> None:
         """A follower has everything below, on its disk if the topic is synchronous."""
-        if follower in self.follower_ends:
-            self.follower_ends[follower] = end_offset
+        before = self.followers.get(follower)
+        if before is None:
+            return
+        self.followers[follower] = progress_after_fetch(
+            before,
+            offset=end_offset,
+            leader_end_offset=self.log.log_end_offset,
+            broker_epoch=broker_epoch,
+            now_ms=now_ms,
+        )
+        if follower not in self.state.in_sync:
+            self.find_awaited(limits, now_ms)
+
+    def find_awaited(self, limits: LagLimits, now_ms: int) -> None:
+        """Who is about to be in sync, as of now: that ends with time, too."""
+        awaited = frozenset(
+            each
+            for each, progress in self.followers.items()
+            if each not in self.state.in_sync
+            and is_keeping_up(
+                progress,
+                leader_end_offset=self.log.log_end_offset,
+                limits=limits,
+                now_ms=now_ms,
+            )
+        )
+        if awaited != self._awaited:
+            self._awaited = awaited
+            self._settle()
 
     def advance_high_watermark(self) -> bool:
         """As far as every replica in sync is known to be; True if it moved. Only while leading."""
         log = self.log
         own_end = log.durable_offset if self.is_synchronous else log.log_end_offset
         before = log.high_watermark
-        reached = next_high_watermark(before, (own_end, *self.follower_ends.values()))
+        followers = self.followers
+        reached = next_high_watermark(
+            before, (own_end, *[followers[each].end_offset for each in self._counted])
+        )
         if reached == before:
             return False
         log.advance_high_watermark(reached)

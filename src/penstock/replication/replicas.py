@@ -1,13 +1,13 @@
 """Every partition that lives on this broker: takes writes, commits them, and obeys the controller.
 
-Not the fetchers of followers, and no clock but the timers' and the caller's. Owned by the event
+Not the connections to leaders, and no clock but the timers' and the caller's. Owned by the event
 loop: nothing here awaits, so each order and each append is one step for everybody else.
 Invariant: `done` of an append is called exactly once, unless its waiting is cancelled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.config.resolve import Resolved
 from penstock.model.cluster import (
@@ -22,8 +22,11 @@ from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.model.values import dataclass, new_tuple
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
+from penstock.replication.following import Following
 from penstock.replication.hosted import Hosted, ReplicaEngine
-from penstock.replication.partition import Partition, PartitionStatistics
+from penstock.replication.in_sync_upkeep import InSyncUpkeep
+from penstock.replication.partition import Partition, PartitionStatistics, Role
+from penstock.replication.progress import NO_BROKER_EPOCH, LagLimits
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_rules import Report
 from penstock.storage.engine import AppendItem, Origin, PartitionLog
@@ -52,6 +55,16 @@ class Clock(Timers, Protocol):
     def now_ms(self) -> int: ...
 
 
+class FollowerFetch(NamedTuple):
+    """What a follower asks its leader for, as far as it tells how far the follower is."""
+
+    follower: BrokerId
+    broker_epoch: BrokerEpoch
+    leader_epoch: int  # in which it follows
+    offset: Offset
+    last_fetched_epoch: int  # of its last record; -1: it has none
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasStatistics:
     partitions: tuple[PartitionStatistics, ...]
@@ -75,6 +88,7 @@ class Replicas:
     ) -> None:
         self._engine = engine
         self._cluster = cluster
+        self._settings = settings
         self._timers = timers
         self._wall_ms = wall_ms
         self._hosted = Hosted(
@@ -82,11 +96,27 @@ class Replicas:
             engine=engine,
             cluster=cluster,
             settings=settings,
+            now_ms=timers.now_ms,
             wall_ms=wall_ms,
             report=report,
             on_changed=self._on_changed,
         )
         self._partitions = self._hosted.partitions
+        self.in_sync = InSyncUpkeep(
+            cluster=cluster,
+            timers=timers,
+            now_ms=timers.now_ms,
+            limits=self._lag_limits,
+            on_changed=self._on_changed,
+        )
+        self.following = Following(
+            engine=engine,
+            upkeep=self,
+            now_ms=timers.now_ms,
+            wall_ms=wall_ms,
+            setting=self.setting,
+            report=report,
+        )
         self.produces: DelayedOperations[TopicPartition] = DelayedOperations(
             "produce", timers, max_operations=max_waiting, max_watches=MAX_WATCHES
         )
@@ -125,8 +155,17 @@ class Replicas:
         """Its role, its replicas or its settings: what is committed and who may wait follow."""
         if partition.leadership is not None:
             partition.advance_high_watermark()
-            self._keep_durable(partition)
+            self.keep_durable(partition)
+        self.in_sync.on_role(partition)
+        self.following.on_role(partition)
         self._wake(partition.partition)
+
+    def _lag_limits(self) -> LagLimits:
+        max_ms = self.setting("replica.lag.time.max.ms")
+        return LagLimits(max_ms, self.setting("replica.lag.max.messages"))
+
+    def setting(self, name: str) -> int:
+        return int(str(self._settings()[name]))
 
     def _wake(self, name: TopicPartition) -> None:
         self.produces.check(name)
@@ -202,8 +241,8 @@ class Replicas:
                 log.advance_high_watermark(end_offset)
                 moved.append(partition.partition)
                 continue
-            if partition.advance_high_watermark():
-                moved.append(partition.partition)
+            if partition.advance_high_watermark() or partition.followers:
+                moved.append(partition.partition)  # a follower reads ahead of the high watermark
             if acks == _ALL:
                 reached = log.high_watermark
             else:
@@ -245,7 +284,7 @@ class Replicas:
             done(answers)
             return None
         for write in writes:
-            self._keep_durable(write.partition)
+            self.keep_durable(write.partition)
         names = [write.partition.partition for write in writes]
         operation = DelayedProduce(answers, writes, for_all=acks == _ALL, done=done)
         try:
@@ -257,10 +296,10 @@ class Replicas:
 
     # -- committing ------------------------------------------------------------------------
 
-    def _keep_durable(self, partition: Partition) -> None:
+    def keep_durable(self, partition: Partition) -> None:
         """A synchronous topic's log is brought to disk, by one flush at a time: what is appended
         meanwhile goes with the next, which begins when this one has ended."""
-        if partition.is_flushing or not partition.is_synchronous or not partition.is_leader:
+        if partition.is_flushing or not partition.is_synchronous or partition.role is Role.NONE:
             return
         log = partition.log
         if log.durable_offset < log.log_end_offset:
@@ -276,18 +315,51 @@ class Replicas:
         # Else it is durable, or it was cut while it followed and may lead again by now.
         if partition.leadership is not None:
             partition.advance_high_watermark()
-            self._keep_durable(partition)
+        if partition.failure is None:
+            self.keep_durable(partition)
+        self.following.on_flushed(partition)
         self._wake(partition.partition)
 
+    def note_follower_fetch(self, name: TopicPartition, fetch: FollowerFetch) -> None:
+        """A follower has all before what it asks for, if that is this log's history, too. What is
+        wrong with the fetch itself is said by the answer to it."""
+        partition = self.get(name)
+        partition.check_leader(fetch.leader_epoch)
+        follower, broker_epoch, _, offset, last_fetched_epoch = fetch
+        if follower not in partition.followers:
+            raise Refusal(
+                ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {follower} is no replica of {name}"
+            )
+        if last_fetched_epoch >= 0 and partition.find_divergence(offset, last_fetched_epoch):
+            return
+        if partition.log_start_offset <= offset <= partition.log_end_offset:
+            self.note_follower_end(name, follower, offset, broker_epoch)
+
     def note_follower_end(
-        self, partition: TopicPartition, follower: BrokerId, end_offset: Offset
+        self,
+        partition: TopicPartition,
+        follower: BrokerId,
+        end_offset: Offset,
+        broker_epoch: BrokerEpoch = NO_BROKER_EPOCH,
     ) -> None:
         """A follower has everything below, on its disk if the topic is synchronous."""
         found = self.get(partition)
         found.check_leader()
-        found.note_follower_end(follower, end_offset)
+        found.note_follower_end(
+            follower,
+            end_offset,
+            broker_epoch=broker_epoch,
+            limits=self._lag_limits(),
+            now_ms=self._timers.now_ms(),
+        )
+        self.in_sync.on_fetch(found, follower)
         if found.advance_high_watermark():
             self._wake(partition)
+
+    def on_fetched(self, partition: Partition) -> None:
+        """As a follower it has more than before, or less."""
+        self.keep_durable(partition)
+        self.fetches.check(partition.partition)
 
     def note_failures(self) -> None:
         """Partitions whose log has failed lose their role, and those who wait for them are told.

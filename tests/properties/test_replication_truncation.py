@@ -1,0 +1,96 @@
+"""Any two histories of leaders: a follower that cuts as it is told ends where the two logs part.
+
+The logs are lists of epochs here, one record each: what a record is, is who wrote it and where.
+"""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+
+from penstock.model.ids import LeaderEpoch, Offset
+from penstock.replication.truncation import find_divergence, truncation_offset
+from penstock.storage.epochs import EpochCache, EpochEnd
+
+SETTINGS = settings(max_examples=scaled(test=300, verify=3000, release=30_000), deadline=None)
+
+
+@st.composite
+def two_logs(draw: st.DrawFn) -> tuple[list[int], list[int]]:
+    """Grown by elections: whoever is elected goes on from its own log, with a new epoch. Sometimes
+    the other copies a part of it first, as a follower does, after it has cut what differs."""
+    logs: tuple[list[int], list[int]] = ([], [])
+    for epoch in range(draw(st.integers(1, 8))):
+        leader = draw(st.integers(0, 1))
+        own, other = logs[leader], logs[1 - leader]
+        own += [epoch] * draw(st.integers(0, 3))
+        if draw(st.booleans()):
+            copied = draw(st.integers(0, len(own)))
+            common = common_end(own, other)
+            if copied >= common:
+                other[:] = own[:copied]
+    return logs
+
+
+def common_end(one: list[int], other: list[int]) -> int:
+    """Two records at one offset are the same if they are of one epoch: it had one leader."""
+    end = 0
+    while end < min(len(one), len(other)) and one[end] == other[end]:
+        end += 1
+    return end
+
+
+def epochs_of(log: list[int]) -> EpochCache:
+    cache = EpochCache()
+    for offset, epoch in enumerate(log):
+        if cache.latest < epoch:
+            cache.assign(epoch, offset)
+    return cache
+
+
+@SETTINGS
+@given(logs=two_logs())
+def test_a_follower_cuts_to_where_its_log_and_the_leaders_part_and_no_further(
+    logs: tuple[list[int], list[int]],
+) -> None:
+    leader, follower = logs
+    leader_epochs = epochs_of(leader)
+    leader_epochs.assign(99, len(leader))  # it leads now, in an epoch of its own
+    expected = common_end(leader, follower)
+    for _ in range(20):
+        epoch = epochs_of(follower).latest
+        if epoch < 0:
+            break
+        end = leader_epochs.find_end_offset(epoch, len(leader))
+        assert end is not None
+        diverging = find_divergence(
+            end, fetch_offset=Offset(len(follower)), last_fetched_epoch=LeaderEpoch(epoch)
+        )
+        if diverging is None:
+            break
+        own = epochs_of(follower).find_end_offset(diverging.epoch, len(follower))
+        offset = truncation_offset(diverging, own, log_end_offset=Offset(len(follower)))
+        assert offset < len(follower), "told to cut, and nothing goes: this would never end"
+        del follower[offset:]
+        assert len(follower) >= expected, "cut what both have"
+    assert follower == leader[: len(follower)]
+    assert len(follower) == expected
+
+
+def test_an_epoch_that_only_the_follower_knows_goes_whole() -> None:
+    """KIP-279: the leader's answer names an epoch that the follower never saw."""
+    own = EpochEnd(LeaderEpoch(1), Offset(4))
+    diverging = EpochEnd(LeaderEpoch(2), Offset(7))
+    assert truncation_offset(diverging, own, log_end_offset=Offset(9)) == 4
+
+
+def test_an_epoch_that_the_leader_ended_earlier_is_cut_there() -> None:
+    own = EpochEnd(LeaderEpoch(2), Offset(9))
+    diverging = EpochEnd(LeaderEpoch(2), Offset(7))
+    assert truncation_offset(diverging, own, log_end_offset=Offset(9)) == 7
+
+
+def test_a_reader_whose_last_record_the_leader_has_does_not_diverge() -> None:
+    end = EpochEnd(LeaderEpoch(0), Offset(5))
+    for offset, differs in ((4, False), (5, False), (6, True)):
+        found = find_divergence(end, fetch_offset=Offset(offset), last_fetched_epoch=LeaderEpoch(0))
+        assert (found is not None) is differs

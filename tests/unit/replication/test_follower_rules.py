@@ -1,0 +1,169 @@
+"""How far followers are, who lags, who may join, and which sets count: the rules, by table."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.model.cluster import BrokerEpoch, BrokerId, PartitionState
+from penstock.model.ids import LeaderEpoch, Offset
+from penstock.replication.high_watermark import UNKNOWN_END
+from penstock.replication.in_sync import assured, maximal, with_joiner, without_laggards
+from penstock.replication.progress import (
+    NEVER_MS,
+    LagLimits,
+    Progress,
+    first_progress,
+    is_keeping_up,
+    is_lagging,
+    may_join,
+    progress_after_fetch,
+)
+
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+LIMITS = LagLimits(100)
+NO_EPOCH = BrokerEpoch(-1)
+
+
+def progress(end: int, *, caught_up_ms: int = 0, fetched_ms: int = 0, leader: int = 0) -> Progress:
+    return Progress(Offset(end), caught_up_ms, fetched_ms, Offset(leader), NO_EPOCH)
+
+
+def after(before: Progress, *, offset: int, leader: int, now_ms: int) -> Progress:
+    return progress_after_fetch(
+        before,
+        offset=Offset(offset),
+        leader_end_offset=Offset(leader),
+        broker_epoch=BrokerEpoch(5),
+        now_ms=now_ms,
+    )
+
+
+def test_a_follower_that_asks_for_the_end_is_caught_up_now() -> None:
+    then = after(progress(3, caught_up_ms=1), offset=9, leader=9, now_ms=50)
+    assert then == Progress(Offset(9), 50, 50, Offset(9), BrokerEpoch(5))
+
+
+def test_a_follower_that_asks_for_what_there_was_at_its_last_fetch_was_caught_up_then() -> None:
+    before = progress(3, caught_up_ms=1, fetched_ms=40, leader=9)
+    assert after(before, offset=9, leader=20, now_ms=50).caught_up_ms == 40
+    assert after(before, offset=8, leader=20, now_ms=50).caught_up_ms == 1
+
+
+def test_the_first_fetch_of_an_epoch_says_nothing_of_the_time_before() -> None:
+    first = first_progress(is_in_sync=False, now_ms=30)
+    assert first.caught_up_ms == NEVER_MS
+    assert after(first, offset=0, leader=7, now_ms=50).caught_up_ms == NEVER_MS
+
+
+@pytest.mark.parametrize(
+    ("end", "caught_up_ms", "now_ms", "lags"),
+    [
+        (10, 0, 1_000_000, False),  # has all there is: idle for however long (KAFKA-7152)
+        (9, 0, 100, False),
+        (9, 0, 101, True),
+        (UNKNOWN_END, 0, 100, False),  # a new leader gives it the whole time
+        (UNKNOWN_END, 0, 101, True),
+    ],
+)
+def test_a_follower_lags_when_it_was_not_caught_up_for_too_long(
+    end: int, caught_up_ms: int, now_ms: int, lags: bool
+) -> None:
+    found = is_lagging(
+        progress(end, caught_up_ms=caught_up_ms),
+        leader_end_offset=Offset(10),
+        limits=LIMITS,
+        now_ms=now_ms,
+    )
+    assert found is lags
+
+
+@pytest.mark.parametrize(
+    ("end", "lags"), [(10, False), (7, False), (6, True), (UNKNOWN_END, False)]
+)
+def test_a_follower_lags_by_messages_where_that_is_asked_for(end: int, lags: bool) -> None:
+    limits = LagLimits(100, max_messages=3)
+    found = is_lagging(progress(end), leader_end_offset=Offset(10), limits=limits, now_ms=1)
+    assert found is lags
+
+
+def test_an_idle_follower_stays_in_sync_for_good() -> None:
+    now_ms, each = 0, first_progress(is_in_sync=True, now_ms=0)
+    for _ in range(600):
+        each = after(each, offset=0, leader=0, now_ms=now_ms)
+        now_ms += 500
+        found = is_lagging(each, leader_end_offset=Offset(0), limits=LIMITS, now_ms=now_ms)
+        assert not found
+
+
+@pytest.mark.parametrize(
+    ("end", "joins"), [(4, False), (5, False), (7, False), (8, True), (9, True), (-1, False)]
+)
+def test_a_follower_joins_at_the_start_of_the_epoch_not_at_the_high_watermark(
+    end: int, joins: bool
+) -> None:
+    """KAFKA-7128: a new leader's high watermark may be behind what an earlier one committed."""
+    found = may_join(progress(end), high_watermark=Offset(5), epoch_start_offset=Offset(8))
+    assert found is joins
+
+
+def test_a_follower_joins_at_the_high_watermark_once_that_is_past_the_epochs_start() -> None:
+    rule = {"high_watermark": Offset(12), "epoch_start_offset": Offset(8)}
+    assert not may_join(progress(11), **rule)
+    assert may_join(progress(12), **rule)
+
+
+def test_one_that_keeps_up_is_waited_for_and_one_that_is_late_is_not() -> None:
+    each = progress(9, caught_up_ms=100)
+    for now_ms, waited in ((150, True), (199, True), (200, False)):
+        found = is_keeping_up(each, leader_end_offset=Offset(10), limits=LIMITS, now_ms=now_ms)
+        assert found is waited
+    assert not is_keeping_up(
+        first_progress(is_in_sync=True, now_ms=0),
+        leader_end_offset=Offset(10),
+        limits=LIMITS,
+        now_ms=1,
+    )
+
+
+def test_while_a_proposal_is_open_the_larger_set_commits_and_the_smaller_one_counts() -> None:
+    """KIP-497."""
+    assert maximal((ONE, TWO), None) == assured((ONE, TWO), None) == (ONE, TWO)
+    assert maximal((ONE, TWO), (ONE, TWO, THREE)) == (ONE, TWO, THREE)
+    assert assured((ONE, TWO), (ONE, TWO, THREE)) == (ONE, TWO)
+    assert maximal((ONE, TWO), (ONE,)) == (ONE, TWO)
+    assert assured((ONE, TWO), (ONE,)) == (ONE,)
+
+
+MEMBERS = st.lists(st.sampled_from([ONE, TWO, THREE]), unique=True).map(tuple)
+
+
+@settings(deadline=None)
+@given(stored=MEMBERS, proposed=st.none() | MEMBERS)
+def test_whatever_is_proposed_who_counts_is_among_those_who_commit(
+    stored: tuple[BrokerId, ...], proposed: tuple[BrokerId, ...] | None
+) -> None:
+    either, both = maximal(stored, proposed), assured(stored, proposed)
+    assert set(both) <= set(stored) <= set(either)
+    assert set(either) == set(stored) | set(proposed or ())
+    if proposed is not None:
+        assert set(both) == set(stored) & set(proposed)
+
+
+STATE = PartitionState(ONE, LeaderEpoch(4), (ONE, TWO, THREE), (ONE, TWO))
+
+
+def test_laggards_leave_and_the_leader_never_does() -> None:
+    followers = {TWO: progress(3, caught_up_ms=0), THREE: progress(9, caught_up_ms=500)}
+    state = STATE._replace(in_sync=(ONE, TWO, THREE))
+    kept = without_laggards(
+        state, followers, leader_end_offset=Offset(10), limits=LIMITS, now_ms=500
+    )
+    assert kept == (ONE, THREE)
+
+
+def test_a_joiner_comes_last_and_once() -> None:
+    rule = {"high_watermark": Offset(5), "epoch_start_offset": Offset(0)}
+    assert with_joiner(STATE, THREE, progress(5), **rule) == (ONE, TWO, THREE)
+    assert with_joiner(STATE, THREE, progress(4), **rule) == (ONE, TWO)
+    assert with_joiner(STATE, TWO, progress(9), **rule) == (ONE, TWO)
+    assert with_joiner(STATE, BrokerId(4), progress(9), **rule) == (ONE, TWO)
