@@ -6,6 +6,7 @@ all rounds of one. The broker that begins changes from round to round.
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ from bench.broker.state import Sample, State
 from bench.broker.wire import Wire
 from penstock.model.errors import ErrorCode
 
+CALM_S = 0.3
+CALM_DEADLINE_S = 10.0
 IDLE_S = 5.0
 WARM_UP = Cell(LIBRDKAFKA, 1000, "1", "none", 12)
 START_KEY = "start"
@@ -116,10 +119,12 @@ class Matrix:
         for cell in self._plan.cells:
             for name in self._order(number):
                 topic = f"{cell.key}-{number}".replace(" ", "-").replace("=", "-")
+                _calm_down(nodes)
                 measure = partial(self._measure, cell, nodes[name], topic)
                 self._once(cell.key, name, number, measure)
         for latency in self._plan.latencies:
             for name in self._order(number):
+                _calm_down(nodes)
                 late = partial(self._measure_latency, latency, nodes[name], number)
                 self._once(latency.key, name, number, late)
 
@@ -161,6 +166,18 @@ class Matrix:
             path = self._home / f"payloads-{size_bytes}"
             self._payloads[size_bytes] = write_payload_file(path, size_bytes)
         return self._payloads[size_bytes]
+
+
+def _calm_down(nodes: Mapping[str, Node]) -> None:
+    """Nobody pays for what was left to be written or deleted after the cell before."""
+    os.sync()
+    deadline = time.monotonic() + CALM_DEADLINE_S
+    while time.monotonic() < deadline:
+        before = [cpu_seconds(node.pid) for node in nodes.values()]
+        time.sleep(CALM_S)
+        after = [cpu_seconds(node.pid) for node in nodes.values()]
+        if all(end - start < CALM_S / 10 for start, end in zip(before, after, strict=True)):
+            return
 
 
 def _start_embedded() -> Sample:

@@ -214,6 +214,21 @@ def test_files_are_removed_only_when_they_cannot_come_back_in_part(seed: int) ->
         assert found.base_offsets(found.logs[FIRST]) == list(range(0, 40, 2))
 
 
+def test_partitions_deleted_together_wait_for_one_sync_of_their_names() -> None:
+    shelf = Shelf()
+    partitions = [TopicPartition("many", number) for number in range(5)]
+    for partition in partitions:
+        assert shelf.flush(shelf.create(partition)) == [None]
+    for partition in partitions:
+        shelf.engine.delete(partition)
+    before = len(shelf.disk.trace)
+    shelf.run_jobs("removal")
+    done = [operation.kind for operation in shelf.disk.trace[before:]]
+    assert done.count(Kind.SYNC_DIRECTORY) == 1
+    assert done[0] == Kind.SYNC_DIRECTORY
+    assert not [path for path in shelf.disk.files() if "many" in path]
+
+
 def test_a_deleted_log_that_nobody_reads_holds_no_file_open() -> None:
     shelf = Shelf()
     shelf.append(shelf.create(SECOND))
