@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
+from tests.zookeeper_fixture import zookeeper_connect as zookeeper_connect
 
 _FIGURES: Counter[str] = Counter()
 _NOTES: dict[str, set[str]] = {}

@@ -17,6 +17,7 @@ from penstock.broker.late_groups import LateGroups
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
+from penstock.broker.tree import open_tree
 from penstock.broker.upkeep import Upkeep
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -30,8 +31,9 @@ from penstock.controller.registration import (
 )
 from penstock.controller.run import Controller
 from penstock.controller.stored_configs import read_topic_configs
-from penstock.coordination.embedded import EmbeddedCoordination
-from penstock.coordination.interface import Session
+from penstock.coordination.election import Election
+from penstock.coordination.errors import CoordinationError
+from penstock.coordination.interface import Coordination, Session
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
@@ -57,7 +59,6 @@ if TYPE_CHECKING:
 Report = Callable[[str], None]
 
 DEFAULT_BROKER_ID = 1
-COORDINATION_FOLDER = ".coordination"  # in the first data directory
 SYNC_THREADS = 4
 DRAIN_MS = 5_000  # for replies that are on their way when the broker stops
 PROGRESS_EVERY_S = 1.0
@@ -91,7 +92,7 @@ class Assembly:
         self._timers: LoopTimers
         self._engine: SegmentedEngine | None = None
         self._settings: BrokerSettings
-        self._coordination: EmbeddedCoordination | None = None
+        self._coordination: Coordination | None = None
         self._session: Session
         self._replicas: Replicas
         self._controller: Controller
@@ -106,7 +107,14 @@ class Assembly:
         """Returns when clients are served. Tasks of the rooms end the group when they fail."""
         try:
             await self._open(tasks)
-        except (WrongOwner, BrokerIdTaken, StorageError, MalformedCheckpoint, OSError) as refusal:
+        except (
+            WrongOwner,
+            BrokerIdTaken,
+            CoordinationError,
+            StorageError,
+            MalformedCheckpoint,
+            OSError,
+        ) as refusal:
             raise StartRefused(str(refusal)) from refusal
 
     async def _open(self, tasks: asyncio.TaskGroup) -> None:
@@ -148,16 +156,17 @@ class Assembly:
         return resolve_rules(topic, configs, self._settings(), self._report).log
 
     async def _open_tree(self, directory: str) -> None:
-        self._coordination = await EmbeddedCoordination.open(
-            self._disk,
-            f"{directory}/{COORDINATION_FOLDER}",
+        self._coordination = await open_tree(
+            self._settings(),
+            disk=self._disk,
+            directory=directory,
             executor=self._journal_thread,
             report=self._report,
         )
         self._tasks.create_task(self._watch_tree(self._coordination), name="watch-coordination")
         self._session = await self._coordination.open_session()
 
-    async def _watch_tree(self, coordination: EmbeddedCoordination) -> None:
+    async def _watch_tree(self, coordination: Coordination) -> None:
         """A tree that takes nothing any more ends the broker: nobody could tell who leads."""
         await coordination.wait_end()
 
@@ -224,12 +233,16 @@ class Assembly:
         )
         return Controller(
             session=self._session,
-            election=controller_election(self._session, broker_id, now_ms=wall_ms()),
+            election=self._make_election(self._session, broker_id),
             channel=channel,
             broker_id=broker_id,
             static=self._given,
             report=self._report,
         )
+
+    def _make_election(self, session: Session, broker_id: BrokerId) -> Election:
+        policy = str(self._settings()["controller.election"])
+        return controller_election(session, broker_id, now_ms=wall_ms(), policy=policy)
 
     def _make_groups(self, broker_id: BrokerId) -> LateGroups:
         groups = LateGroups(broker_id, self._cluster, partial(self._build_groups, broker_id))

@@ -165,6 +165,7 @@ _PENSTOCK: tuple[Setting, ...] = (
         "race",
         "How a controller is chosen: all race for one node, or queue in order of arrival.",
         one_of("race", "queue"),
+        effect=ACTIVE,
     ),
     _own(
         "offsets.storage",

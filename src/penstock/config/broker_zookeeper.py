@@ -5,27 +5,31 @@ from functools import partial
 from penstock.config.check import at_least
 from penstock.config.declare import broker, named
 from penstock.config.setting import NOT_YET, Kind, Setting, no_effect
+from penstock.config.zookeeper import CONNECT_STRING, DEFAULT_SESSION_TIMEOUT_MS
 
 _later = partial(broker, effect=NOT_YET)
 
 SETTINGS: tuple[Setting, ...] = (
-    _later(
+    broker(
         "zookeeper.connect",
         Kind.STRING,
         None,
         "ZooKeeper servers as host:port pairs, with an optional /path; unset: embedded tree.",
+        CONNECT_STRING,
     ),
-    _later(
+    broker(
         "zookeeper.session.timeout.ms",
         Kind.INT,
-        18_000,
+        DEFAULT_SESSION_TIMEOUT_MS,
         "Silence after which ZooKeeper takes a broker for dead.",
+        at_least(1),
     ),
-    _later(
+    broker(
         "zookeeper.connection.timeout.ms",
         Kind.INT,
         None,
         "Time to reach ZooKeeper at start; the session timeout when unset.",
+        at_least(1),
         fallbacks=named("zookeeper.session.timeout.ms"),
     ),
     _later(

@@ -24,13 +24,14 @@ from penstock.controller.znodes import (
     encode_controller,
     format_uuid,
 )
-from penstock.coordination.election import Candidate, RaceElection
+from penstock.coordination.election import Candidate, Election, QueueElection, RaceElection
 from penstock.coordination.errors import NodeExists, NoNode, TransactionFailed
 from penstock.coordination.interface import Create, Delete, Session, SessionId, Value
 from penstock.coordination.paths import parent_of
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
 from penstock.model.ids import TopicId
 
+CONTROLLER_QUEUE = "/controller_queue"  # where controller.election=queue
 _RESERVED = frozenset((UUID(int=0), UUID(int=1)))  # Kafka gives them meanings of their own
 
 
@@ -74,12 +75,25 @@ async def register_broker(
             await session.multi([Delete(path=path, version=found.stat.version)])
 
 
-def controller_election(session: Session, broker_id: BrokerId, *, now_ms: int) -> RaceElection:
-    """The candidacy of a registered broker: its own left-over node does not hold it up."""
+def controller_election(
+    session: Session, broker_id: BrokerId, *, now_ms: int, policy: str = "race"
+) -> Election:
+    """The candidacy of a registered broker: its own left-over node does not hold it up.
+
+    `policy` is `controller.election`, the same on all brokers: race, or queue.
+    """
     candidate = Candidate(
         data=encode_controller(broker_id, now_ms=now_ms),
         owns=lambda data: _is_controller(data, broker_id),
     )
+    if policy == "queue":
+        return QueueElection(
+            session,
+            candidate,
+            queue_path=CONTROLLER_QUEUE,
+            leader_path=CONTROLLER,
+            epoch_path=CONTROLLER_EPOCH,
+        )
     return RaceElection(session, candidate, leader_path=CONTROLLER, epoch_path=CONTROLLER_EPOCH)
 
 

@@ -117,12 +117,7 @@ class RaceElection:
         await _wait_gone(self._session, leadership)
 
     async def resign(self, leadership: Leadership) -> None:
-        # Only with the check: by now the node of this path may be another's.
-        try:
-            await self._session.multi(leadership.fence([Delete(path=self._leader_path)]))
-        except TransactionFailed as failed:
-            if not isinstance(failed.error, BadVersion | NoNode):
-                raise
+        await _delete_fenced(self._session, leadership)
 
     async def _take(self, epoch: "_Epoch", before: Sequence[Operation] = ()) -> Leadership | None:
         """Raise the epoch and create the node in one step, or find that somebody was faster."""
@@ -149,18 +144,30 @@ class RaceElection:
 
 
 class QueueElection:
-    """First come, first served: each waits for the one before it, so that a change wakes one."""
+    """First come, first served: each waits for the one before it, so that a change wakes one.
+
+    The first makes the leader's node as well, where everybody looks for the leader: a place in the
+    queue is the right to make it, and when it goes, by whomever, the leadership is over.
+    """
 
     def __init__(
-        self, session: Session, candidate: Candidate, *, queue_path: str, epoch_path: str
+        self,
+        session: Session,
+        candidate: Candidate,
+        *,
+        queue_path: str,
+        leader_path: str,
+        epoch_path: str,
     ) -> None:
         self._session = session
         self._candidate = candidate
         self._queue_path = queue_path
+        self._leader_path = leader_path
         self._epoch_path = epoch_path
 
     async def campaign(self) -> Leadership:
         await _ensure_path(self._session, self._queue_path)
+        await _ensure_path(self._session, parent_of(self._leader_path))
         await self._remove_left_over()
         while True:
             queue = await self._queue()
@@ -181,17 +188,23 @@ class QueueElection:
         await _wait_gone(self._session, leadership)
 
     async def resign(self, leadership: Leadership) -> None:
-        # A number is never given twice, so that the node can be no other's.
-        await _delete_if_there(self._session, leadership.node_path)
+        await _delete_fenced(self._session, leadership)
+        for name in await self._queue():
+            if name.startswith(self._prefix):
+                await _delete_if_there(self._session, self._path(name))
 
-    async def _lead(self, node_path: str) -> Leadership | None:
+    async def _lead(self, place_path: str) -> Leadership | None:
         """As the first, before whom nobody can come any more; None if the place is gone."""
-        stat = await self._session.exists(node_path)
+        # The epoch first: while its version stands, the node read after it stands too.
         epoch = await _read_epoch(self._session, self._epoch_path)
-        raised = await _try_raise(self._session, epoch, [Check(path=node_path)])
-        if stat is None or raised is None:
+        leader = await self._session.exists(self._leader_path)
+        # Of who led without a place any more; its writes are refused from this step on.
+        before = [] if leader is None else [Delete(path=self._leader_path)]
+        node = Create(path=self._leader_path, data=self._candidate.data, ephemeral=True)
+        raised = await _try_raise(self._session, epoch, [Check(path=place_path), *before, node])
+        if raised is None:
             return None
-        return raised.led_by(node_path, czxid=stat.czxid)
+        return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same step
 
     async def _line_up(self) -> None:
         await self._session.create(
@@ -291,6 +304,15 @@ async def _ensure_path(session: Session, path: str) -> None:
 async def _create_if_absent(session: Session, path: str, data: bytes) -> None:
     with suppress(NodeExists):  # another candidate does the same
         await session.create(path, data)
+
+
+async def _delete_fenced(session: Session, leadership: Leadership) -> None:
+    """Only with the check: by now the node of this path may be another's."""
+    try:
+        await session.multi(leadership.fence([Delete(path=leadership.node_path)]))
+    except TransactionFailed as failed:
+        if not isinstance(failed.error, BadVersion | NoNode):
+            raise
 
 
 async def _delete_if_there(session: Session, path: str) -> None:

@@ -36,10 +36,9 @@ class NodeExists(CoordinationError):
 class BadVersion(CoordinationError):
     """The node has changed since the version that the caller knows."""
 
-    def __init__(self, path: str, *, expected: int, actual: int) -> None:
-        super().__init__(
-            f"{path} has version {actual}, not {expected}: somebody changed it; read it again"
-        )
+    def __init__(self, path: str, *, expected: int, actual: int | None = None) -> None:
+        has = "does not have version" if actual is None else f"has version {actual}, not"
+        super().__init__(f"{path} {has} {expected}: somebody changed it; read it again")
         self.path = path
 
 
@@ -93,6 +92,14 @@ class SessionExpired(CoordinationError):
 
 class ConnectionLost(CoordinationError):
     """No answer came: a write may have been done or not. Read before repeating it."""
+
+
+class ZooKeeperRefused(CoordinationError):
+    """ZooKeeper said no for a reason that the embedded tree does not know: rights, quotas."""
+
+
+class ZooKeeperMissing(CoordinationError):
+    """A part that a cluster needs is not installed, or a server of its own did not start."""
 
 
 class StoreDamaged(CoordinationError):

@@ -170,6 +170,8 @@ class Coordination(Protocol):
 
     async def open_session(self) -> Session: ...
     async def close(self) -> None: ...
+    async def wait_end(self) -> None:
+        """Until it is closed; raises what had stopped it before."""
 
 
 # Checks that every implementation makes before it sends anything.

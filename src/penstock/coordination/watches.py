@@ -51,5 +51,13 @@ class Watches:
                     del table[path]
         return list(watches)
 
+    @property
+    def data_paths(self) -> tuple[str, ...]:
+        return tuple(self._on_data)
+
+    @property
+    def children_paths(self) -> tuple[str, ...]:
+        return tuple(self._on_children)
+
     def __len__(self) -> int:
         return sum(len(v) for t in (self._on_data, self._on_children) for v in t.values())

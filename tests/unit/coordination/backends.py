@@ -1,18 +1,26 @@
-"""What a test needs of a coordination back end beside the interface, and the embedded one.
+"""What a test needs of a coordination back end beside the interface: the embedded one, ZooKeeper.
 
 Another back end joins the conformance suite by being one more entry of BACKENDS.
 """
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
+from uuid import uuid4
 
 import pytest
 
+from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.coordination.embedded import EmbeddedCoordination
-from penstock.coordination.interface import Session, WatchEvent
+from penstock.coordination.interface import Session, SessionState, WatchEvent
+from penstock.coordination.zookeeper import ZooKeeperCoordination
+from penstock.coordination.zookeeper_messages import CLOSE, encode_hello
+from penstock.coordination.zookeeper_session import ZooKeeperSession
 from penstock.testing.simulated_disk import SimulatedDisk
+
+SESSION_TIMEOUT_MS = 4_000  # long enough for a busy machine, where nothing waits for its end
 
 
 class Backend(Protocol):
@@ -32,8 +40,29 @@ class EmbeddedBackend:
         await self.store.expire(session.id)
 
 
+class ZooKeeperBackend:
+    def __init__(self, store: ZooKeeperCoordination, connect: str) -> None:
+        self.store = store
+        self._connect = connect
+
+    async def open_session(self) -> Session:
+        return await self.store.open_session()
+
+    async def expire(self, session: Session) -> None:
+        assert isinstance(session, ZooKeeperSession)
+        await expire(session, self._connect)
+
+
+def embedded(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Backend]:
+    return _embedded()
+
+
+def zookeeper(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Backend]:
+    return _zookeeper(request.getfixturevalue("zookeeper_connect"))
+
+
 @asynccontextmanager
-async def embedded() -> AsyncIterator[Backend]:
+async def _embedded() -> AsyncIterator[Backend]:
     store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/coordination")
     try:
         yield EmbeddedBackend(store)
@@ -41,25 +70,85 @@ async def embedded() -> AsyncIterator[Backend]:
         await store.close()
 
 
-BACKENDS: dict[str, Callable[[], AbstractAsyncContextManager[Backend]]] = {"embedded": embedded}
+@asynccontextmanager
+async def _zookeeper(connect: str) -> AsyncIterator[Backend]:
+    async with opened(connect) as store:
+        yield ZooKeeperBackend(store, connect)
 
-Story = Callable[[Backend], Awaitable[None]]
+
+BACKENDS: dict[str, Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Backend]]] = {
+    "embedded": embedded,
+    "zookeeper": zookeeper,
+}
+_ALL = ["embedded", pytest.param("zookeeper", marks=pytest.mark.xdist_group("zookeeper"))]
+every_backend = pytest.mark.parametrize("backend", _ALL)
+
+Story = Callable[..., Awaitable[None]]
 
 
-def told_on_every_backend(story: Story) -> Callable[[str], None]:
+def told_on_every_backend(story: Story) -> Callable[..., None]:
     """Make an asynchronous story on a fresh, empty tree a test of each back end."""
 
-    @pytest.mark.parametrize("backend", sorted(BACKENDS))
-    def test(backend: str) -> None:
-        async def run() -> None:
-            async with asyncio.timeout(60), BACKENDS[backend]() as opened:
-                await story(opened)
-
-        asyncio.run(run())
+    @every_backend
+    def test(backend: str, request: pytest.FixtureRequest) -> None:
+        tell(story, backend, request)
 
     test.__name__ = getattr(story, "__name__", "story")
     test.__doc__ = story.__doc__
     return test
+
+
+def tell(story: Story, backend: str, request: pytest.FixtureRequest, *more: Any) -> None:
+    opening = BACKENDS[backend](request)
+
+    async def run() -> None:
+        async with opening as opened, asyncio.timeout(60):
+            await story(opened, *more)
+
+    asyncio.run(run())
+
+
+@asynccontextmanager
+async def opened(
+    connect: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
+) -> AsyncIterator[ZooKeeperCoordination]:
+    """A part of the tree of its own, below a node that nobody else knows."""
+    config = ZooKeeperConfig.parse(
+        f"{connect}/{uuid4().hex}", session_timeout_ms=session_timeout_ms
+    )
+    store = await ZooKeeperCoordination.open(config)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def expire(session: ZooKeeperSession, connect: str) -> None:
+    """As another client that has the session's id and password, and closes it."""
+    ended = asyncio.Event()
+    session.listen(lambda state: ended.set() if state is SessionState.ENDED else None)
+    while not ended.is_set() and session.state is not SessionState.ENDED:
+        await _close_as_another(session, connect)
+        try:
+            # The session itself may have been faster, and have taken itself back: once more.
+            async with asyncio.timeout(5):
+                await ended.wait()
+        except TimeoutError:
+            continue
+    await session.ended.wait()
+
+
+async def _close_as_another(session: ZooKeeperSession, connect: str) -> None:
+    host, _, port = connect.split(",")[0].rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    hello = encode_hello(
+        session_id=session.id, password=session.password, timeout_ms=10_000, last_zxid=0
+    )
+    close = struct.pack("!ii", 1, CLOSE)
+    writer.write(b"".join(struct.pack("!i", len(part)) + part for part in (hello, close)))
+    await reader.read()  # to the end: the server closes what is closed
+    writer.close()
+    await writer.wait_closed()
 
 
 class Witness:
@@ -70,3 +159,29 @@ class Witness:
 
     def __call__(self, event: WatchEvent) -> None:
         self.events.append(event)
+
+
+def run(story: Awaitable[None]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await story
+
+    asyncio.run(limited())
+
+
+class States:
+    """What a session's listener was told, to wait for."""
+
+    def __init__(self, session: Session) -> None:
+        self.seen: list[SessionState] = []
+        self._changed = asyncio.Event()
+        session.listen(self._note)
+
+    def _note(self, state: SessionState) -> None:
+        self.seen.append(state)
+        self._changed.set()
+
+    async def wait_for(self, state: SessionState) -> None:
+        while state not in self.seen:
+            self._changed.clear()
+            await self._changed.wait()

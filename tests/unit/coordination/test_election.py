@@ -9,22 +9,22 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.profile import scaled
-
-from penstock.coordination.election import (
-    Candidate,
-    Election,
-    Leadership,
-    QueueElection,
-    RaceElection,
+from tests.unit.coordination.recipes import (
+    EPOCH,
+    LEADER,
+    QUEUE,
+    Recipe,
+    both,
+    can_write,
+    cancel,
+    queue,
+    race,
 )
+
+from penstock.coordination.election import Candidate, Leadership, RaceElection
 from penstock.coordination.embedded import EmbeddedCoordination
 from penstock.coordination.embedded_session import EmbeddedSession
-from penstock.coordination.errors import (
-    BadVersion,
-    ConnectionLost,
-    SessionExpired,
-    TransactionFailed,
-)
+from penstock.coordination.errors import ConnectionLost, SessionExpired
 from penstock.coordination.interface import (
     ANY_VERSION,
     Created,
@@ -32,7 +32,6 @@ from penstock.coordination.interface import (
     Result,
     Session,
     SessionState,
-    SetData,
     Stat,
     Value,
     Watch,
@@ -40,22 +39,7 @@ from penstock.coordination.interface import (
 )
 from penstock.testing.simulated_disk import SimulatedDisk
 
-LEADER, QUEUE, EPOCH = "/controller", "/election/controller", "/controller_epoch"
 SEEDS = scaled(test=40, verify=400, release=4000)
-
-
-def race(session: Session, name: str) -> Election:
-    return RaceElection(
-        session, Candidate(data=name.encode()), leader_path=LEADER, epoch_path=EPOCH
-    )
-
-
-def queue(session: Session, name: str) -> Election:
-    return QueueElection(session, Candidate(data=name.encode()), queue_path=QUEUE, epoch_path=EPOCH)
-
-
-Recipe = Callable[[Session, str], Election]
-both = pytest.mark.parametrize("recipe", [race, queue])
 
 
 @asynccontextmanager
@@ -78,16 +62,6 @@ async def all_else() -> None:
     """Until every other task waits for something: nothing here waits for the time."""
     for _ in range(200):
         await asyncio.sleep(0)
-
-
-async def can_write(session: Session, leadership: Leadership) -> bool:
-    try:
-        await session.multi(leadership.fence([SetData(path="/", data=b"%d" % leadership.epoch)]))
-    except TransactionFailed as failed:
-        if not isinstance(failed.error, BadVersion):
-            raise
-        return False
-    return True
 
 
 @both
@@ -362,6 +336,36 @@ def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
     tell(story)
 
 
+def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_loses_it() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        first, second = await store.open_session(), await store.open_session()
+        leading = await queue(first, "b1").campaign()
+        campaign = asyncio.create_task(queue(second, "b2").campaign())
+        lost = asyncio.create_task(queue(first, "b1").wait_lost(leading))
+        await all_else()
+        assert (await second.get(LEADER)).data == b"b1"
+        place = next(name for name in await first.children(QUEUE) if f"{first.id:016x}" in name)
+        await second.delete(f"{QUEUE}/{place}")
+        following = await campaign
+        await lost
+        assert (await second.get(LEADER)).data == b"b2"
+        assert not await can_write(first, leading)
+        assert await can_write(second, following)
+
+    tell(story)
+
+
+def test_who_resigns_from_the_queue_leaves_it() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session = await store.open_session()
+        election = queue(session, "b1")
+        await election.resign(await election.campaign())
+        assert await session.children(QUEUE) == ()
+        assert await session.exists(LEADER) is None
+
+    tell(story)
+
+
 def test_strange_nodes_in_the_queue_are_left_alone() -> None:
     async def story(store: EmbeddedCoordination) -> None:
         session = await store.open_session()
@@ -480,12 +484,6 @@ class Broker:
                     await election.wait_lost(self.leadership)
                     self.leadership = None
             self.leadership = None
-
-
-async def cancel(tasks: Sequence[asyncio.Task[Leadership]] | Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Wrapped:

@@ -1,0 +1,90 @@
+"""Where ZooKeeper is and how long it waits for a broker: the connect string taken apart.
+
+Nothing is resolved or connected here. A connect string is `host:port,host:port/path`: the path, if
+there is one, is the node below which everything of this cluster lies.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from penstock.config.check import Check
+from penstock.model.values import dataclass
+
+DEFAULT_PORT = 2181
+DEFAULT_SESSION_TIMEOUT_MS = 18_000
+_SERVER = re.compile(
+    r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?"
+)
+# Parts are not empty, . or .., as with every path of the tree; plain names are enough here.
+_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9._-]+)+")
+
+
+class ZooKeeperAddress(NamedTuple):
+    host: str  # without brackets
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperConfig:
+    servers: tuple[ZooKeeperAddress, ...]  # at least one
+    chroot: str = ""  # begins with a slash and ends without; empty: the root
+    session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # asked for; the servers have bounds
+    connection_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # for the first connection
+
+    @classmethod
+    def parse(cls, connect: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> Self:
+        """ValueError where it is no connect string; as long for the first connection."""
+        found = _find_parts(connect)
+        if found is None:
+            raise ValueError(f"{connect!r} does not name ZooKeeper; {CONNECT_STRING.allowed}")
+        servers, chroot = found
+        return cls(
+            servers=servers,
+            chroot=chroot,
+            session_timeout_ms=session_timeout_ms,
+            connection_timeout_ms=session_timeout_ms,
+        )
+
+    @classmethod
+    def find_in(cls, resolved: Mapping[str, Any]) -> Self | None:
+        """Of a broker's resolved settings; None where it has the embedded tree."""
+        connect = resolved["zookeeper.connect"]
+        found = _find_parts(connect) if connect else None
+        if found is None:
+            return None
+        servers, chroot = found
+        return cls(
+            servers=servers,
+            chroot=chroot,
+            session_timeout_ms=resolved["zookeeper.session.timeout.ms"],
+            connection_timeout_ms=resolved["zookeeper.connection.timeout.ms"],
+        )
+
+
+def _find_parts(connect: str) -> tuple[tuple[ZooKeeperAddress, ...], str] | None:
+    hosts, slash, path = connect.strip().partition("/")
+    chroot = slash + path.rstrip("/") if path else ""
+    servers = tuple(_find_server(text.strip()) for text in hosts.split(","))
+    whole = tuple(server for server in servers if server is not None)
+    if len(whole) < len(servers) or (chroot and not _PATH.fullmatch(chroot)):
+        return None
+    return whole, chroot
+
+
+def _find_server(text: str) -> ZooKeeperAddress | None:
+    match = _SERVER.fullmatch(text)
+    port = DEFAULT_PORT if match is None or match["port"] is None else int(match["port"])
+    if match is None or not 0 < port <= 65535:
+        return None
+    return ZooKeeperAddress(match["ipv6"] or match["host"], port)
+
+
+CONNECT_STRING = Check(
+    allowed="host:port,host:port/path with a port from 1 to 65535, an IPv6 host in [brackets], and "
+    "a path, where there is one, of letters, digits, dots, dashes and underscores",
+    accepts=lambda text: not text or _find_parts(text) is not None,
+)

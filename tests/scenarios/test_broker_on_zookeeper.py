@@ -1,0 +1,56 @@
+"""A broker whose tree is a real ZooKeeper: what a plain ZooKeeper client sees, and what stays."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from uuid import uuid4
+
+import pytest
+from kazoo.client import KazooClient
+
+import penstock
+from penstock.testing.embedded_broker import BrokerNotStarted
+
+pytestmark = pytest.mark.xdist_group("zookeeper")
+
+
+@contextmanager
+def looking_into(connect: str) -> Iterator[KazooClient]:
+    client = KazooClient(connect)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+@pytest.mark.parametrize("election", ["race", "queue"])
+def test_a_broker_registers_and_leads_in_the_tree_of_its_connect_string(
+    zookeeper_connect: str, election: str
+) -> None:
+    connect = f"{zookeeper_connect}/{uuid4().hex}"
+    config = {"zookeeper.connect": connect, "broker.id": 7, "controller.election": election}
+    with penstock.Broker(config=config) as broker:
+        broker.create_topic("orders", partitions=3)
+        with looking_into(connect) as client:
+            controller = json.loads(client.get("/controller")[0])
+            registered = json.loads(client.get("/brokers/ids/7")[0])
+            topic = json.loads(client.get("/brokers/topics/orders")[0])
+            queued = client.get_children("/controller_queue") if election == "queue" else []
+        assert controller["brokerid"] == 7
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+        assert registered["port"] == port
+        assert topic["partitions"] == {"0": [7], "1": [7], "2": [7]}
+        assert len(queued) == (election == "queue")
+    with looking_into(connect) as client:
+        assert client.get_children("/brokers/ids") == []
+        assert client.exists("/controller") is None
+        assert client.exists("/brokers/topics/orders") is not None
+
+
+def test_without_zookeeper_a_broker_does_not_start_and_says_why() -> None:
+    config = {"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": 300}
+    with pytest.raises(BrokerNotStarted) as refused, penstock.Broker(config=config):
+        pass
+    assert "no ZooKeeper answered within 300 ms at 127.0.0.1:1" in str(refused.value)

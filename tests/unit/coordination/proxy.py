@@ -1,0 +1,91 @@
+"""A way to a server that a test can cut, block and mend."""
+
+import asyncio
+from contextlib import suppress
+from typing import Self
+
+
+class Proxy:
+    """Forwards bytes both ways. An asynchronous context manager; `address` is where it listens."""
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = (host, int(port))
+        self._is_cut = False
+        self._flows = asyncio.Event()
+        self._answers_flow = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._flows.set()
+        self._answers_flow.set()
+        self._accepted = asyncio.Event()
+        self.address = ""
+
+    def cut(self) -> None:
+        """End all connections, and take no more."""
+        self._is_cut = True
+        for writer in self._writers:
+            writer.transport.abort()
+
+    def block(self) -> None:
+        """Connections stay, and nothing comes through."""
+        self._flows.clear()
+
+    def block_answers(self) -> None:
+        """Requests still come through."""
+        self._answers_flow.clear()
+
+    def mend(self) -> None:
+        self._is_cut = False
+        self._flows.set()
+        self._answers_flow.set()
+
+    async def break_once(self) -> None:
+        """End all connections; returns when somebody has come back."""
+        self.cut()
+        self.mend()
+        self._accepted.clear()
+        await self._accepted.wait()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        self.address = f"{host}:{port}"
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self._server.close()
+        self.cut()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        self._accepted.set()
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.transport.abort()
+            return
+        self._writers |= {writer, far_writer}
+        for source, sink, flows in (
+            (reader, far_writer, self._flows),
+            (far_reader, writer, self._answers_flow),
+        ):
+            task = asyncio.create_task(self._pass(source, sink, flows))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _pass(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, flows: asyncio.Event
+    ) -> None:
+        with suppress(ConnectionError):
+            while chunk := await source.read(65536):
+                await self._flows.wait()
+                await flows.wait()
+                sink.write(chunk)
+        sink.close()
+        self._writers.discard(sink)
