@@ -562,15 +562,26 @@ class SegmentedLog:
             self.epochs.dirty = False
 
     def settle_end(self, end_offset: Offset) -> None:
-        """The log ends here now: nothing may point past it."""
+        """The log ends here now: nothing may point past it, nor may an epoch begin there whose
+        batches are gone."""
+        self._move_end(end_offset)
+        self.epochs.truncate_from_end(end_offset)
+        self._latest_epoch = self.epochs.latest
+
+    def resume_end(self, end_offset: Offset) -> None:
+        """The log ended here when it was closed. An epoch that had begun without a batch stays:
+        writing a file for each empty log made a start with 10,000 of them take 18 s, not 7."""
+        self._move_end(end_offset)
+        self.epochs.truncate_from_end(end_offset + 1)
+        self._latest_epoch = self.epochs.latest
+
+    def _move_end(self, end_offset: Offset) -> None:
         self.generation += 1
         self.log_end_offset = end_offset
         self.log_start_offset = min(self.log_start_offset, end_offset)
         self.high_watermark = min(self.high_watermark, end_offset)
         self.durable_offset = min(self.durable_offset, end_offset)
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
-        self.epochs.truncate_from_end(end_offset)
-        self._latest_epoch = self.epochs.latest
         self.snapshots.drop_above(end_offset)
         self._plan_roll()
 

@@ -155,7 +155,7 @@ class _Opening:
                 log.segments.add(segment)
             last = log.segments.active.find_last_batch()
             log.adopt_epochs(EpochCache(known))
-            log.settle_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
+            log.resume_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
             log.replay_producers(self._now_ms)
         except (CorruptRecords, MalformedTransactionIndex) as error:
             self._report(f"{error}; recovering the whole log")

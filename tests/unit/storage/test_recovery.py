@@ -9,6 +9,7 @@ from penstock.protocol.batch import MAGIC_POSITION, iter_headers
 from penstock.storage.disk import CREATE
 from penstock.storage.epochs import EPOCH_FILE
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
+from penstock.testing.simulated_faults import MUTATIONS
 
 
 @pytest.fixture
@@ -83,6 +84,15 @@ def test_a_folder_without_segments_has_no_epochs_either(broker: Broker) -> None:
     later = broker.after(survivor)
     assert later.log.latest_epoch == -1
     assert later.disk.files()[f"{FOLDER}/{EPOCH_FILE}"] == b"0\n0\n"
+
+
+def test_a_start_after_a_clean_stop_writes_no_epochs_of_an_empty_log(broker: Broker) -> None:
+    broker.log.begin_epoch(LeaderEpoch(4))
+    broker.engine.close()
+    later = broker.after(broker.disk.survivor_of_kill())
+    assert later.log.latest_epoch == 4
+    changed = {operation.path for operation in later.disk.trace if operation.kind in MUTATIONS}
+    assert not [path for path in changed if EPOCH_FILE in path]
 
 
 def test_the_largest_timestamp_survives_the_loss_of_an_index_that_was_never_synced() -> None:
