@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.broker.addresses import Addresses, bound_addresses, listeners_of
 from penstock.broker.late_groups import LateGroups
 from penstock.broker.local_channel import LocalChannel
+from penstock.broker.order_taker import OrderTaker
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
 from penstock.broker.tree import open_tree
@@ -95,6 +96,7 @@ class Assembly:
         self._coordination: Coordination | None = None
         self._session: Session
         self._replicas: Replicas
+        self._orders: OrderTaker
         self._controller: Controller
         self._groups: LateGroups
         self._server: Server
@@ -224,7 +226,7 @@ class Assembly:
         self._engine.check_any_works()
 
     def _make_controller(self, broker_id: BrokerId) -> Controller:
-        channel = LocalChannel(
+        self._orders = OrderTaker(
             broker_id,
             replicas=self._replicas,
             cluster=self._cluster,
@@ -234,7 +236,7 @@ class Assembly:
         return Controller(
             session=self._session,
             election=self._make_election(self._session, broker_id),
-            channel=channel,
+            channel=LocalChannel(self._orders),
             broker_id=broker_id,
             static=self._given,
             report=self._report,
@@ -300,9 +302,7 @@ class Assembly:
             endpoints=self.addresses.registered,
             rack=None if rack is None else str(rack),
         )
-        self._replicas.set_broker_epoch(
-            await register_broker(self._session, node, now_ms=wall_ms())
-        )
+        self._orders.set_broker_epoch(await register_broker(self._session, node, now_ms=wall_ms()))
 
     def _bind(self, services: Services) -> None:
         resolved = self._settings()

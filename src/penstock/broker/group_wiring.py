@@ -9,7 +9,7 @@ from typing import Protocol
 
 from penstock.broker.offsets_log import ReplicatedOffsetsLog
 from penstock.config.resolve import Resolved
-from penstock.controller.interface import Administration
+from penstock.controller.interface import CreatesTopics
 from penstock.coordination.interface import Session
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator
@@ -35,7 +35,7 @@ class Groups:
         broker_id: BrokerId,
         replicas: Replicas,
         cluster: ClusterView,
-        administration: Administration,
+        administration: CreatesTopics,
         session: Session,
         timers: LoopClock,
         settings: Callable[[], Resolved],

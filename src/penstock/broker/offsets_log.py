@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from penstock.config.resolve import Resolved, Source
-from penstock.controller.interface import Administration, NewTopic, Refused
+from penstock.controller.interface import CreatesTopics, NewTopic, Refused
 from penstock.groups.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
 from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, Refusal
@@ -40,7 +40,7 @@ class ReplicatedOffsetsLog:
         *,
         replicas: Replicas,
         cluster: ClusterView,
-        administration: Administration,
+        administration: CreatesTopics,
         clock: Clock,
         settings: Callable[[], Resolved],
         report: Callable[[str], None],

@@ -163,19 +163,19 @@ _FOLLOWERS: tuple[Setting, ...] = (
 )
 
 _LEADERS: tuple[Setting, ...] = (
-    _later(
+    broker(
         "auto.leader.rebalance.enable",
         Kind.BOOLEAN,
         True,
         "Whether leadership returns to the preferred replicas by itself.",
     ),
-    _later(
+    broker(
         "leader.imbalance.per.broker.percentage",
         Kind.INT,
         10,
         "Share of a broker's partitions led elsewhere above which leaders are moved back.",
     ),
-    _later(
+    broker(
         "leader.imbalance.check.interval.seconds",
         Kind.LONG,
         300,

@@ -75,6 +75,11 @@ def _check_name(state: ClusterState, name: str) -> None:
         )
     if name in state.topics:
         raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+    if name in state.unreadable:
+        raise Refusal(
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            f"{topic_path(name)} stands in the tree and cannot be read; delete or repair it",
+        )
     collides = _find_collision(state, name)
     if collides is not None:
         raise Refusal(

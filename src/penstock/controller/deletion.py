@@ -18,9 +18,12 @@ from penstock.model.errors import ErrorCode, Refusal
 
 
 def delete_topics(
-    state: ClusterState, names: Sequence[str], *, is_enabled: bool
+    state: ClusterState, names: Sequence[str], *, is_enabled: bool, is_marked: bool = False
 ) -> tuple[Decision, list[Refused | None]]:
-    """The mark, and the orders to remove the data; None: it is being deleted from now on."""
+    """The mark, and the orders to remove the data; None: it is being deleted from now on.
+
+    `is_marked`: whoever wants it has made the mark in the tree.
+    """
     answers: list[Refused | None] = []
     marked: dict[str, frozenset[BrokerId]] = {}
     for name in names:
@@ -32,7 +35,8 @@ def delete_topics(
         except Refusal as refusal:
             answers.append(refused(refusal))
     after = replace(state, deleting={**state.deleting, **marked})
-    writes: list[Writes] = [(Create(path=deletion_path(name)),) for name in marked]
+    unmarked = () if is_marked else tuple(marked)
+    writes: list[Writes] = [(Create(path=deletion_path(name)),) for name in unmarked]
     decision = Decision(state=after, writes=tuple(writes), orders=stop_deleted(after, marked))
     return decision.then(hide_deleted(after, before=state)), answers
 

@@ -64,6 +64,7 @@ class _Outbox:
     def __init__(self, node: BrokerNode, tasks: asyncio.TaskGroup, wiring: Wiring) -> None:
         self.epoch: BrokerEpoch = node.epoch
         self._broker = node.id
+        self._node = node
         self._wiring = wiring
         self._pending: deque[_Item] = deque()
         self._limit = MAX_PENDING
@@ -119,7 +120,7 @@ class _Outbox:
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:
-                await self._wiring.channel.send(self._broker, order)
+                await self._wiring.channel.send(self._node, order)
             except ConnectionError as error:
                 if pause_ms == FIRST_PAUSE_MS:
                     self._wiring.report(

@@ -9,8 +9,16 @@ from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from penstock.model.cluster import BrokerId, Order, TopicState
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    Order,
+    PartitionState,
+    TopicState,
+)
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.model.values import dataclass
 
 
@@ -67,11 +75,53 @@ class ConfigChange:
     replace: bool = False
 
 
-class Administration(Protocol):
+class Move(NamedTuple):
+    """Where a partition's replicas are to be; None: where they were before a move under way."""
+
+    partition: TopicPartition
+    replicas: tuple[BrokerId, ...] | None
+
+
+class LeaderChoice(Enum):
+    """With ElectLeaders' numbers."""
+
+    PREFERRED = 0
+    UNCLEAN = 1  # the first live replica, where none that is in sync is there
+
+
+class InSyncMember(NamedTuple):
+    broker: BrokerId
+    epoch: BrokerEpoch  # as the leader knows it; -1 where it does not (KIP-903)
+
+
+class InSyncChange(NamedTuple):
+    """A leader's wish of AlterPartition."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: LeaderEpoch
+    partition_epoch: int  # of the state that it changes
+    in_sync: tuple[InSyncMember, ...]  # all of the new set
+
+
+class InSyncOutcome(NamedTuple):
+    code: ErrorCode
+    state: PartitionState | None = None  # as it is stored; None: there is no such partition
+
+
+class AltersConfigs(Protocol):
+    async def alter_configs(
+        self, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> list[Refused | None]: ...
+
+
+class CreatesTopics(Protocol):
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
     ) -> list[TopicState | Refused]: ...
 
+
+class Administration(CreatesTopics, AltersConfigs, Protocol):
     async def delete_topics(
         self, names: Sequence[str], *, timeout_ms: int
     ) -> list[Refused | None]: ...
@@ -80,9 +130,42 @@ class Administration(Protocol):
         self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[Refused | None]: ...
 
-    async def alter_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
+    async def elect_leaders(
+        self,
+        choice: LeaderChoice,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int,
+    ) -> dict[TopicPartition, Refused | None] | Refused:
+        """None: of all that need it, and only those are answered."""
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
     ) -> list[Refused | None]: ...
+
+    async def list_reassignments(
+        self, *, timeout_ms: int
+    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+        """Partitions that are being moved."""
+
+
+class Membership(Protocol):
+    """What brokers ask of the controller for themselves. Refusal where it is not one, or where the
+    asker is not the broker of that id any more."""
+
+    async def change_in_sync(
+        self,
+        changes: Sequence[InSyncChange],
+        *,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        timeout_ms: int,
+    ) -> list[InSyncOutcome]: ...
+
+    async def leave(
+        self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
+    ) -> tuple[TopicPartition, ...]:
+        """Move what it leads to others, before it stops; the partitions that it still leads."""
 
 
 class ProducerIds(Protocol):
@@ -93,5 +176,6 @@ class ProducerIds(Protocol):
 class BrokerChannel(Protocol):
     """The way of the controller's orders to a broker: in process, or over the network."""
 
-    async def send(self, broker: BrokerId, order: Order) -> None:
-        """Returns when the broker has applied it; ConnectionError where it cannot be reached."""
+    async def send(self, node: BrokerNode, order: Order) -> None:
+        """Returns when the broker has applied it; ConnectionError where it cannot be reached, and
+        Refusal where that life of it is over or knows of a newer controller."""

@@ -18,6 +18,7 @@ from penstock.controller.znodes import (
     EVERY_BROKER,
     TOPIC_CONFIGS,
     TOPICS,
+    DamagedNode,
     TopicNode,
     broker_path,
     decode_broker,
@@ -48,7 +49,7 @@ from penstock.model.cluster import (
     PartitionState,
     TopicState,
 )
-from penstock.model.ids import TopicId
+from penstock.model.ids import InvalidTopicName, TopicId, TopicPartition, check_topic_name
 
 READS_AT_ONCE = 500
 
@@ -62,12 +63,32 @@ class TopicRead(NamedTuple):
     node: TopicNode
     partition_nodes: frozenset[int] | None  # None: not even their parent is there
     states: Mapping[int, PartitionState]
+    written: Mapping[int, int]  # the zxids of those states
     configs: Mapping[str, str] | None  # None: no node
+
+
+class Unreadable(NamedTuple):
+    """A node where a topic's should be, that is none and never was one."""
+
+    name: str
+    why: str
+
+
+class Watches(NamedTuple):
+    """For what comes or goes after the read."""
+
+    brokers: Watch | None = None
+    topics: Watch | None = None
+    deletions: Watch | None = None
+
+
+UNWATCHED = Watches()
 
 
 class TreeRead(NamedTuple):
     brokers: Mapping[BrokerId, BrokerNode]
     topics: Sequence[TopicRead]
+    unreadable: Sequence[Unreadable]
     marked: Collection[str]  # for deletion
     configured: Collection[str]  # topics with a node for settings
     broker_configs: Mapping[str, Mapping[str, str]]
@@ -85,22 +106,37 @@ async def read_brokers(session: Session, watch: Watch | None) -> dict[BrokerId, 
     }
 
 
-async def read_tree(session: Session, watch: Watch | None) -> TreeRead:
-    names = await session.children(TOPICS)
+async def read_tree(session: Session, watches: Watches = UNWATCHED) -> TreeRead:
+    names = await session.children(TOPICS, watches.topics)
     configured = await session.children(TOPIC_CONFIGS)
-    values = await _find_all(session, [topic_path(name) for name in names])
-    nodes = {
-        name: decode_topic(name, value.data)
-        for name, value in zip(names, values, strict=True)
-        if value is not None
-    }
+    topics, unreadable = await read_topics(session, names)
     return TreeRead(
-        brokers=await read_brokers(session, watch),
-        topics=await _read_topics(session, nodes),
-        marked=await session.children(DELETIONS),
+        brokers=await read_brokers(session, watches.brokers),
+        topics=topics,
+        unreadable=unreadable,
+        marked=await session.children(DELETIONS, watches.deletions),
         configured=configured,
         broker_configs=await _read_broker_configs(session),
     )
+
+
+async def read_topics(
+    session: Session, names: Sequence[str]
+) -> tuple[list[TopicRead], list[Unreadable]]:
+    """Those that are there. People make topics by hand: what is none of it is not touched, but a
+    topic that was in use and is damaged raises DamagedNode."""
+    values = await _find_all(session, [topic_path(name) for name in names])
+    nodes: dict[str, TopicNode] = {}
+    unreadable: list[Unreadable] = []
+    for name, value in zip(names, values, strict=True):
+        try:
+            if value is not None:
+                nodes[name] = decode_topic(check_topic_name(name), value.data)
+        except (DamagedNode, InvalidTopicName) as problem:
+            if value is not None and value.stat.num_children:
+                raise
+            unreadable.append(Unreadable(name, str(problem)))
+    return await _read_topics(session, nodes), unreadable
 
 
 async def find_topic_nodes(session: Session, topic: str) -> list[str]:
@@ -133,14 +169,9 @@ def repair(
     topics: dict[str, TopicState] = {}
     writes: list[Writes] = []
     for read in tree.topics:
-        topic_id = read.node.topic_id or new_topic_id()
-        partitions = _partitions(read, tree.brokers, controller_epoch)
-        configs = dict(read.configs or {})
-        topics[read.name] = TopicState(
-            name=read.name, topic_id=topic_id, partitions=partitions, configs=configs
-        )
+        topics[read.name] = topic_of(read, tree.brokers, controller_epoch, new_topic_id)
         if read.name not in tree.marked:
-            writes += _missing(read, topics[read.name])
+            writes += missing_nodes(read, topics[read.name])
     writes += _left_over(tree, topics)
     deleting = {name: holders(topics[name]) for name in tree.marked if name in topics}
     state = ClusterState(
@@ -150,8 +181,46 @@ def repair(
         topics=topics,
         deleting=deleting,
         broker_configs=tree.broker_configs,
+        unreadable=frozenset(each.name for each in tree.unreadable),
     )
     return Decision(state=state, writes=tuple(writes))
+
+
+def find_returned(tree: TreeRead) -> dict[TopicPartition, frozenset[BrokerId]]:
+    """Brokers that have registered since a partition's state was written, and are in sync by it.
+
+    Every controller writes the state of a partition anew when somebody of its in-sync set comes
+    back; where that is not so, there was none. A lone replica has nobody to differ from.
+    """
+    found: dict[TopicPartition, frozenset[BrokerId]] = {}
+    newest = max((node.epoch for node in tree.brokers.values()), default=0)
+    for read in tree.topics:
+        for number, zxid in read.written.items():
+            state = read.states[number]
+            if zxid > newest or len(state.replicas) < 2:
+                continue
+            back = {each for each in state.in_sync if _came_after(tree, each, zxid)}
+            if back:
+                found[TopicPartition(read.name, number)] = frozenset(back)
+    return found
+
+
+def _came_after(tree: TreeRead, broker: BrokerId, zxid: int) -> bool:
+    return broker in tree.brokers and tree.brokers[broker].epoch > zxid
+
+
+def topic_of(
+    read: TopicRead,
+    live: Collection[BrokerId],
+    epoch: ControllerEpoch,
+    new_topic_id: Callable[[], TopicId],
+) -> TopicState:
+    return TopicState(
+        name=read.name,
+        topic_id=read.node.topic_id or new_topic_id(),
+        partitions=_partitions(read, live, epoch),
+        configs=dict(read.configs or {}),
+    )
 
 
 def _partitions(
@@ -164,7 +233,7 @@ def _partitions(
     )
 
 
-def _missing(read: TopicRead, topic: TopicState) -> Iterator[Writes]:
+def missing_nodes(read: TopicRead, topic: TopicState) -> Iterator[Writes]:
     """What a topic's node promises, and is not there yet."""
     if read.node.topic_id is None:
         data = encode_topic(topic.topic_id, topic.partitions)
@@ -192,13 +261,14 @@ async def _read_topics(session: Session, nodes: Mapping[str, TopicNode]) -> list
     names = list(nodes)
     children = await _children_of_all(session, [partitions_path(name) for name in names])
     configs = await _find_all(session, [topic_config_path(name) for name in names])
-    states = await _read_states(session, nodes)
+    states, written = await _read_states(session, nodes)
     return [
         TopicRead(
             name,
             nodes[name],
             None if found is None else frozenset(int(n) for n in found if n.isdecimal()),
             states[name],
+            written[name],
             None if config is None else decode_configs(topic_config_path(name), config.data),
         )
         for name, found, config in zip(names, children, configs, strict=True)
@@ -207,8 +277,9 @@ async def _read_topics(session: Session, nodes: Mapping[str, TopicNode]) -> list
 
 async def _read_states(
     session: Session, nodes: Mapping[str, TopicNode]
-) -> dict[str, dict[int, PartitionState]]:
+) -> tuple[dict[str, dict[int, PartitionState]], dict[str, dict[int, int]]]:
     states: dict[str, dict[int, PartitionState]] = {name: {} for name in nodes}
+    written: dict[str, dict[int, int]] = {name: {} for name in nodes}
     places = [(name, number) for name, node in nodes.items() for number in node.replicas]
     for chunk in _chunks(places):
         paths = [state_path(name, number) for name, number in chunk]
@@ -217,7 +288,8 @@ async def _read_states(
         ):
             if value is not None:
                 states[name][number] = _decode_state(path, value, nodes[name], number)
-    return states
+                written[name][number] = value.stat.mzxid
+    return states, written
 
 
 def _decode_state(path: str, value: Value, node: TopicNode, number: int) -> PartitionState:

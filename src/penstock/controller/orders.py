@@ -5,6 +5,7 @@ Pure. For one broker the order of the list counts: first its own role, then what
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TypeVar
 
 from penstock.controller.state import Addressed, ClusterState
 from penstock.model.cluster import (
@@ -17,6 +18,8 @@ from penstock.model.cluster import (
     TopicState,
 )
 from penstock.model.ids import TopicPartition
+
+Item = TypeVar("Item")
 
 PARTITIONS_PER_ORDER = 50  # a log takes half a millisecond to make: no order holds a loop for long
 
@@ -65,15 +68,30 @@ def stop_replicas(
     state: ClusterState, broker: BrokerId, topics: Iterable[str]
 ) -> tuple[StopReplicas, ...]:
     """Remove the broker's replicas of these topics, data and all; a topic is never in two."""
+    portions = _replicas_by_order(state, broker, topics)
+    return tuple(_stop(state, broker, partitions) for partitions in portions)
+
+
+def stop_partitions(
+    state: ClusterState, by_broker: Mapping[BrokerId, Sequence[TopicPartition]]
+) -> tuple[Addressed, ...]:
+    """Remove these replicas, each from its broker, data and all."""
     return tuple(
-        StopReplicas(
-            controller_id=state.controller_id,
-            controller_epoch=state.controller_epoch,
-            broker_epoch=state.brokers[broker].epoch,
-            partitions=partitions,
-            delete=True,
-        )
-        for partitions in _replicas_by_order(state, broker, topics)
+        Addressed(broker, _stop(state, broker, partitions))
+        for broker, names in by_broker.items()
+        for partitions in _portions(names)
+    )
+
+
+def _stop(
+    state: ClusterState, broker: BrokerId, partitions: tuple[TopicPartition, ...]
+) -> StopReplicas:
+    return StopReplicas(
+        controller_id=state.controller_id,
+        controller_epoch=state.controller_epoch,
+        broker_epoch=state.brokers[broker].epoch,
+        partitions=partitions,
+        delete=True,
     )
 
 
@@ -135,11 +153,16 @@ def _visible(state: ClusterState) -> Iterator[TopicState]:
 def _lead_and_follow(
     state: ClusterState, broker: BrokerId, partitions: Sequence[PartitionOrder]
 ) -> Iterator[LeadAndFollow]:
-    left = iter(partitions)
-    while chunk := tuple(islice(left, PARTITIONS_PER_ORDER)):
+    for chunk in _portions(partitions):
         yield LeadAndFollow(
             controller_id=state.controller_id,
             controller_epoch=state.controller_epoch,
             broker_epoch=state.brokers[broker].epoch,
             partitions=chunk,
         )
+
+
+def _portions(items: Iterable[Item]) -> Iterator[tuple[Item, ...]]:
+    left = iter(items)
+    while chunk := tuple(islice(left, PARTITIONS_PER_ORDER)):
+        yield chunk

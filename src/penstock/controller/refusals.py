@@ -8,7 +8,9 @@ from penstock.config.resolve import Resolved, resolve_topic
 from penstock.controller.interface import Refused
 from penstock.controller.internal_topics import find_conflict
 from penstock.controller.state import ClusterState
+from penstock.model.cluster import PartitionState
 from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
 
 MAX_MESSAGE_LENGTH = 1000
 
@@ -27,6 +29,19 @@ def invalid_config(error: ConfigError) -> Refusal:
 def unknown_topic(state: ClusterState, name: str) -> Refusal:
     why = "is being deleted" if name in state.deleting else "does not exist"
     return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name[:249]!r} {why}")
+
+
+def get_partition(state: ClusterState, name: TopicPartition) -> PartitionState:
+    """Of a topic that is not being deleted."""
+    topic = state.find_topic(name.topic)
+    if topic is None:
+        raise unknown_topic(state, name.topic)
+    if not 0 <= name.partition < len(topic.partitions):
+        raise Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {topic.name} has {len(topic.partitions)} partitions, and no {name.partition}",
+        )
+    return topic.partitions[name.partition]
 
 
 def named_twice(names: Iterable[str]) -> frozenset[str]:

@@ -5,17 +5,22 @@ whoever asks puts a request in its bounded queue. Whatever it did not foresee en
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
+from functools import partial
 from random import Random, SystemRandom
-from typing import Any, NamedTuple, TypeVar
 
 from penstock.config.given import NOTHING_GIVEN, Given
+from penstock.controller.asking import MAX_QUEUED_REQUESTS, Requests
 from penstock.controller.delivery import Delivery, Outboxes, Wiring
 from penstock.controller.interface import (
     BrokerChannel,
     ConfigChange,
+    InSyncChange,
+    InSyncOutcome,
+    LeaderChoice,
     MorePartitions,
+    Move,
     NewTopic,
     Refused,
 )
@@ -24,21 +29,25 @@ from penstock.controller.orders import everything
 from penstock.controller.registration import random_topic_id
 from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.state import ClusterState
-from penstock.controller.term import Fenced, Outcome, Setup, Signals, Term
+from penstock.controller.term import Fenced, Outcome, Outdated, Setup, Signals, Term
 from penstock.controller.writes import TRANSACTION_BYTES
 from penstock.controller.znodes import PERSISTENT
 from penstock.coordination.election import Election, Leadership
 from penstock.coordination.interface import Session, WatchEvent
-from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, TopicState
-from penstock.model.errors import ErrorCode
-from penstock.model.ids import TopicId
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    PartitionState,
+    TopicState,
+)
+from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.values import dataclass
 
-MAX_QUEUED_REQUESTS = 500
-ALTER_TIMEOUT_MS = 30_000  # AlterConfigs brings none of its own
+__all__ = ["MAX_QUEUED_REQUESTS", "Controller", "ControllerStatistics"]
 
-Answer = TypeVar("Answer")
-Work = Callable[[Term], Awaitable[Outcome[Answer]]]
+ALTER_TIMEOUT_MS = 30_000  # AlterConfigs brings none of its own
 
 
 async def _sleep_ms(duration_ms: int) -> None:
@@ -57,24 +66,19 @@ class ControllerStatistics:
     queued_requests: int
 
 
-class _Request(NamedTuple):
-    work: Work[Any]
-    outcome: asyncio.Future[Outcome[Any]]
+class _Happening(IntEnum):
+    """What the tree or the clock may tell, in the order in which it is looked after."""
 
-
-_NOT_CONTROLLER = Refused(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
-_GIVEN_UP = Refused(
-    ErrorCode.NOT_CONTROLLER,
-    "this broker stopped being the controller before all was done; the next one goes on with it",
-)
-
-
-class NotLeading(Exception):
-    """Another broker is the controller, or none is at the moment."""
+    BROKERS = 0
+    TOPICS = 1
+    DELETIONS = 2
+    MOVES = 3
+    ELECTIONS = 4
+    REBALANCE = 5
 
 
 class Controller:
-    """Implements Administration. `run` is its task; everything else may be called beside it."""
+    """Implements Administration and Membership. `run` is its task; all else is called beside it."""
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class Controller:
         random: Random | None = None,
         new_topic_id: Callable[[], TopicId] = random_topic_id,
         wait_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
+        wait_rebalance_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
         report: Callable[[str], None] = lambda message: None,
         max_partitions_per_request: int = MAX_PARTITIONS_PER_REQUEST,
         transaction_bytes: int = TRANSACTION_BYTES,
@@ -95,6 +100,7 @@ class Controller:
         self._election = election
         self._channel = channel
         self._wait_ms = wait_ms
+        self._wait_rebalance_ms = wait_rebalance_ms
         self._setup = Setup(
             broker_id=broker_id,
             static=static,
@@ -110,12 +116,20 @@ class Controller:
         self._ready = asyncio.Event()
         self._is_idle = asyncio.Event()  # `run` is not under way
         self._is_idle.set()
-        self._requests: deque[_Request] = deque()
-        self._room = asyncio.Semaphore(MAX_QUEUED_REQUESTS)
+        self._requests = Requests(self._wake.set)
         # What has happened; each is noted once, however often it is told.
         self._is_lost = False
-        self._have_brokers_changed = False
+        self._happened: set[_Happening] = set()
         self._removed: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
+        # The same for all terms: what an earlier one watches still is watched once.
+        self._signals = Signals(
+            brokers_changed=partial(self._note, _Happening.BROKERS),
+            topics_changed=partial(self._note, _Happening.TOPICS),
+            deletions_changed=partial(self._note, _Happening.DELETIONS),
+            moves_changed=partial(self._note, _Happening.MOVES),
+            elections_changed=partial(self._note, _Happening.ELECTIONS),
+            data_removed=self._note_removed,
+        )
 
     # The owner task.
 
@@ -138,8 +152,15 @@ class Controller:
     async def close(self) -> None:
         """Have `run` give up the leadership, and wait until it has; requests are refused."""
         self._is_closing = True
+        self._requests.is_open = False
         self._wake.set()
         await self._is_idle.wait()
+
+    def renew(self, session: Session, election: Election) -> None:
+        """Go on with another session, where the last one has expired; `run` has ended by then."""
+        assert self._is_idle.is_set(), "a controller that runs keeps its session"
+        self._session = session
+        self._election = election
 
     async def wait_ready(self) -> None:
         """Until it leads, and its own broker has applied all that it was told."""
@@ -171,13 +192,13 @@ class Controller:
         async def work(term: Term) -> Outcome[TopicState]:
             return await term.create_topics(topics, validate_only=validate_only)
 
-        return await self._ask(work, len(topics), timeout_ms)
+        return await self._requests.ask(work, len(topics), timeout_ms)
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
         async def work(term: Term) -> Outcome[None]:
             return await term.delete_topics(names)
 
-        return await self._ask(work, len(names), timeout_ms)
+        return await self._requests.ask(work, len(names), timeout_ms)
 
     async def create_partitions(
         self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
@@ -185,7 +206,7 @@ class Controller:
         async def work(term: Term) -> Outcome[None]:
             return await term.create_partitions(additions, validate_only=validate_only)
 
-        return await self._ask(work, len(additions), timeout_ms)
+        return await self._requests.ask(work, len(additions), timeout_ms)
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool
@@ -193,31 +214,55 @@ class Controller:
         async def work(term: Term) -> Outcome[None]:
             return await term.alter_configs(changes, validate_only=validate_only)
 
-        return await self._ask(work, len(changes), ALTER_TIMEOUT_MS)
+        return await self._requests.ask(work, len(changes), ALTER_TIMEOUT_MS)
 
-    async def _ask(self, work: Work[Answer], count: int, timeout_ms: int) -> list[Answer | Refused]:
-        deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
-        try:
-            async with asyncio.timeout_at(deadline):
-                outcome = await self._enqueue(work)
-        except TimeoutError:
-            return [_late(timeout_ms)] * count
-        except NotLeading:
-            return [_NOT_CONTROLLER] * count
-        await _wait_all(outcome.waits.values(), deadline)
-        return [
-            _find_problem(outcome.waits.get(place, ()), timeout_ms) or answer
-            for place, answer in enumerate(outcome.answers)
-        ]
+    async def elect_leaders(
+        self,
+        choice: LeaderChoice,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int,
+    ) -> dict[TopicPartition, Refused | None] | Refused:
+        async def work(term: Term) -> Outcome[dict[TopicPartition, Refused | None]]:
+            return await term.elect_leaders(choice, partitions)
 
-    async def _enqueue(self, work: Work[Answer]) -> Outcome[Answer]:
-        async with self._room:
-            if self._term is None or self._is_closing:
-                raise NotLeading
-            request = _Request(work, asyncio.get_running_loop().create_future())
-            self._requests.append(request)
-            self._wake.set()
-            return await request.outcome
+        return await self._requests.ask_one(work, timeout_ms)
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        async def work(term: Term) -> Outcome[None]:
+            return await term.alter_reassignments(moves, allows_other_factor=allows_other_factor)
+
+        return await self._requests.ask(work, len(moves), timeout_ms)
+
+    async def list_reassignments(
+        self, *, timeout_ms: int
+    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+        return await self._requests.ask_one(Term.list_reassignments, timeout_ms)
+
+    # Membership.
+
+    async def change_in_sync(
+        self,
+        changes: Sequence[InSyncChange],
+        *,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        timeout_ms: int,
+    ) -> list[InSyncOutcome]:
+        async def work(term: Term) -> Outcome[list[InSyncOutcome]]:
+            return await term.change_in_sync(changes, broker, broker_epoch)
+
+        return await self._requests.ask_or_raise(work, timeout_ms)
+
+    async def leave(
+        self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
+    ) -> tuple[TopicPartition, ...]:
+        async def work(term: Term) -> Outcome[tuple[TopicPartition, ...]]:
+            return await term.leave(broker, broker_epoch)
+
+        return await self._requests.ask_or_raise(work, timeout_ms)
 
     # Of the owner task.
 
@@ -243,17 +288,20 @@ class Controller:
             async with asyncio.TaskGroup() as tasks:
                 lost = tasks.create_task(self._wait_lost(leadership), name="controller-lost")
                 term = self._new_term(leadership, tasks)
+                clock = tasks.create_task(self._watch_clock(term), name="controller-clock")
                 try:
                     await self._serve(term)
                 finally:
                     self._end(term)
                     lost.cancel()
+                    clock.cancel()
         except BaseExceptionGroup as group:
-            _raise_but_fenced(group)  # somebody else leads: the next campaign waits for its end
+            self._raise_but_over(group)
         await self._election.resign(leadership)  # harmless where it is over already
 
     def _new_term(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> Term:
-        self._is_lost = self._have_brokers_changed = False
+        self._is_lost = False
+        self._happened.clear()
         self._removed.clear()
         wiring = Wiring(
             channel=self._channel,
@@ -266,7 +314,7 @@ class Controller:
             session=self._session,
             leadership=leadership,
             setup=self._setup,
-            signals=Signals(brokers_changed=self._note_brokers, data_removed=self._note_removed),
+            signals=self._signals,
             outboxes=Outboxes(tasks, wiring),
         )
         return term
@@ -274,6 +322,7 @@ class Controller:
     async def _serve(self, term: Term) -> None:
         own = await term.begin()
         self._term = term
+        self._requests.is_open = not self._is_closing
         _when_all_done(own, self._ready.set)
         while not self._is_lost and not self._is_closing:
             if not await self._do_next(term):
@@ -282,36 +331,46 @@ class Controller:
 
     async def _do_next(self, term: Term) -> bool:
         """One thing, what happened before what is asked for; False when there is nothing."""
-        if self._have_brokers_changed:
-            self._have_brokers_changed = False
-            await term.brokers_changed()
+        if self._happened:
+            happening = min(self._happened)
+            self._happened.discard(happening)
+            await _LOOK_AFTER[happening](term)
         elif self._removed:
             broker, topics = next(iter(self._removed))
             del self._removed[broker, topics]
             await term.data_removed(broker, topics)
         elif self._requests:
-            await self._answer(term, self._requests.popleft())
+            await self._requests.answer_next(term)
         else:
             return False
         return True
-
-    async def _answer(self, term: Term, request: _Request) -> None:
-        if request.outcome.done():  # whoever asked has given up
-            return
-        try:
-            outcome = await request.work(term)
-        except BaseException:
-            _refuse(request)
-            raise
-        if not request.outcome.done():
-            request.outcome.set_result(outcome)
 
     def _end(self, term: Term) -> None:
         self._ready.clear()
         self._term = None
         term.end()
-        while self._requests:
-            _refuse(self._requests.popleft())
+        self._requests.close()
+
+    def _raise_but_over(self, group: BaseExceptionGroup[BaseException]) -> None:
+        """What ended a term and no more: who leads next, here or elsewhere, reads all anew."""
+        outdated, rest = group.split(Outdated)
+        if outdated is not None:
+            self._setup.report(
+                f"the controller begins anew, since somebody else has changed what it was about "
+                f"to change: {outdated.exceptions[0]}"
+            )
+        _, rest = rest.split(Fenced) if rest is not None else (None, None)
+        if rest is not None:
+            raise (rest.exceptions[0] if len(rest.exceptions) == 1 else rest) from None
+
+    async def _watch_clock(self, term: Term) -> None:
+        """As often as the settings say at the time; the first look waits for them to be known."""
+        await self._ready.wait()
+        while True:
+            seconds = term.settings["leader.imbalance.check.interval.seconds"]
+            assert isinstance(seconds, int)
+            await self._wait_rebalance_ms(1000 * seconds)
+            self._note(_Happening.REBALANCE)
 
     # Told by watches, outboxes and the election.
 
@@ -323,8 +382,8 @@ class Controller:
         self._is_lost = True
         self._wake.set()
 
-    def _note_brokers(self, event: WatchEvent) -> None:
-        self._have_brokers_changed = True
+    def _note(self, happening: _Happening, event: WatchEvent | None = None) -> None:
+        self._happened.add(happening)
         self._wake.set()
 
     def _note_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
@@ -332,37 +391,16 @@ class Controller:
         self._wake.set()
 
 
-async def _wait_all(waits: Iterable[Sequence[Delivery]], deadline: float) -> None:
-    deliveries = {delivery for each in waits for delivery in each}
-    if deliveries:
-        left = max(deadline - asyncio.get_running_loop().time(), 0)
-        await asyncio.wait(deliveries, timeout=left)
-
-
-def _find_problem(deliveries: Sequence[Delivery], timeout_ms: int) -> Refused | None:
-    if any(not delivery.done() for delivery in deliveries):
-        return _late(timeout_ms)
-    return _GIVEN_UP if any(delivery.cancelled() for delivery in deliveries) else None
+_LOOK_AFTER: Mapping[_Happening, Callable[[Term], Awaitable[None]]] = {
+    _Happening.BROKERS: Term.brokers_changed,
+    _Happening.TOPICS: lambda term: term.requests.topics_changed(),
+    _Happening.DELETIONS: lambda term: term.requests.deletions_changed(),
+    _Happening.MOVES: lambda term: term.requests.moves_changed(),
+    _Happening.ELECTIONS: lambda term: term.requests.elections_changed(),
+    _Happening.REBALANCE: Term.rebalance,
+}
 
 
 def _when_all_done(deliveries: Sequence[Delivery], call: Callable[[], None]) -> None:
     gathered = asyncio.gather(*deliveries)
     gathered.add_done_callback(lambda _: call())
-
-
-def _raise_but_fenced(group: BaseExceptionGroup[BaseException]) -> None:
-    _, rest = group.split(Fenced)
-    if rest is not None:
-        raise (rest.exceptions[0] if len(rest.exceptions) == 1 else rest) from None
-
-
-def _refuse(request: _Request) -> None:
-    if not request.outcome.done():
-        request.outcome.set_exception(NotLeading())
-
-
-def _late(timeout_ms: int) -> Refused:
-    return Refused(
-        ErrorCode.REQUEST_TIMED_OUT,
-        f"not done on every broker within {timeout_ms} ms; what was begun goes on: look again",
-    )

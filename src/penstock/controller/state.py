@@ -30,6 +30,10 @@ class ClusterState:
     broker_configs: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict
     )  # "": every broker
+    # Brokers that are about to stop, in the life they have now. Not in the tree: whoever is the
+    # next controller is told again.
+    leaving: frozenset[BrokerId] = frozenset()
+    unreadable: frozenset[str] = frozenset()  # nodes of topics that are none: nobody may use these
 
     def find_topic(self, name: str) -> TopicState | None:
         """One that is not being deleted."""

@@ -12,20 +12,52 @@ from typing import Generic, NamedTuple, TypeVar
 
 from penstock.config.given import ConfigError, Given
 from penstock.config.resolve import Resolved, resolve_broker
-from penstock.controller import alteration, creation, decide, deletion, growth
+from penstock.controller import alteration, creation, decide, deletion, growth, leadership_moves
 from penstock.controller.delivery import Delivery, Outboxes
-from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
-from penstock.controller.load import find_topic_nodes, read_brokers, read_tree, repair
+from penstock.controller.in_sync import change_in_sync
+from penstock.controller.interface import (
+    ConfigChange,
+    InSyncChange,
+    InSyncOutcome,
+    LeaderChoice,
+    MorePartitions,
+    Move,
+    NewTopic,
+    Refused,
+)
+from penstock.controller.load import (
+    Watches,
+    find_returned,
+    find_topic_nodes,
+    read_brokers,
+    read_tree,
+    repair,
+)
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, Means
-from penstock.controller.refusals import check_topic_configs, named_twice
+from penstock.controller.reassignment import alter_reassignments, find_reassignments
+from penstock.controller.refusals import check_topic_configs, named_twice, refused
 from penstock.controller.state import Addressed, ClusterState, Decision
+from penstock.controller.tree_requests import TreeRequests
 from penstock.controller.writes import TRANSACTION_BYTES, pack
 from penstock.coordination.election import Leadership
-from penstock.coordination.errors import BadVersion, TransactionFailed
-from penstock.coordination.interface import Session, Watch
-from penstock.model.cluster import BrokerId, ControllerEpoch, StopReplicas, TopicState
+from penstock.coordination.errors import (
+    BadVersion,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    TransactionFailed,
+)
+from penstock.coordination.interface import Operation, Session, Watch
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    PartitionState,
+    StopReplicas,
+    TopicState,
+)
 from penstock.model.errors import Refusal
-from penstock.model.ids import TopicId
+from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.values import dataclass
 
 TOPICS_AT_ONCE = 50
@@ -36,6 +68,10 @@ Asked = TypeVar("Asked")
 
 class Fenced(Exception):
     """Somebody else has been elected since."""
+
+
+class Outdated(Exception):
+    """The tree is not what this term knows of it: people have changed it, too."""
 
 
 class Outcome(NamedTuple, Generic[Answer]):
@@ -63,6 +99,10 @@ class Signals:
     """Called from watches and outboxes; each must only note that there is something to do."""
 
     brokers_changed: Watch
+    topics_changed: Watch
+    deletions_changed: Watch
+    moves_changed: Watch
+    elections_changed: Watch
     data_removed: Callable[[BrokerId, tuple[str, ...]], None]
 
 
@@ -86,11 +126,19 @@ class Term:
         self.setup = setup
         self.signals = signals
         self.outboxes = outboxes
+        self.requests = TreeRequests(self)
         self._gone: dict[str, asyncio.Future[bool]] = {}
 
     async def begin(self) -> list[Delivery]:
         """Read all, finish what was begun, elect, tell everybody: the deliveries to this broker."""
-        tree = await read_tree(self.session, self.signals.brokers_changed)
+        watches = Watches(
+            brokers=self.signals.brokers_changed,
+            topics=self.signals.topics_changed,
+            deletions=self.signals.deletions_changed,
+        )
+        tree = await read_tree(self.session, watches)
+        for each in tree.unreadable:
+            self.setup.report(f"no topic is made of {each.name!r}: {each.why}")
         loaded = repair(
             tree,
             controller_id=self.setup.broker_id,
@@ -99,8 +147,10 @@ class Term:
         )
         self.state = loaded.state
         self._resolve_settings()
-        decision = loaded.then(decide.take_over(loaded.state, self._allows_unclean))
-        deliveries = await self._carry_out(decision)
+        taken = decide.take_over(loaded.state, self._allows_unclean, find_returned(tree))
+        decision = loaded.then(taken)
+        deliveries = await self.carry_out(decision)
+        await self.requests.begin()
         own = self.setup.broker_id
         return [
             delivery
@@ -121,7 +171,7 @@ class Term:
         for portion in _portions(asked):
             decision, some = creation.create_topics(state, portion, means, twice=twice)
             if not validate_only:
-                deliveries += await self._carry_out(decision)
+                deliveries += await self.carry_out(decision)
             answers += some
             state = decision.state
             made = sum(len(each.partitions) for each in some if isinstance(each, TopicState))
@@ -135,14 +185,14 @@ class Term:
         decision, answers = growth.create_partitions(
             self.state, asked, self._creation_means(), twice=twice
         )
-        deliveries = [] if validate_only else await self._carry_out(decision)
+        deliveries = [] if validate_only else await self.carry_out(decision)
         return Outcome(answers, _all_wait(answers, deliveries))
 
     async def delete_topics(self, names: Sequence[str]) -> Outcome[None]:
         decision, answers = deletion.delete_topics(
-            self.state, names, is_enabled=bool(self.settings["delete.topic.enable"])
+            self.state, names, is_enabled=self.allows_deletion
         )
-        await self._carry_out(decision)
+        await self.carry_out(decision)
         waits = {
             place: [self._gone_future(name)]
             for place, (name, answer) in enumerate(zip(names, answers, strict=True))
@@ -157,23 +207,81 @@ class Term:
         decision, answers = alteration.alter_configs(self.state, asked, basis)
         if validate_only:
             return Outcome(answers, {})
-        deliveries = await self._carry_out(decision)
+        deliveries = await self.carry_out(decision)
         self._resolve_settings()
         touched = [t for t in self.state.topics.values() if _is_leaderless(t)]
         elected = decide.elect_leaderless(
             self.state, [topic.name for topic in touched], self._allows_unclean
         )
-        deliveries += await self._carry_out(elected)
+        deliveries += await self.carry_out(elected)
         return Outcome(answers, _all_wait(answers, deliveries))
+
+    async def elect_leaders(
+        self, choice: LeaderChoice, partitions: Sequence[TopicPartition] | None
+    ) -> Outcome[dict[TopicPartition, Refused | None]]:
+        decision, answers = leadership_moves.elect_leaders(self.state, choice, partitions)
+        deliveries = await self.carry_out(decision)
+        return Outcome([answers], {0: deliveries})
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool
+    ) -> Outcome[None]:
+        """Answered when they have begun: the tree has them then."""
+        decision, answers = alter_reassignments(
+            self.state, moves, allows_other_factor=allows_other_factor
+        )
+        await self.carry_out(decision)
+        return Outcome(answers, {})
+
+    async def list_reassignments(self) -> Outcome[Mapping[TopicPartition, PartitionState]]:
+        return Outcome([find_reassignments(self.state)], {})
+
+    async def change_in_sync(
+        self, changes: Sequence[InSyncChange], broker: BrokerId, broker_epoch: BrokerEpoch
+    ) -> Outcome[list[InSyncOutcome]]:
+        try:
+            decision, answers = change_in_sync(
+                self.state, broker=broker, broker_epoch=broker_epoch, changes=changes
+            )
+        except Refusal as refusal:
+            return Outcome([refused(refusal)], {})
+        await self.carry_out(decision)
+        return Outcome([answers], {})
+
+    async def leave(
+        self, broker: BrokerId, broker_epoch: BrokerEpoch
+    ) -> Outcome[tuple[TopicPartition, ...]]:
+        """Answered when the new leaders lead, and so do not meet their clients unprepared."""
+        try:
+            decision, left = leadership_moves.leave(self.state, broker, broker_epoch)
+        except Refusal as refusal:
+            return Outcome([refused(refusal)], {})
+        deliveries = await self.carry_out(decision)
+        others = [
+            delivery
+            for delivery, order in zip(deliveries, decision.orders, strict=True)
+            if order.broker != broker
+        ]
+        return Outcome([left], {0: others})
 
     # What happens.
 
+    async def rebalance(self) -> None:
+        """Leaders back to where they belong, where too many are not."""
+        if not self.settings["auto.leader.rebalance.enable"]:
+            return
+        limit = self.settings["leader.imbalance.per.broker.percentage"]
+        assert isinstance(limit, int)
+        names = leadership_moves.find_imbalanced(self.state, limit_percent=limit)
+        decision, _ = leadership_moves.elect_leaders(self.state, LeaderChoice.PREFERRED, names)
+        await self.carry_out(decision)
+
     async def brokers_changed(self) -> None:
         brokers = await read_brokers(self.session, self.signals.brokers_changed)
-        await self._carry_out(decide.brokers_changed(self.state, brokers, self._allows_unclean))
+        await self.carry_out(decide.brokers_changed(self.state, brokers, self._allows_unclean))
 
     async def data_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
-        await self._carry_out(deletion.data_removed(self.state, broker, topics))
+        await self.carry_out(deletion.data_removed(self.state, broker, topics))
         await self._remove_ready()
 
     def end(self) -> None:
@@ -184,26 +292,39 @@ class Term:
 
     # How it is done.
 
-    async def _carry_out(self, decision: Decision) -> list[Delivery]:
+    async def carry_out(self, decision: Decision) -> list[Delivery]:
         for batch in pack(decision.writes, self.setup.transaction_bytes):
             try:
-                await self.session.multi(self.leadership.fence(batch))
+                await self.write(batch)
             except TransactionFailed as failed:
-                if failed.failed_index == 0 and isinstance(failed.error, BadVersion):
-                    raise Fenced from failed
+                if isinstance(failed.error, BadVersion | NodeExists | NoNode | NotEmpty):
+                    raise Outdated(str(failed)) from failed
                 raise
         self.state = decision.state
         self.outboxes.follow(self.state.brokers)
         deliveries = self.outboxes.push(decision.orders)
         for addressed, delivery in zip(decision.orders, deliveries, strict=True):
             self._heed_removal(addressed, delivery)
+        await self.requests.settle()
         return deliveries
+
+    async def write(self, operations: Sequence[Operation]) -> None:
+        """All or none, and only while nobody else has been elected."""
+        try:
+            await self.session.multi(self.leadership.fence(operations))
+        except TransactionFailed as failed:
+            if failed.failed_index == 0 and isinstance(failed.error, BadVersion):
+                raise Fenced from failed
+            raise
 
     def _heed_removal(self, addressed: Addressed, delivery: Delivery) -> None:
         order = addressed.order
         if not isinstance(order, StopReplicas) or not order.delete:
             return
-        topics = tuple({each.topic: None for each in order.partitions})
+        names = {each.topic: None for each in order.partitions}
+        topics = tuple(name for name in names if name in self.state.deleting)
+        if not topics:  # partitions that have moved away
+            return
 
         def tell(done: Delivery) -> None:
             if done.result():
@@ -220,7 +341,7 @@ class Term:
         await self._carry_out_removal(deletion.remove_topics(self.state, found), ready)
 
     async def _carry_out_removal(self, decision: Decision, names: Sequence[str]) -> None:
-        deliveries = await self._carry_out(decision)
+        deliveries = await self.carry_out(decision)
         futures = [self._gone.pop(name) for name in names if name in self._gone]
         _settle_after(deliveries, futures)
 
@@ -228,6 +349,10 @@ class Term:
         if name not in self._gone:
             self._gone[name] = asyncio.get_running_loop().create_future()
         return self._gone[name]
+
+    @property
+    def allows_deletion(self) -> bool:
+        return bool(self.settings["delete.topic.enable"])
 
     def _creation_means(self) -> Means:
         return Means(

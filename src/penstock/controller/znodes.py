@@ -20,7 +20,7 @@ from penstock.model.cluster import (
     Endpoint,
     PartitionState,
 )
-from penstock.model.ids import LeaderEpoch, TopicId
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -28,6 +28,8 @@ BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 DELETIONS = "/admin/delete_topics"
+MOVES = "/admin/reassign_partitions"
+ELECTIONS = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 CLUSTER_ID = "/cluster/id"
@@ -177,6 +179,8 @@ def decode_topic(topic: str, data: bytes) -> TopicNode:
         raise node.damaged(f"its partitions {sorted(replicas)[:20]} do not count up from 0")
     if not all(replicas.values()):
         raise node.damaged("one of its partitions has no replica")
+    if any(min(each) < 0 or len(set(each)) != len(each) for each in replicas.values()):
+        raise node.damaged("one of its partitions has a broker twice, or one below 0")
     adding, removing = _assignment(node, "adding_replicas"), _assignment(node, "removing_replicas")
     return TopicNode(topic_id, replicas, adding, removing)
 
@@ -220,6 +224,37 @@ def decode_state(
         adding=adding,
         removing=removing,
     )
+
+
+# What people ask for by making a node.
+
+
+def decode_moves(data: bytes) -> list[tuple[TopicPartition, tuple[BrokerId, ...]]]:
+    node = _Reader(MOVES, data)
+    return [
+        (_partition(node, entry), tuple(BrokerId(each) for each in _numbers(node, entry)))
+        for entry in node.get("partitions", list)
+    ]
+
+
+def decode_elections(data: bytes) -> list[TopicPartition]:
+    node = _Reader(ELECTIONS, data)
+    return [_partition(node, entry) for entry in node.get("partitions", list)]
+
+
+def _partition(node: "_Reader", entry: object) -> TopicPartition:
+    if isinstance(entry, dict):
+        topic, number = entry.get("topic"), entry.get("partition")
+        if isinstance(topic, str) and type(number) is int:
+            return TopicPartition(topic, number)
+    raise node.damaged(f"{str(entry)[:100]} names no topic and partition")
+
+
+def _numbers(node: "_Reader", entry: Mapping[str, object]) -> list[int]:
+    numbers = entry.get("replicas")
+    if not isinstance(numbers, list) or not all(type(each) is int for each in numbers):
+        raise node.damaged(f"{str(entry)[:100]} has no list of brokers as its replicas")
+    return numbers
 
 
 # Settings.

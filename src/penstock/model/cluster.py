@@ -110,3 +110,10 @@ class MetadataUpdate:
 
 
 Order = LeadAndFollow | StopReplicas | MetadataUpdate
+
+
+class SentOrder(NamedTuple):
+    """An order on its way to one life of a broker."""
+
+    broker_epoch: BrokerEpoch  # a later life refuses it
+    order: Order

@@ -330,6 +330,11 @@ def find_error(code: int) -> ErrorCode | None:
     return _BY_CODE.get(code)
 
 
+def known_error(code: int) -> ErrorCode:
+    """UNKNOWN_SERVER_ERROR in place of a code that is none: of an answer from another release."""
+    return _BY_CODE.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
 def get_error(code: int) -> ErrorCode:
     error = _BY_CODE.get(code)
     if error is None:

@@ -89,7 +89,8 @@ class Channel:
     unreachable: set[BrokerId] = field(default_factory=set)
     refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # the next one's
 
-    async def send(self, broker: BrokerId, order: Order) -> None:
+    async def send(self, node: BrokerNode, order: Order) -> None:
+        broker = node.id
         await asyncio.sleep(0)
         if broker in self.unreachable:
             raise ConnectionRefusedError(f"broker {broker} does not answer")
@@ -151,7 +152,7 @@ class Cluster:
     async def reread(self) -> Decision:
         """What a controller would find that knows nothing: the state, and what is half made."""
         session = await self.store.open_session()
-        tree = await read_tree(session, None)
+        tree = await read_tree(session)
         await session.close()
         return repair(
             tree,

@@ -20,6 +20,7 @@ from penstock.model.cluster import (
     StopReplicas,
     TopicState,
 )
+from penstock.model.ids import TopicPartition
 
 
 def never(_: TopicState) -> bool:
@@ -191,6 +192,16 @@ class TestAControllerThatTakesOver:
         orders = [each.order for each in take_over(state, never).orders]
         pieces = [len(each.partitions) for each in orders if isinstance(each, LeadAndFollow)]
         assert pieces == [50, 50, 20]
+
+    def test_takes_nobody_for_in_sync_who_has_another_life_since(self) -> None:
+        state = cluster_state(alive(0, 1, 2), topic("t", partition(0, (0, 1, 2), (0, 1, 2))))
+        came_back = {TopicPartition("t", 0): {BrokerId(0)}}
+        assert summary(led(take_over(state, never, came_back))) == (1, 5, (1, 2))
+
+    def test_lets_one_of_those_lead_where_nobody_stayed(self) -> None:
+        state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (0, 1))))
+        came_back = {TopicPartition("t", 0): {BrokerId(0), BrokerId(1)}}
+        assert summary(led(take_over(state, never, came_back))) == (1, 5, (1,))
 
 
 class TestATopicThatIsBeingDeleted:

@@ -20,7 +20,9 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.resolve import Resolved, resolve_broker
 from penstock.controller.interface import (
     ConfigChange,
+    LeaderChoice,
     MorePartitions,
+    Move,
     NewTopic,
     Refused,
 )
@@ -144,6 +146,25 @@ class Controller:
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool
     ) -> list[Refused | None]:
+        raise NotImplementedError
+
+    async def elect_leaders(
+        self,
+        choice: LeaderChoice,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int,
+    ) -> dict[TopicPartition, Refused | None] | Refused:
+        raise NotImplementedError
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        raise NotImplementedError
+
+    async def list_reassignments(
+        self, *, timeout_ms: int
+    ) -> Mapping[TopicPartition, PartitionState] | Refused:
         raise NotImplementedError
 
 

@@ -16,7 +16,9 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.resolve import Resolved, resolve_broker
 from penstock.controller.interface import (
     ConfigChange,
+    LeaderChoice,
     MorePartitions,
+    Move,
     NewTopic,
     Refused,
 )
@@ -83,6 +85,10 @@ class ScriptedController:
         self.deleted: list[str] = []
         self.added: list[MorePartitions] = []
         self.changed: list[ConfigChange] = []
+        self.elected: list[tuple[LeaderChoice, Sequence[TopicPartition] | None]] = []
+        self.moved: list[Move] = []
+        self.moving: Mapping[TopicPartition, PartitionState] | Refused = {}
+        self.allows_other_factor: bool | None = None
         self.validate_only: bool | None = None
         self.timeout_ms: int | None = None
 
@@ -111,6 +117,31 @@ class ScriptedController:
         self.changed += changes
         self.validate_only = validate_only
         return [self.refusals.get(each.name) for each in changes]
+
+    async def elect_leaders(
+        self,
+        choice: LeaderChoice,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int,
+    ) -> dict[TopicPartition, Refused | None] | Refused:
+        self.elected.append((choice, partitions))
+        self.timeout_ms = timeout_ms
+        names = [TopicPartition("all", 0)] if partitions is None else partitions
+        return self.refusals.get("") or {name: self.refusals.get(name.topic) for name in names}
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        self.moved += moves
+        self.allows_other_factor, self.timeout_ms = allows_other_factor, timeout_ms
+        return [self.refusals.get(each.partition.topic) for each in moves]
+
+    async def list_reassignments(
+        self, *, timeout_ms: int
+    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+        self.timeout_ms = timeout_ms
+        return self.moving
 
 
 def _as_asked(topic: NewTopic) -> TopicState | Refused:

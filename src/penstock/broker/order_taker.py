@@ -1,0 +1,100 @@
+"""The broker's end of the controller's orders: applied in one step each, however they came.
+
+Not the way to it: that is a channel. An order to an earlier life of this broker, or of an older
+controller, is refused with Refusal and changes nothing.
+"""
+
+from collections.abc import Callable, Iterator
+
+from penstock.broker.settings import BrokerSettings
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    LeadAndFollow,
+    MetadataUpdate,
+    SentOrder,
+    StopReplicas,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.replicas import Replicas
+
+
+class OrderTaker:
+    """Owned by the event loop."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        *,
+        replicas: Replicas,
+        cluster: ClusterView,
+        settings: BrokerSettings,
+        report: Callable[[str], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = BrokerEpoch(-1)  # of the present registration; -1: none yet
+        self._replicas = replicas
+        self._cluster = cluster
+        self._settings = settings
+        self._report = report
+
+    def set_broker_epoch(self, epoch: BrokerEpoch) -> None:
+        """Called with each registration, before an order can come that knows of it."""
+        self.broker_epoch = epoch
+        self._replicas.set_broker_epoch(epoch)
+
+    def take(self, sent: SentOrder) -> None:
+        # A newer epoch is this life's own, of which the answer has not come yet (KAFKA-9839).
+        if sent.broker_epoch < self.broker_epoch:
+            raise Refusal(
+                ErrorCode.STALE_BROKER_EPOCH,
+                f"the order is for broker {self.broker_id} of epoch {sent.broker_epoch}, which "
+                f"has registered anew as {self.broker_epoch}",
+            )
+        order = sent.order
+        if isinstance(order, LeadAndFollow):
+            self._tell_failures("take up", self._replicas.apply(order))
+        elif isinstance(order, StopReplicas):
+            self._tell_failures("stop", self._replicas.stop(order))
+        else:
+            self._update(order, sent.broker_epoch)
+
+    def _update(self, update: MetadataUpdate, broker_epoch: BrokerEpoch) -> None:
+        if update.broker_configs is not None and self._settings.take_dynamic(update.broker_configs):
+            self._replicas.reconfigure_all()
+        self._cluster.apply(update)
+        if update.is_full and len(self._cluster.brokers) > 1:
+            self._remove_strays(update, broker_epoch)
+
+    def _remove_strays(self, update: MetadataUpdate, broker_epoch: BrokerEpoch) -> None:
+        """Replicas that have moved to other brokers while this one was away."""
+        strays = tuple(self._find_strays())
+        if strays:
+            self._report(f"removing {', '.join(map(str, strays))}: moved to other brokers")
+            order = StopReplicas(
+                controller_id=update.controller_id,
+                controller_epoch=update.controller_epoch,
+                broker_epoch=broker_epoch,
+                partitions=strays,
+                delete=True,
+            )
+            self._tell_failures("remove", self._replicas.stop(order))
+
+    def _find_strays(self) -> Iterator[TopicPartition]:
+        """Only of topics that are known, by their ids: of others nobody says that they may go."""
+        for each in self._replicas.statistics().partitions:
+            name, number = each.partition
+            topic = self._cluster.find_topic(name)
+            if topic is None or topic.topic_id != each.topic_id:
+                continue
+            is_there = number < len(topic.partitions)
+            if is_there and self.broker_id not in topic.partitions[number].replicas:
+                yield each.partition
+
+    def _tell_failures(self, verb: str, answers: dict[TopicPartition, ErrorCode]) -> None:
+        """Such a partition answers its clients with the error; the operator hears of it here."""
+        for partition, code in answers.items():
+            if code is not ErrorCode.NONE:
+                self._report(f"could not {verb} {partition}: {code.name}")

@@ -1,0 +1,260 @@
+"""Any sequence of what can happen to a cluster, over the pure deciders and a tree that checks
+versions: whoever is in sync may lead, epochs only rise, and the tree says what the state says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+
+import pytest
+from tests.profile import scaled
+from tests.unit.controller.cluster import node
+from tests.unit.controller.states import cluster_state, topic
+
+from penstock.controller.decide import brokers_changed, take_over
+from penstock.controller.in_sync import change_in_sync
+from penstock.controller.interface import InSyncChange, InSyncMember, LeaderChoice, Move
+from penstock.controller.leadership_moves import elect_leaders, find_imbalanced, leave
+from penstock.controller.new_partitions import new_partition
+from penstock.controller.reassignment import alter_reassignments, is_moving, target_of
+from penstock.controller.state import ClusterState, Decision
+from penstock.controller.znodes import decode_state, decode_topic, encode_state, encode_topic
+from penstock.coordination.interface import NO_SESSION, SetData, Stat, Value
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeadAndFollow,
+    PartitionState,
+    StopReplicas,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+SEEDS = scaled(test=150, verify=4000, release=40_000)
+STEPS = 40
+IDS = tuple(map(BrokerId, range(5)))
+PARTITIONS = 3
+
+
+def never(_: TopicState) -> bool:
+    return False
+
+
+class Tree:
+    """The nodes of one topic, with their versions."""
+
+    def __init__(self, state: ClusterState) -> None:
+        made = state.topics["t"]
+        self.topic = encode_topic(made.topic_id, made.partitions)
+        self.states = [encode_state(each) for each in made.partitions]
+        self.versions = [each.partition_epoch for each in made.partitions]
+
+    def write(self, decision: Decision, *, until: int | None = None) -> None:
+        """All steps, or as many as a crash leaves."""
+        for step in decision.writes[:until]:
+            for each in step:
+                assert isinstance(each, SetData)
+                if each.path == "/brokers/topics/t":
+                    self.topic = each.data
+                    continue
+                number = int(each.path.split("/")[-2])
+                assert each.version == self.versions[number], "written upon what was not known"
+                self.states[number] = each.data
+                self.versions[number] += 1
+
+    def read(self) -> tuple[PartitionState, ...]:
+        node = decode_topic("t", self.topic)
+        return tuple(
+            decode_state(
+                "t",
+                Value(data, Stat(0, 0, 0, 0, 0, self.versions[number], 0, NO_SESSION, 0, 0)),
+                replicas=node.replicas[number],
+                adding=node.adding.get(number, ()),
+                removing=node.removing.get(number, ()),
+            )
+            for number, data in enumerate(self.states)
+        )
+
+
+class Story:
+    """One history. `committed` models what counts: who holds all that was acknowledged."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.epochs = dict.fromkeys(IDS, 1)
+        live = {each: node(each, epoch=1) for each in IDS}
+        parts = [
+            new_partition(tuple(self.random.sample(IDS, 3)), live=live, epoch=ControllerEpoch(1))
+            for _ in range(PARTITIONS)
+        ]
+        self.state = cluster_state(live, topic("t", *parts))
+        self.tree = Tree(self.state)
+        self.counts: dict[str, int] = {}
+
+    @property
+    def parts(self) -> tuple[PartitionState, ...]:
+        return self.state.topics["t"].partitions
+
+    def step(self) -> None:
+        kinds: list[Callable[[], Decision]] = [
+            self.brokers,
+            self.in_sync,
+            self.in_sync,
+            self.in_sync,
+            self.move,
+            self.prefer,
+            self.leave,
+            self.other_controller,
+        ]
+        work = self.random.choice(kinds)
+        before = self.parts
+        decision = work()
+        self.check(before, decision)
+        self.state = decision.state
+        name = work.__name__
+        self.counts[name] = self.counts.get(name, 0) + bool(decision.writes)
+
+    # What happens.
+
+    def brokers(self) -> Decision:
+        """Some die, some come back, some restart unseen; at least one is always there."""
+        live = {}
+        for each in IDS:
+            fate = self.random.random()
+            if each in self.state.brokers and fate < 0.75:
+                live[each] = self.state.brokers[each]
+            elif fate < 0.9 or (not live and each == IDS[-1]):
+                self.epochs[each] += 1
+                live[each] = node(each, epoch=self.epochs[each])
+        return brokers_changed(self.state, live, never)
+
+    def in_sync(self) -> Decision:
+        number = self.random.randrange(PARTITIONS)
+        part = self.parts[number]
+        if part.leader == NO_BROKER:
+            return Decision(state=self.state)
+        others = [each for each in part.replicas if each != part.leader]
+        wanted = (part.leader, *self.random.sample(others, self.random.randint(0, len(others))))
+        change = InSyncChange(
+            topic_id=self.state.topics["t"].topic_id,
+            partition=number,
+            leader_epoch=part.leader_epoch,
+            partition_epoch=part.partition_epoch - (self.random.random() < 0.1),
+            in_sync=tuple(InSyncMember(each, BrokerEpoch(-1)) for each in wanted),
+        )
+        decision, [outcome] = change_in_sync(
+            self.state,
+            broker=part.leader,
+            broker_epoch=self.state.brokers[part.leader].epoch,
+            changes=[change],
+        )
+        if outcome.code is ErrorCode.NONE:
+            assert outcome.state is not None
+            assert set(outcome.state.in_sync) == set(wanted)
+        return decision
+
+    def move(self) -> Decision:
+        name = TopicPartition("t", self.random.randrange(PARTITIONS))
+        target = tuple(self.random.sample(IDS, self.random.randint(1, 3)))
+        wanted = None if self.random.random() < 0.3 else target
+        decision, _ = alter_reassignments(self.state, [Move(name, wanted)])
+        return decision
+
+    def prefer(self) -> Decision:
+        names = find_imbalanced(self.state, limit_percent=self.random.choice((0, 10, 50)))
+        return elect_leaders(self.state, LeaderChoice.PREFERRED, names)[0]
+
+    def leave(self) -> Decision:
+        broker = self.random.choice(list(self.state.brokers))
+        return leave(self.state, broker, self.state.brokers[broker].epoch)[0]
+
+    def other_controller(self) -> Decision:
+        """The old one died in the middle of something; the new one knows what the tree has."""
+        doomed = self.move() if self.random.random() < 0.5 else self.brokers()
+        self.tree.write(doomed, until=self.random.randint(0, len(doomed.writes)))
+        epoch = ControllerEpoch(self.state.controller_epoch + 1)
+        found = ClusterState(
+            controller_id=self.state.controller_id,
+            controller_epoch=epoch,
+            brokers=doomed.state.brokers,
+            topics={
+                "t": TopicState(
+                    name="t",
+                    topic_id=self.state.topics["t"].topic_id,
+                    partitions=self.tree.read(),
+                )
+            },
+        )
+        return take_over(found, never)
+
+    # What must hold.
+
+    def check(self, before: tuple[PartitionState, ...], decision: Decision) -> None:
+        self.tree.write(decision)
+        after = decision.state.topics["t"].partitions
+        assert self.tree.read() == after
+        for old, new in zip(before, after, strict=True):
+            check_partition(old, new, decision.state)
+        check_orders(decision)
+
+
+def check_partition(old: PartitionState, new: PartitionState, state: ClusterState) -> None:
+    assert len(set(new.replicas)) == len(new.replicas) > 0
+    assert set(new.adding) | set(new.removing) <= set(new.replicas)
+    assert not set(new.adding) & set(new.removing)
+    assert target_of(new)
+    assert new.in_sync
+    assert set(new.in_sync) <= set(new.replicas)
+    assert new.leader_epoch >= old.leader_epoch
+    assert new.partition_epoch >= old.partition_epoch
+    if new.leader != old.leader:
+        assert new.leader_epoch > old.leader_epoch
+    if new.leader != NO_BROKER:
+        assert new.leader in new.in_sync
+        assert set(new.in_sync) <= set(state.brokers)
+        assert not (is_moving(new) and set(target_of(new)) <= set(new.in_sync))
+    else:
+        assert not set(new.in_sync) & set(state.brokers)
+
+
+def check_orders(decision: Decision) -> None:
+    """The last that each live broker hears of a partition fits the state; nobody else hears."""
+    last: dict[tuple[BrokerId, int], PartitionState | None] = {}
+    for broker, order in decision.orders:
+        assert broker in decision.state.brokers
+        if isinstance(order, LeadAndFollow):
+            assert order.broker_epoch == decision.state.brokers[broker].epoch
+            last.update({(broker, e.partition.partition): e.state for e in order.partitions})
+        elif isinstance(order, StopReplicas):
+            last.update({(broker, each.partition): None for each in order.partitions})
+    parts = decision.state.topics["t"].partitions
+    for (broker, number), told in last.items():
+        if told is None:
+            assert broker not in parts[number].replicas
+        else:
+            assert broker in parts[number].replicas
+            assert told._replace(in_sync=()) == parts[number]._replace(in_sync=())
+
+
+def merged(stories: list[Story]) -> Mapping[str, int]:
+    total: dict[str, int] = {}
+    for story in stories:
+        for name, count in story.counts.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+@pytest.mark.parametrize("portion", range(4))
+def test_a_cluster_stays_whole_whatever_happens_to_it(portion: int) -> None:
+    stories = []
+    for seed in range(portion, SEEDS, 4):
+        story = Story(seed)
+        for _ in range(STEPS):
+            story.step()
+        stories.append(story)
+    counts = merged(stories)
+    kinds = ("brokers", "in_sync", "move", "prefer", "leave", "other_controller")
+    assert all(counts.get(kind, 0) >= 5 for kind in kinds), counts

@@ -1,0 +1,223 @@
+"""Moving partitions: how a move begins, is redirected, cancelled and ends; what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.controller.states import alive, cluster_state, partition, topic
+
+from penstock.controller.interface import Move, Refused
+from penstock.controller.reassignment import (
+    alter_reassignments,
+    find_reassignments,
+    finish_reassignments,
+)
+from penstock.controller.state import ClusterState, Decision
+from penstock.controller.znodes import decode_topic
+from penstock.coordination.interface import SetData
+from penstock.model.cluster import BrokerId, LeadAndFollow, PartitionState, StopReplicas
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+def move(*replicas: int, name: TopicPartition = T0) -> Move:
+    return Move(name, tuple(map(BrokerId, replicas)))
+
+
+def cluster(part: PartitionState, *live: int) -> ClusterState:
+    return cluster_state(alive(*live), topic("t", part, partition(0, (0,), (0,))))
+
+
+def moved(state: ClusterState, *moves: Move) -> Decision:
+    decision, answers = alter_reassignments(state, moves)
+    assert answers == [None] * len(moves)
+    return decision
+
+
+def part(decision: Decision) -> PartitionState:
+    return decision.state.topics["t"].partitions[0]
+
+
+def places(state: PartitionState) -> tuple[tuple[int, ...], ...]:
+    return state.replicas, state.adding, state.removing
+
+
+def stopped(decision: Decision) -> list[int]:
+    return [each.broker for each in decision.orders if isinstance(each.order, StopReplicas)]
+
+
+def roled(decision: Decision) -> list[int]:
+    return [each.broker for each in decision.orders if isinstance(each.order, LeadAndFollow)]
+
+
+START = cluster(partition(0, (0, 1), (0, 1)), 0, 1, 2, 3)
+
+
+class TestAMoveThatBegins:
+    def test_has_the_replicas_of_both_with_the_target_s_first(self) -> None:
+        decision = moved(START, move(2, 1))
+        assert places(part(decision)) == ((2, 1, 0), (2,), (0,))
+        assert part(decision).in_sync == (0, 1)
+
+    def test_keeps_leader_and_leader_epoch_so_that_nobody_waits(self) -> None:
+        after = part(moved(START, move(2, 3)))
+        assert (after.leader, after.leader_epoch, after.partition_epoch) == (0, 4, 8)
+
+    def test_is_ordered_to_all_replicas_and_takes_none_away(self) -> None:
+        decision = moved(START, move(2, 3))
+        assert sorted(roled(decision)) == [0, 1, 2, 3]
+        assert stopped(decision) == []
+
+    def test_is_written_states_first_and_then_the_topic(self) -> None:
+        decision = moved(START, move(2, 1))
+        writes = [each for step in decision.writes for each in step]
+        assert [each.path for each in writes] == [
+            "/brokers/topics/t/partitions/0/state",
+            "/brokers/topics/t",
+        ]
+        assert isinstance(writes[1], SetData)
+        node = decode_topic("t", writes[1].data)
+        assert (node.replicas[0], node.adding, node.removing) == ((2, 1, 0), {0: (2,)}, {0: (0,)})
+
+
+class TestAMoveThatEnds:
+    def arrived(self, *in_sync: int) -> ClusterState:
+        state = moved(START, move(2, 1)).state
+        there = state.topics["t"].partitions[0]._replace(in_sync=tuple(map(BrokerId, in_sync)))
+        return cluster(there, 0, 1, 2, 3)
+
+    def test_waits_for_every_replica_of_the_target(self) -> None:
+        decision = finish_reassignments(self.arrived(0, 1), topics=["t"])
+        assert decision == Decision(state=self.arrived(0, 1))
+
+    def test_is_led_by_the_first_of_the_target_where_the_old_leader_goes(self) -> None:
+        decision = finish_reassignments(self.arrived(0, 1, 2), topics=["t"])
+        after = part(decision)
+        assert places(after) == ((2, 1), (), ())
+        assert (after.leader, after.leader_epoch, after.in_sync) == (2, 5, (1, 2))
+        assert (stopped(decision), roled(decision)) == ([0], [1, 2])
+
+    def test_keeps_its_leader_where_that_stays(self) -> None:
+        state = self.arrived(0, 1, 2)
+        led = state.topics["t"].partitions[0]._replace(leader=BrokerId(1))
+        after = part(finish_reassignments(cluster(led, 0, 1, 2, 3), topics=["t"]))
+        assert (after.leader, after.leader_epoch) == (1, 5)  # raised: who is gone is fenced
+
+    def test_only_adding_raises_no_leader_epoch(self) -> None:
+        state = moved(START, move(0, 1, 2)).state
+        there = (
+            state.topics["t"]
+            .partitions[0]
+            ._replace(in_sync=(BrokerId(0), BrokerId(1), BrokerId(2)))
+        )
+        after = part(finish_reassignments(cluster(there, 0, 1, 2, 3), topics=["t"]))
+        assert places(after) == ((0, 1, 2), (), ())
+        assert (after.leader_epoch, after.partition_epoch) == (4, 9)
+
+    def test_is_at_once_where_nobody_has_to_catch_up(self) -> None:
+        decision = moved(START, move(1))
+        after = part(decision)
+        assert places(after) == ((1,), (), ())
+        assert (after.leader, after.leader_epoch, after.in_sync) == (1, 5, (1,))
+        assert stopped(decision) == [0]
+        versions = [
+            each.version
+            for step in decision.writes
+            for each in step
+            if isinstance(each, SetData) and each.path.endswith("state")
+        ]
+        assert versions == [7, 8]
+
+    def test_of_another_order_alone_only_changes_who_is_preferred(self) -> None:
+        decision = moved(START, move(1, 0))
+        after = part(decision)
+        assert places(after) == ((1, 0), (), ())
+        assert (after.leader, after.leader_epoch) == (0, 4)
+
+    def test_does_not_order_dead_brokers(self) -> None:
+        state = self.arrived(1, 2)
+        led = state.topics["t"].partitions[0]._replace(leader=BrokerId(1))
+        decision = finish_reassignments(cluster(led, 1, 2), topics=["t"])
+        assert (stopped(decision), roled(decision)) == ([], [1, 2])
+
+
+class TestAMoveThatIsRedirectedOrCancelled:
+    def test_goes_from_where_it_was_to_the_new_target(self) -> None:
+        first = moved(START, move(2, 1)).state
+        decision = moved(first, move(3, 1))
+        assert places(part(decision)) == ((3, 1, 0), (3,), (0,))
+        assert stopped(decision) == [2]
+        assert part(decision).leader_epoch == 5  # broker 2 is fenced, wherever it is
+
+    def test_ends_where_it_began(self) -> None:
+        first = moved(START, move(2, 1)).state
+        decision = moved(first, Move(T0, None))
+        assert set(part(decision).replicas) == {0, 1}
+        assert places(part(decision))[1:] == ((), ())
+        assert stopped(decision) == [2]
+        assert find_reassignments(decision.state) == {}
+
+    def test_takes_the_leadership_from_a_replica_that_goes(self) -> None:
+        first = moved(START, move(2, 1)).state
+        led = (
+            first.topics["t"]
+            .partitions[0]
+            ._replace(leader=BrokerId(2), in_sync=(BrokerId(2), BrokerId(1)))
+        )
+        after = part(moved(cluster(led, 1, 2), Move(T0, None)))
+        assert (after.leader, after.in_sync) == (1, (1,))
+
+    def test_is_refused_where_nobody_who_stays_is_in_sync(self) -> None:
+        first = moved(START, move(2, 3)).state
+        led = first.topics["t"].partitions[0]._replace(leader=BrokerId(2), in_sync=(BrokerId(2),))
+        state = cluster(led, 0, 1, 2, 3)
+        decision, [refused] = alter_reassignments(state, [Move(T0, None)])
+        assert isinstance(refused, Refused)
+        assert refused.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert decision == Decision(state=state)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (move(), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (move(1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (move(0, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (move(0, -1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (Move(T0, None), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        (move(0, name=TopicPartition("t", 2)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (move(0, name=TopicPartition("u", 0)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_what_cannot_be_is_refused_and_the_rest_is_done(asked: Move, code: ErrorCode) -> None:
+    other = TopicPartition("t", 1)
+    decision, answers = alter_reassignments(START, [asked, move(2, name=other)])
+    assert isinstance(answers[0], Refused)
+    assert (answers[0].code, answers[1]) == (code, None)
+    assert list(find_reassignments(decision.state)) == [other]
+
+
+def test_the_number_of_replicas_stays_where_that_is_asked_for() -> None:
+    _, answers = alter_reassignments(START, [move(1), move(2, 3)], allows_other_factor=False)
+    assert isinstance(answers[0], Refused)
+    assert (answers[0].code, answers[1]) == (ErrorCode.INVALID_REPLICATION_FACTOR, None)
+
+
+def test_a_replica_that_is_away_may_stay_but_none_may_come() -> None:
+    state = cluster(partition(0, (0,), (0, 9)), 0, 1)
+    assert places(part(moved(state, move(1, 9)))) == ((1, 9, 0), (1,), (0,))
+
+
+def test_where_a_partition_is_already_nothing_is_written() -> None:
+    assert moved(START, move(0, 1)) == Decision(state=START)
+
+
+def test_topics_that_are_being_deleted_do_not_move() -> None:
+    state = replace(moved(START, move(2, 1)).state, deleting={"t": frozenset((BrokerId(0),))})
+    assert find_reassignments(state) == {}
+    assert finish_reassignments(state, topics=["t"]) == Decision(state=state)
+    _, [refused] = alter_reassignments(state, [move(0)])
+    assert isinstance(refused, Refused)
