@@ -53,6 +53,12 @@ def listeners_of(settings: Resolved) -> Sequence[Listener]:
     return get_listeners(_as_list(settings["listeners"]))
 
 
+def inter_broker_listener(settings: Resolved) -> str:
+    """The name of the listener that brokers use among themselves."""
+    named = settings["inter.broker.listener.name"] or settings["security.inter.broker.protocol"]
+    return str(named).upper()
+
+
 def bound_addresses(settings: Resolved, bound: Sequence[Listener]) -> Addresses:
     """`bound` has the real hosts and ports. An advertised port 0 means the bound one."""
     protocols = get_protocol_map(str(settings["listener.security.protocol.map"]))

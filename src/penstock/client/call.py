@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import get_request_schema
+from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.schemas import FieldShape, describe_fields
 
 Fields = Mapping[str, Any]
@@ -23,6 +24,14 @@ class Call(NamedTuple):
 
     def compose(self, version: int) -> Any:
         return compose(get_request_schema(self.api_key, version), self.fields)
+
+
+class PrivateCall(NamedTuple):
+    """A request between Penstock's brokers, in a version that both sides are known to speak."""
+
+    api_key: PrivateKey
+    version: int
+    body: bytes
 
 
 def compose(entity: type, values: Fields) -> Any:

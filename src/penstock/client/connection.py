@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Self, cast
 
 from penstock.client.address import Address
-from penstock.client.call import Call
+from penstock.client.call import Call, PrivateCall
 from penstock.client.errors import (
     ClientError,
     ConnectFailed,
@@ -29,6 +29,7 @@ from penstock.client.versions import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.values import dataclass
+from penstock.protocol.broker_messages import decode_answer
 from penstock.protocol.encoder import encode_parts
 from penstock.protocol.frames import FrameSizeRefused, frame_parts, join_bytes
 from penstock.protocol.headers import (
@@ -38,6 +39,7 @@ from penstock.protocol.headers import (
 )
 from penstock.protocol.malformed import MalformedMessage, MalformedResponse
 from penstock.protocol.messages import decode_response
+from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_key
 
 _MAX_CORRELATION_ID = 2**31 - 1
 
@@ -120,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         """The versions of a request that the broker serves."""
         return self._ranges.get(api_key)
 
-    async def call(self, call: Call, *, timeout_ms: int) -> Any:
+    async def call(self, call: Call | PrivateCall, *, timeout_ms: int) -> Any:
         """The reply to this request. Cancelling stops the waiting, not what the broker does."""
         deadline = self._loop.time() + timeout_ms / 1000
         await self._wait_slot(call, deadline, timeout_ms)
@@ -171,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLost(f"it refuses to name its versions ({answer.error_code.name})")
         self._ranges = read_ranges(answer)
 
-    async def _wait_slot(self, call: Call, deadline: float, timeout_ms: int) -> None:
+    async def _wait_slot(self, call: Call | PrivateCall, deadline: float, timeout_ms: int) -> None:
         try:
             async with asyncio.timeout_at(deadline):
                 await self._writable.wait()
@@ -186,7 +188,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._failure is not None:
             raise _again(self._failure)
 
-    def _pick_version(self, call: Call) -> int:
+    def _pick_version(self, call: Call | PrivateCall) -> int:
+        if isinstance(call, PrivateCall):
+            return call.version
         version = pick_version(call.versions, self.find_range(call.api_key))
         if version is None:
             served = self.find_range(call.api_key) or "no version"
@@ -197,11 +201,17 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    def _encode(self, call: Call, version: int) -> tuple[list[Any], int]:
+    def _encode(self, call: Call | PrivateCall, version: int) -> tuple[list[Any], int]:
         correlation_id = (self._last_correlation_id + 1) & _MAX_CORRELATION_ID
         self._last_correlation_id = correlation_id
-        header = encode_request_header(call.api_key, version, correlation_id, self._client_id)
-        parts = frame_parts([header, *encode_parts(call.compose(version))])
+        header = encode_request_header(
+            call.api_key, version, correlation_id, self._client_id, FIRST_FLEXIBLE_OF_ALL
+        )
+        if isinstance(call, PrivateCall):
+            body = [call.body]
+        else:
+            body = encode_parts(call.compose(version))
+        parts = frame_parts([header, *body])
         return join_bytes(parts), correlation_id
 
     def _write(self, parts: list[Any]) -> None:
@@ -223,11 +233,11 @@ class Connection(asyncio.BufferedProtocol):
         if not request.reply.done():
             request.reply.set_result(message)
 
-    def _on_overdue(self, call: Call, timeout_ms: int) -> None:
+    def _on_overdue(self, call: Call | PrivateCall, timeout_ms: int) -> None:
         # Replies come in order: behind a late one, no other can arrive either.
         self._give_up(self._overdue(call, timeout_ms))
 
-    def _overdue(self, call: Call, timeout_ms: int) -> RequestTimedOut:
+    def _overdue(self, call: Call | PrivateCall, timeout_ms: int) -> RequestTimedOut:
         return RequestTimedOut(
             f"{self.address} did not answer {call.api_key.title} within {timeout_ms / 1000:g} s"
         )
@@ -279,7 +289,9 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _decode(request: _Pending, frame: memoryview) -> Any:
-    _, body = read_response_header(frame, request.api_key, request.version)
+    _, body = read_response_header(frame, request.api_key, request.version, FIRST_FLEXIBLE_OF_ALL)
+    if find_private_key(request.api_key) is not None:
+        return decode_answer(body)
     if request.api_key == API_VERSIONS.api_key:
         return decode_api_versions(request.version, body)
     return decode_response(request.api_key, request.version, body)

@@ -11,11 +11,15 @@ from penstock.model.values import dataclass
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_response_parts, frame_parts, join_bytes
 from penstock.protocol.headers import encode_response_header
+from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, PrivateKey
 from penstock.security.principal import Caller
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
     from penstock.network.exchange import Exchange
+
+
+Key = ApiKey | PrivateKey
 
 
 class Request:
@@ -34,7 +38,7 @@ class Request:
     def __init__(
         self,
         *,
-        key: ApiKey,
+        key: Any,  # ApiKey, or PrivateKey in the few handlers of those
         version: int,
         correlation_id: int,
         client_id: str | None,
@@ -60,7 +64,9 @@ class Request:
 
     def frame_body(self, parts: list[Any]) -> list[Any]:
         """The parts of a response's body as a whole frame."""
-        header = encode_response_header(self.key, self.version, self.correlation_id)
+        header = encode_response_header(
+            self.key, self.version, self.correlation_id, FIRST_FLEXIBLE_OF_ALL
+        )
         return join_bytes(frame_parts([header, *parts]))
 
 
@@ -74,7 +80,7 @@ Direct = Callable[[Request, "Services"], None]
 class Api:
     """Exactly one of `answer` and `direct`."""
 
-    key: ApiKey
+    key: Key
     versions: range
     answer: Answer | None = None
     direct: Direct | None = None

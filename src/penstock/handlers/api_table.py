@@ -6,12 +6,14 @@ broker answers its first clients 20 ms sooner for what they do not ask.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType
 
 from penstock.handlers.api import Api
 from penstock.handlers.api_versions import make_api
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.private_keys import PrivateKey
 
 # What is really served, as each file says again.
 SERVED: Mapping[ApiKey, range] = MappingProxyType(
@@ -41,7 +43,11 @@ SERVED: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.CREATE_PARTITIONS: range(4),
         ApiKey.DELETE_GROUPS: range(3),
         ApiKey.INCREMENTAL_ALTER_CONFIGS: range(2),
+        ApiKey.ELECT_LEADERS: range(3),
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: range(2),
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: range(1),
         ApiKey.OFFSET_DELETE: range(1),
+        ApiKey.ALTER_PARTITION: range(2, 4),
         ApiKey.DESCRIBE_CLUSTER: range(2),
         ApiKey.DESCRIBE_PRODUCERS: range(1),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),
@@ -81,3 +87,11 @@ class ApiTable(Mapping[ApiKey, Api]):
 
 
 APIS: Mapping[ApiKey, Api] = ApiTable(SERVED)
+
+
+@cache
+def load_private(key: PrivateKey) -> Api:
+    """What brokers ask each other, which no client is told of."""
+    api: Api = import_module(f"penstock.handlers.{key.name.lower()}").API
+    assert api.key is key, f"{api.key} is in the file of {key}"
+    return api

@@ -10,9 +10,11 @@ from inspect import isawaitable
 from typing import TYPE_CHECKING, Any
 
 from penstock.handlers.api import Api, Request
+from penstock.handlers.api_table import load_private
 from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
 from penstock.protocol.headers import RequestHeader, read_request_header
 from penstock.protocol.messages import decode_request
+from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_key
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
@@ -29,8 +31,8 @@ class Dispatcher:
 
     def on_request(self, exchange: "Exchange") -> None:
         """Raises MalformedMessage for bytes that are no request: the caller closes then."""
-        header = read_request_header(exchange.frame)
-        api = self._asked.get(header.api_key) or self._find(header.api_key)
+        header = read_request_header(exchange.frame, FIRST_FLEXIBLE_OF_ALL)
+        api = self._asked.get(header.api_key) or self._find(header.api_key, exchange)
         if api is None:
             name = describe_api(header.api_key, header.api_version)
             exchange.close(f"{name} is not served here; ApiVersions lists what is")
@@ -49,11 +51,19 @@ class Dispatcher:
         else:
             self._answer(api, header, exchange)
 
-    def _find(self, api_key: int) -> Api | None:
+    def _find(self, api_key: int, exchange: "Exchange") -> Api | None:
         key = find_api_key(api_key)
-        if key is None or key not in self._apis:
+        if key is None:
+            return self._find_private(api_key, exchange)
+        return self._asked.setdefault(api_key, self._apis[key]) if key in self._apis else None
+
+    def _find_private(self, api_key: int, exchange: "Exchange") -> Api | None:
+        """On the brokers' own listener; elsewhere there is no such request."""
+        key = find_private_key(api_key)
+        known = self._services.inter_broker
+        if key is None or known is None or exchange.caller.listener != known.listener:
             return None
-        return self._asked.setdefault(api_key, self._apis[key])
+        return load_private(key)
 
     def _answer(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"

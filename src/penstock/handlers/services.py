@@ -11,6 +11,7 @@ from penstock.config.given import NOTHING_GIVEN, Given
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.inter_broker import InterBroker
 from penstock.handlers.metadata import MetadataCache
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.model.values import dataclass
@@ -44,6 +45,7 @@ class Services:
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
     report: Callable[[str], None]  # one line for whoever watches the broker
     static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
+    inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
     metadata: MetadataCache = field(default_factory=MetadataCache)
 
     @property

@@ -2,7 +2,12 @@
 
 import socket
 
-from penstock.broker.addresses import Addresses, bound_addresses, listeners_of
+from penstock.broker.addresses import (
+    Addresses,
+    bound_addresses,
+    inter_broker_listener,
+    listeners_of,
+)
 from penstock.config.given import Given
 from penstock.config.listeners import Listener
 from penstock.config.resolve import resolve_broker
@@ -71,3 +76,16 @@ def test_the_start_up_lines_say_what_is_told_and_how_to_change_it() -> None:
 def test_listeners_are_read_from_the_settings() -> None:
     settings = resolve_broker(Given.from_mapping({"listeners": "PLAINTEXT://h:1"}, where="test"))
     assert list(listeners_of(settings)) == [Listener("PLAINTEXT", "h", 1)]
+
+
+def test_brokers_use_the_listener_that_is_named_or_that_of_their_protocol() -> None:
+    def listener_of(given: dict[str, str]) -> str:
+        return inter_broker_listener(resolve_broker(Given.from_mapping(given, where="test")))
+
+    assert listener_of({}) == "PLAINTEXT"
+    named = {
+        "listeners": "PLAINTEXT://:9092,inner://:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,inner:PLAINTEXT",
+        "inter.broker.listener.name": "inner",
+    }
+    assert listener_of(named) == "INNER"

@@ -292,6 +292,26 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 has_code=False,
             ),
         ],
+        ApiKey.ELECT_LEADERS: [
+            Row(
+                {"topic_partitions": [{"topic": topic, "partitions": [0]}]},
+                on_cluster(Operation.ALTER),
+                CLUSTER_DENIED,
+            )
+        ],
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: [
+            Row(
+                {"topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
+                on_cluster(Operation.ALTER),
+                CLUSTER_DENIED,
+            )
+        ],
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: [
+            Row({"topics": None}, on_cluster(Operation.DESCRIBE), CLUSTER_DENIED)
+        ],
+        ApiKey.ALTER_PARTITION: [
+            Row({"broker_id": 1}, on_cluster(Operation.CLUSTER_ACTION), CLUSTER_DENIED)
+        ],
         ApiKey.DESCRIBE_LOG_DIRS: [
             Row(
                 {"topics": None},

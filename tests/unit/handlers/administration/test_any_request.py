@@ -10,6 +10,8 @@ from tests.unit.protocol.message_samples import sample
 
 from penstock.handlers import (
     alter_configs,
+    alter_partition,
+    alter_partition_reassignments,
     create_partitions,
     create_topics,
     delete_records,
@@ -18,7 +20,9 @@ from penstock.handlers import (
     describe_configs,
     describe_log_dirs,
     describe_topic_partitions,
+    elect_leaders,
     incremental_alter_configs,
+    list_partition_reassignments,
 )
 from penstock.handlers.api import Api
 from penstock.model.errors import ErrorCode
@@ -26,6 +30,8 @@ from penstock.protocol.messages import get_request_schema
 
 APIS = (
     alter_configs.API,
+    alter_partition.API,
+    alter_partition_reassignments.API,
     create_partitions.API,
     create_topics.API,
     delete_records.API,
@@ -34,7 +40,9 @@ APIS = (
     describe_configs.API,
     describe_log_dirs.API,
     describe_topic_partitions.API,
+    elect_leaders.API,
     incremental_alter_configs.API,
+    list_partition_reassignments.API,
 )
 
 

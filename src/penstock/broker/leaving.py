@@ -1,0 +1,93 @@
+"""A controlled stop: what this broker leads is moved to others before it goes.
+
+It tries as often as the settings say, and then the broker stops all the same: its partitions are
+led by others, or by nobody, once its session has ended.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from penstock.broker.peers import Peers
+from penstock.config.resolve import Resolved
+from penstock.controller.interface import Membership
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+from penstock.protocol.broker_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
+from penstock.protocol.private_keys import PrivateKey
+from penstock.replication.cluster_view import ClusterView
+
+ATTEMPT_MS = 10_000
+
+
+class Leaving:
+    """One broker's way out."""
+
+    def __init__(
+        self,
+        own_id: BrokerId,
+        *,
+        cluster: ClusterView,
+        membership: Membership,
+        peers: Peers,
+        settings: Callable[[], Resolved],
+        wait_ms: Callable[[int], Awaitable[None]],
+        report: Callable[[str], None],
+    ) -> None:
+        self._own_id = own_id
+        self._cluster = cluster
+        self._membership = membership
+        self._peers = peers
+        self._settings = settings
+        self._wait_ms = wait_ms
+        self._report = report
+
+    async def hand_over(self, broker_epoch: BrokerEpoch) -> bool:
+        """True when this broker leads nothing any more that others can lead."""
+        settings = self._settings()
+        if not settings["controlled.shutdown.enable"] or len(self._cluster.brokers) < 2:
+            return True
+        attempts = int(str(settings["controlled.shutdown.max.retries"]))
+        for number in range(attempts):
+            problem = await self._try(broker_epoch)
+            if problem is None:
+                return True
+            self._report(f"attempt {number + 1} of {attempts} to hand leaders over: {problem}")
+            if number + 1 < attempts:
+                await self._wait_ms(int(str(settings["controlled.shutdown.retry.backoff.ms"])))
+        return False
+
+    async def _try(self, broker_epoch: BrokerEpoch) -> str | None:
+        """What is in the way."""
+        try:
+            left = await self._ask(broker_epoch)
+        except ConnectionError as error:
+            return f"the controller cannot be reached ({error})"
+        except Refusal as refusal:
+            return f"the controller refuses ({refusal.code.name}: {refusal.message})"
+        if left:
+            return f"{len(left)} partitions have no other replica in sync, {left[0]} among them"
+        return None
+
+    async def _ask(self, broker_epoch: BrokerEpoch) -> tuple[TopicPartition, ...]:
+        controller = self._cluster.controller_id
+        if controller == self._own_id:
+            return await self._membership.leave(self._own_id, broker_epoch, timeout_ms=ATTEMPT_MS)
+        node = self._cluster.brokers.get(controller)
+        if node is None:
+            raise ConnectionError("none is known")
+        return await self._ask_other(node, broker_epoch)
+
+    async def _ask_other(
+        self, controller: BrokerNode, broker_epoch: BrokerEpoch
+    ) -> tuple[TopicPartition, ...]:
+        body = encode_leave(LeaveRequest(self._own_id, broker_epoch, ATTEMPT_MS))
+        answer = await self._peers.ask(
+            controller,
+            PrivateKey.BROKER_LEAVES,
+            LEAVE_VERSIONS,
+            lambda version: body,
+            timeout_ms=2 * ATTEMPT_MS,
+        )
+        if answer.code is not ErrorCode.NONE:
+            raise Refusal(answer.code, answer.message)
+        return answer.partitions

@@ -1,0 +1,270 @@
+"""Brokers of one cluster in one process: real controllers, channels, servers and replicas on
+loopback, over one embedded tree with a session each. Disks are simulated; nobody fetches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from tests.unit.handlers.groups_twin import GroupsTwin
+
+from penstock.broker.forwarding import ForwardingAdministration
+from penstock.broker.in_sync_sender import InSyncSender
+from penstock.broker.leaving import Leaving
+from penstock.broker.local_channel import LocalChannel
+from penstock.broker.order_taker import OrderTaker
+from penstock.broker.peers import Peers
+from penstock.broker.remote_channel import RemoteChannel
+from penstock.broker.settings import BrokerSettings
+from penstock.config.given import Given
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.controller.producer_ids import BlockProducerIds
+from penstock.controller.registration import controller_election
+from penstock.controller.run import Controller
+from penstock.controller.standing import Standing, StandingSetup
+from penstock.coordination.embedded import EmbeddedCoordination
+from penstock.coordination.interface import Session
+from penstock.handlers.api_table import APIS
+from penstock.handlers.dispatch import Dispatcher
+from penstock.handlers.fetch_sessions import FetchSessions
+from penstock.handlers.inter_broker import InterBroker
+from penstock.handlers.services import Services
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
+from penstock.network.limits import NetworkLimits
+from penstock.network.server import Server
+from penstock.replication.cluster_view import ClusterView
+from penstock.replication.replicas import Replicas
+from penstock.security.authorizer import AllowAll
+from penstock.storage.segmented import SegmentedEngine
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.waiting.run import LoopTimers
+
+NOW_MS = 1_700_000_000_000
+BROKERS, CLIENTS = "BROKERS", "CLIENTS"
+SOON_S = 20.0
+
+
+async def sleep_ms(duration_ms: int) -> None:
+    await asyncio.sleep(min(duration_ms, 20) / 1000)
+
+
+class LittleBroker:
+    """Listens twice: for brokers and for clients."""
+
+    def __init__(
+        self, broker: int, store: EmbeddedCoordination, tasks: asyncio.TaskGroup, given: Given
+    ) -> None:
+        self.id = BrokerId(broker)
+        self.reports: list[str] = []
+        self.cluster = ClusterView()
+        self.settings = BrokerSettings(given, broker, self.reports.append)
+        self.timers = LoopTimers()
+        self.engine = SegmentedEngine(
+            StorageConfig(log_dirs=("/data",)),
+            config_of=lambda topic: LogConfig(),
+            disk=SimulatedDisk("/data"),
+        )
+        self.engine.recover(lambda *, done, total: None, NOW_MS)
+        self.peers = Peers(own_id=self.id, listener=BROKERS)
+        self._store = store
+        self._tasks = tasks
+        self._running: list[asyncio.Task[None]] = []
+        self.replicas = Replicas(
+            broker_id=self.id,
+            engine=self.engine,
+            cluster=self.cluster,
+            settings=self.settings,
+            timers=self.timers,
+            wall_ms=lambda: NOW_MS,
+            report=self.reports.append,
+        )
+        self.orders = OrderTaker(
+            self.id,
+            replicas=self.replicas,
+            cluster=self.cluster,
+            settings=self.settings,
+            report=self.reports.append,
+        )
+
+    async def start(self) -> None:
+        self.session: Session = await self._store.open_session()
+        channel = RemoteChannel(
+            self.id, local=LocalChannel(self.orders), peers=self.peers, timeout_ms=5000
+        )
+        self.controller = Controller(
+            session=self.session,
+            election=controller_election(self.session, self.id, now_ms=NOW_MS),
+            channel=channel,
+            broker_id=self.id,
+            wait_ms=sleep_ms,
+            report=self.reports.append,
+        )
+        self.administration = ForwardingAdministration(
+            self.id, local=self.controller, cluster=self.cluster, peers=self.peers
+        )
+        self.in_sync = InSyncSender(
+            self.id,
+            cluster=self.cluster,
+            membership=self.controller,
+            peers=self.peers,
+            broker_epoch=lambda: self.orders.broker_epoch,
+            wait_ms=sleep_ms,
+        )
+        self.leaving = Leaving(
+            self.id,
+            cluster=self.cluster,
+            membership=self.controller,
+            peers=self.peers,
+            settings=self.settings,
+            wait_ms=sleep_ms,
+            report=self.reports.append,
+        )
+        self._serve()
+        self.standing = Standing(self._standing_setup())
+        await self.standing.join(self.session)
+        for work in (
+            self.standing.run(self.controller, self.session),
+            self.in_sync.run(),
+            self.timers.run(),
+        ):
+            self._running.append(self._tasks.create_task(work))
+
+    def _serve(self) -> None:
+        services = Services(
+            broker_id=self.id,
+            cluster_id="little",
+            cluster=self.cluster,
+            replicas=self.replicas,
+            engine=self.engine,
+            administration=self.administration,
+            get_groups=GroupsTwin,
+            producer_ids=BlockProducerIds(self.session, self.id),
+            authorizer=AllowAll(),
+            timers=self.timers,
+            wall_ms=lambda: NOW_MS,
+            settings=self.settings,
+            advertised={},
+            fetch_sessions=FetchSessions(max_sessions=10),
+            run=lambda work: self._running.append(self._tasks.create_task(work)),
+            report=self.reports.append,
+            inter_broker=InterBroker(
+                listener=BROKERS,
+                membership=self.controller,
+                configs=self.controller,
+                take_order=self.orders.take,
+            ),
+        )
+        self.server = Server(
+            on_request=Dispatcher(APIS, services).on_request,
+            timers=self.timers,
+            limits=NetworkLimits.from_broker(self.settings()),
+            report=self.reports.append,
+        )
+        self.endpoints = tuple(
+            Endpoint(name, "PLAINTEXT", *self.server.bind(name, "127.0.0.1", 0))
+            for name in (BROKERS, CLIENTS)
+        )
+        self.server.start()
+
+    def _standing_setup(self) -> StandingSetup:
+        return StandingSetup(
+            node=BrokerNode(id=self.id, epoch=BrokerEpoch(-1), endpoints=self.endpoints),
+            open_session=self._store.open_session,
+            new_election=lambda session: controller_election(session, self.id, now_ms=NOW_MS),
+            registered=self._registered,
+            wall_ms=lambda: NOW_MS,
+            wait_ms=sleep_ms,
+            report=self.reports.append,
+        )
+
+    def _registered(self, session: Session, epoch: BrokerEpoch) -> None:
+        self.session = session
+        self.orders.set_broker_epoch(epoch)
+
+    def address(self, listener: str) -> Endpoint:
+        return next(each for each in self.endpoints if each.listener == listener)
+
+    async def stop(self) -> None:
+        await self.standing.close(self.controller)
+        await self.server.close(1000)
+        await self.peers.close()
+        self.timers.stop()
+        await self.session.close()
+        await self._end_tasks()
+
+    async def kill(self) -> None:
+        """Nothing is handed over and nobody is told: its session ends later."""
+        await self.server.close(0)
+        await self.peers.close()
+        await self._end_tasks()
+        await self.session.close()
+
+    async def _end_tasks(self) -> None:
+        for task in self._running:
+            task.cancel()
+        for task in self._running:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+class LittleCluster:
+    def __init__(self, store: EmbeddedCoordination, tasks: asyncio.TaskGroup) -> None:
+        self.store = store
+        self.tasks = tasks
+        self.brokers: dict[int, LittleBroker] = {}
+
+    async def add(self, broker: int, given: Given | None = None) -> LittleBroker:
+        given = given or Given.from_mapping({"broker.id": str(broker)}, where="test")
+        made = LittleBroker(broker, self.store, self.tasks, given)
+        self.brokers[broker] = made
+        await made.start()
+        return made
+
+    @property
+    def leading(self) -> LittleBroker:
+        [found] = [b for b in self.brokers.values() if b.controller.find_state() is not None]
+        return found
+
+    async def wait_joined(self) -> None:
+        """Until each broker knows of all the others, and who the controller is."""
+        known = set(self.brokers)
+
+        def is_joined() -> bool:
+            found = [each.controller.find_state() for each in self.brokers.values()]
+            epochs = [state.controller_epoch for state in found if state is not None]
+            return len(epochs) == 1 and all(
+                set(each.cluster.brokers) == known and each.cluster.controller_epoch == epochs[0]
+                for each in self.brokers.values()
+            )
+
+        await until(is_joined)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Network and threads take their time; nothing is assumed about how much."""
+    async with asyncio.timeout(SOON_S):
+        while not holds():  # noqa: ASYNC110 - what it looks at has no events
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def little_cluster(*brokers: int) -> AsyncIterator[LittleCluster]:
+    store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/tree")
+    async with asyncio.TaskGroup() as tasks:
+        cluster = LittleCluster(store, tasks)
+        for broker in brokers:
+            await cluster.add(broker)
+        await cluster.wait_joined()
+        yield cluster
+        for each in cluster.brokers.values():
+            await each.stop()
+    await store.close()
+
+
+def tell(story: Callable[[LittleCluster], Awaitable[None]], *brokers: int) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(60), little_cluster(*brokers) as cluster:
+            await story(cluster)
+
+    asyncio.run(run())
