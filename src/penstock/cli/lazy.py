@@ -17,6 +17,7 @@ SUBCOMMANDS = {
     "consume": "penstock.cli.consume_command",
     "group": "penstock.cli.group_commands",
     "log": "penstock.cli.log_commands",
+    "pipeline": "penstock.cli.pipeline_commands",
 }
 
 

@@ -1,0 +1,296 @@
+"""`penstock pipeline`: run and check a pipeline's file on Spark, or begin a new one."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    Shared,
+    fail,
+    get_bootstrap,
+    keep_shared,
+    wants_json,
+)
+from penstock.cli.pipeline_progress import note, progress_display, show_totals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.pipeline.progress import Totals
+    from penstock.spark.pipeline.spec import Pipeline
+
+app = typer.Typer(
+    add_completion=False,
+    help="Run pipelines from topics to topics, tables and files on Spark.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="YAML with SQL, or Python with pyspark.pipelines.")
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Where Spark runs.  [default: local[*]]"),
+]
+RemoteOption = Annotated[
+    str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host.")
+]
+
+_RUN_HELP = """Run a pipeline until Ctrl-C; with --once, until it has read what is there now.
+
+FILE is YAML with SQL (see `penstock pipeline init`), or Python with Spark's declarative API, which
+always runs once. Where it has come to is kept under ./penstock-checkpoints, beside Spark's log: the
+next run goes on from there.
+
+\b
+Examples:
+  penstock pipeline run clicks.yaml
+  penstock pipeline run clicks.yaml --once --bootstrap broker:9092
+  penstock pipeline run clicks.yaml --master spark://host:7077
+"""
+
+_CHECK_HELP = """Say what is wrong with a pipeline's file, with line numbers; run nothing.
+
+Reads the file alone, in a moment. With --topics it asks the cluster for the topics as well, with
+--sql it has Spark look at the SQL.
+
+\b
+Examples:
+  penstock pipeline check clicks.yaml
+  penstock pipeline check clicks.yaml --topics --sql
+"""
+
+_INIT_HELP = """Write a pipeline's file to begin with, with everything explained in it.
+
+\b
+Examples:
+  penstock pipeline init clicks.yaml
+  penstock pipeline init        # to stdout
+"""
+
+
+@app.callback()
+def _shared(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    keep_shared(ctx, bootstrap, as_json)
+
+
+@app.command(help=_RUN_HELP)
+def run(
+    ctx: typer.Context,
+    file: FileArgument,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    place = _place(master, remote)
+    as_json = wants_json(ctx, as_json)
+    with _failures_told():
+        if file.suffix == ".py":
+            totals = _run_python(file, place, _address(ctx, bootstrap), as_json)
+        else:
+            pipeline = _read(file)
+            address = _address(ctx, bootstrap, pipeline.bootstrap)
+            totals = _run_yaml(pipeline, place, address, once, as_json)
+    show_totals(totals, as_json=as_json)
+
+
+class Place(NamedTuple):
+    """Where Spark runs. At most one is given."""
+
+    master: str | None
+    remote: str | None
+
+
+def _run_yaml(
+    pipeline: "Pipeline", place: Place, bootstrap: str, once: bool, as_json: bool
+) -> "Mapping[str, Totals]":
+    from penstock.spark.pipeline.preflight import check_topics
+
+    check_topics(pipeline, bootstrap)
+    stop = threading.Event()
+    with (
+        _session(pipeline, place) as spark,
+        _stopped_by_signals(stop),
+        progress_display(as_json=as_json) as show,
+    ):
+        from penstock.spark.pipeline.run import Run, run_pipeline
+
+        asked = Run(bootstrap=bootstrap, once=once, stop=stop, show=show, note=note)
+        return run_pipeline(pipeline, spark, asked)
+
+
+@contextmanager
+def _session(pipeline: "Pipeline", place: Place) -> "Iterator[SparkSession]":
+    from penstock.spark.pipeline.launch import log_file_of, pipeline_session
+
+    log_file = log_file_of(pipeline.checkpoints, pipeline.name)
+    note(f"starting Spark for pipeline {pipeline.name}; its log is {log_file}")
+    low_latency = pipeline.low_latency
+    with pipeline_session(
+        pipeline.name, pipeline.settings, log_file, low_latency=low_latency, **place._asdict()
+    ) as spark:
+        yield spark
+
+
+def _run_python(file: Path, place: Place, bootstrap: str, as_json: bool) -> "Mapping[str, Totals]":
+    from penstock.spark.pipeline.declared import (
+        Declared,
+        Watch,
+        check_declared,
+        run_declared,
+        server_address,
+        server_settings,
+    )
+    from penstock.spark.pipeline.launch import pipeline_session
+
+    check_declared(file)
+    declared = Declared.of(file, bootstrap)
+    note(f"starting Spark for {file}; its log is {declared.log_file}")
+    stop = threading.Event()
+    if place.remote is not None:
+        with _stopped_by_signals(stop):
+            run_declared(declared, place.remote, stop=stop, note=note)
+            return {}
+    settings = server_settings(declared)
+    with (
+        pipeline_session(file.stem, settings, declared.log_file, master=place.master) as spark,
+        _stopped_by_signals(stop),
+        progress_display(as_json=as_json) as show,
+    ):
+        watch = Watch(spark, show)
+        run_declared(declared, server_address(spark), stop=stop, note=note, watch=watch)
+        return watch.totals
+
+
+@app.command(help=_CHECK_HELP)
+def check(
+    ctx: typer.Context,
+    file: FileArgument,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Ask the cluster whether they are there.")
+    ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Have Spark look at the SQL.")] = False,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    bootstrap: BootstrapOption = None,
+) -> None:
+    place = _place(master, remote)
+    with _failures_told():
+        if file.suffix == ".py":
+            from penstock.spark.pipeline.declared import check_declared
+
+            check_declared(file)
+        else:
+            pipeline = _read(file)
+            address = _address(ctx, bootstrap, pipeline.bootstrap)
+            if topics:
+                from penstock.spark.pipeline.preflight import check_topics
+
+                check_topics(pipeline, address)
+            if sql:
+                _check_sql(pipeline, place, address)
+    print(f"{file}: nothing is wrong")
+
+
+def _check_sql(pipeline: "Pipeline", place: Place, bootstrap: str) -> None:
+    with _session(pipeline, place) as spark:
+        from penstock.spark.pipeline.build import build_flow, build_sources_and_views
+
+        build_sources_and_views(pipeline, spark, bootstrap)
+        for sink in pipeline.sinks:
+            build_flow(pipeline, spark, sink)
+
+
+@app.command(help=_INIT_HELP)
+def init(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it.")
+    ] = None,
+) -> None:
+    from importlib.resources import files
+
+    text = (files("penstock.spark.pipeline") / "example.yaml").read_text()
+    if file is None:
+        print(text, end="")
+        return
+    try:
+        with file.open("x") as out:
+            out.write(text)
+    except OSError as error:
+        fail(f"cannot write {file}: {error.strerror}", 1)
+    print(f"wrote {file}; change it, then: penstock pipeline run {file}")
+
+
+def _read(file: Path) -> "Pipeline":
+    from penstock.spark.pipeline.reading import read_pipeline
+
+    try:
+        text = file.read_text()
+    except OSError as error:
+        fail(f"cannot read {file}: {error.strerror}", 2)
+    except UnicodeDecodeError:
+        fail(f"cannot read {file}: it is no UTF-8 text", 2)
+    return read_pipeline(str(file), text, lambda name: (file.parent / name).read_text())
+
+
+def _address(ctx: typer.Context, given: str | None, in_file: str | None = None) -> str:
+    """The nearest of: the command line, the file, the environment, this machine."""
+    said = given or (ctx.obj.bootstrap if isinstance(ctx.obj, Shared) else None)
+    return get_bootstrap(ctx, said or in_file)
+
+
+def _place(master: str | None, remote: str | None) -> Place:
+    if master is not None and remote is not None:
+        fail("say where Spark runs with --master or with --remote, not with both", 2)
+    return Place(master, remote)
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Without a stack trace: 2 for what is wrong with the file, 1 for what the world says."""
+    from penstock.config.java import JavaMissing
+    from penstock.spark.pipeline.document import MissingYaml
+    from penstock.spark.pipeline.failures import PipelineFailed
+    from penstock.spark.pipeline.problems import PipelineInvalid
+
+    try:
+        yield
+    except PipelineInvalid as error:
+        for line in str(error).splitlines():
+            typer.echo(f"penstock: {line}", err=True)
+        raise typer.Exit(2) from None
+    except (PipelineFailed, JavaMissing, MissingYaml) as error:
+        fail(str(error), 1)
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """The first Ctrl-C or SIGTERM stops between looks at the queries; a second one is not waited
+    for. Spark's own handler, which cuts through whatever runs, is put aside."""
+
+    def ask(number: int, _: object) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+        note("stopping; the next run goes on from here")
+
+    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,0 +1,113 @@
+"""How a running pipeline gets on, on stderr: a table that changes where a person is watching, else
+lines. With --json an object for each micro-batch on stdout.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli.connect import show_json
+from penstock.cli.tables import show_table
+
+if TYPE_CHECKING:
+    from penstock.spark.pipeline.progress import Progress, Totals
+
+    Show = Callable[[Progress], None]
+
+_LINE_EVERY_S = 1.0
+_COLUMNS = ("sink", "batch", "rows", "rows/s", "lag", "ms")
+
+
+@contextmanager
+def progress_display(*, as_json: bool) -> Iterator["Show"]:
+    """A function to be told of every micro-batch."""
+    if as_json:
+        yield lambda progress: show_json(progress._asdict())
+    elif sys.stderr.isatty():
+        with _live_table() as show:
+            yield show
+    else:
+        yield _Lines().show
+
+
+class _Lines:
+    """A line for a sink's batch, but no more than one a second each: batches can be short."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[str, float] = {}
+        self._since: dict[str, int] = {}
+
+    def show(self, progress: "Progress") -> None:
+        rows = self._since.get(progress.sink, 0) + progress.rows
+        now_s = time.monotonic()
+        if now_s - self._last_s.get(progress.sink, -_LINE_EVERY_S) < _LINE_EVERY_S:
+            self._since[progress.sink] = rows
+            return
+        self._last_s[progress.sink] = now_s
+        self._since[progress.sink] = 0
+        print(_line(progress, rows), file=sys.stderr, flush=True)
+
+
+def _line(progress: "Progress", rows: int) -> str:
+    lag = "" if progress.lag is None else f", lag {progress.lag:,}"
+    return (
+        f"{progress.sink}: batch {progress.batch}, {rows:,} rows, "
+        f"{progress.rows_per_s:,.0f} rows/s{lag}"
+    )
+
+
+@contextmanager
+def _live_table() -> Iterator["Show"]:
+    from rich.console import Console
+    from rich.live import Live
+
+    latest: dict[str, Progress] = {}
+    rows: dict[str, int] = {}
+    with Live(console=Console(stderr=True), transient=True, redirect_stdout=False) as live:
+
+        def show(progress: "Progress") -> None:
+            latest[progress.sink] = progress
+            rows[progress.sink] = rows.get(progress.sink, 0) + progress.rows
+            live.update(_drawn(latest, rows))
+
+        yield show
+
+
+def _drawn(latest: "Mapping[str, Progress]", rows: Mapping[str, int]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in _COLUMNS:
+        table.add_column(column, justify="left" if column == "sink" else "right")
+    for sink, progress in sorted(latest.items()):
+        lag = "-" if progress.lag is None else f"{progress.lag:,}"
+        figures = (f"{rows[sink]:,}", f"{progress.rows_per_s:,.0f}", lag, f"{progress.batch_ms:,}")
+        table.add_row(escape(sink), str(progress.batch), *figures)
+    return table
+
+
+def note(text: str) -> None:
+    """Something else that happens."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show_totals(totals: "Mapping[str, Totals]", *, as_json: bool) -> None:
+    if as_json:
+        show_json({"sinks": {sink: _as_json(each) for sink, each in totals.items()}})
+        return
+    rows = [[sink, t.batches, t.rows, round(t.rows_per_s), t.lag] for sink, t in totals.items()]
+    if rows:
+        show_table(("sink", "batches", "rows", "rows/s", "lag"), rows)
+
+
+def _as_json(totals: "Totals") -> dict[str, Any]:
+    return {
+        "batches": totals.batches,
+        "rows": totals.rows,
+        "rows_per_s": round(totals.rows_per_s, 1),
+        "lag": totals.lag,
+    }

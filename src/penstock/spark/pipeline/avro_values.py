@@ -1,0 +1,109 @@
+"""Avro's bytes into columns and back, by fastavro inside of Spark's Python workers, through Arrow.
+
+Spark's own Avro module is a jar that its wheel does not have. A value that does not decode, or that
+has bytes left over, gives its reason in the last column instead of an error.
+"""
+
+import io
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.pandas.functions import arrow_udf
+
+from penstock.spark.errors import SparkSourceError
+from penstock.spark.pipeline.avro_types import without_unused_logical_types
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+_MAGIC = 0  # the byte before the number of a registry's schema
+
+
+def avro_decoder(
+    schema: Any, skip_bytes: int, result: "StructType"
+) -> "Callable[[Column], Column]":
+    """From binary to a struct, whose last field says what is wrong, or is null."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    _check_fastavro()
+    stored, arrow_type = without_unused_logical_types(schema), to_arrow_type(result)
+
+    def decode(values: "pa.Array") -> "pa.Array":
+        return decode_values(values, stored, skip_bytes, arrow_type)
+
+    return _arrow_udf(decode, result)
+
+
+def avro_encoder(schema: Any, skip_bytes: int) -> "Callable[[Column], Column]":
+    """From a struct to binary. A row that the schema cannot hold is an error."""
+    if skip_bytes:
+        raise SparkSourceError(
+            "registry_prefix is for reading: there is no registry here that gives schemas numbers"
+        )
+    _check_fastavro()
+    stored = without_unused_logical_types(schema)
+
+    def encode(rows: "pa.Array") -> "pa.Array":
+        return encode_rows(rows, stored)
+
+    return _arrow_udf(encode, "binary")
+
+
+def _arrow_udf(function: Any, result: Any) -> "Callable[[Column], Column]":
+    """Says what the function takes and gives in the way that Spark looks it up."""
+    import pyarrow as pa
+
+    function.__annotations__ = dict.fromkeys((*function.__annotations__, "return"), pa.Array)
+    made: Callable[[Column], Column] = arrow_udf(function, returnType=result)
+    return made
+
+
+def decode_values(
+    values: "pa.Array", schema: Any, skip_bytes: int, result: "pa.StructType"
+) -> "pa.Array":
+    import pyarrow as pa
+    from fastavro import parse_schema, schemaless_reader
+
+    parsed, bad = parse_schema(schema), result.field(result.num_fields - 1).name
+
+    def decode(value: bytes | None) -> Mapping[str, Any] | None:
+        if value is None:
+            return None
+        if skip_bytes and (len(value) < skip_bytes or value[0] != _MAGIC):
+            return {bad: "it does not begin with the number of a registry's schema"}
+        buffer = io.BytesIO(value)
+        buffer.seek(skip_bytes)
+        try:
+            row = schemaless_reader(buffer, parsed, None)
+        except Exception as error:  # any bytes may come, and fail in any way
+            return {bad: f"no Avro of the schema: {type(error).__name__}: {error}"}
+        if buffer.tell() != len(value):
+            return {bad: f"{len(value) - buffer.tell()} bytes are left over"}
+        assert isinstance(row, dict)
+        return row
+
+    return pa.array([decode(value) for value in values.to_pylist()], result)
+
+
+def encode_rows(rows: "pa.Array", schema: Any) -> "pa.Array":
+    import pyarrow as pa
+    from fastavro import parse_schema, schemaless_writer
+
+    parsed = parse_schema(schema)
+    encoded = []
+    for row in rows.to_pylist():
+        buffer = io.BytesIO()
+        schemaless_writer(buffer, parsed, row)
+        encoded.append(buffer.getvalue())
+    return pa.array(encoded, pa.binary())
+
+
+def _check_fastavro() -> None:
+    try:
+        import fastavro  # noqa: F401
+    except ImportError:
+        raise SparkSourceError(
+            "Avro values need fastavro, which comes with: pip install 'penstock[spark]'"
+        ) from None

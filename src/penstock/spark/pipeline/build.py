@@ -1,0 +1,120 @@
+"""A pipeline's sources and views as Spark's DataFrames and temporary views. Runs no query.
+
+What Spark refuses is said with the file's line; what Spark adds around it is left out.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.errors import PySparkException
+
+from penstock.spark.pipeline.connector_options import source_options, values_of
+from penstock.spark.pipeline.problems import PipelineInvalid, Problem
+from penstock.spark.pipeline.spark_messages import explain, find_place
+from penstock.spark.pipeline.spec import (
+    FileSource,
+    Pipeline,
+    Sink,
+    Source,
+    Sql,
+    TableSource,
+    TopicSource,
+    TopicTarget,
+)
+from penstock.spark.pipeline.values import dead_letters, good_rows, records_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "penstock"
+
+
+class Flow(NamedTuple):
+    """Rows on their way to a sink."""
+
+    sink: Sink
+    rows: "DataFrame"
+
+
+def build_sources_and_views(pipeline: Pipeline, spark: "SparkSession", bootstrap: str) -> None:
+    """Each becomes a temporary view; a view may use what stands above it."""
+    for source in pipeline.sources:
+        with _told_with_line(pipeline, source.line, f"source {source.name}"):
+            _read(source, spark, bootstrap).createOrReplaceTempView(source.name)
+    for view in pipeline.views:
+        query(pipeline, spark, view.sql, f"view {view.name}").createOrReplaceTempView(view.name)
+
+
+def build_flow(pipeline: Pipeline, spark: "SparkSession", sink: Sink) -> Flow:
+    what = f"sink {sink.name}"
+    if isinstance(sink.reads, Sql):
+        rows = query(pipeline, spark, sink.reads, what)
+    else:
+        rows = spark.table(sink.reads)
+    if isinstance(sink.target, TopicTarget):
+        with _told_with_line(pipeline, sink.line, what):
+            rows = records_of(rows, sink.target)
+            _ = rows.schema  # Spark Connect looks at it only when asked
+    return Flow(sink, rows)
+
+
+def build_dead_letters(pipeline: Pipeline, spark: "SparkSession", bootstrap: str) -> Iterator[Flow]:
+    for source in pipeline.topic_sources():
+        sink = pipeline.dead_letter_sink(source)
+        if sink is not None:
+            records = _records(source, spark, source_options(source, bootstrap, headers=True))
+            yield Flow(sink, dead_letters(source, records, pipeline.name))
+
+
+def query(pipeline: Pipeline, spark: "SparkSession", sql: Sql, what: str) -> "DataFrame":
+    """What is wrong with the SQL is told with the line that it is in."""
+    try:
+        rows = spark.sql(sql.text)
+        _ = rows.schema
+    except PySparkException as error:
+        line = sql.line + (find_place(str(error)) or 1) - 1
+        problem = Problem(line, f"SQL of {what}: {explain(str(error))}")
+        raise PipelineInvalid(pipeline.file, [problem]) from None
+    return rows
+
+
+@contextmanager
+def _told_with_line(pipeline: Pipeline, line: int, what: str) -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        problem = Problem(line, f"{what}: {explain(str(error))}")
+        raise PipelineInvalid(pipeline.file, [problem]) from None
+
+
+def _read(source: Source, spark: "SparkSession", bootstrap: str) -> "DataFrame":
+    if isinstance(source, TopicSource):
+        records = _records(source, spark, source_options(source, bootstrap))
+        rows = good_rows(source, records)
+    elif isinstance(source, FileSource):
+        rows = _files(source, spark)
+    else:
+        rows = _table(source, spark)
+    if source.watermark is not None:
+        rows = rows.withWatermark(source.watermark.column, source.watermark.delay)
+    _ = rows.schema
+    return rows
+
+
+def _records(source: TopicSource, spark: "SparkSession", options: dict[str, str]) -> "DataFrame":
+    reader = spark.readStream if source.is_stream else spark.read
+    return reader.format(FORMAT).options(**options).load()
+
+
+def _files(source: FileSource, spark: "SparkSession") -> "DataFrame":
+    reader = spark.readStream if source.is_stream else spark.read
+    reader = reader.format(source.format).options(**values_of(source.options))
+    if source.columns is not None:
+        reader = reader.schema(source.columns)
+    return reader.load(source.path)
+
+
+def _table(source: TableSource, spark: "SparkSession") -> "DataFrame":
+    reader = spark.readStream if source.is_stream else spark.read
+    return reader.options(**values_of(source.options)).table(source.table)

@@ -1,0 +1,161 @@
+"""What parts of a pipeline say about each other and to the connector. Asks no cluster, no Spark."""
+
+from collections.abc import Iterable
+
+from penstock.model.ids import InvalidTopicName, check_topic_name
+from penstock.spark.errors import BadOption, SparkSourceError
+from penstock.spark.pipeline.columns import column_names
+from penstock.spark.pipeline.connector_options import (
+    RESERVED,
+    plain_name,
+    sink_options,
+    source_options,
+)
+from penstock.spark.pipeline.problems import Problems, listed, suggest
+from penstock.spark.pipeline.spec import (
+    HEADERS_COLUMN,
+    PLACE_COLUMNS,
+    BadValues,
+    Encoding,
+    FileTarget,
+    Mode,
+    Options,
+    Pipeline,
+    Sink,
+    TopicSource,
+    TopicTarget,
+)
+from penstock.spark.sink_options import parse_sink_options
+from penstock.spark.source_options import Mode as ReadMode
+from penstock.spark.source_options import parse_source_options
+
+_ANY_BOOTSTRAP = "127.0.0.1:9092"  # where the file names none: it may come with the command
+
+
+def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
+    _check_names(pipeline, problems)
+    for source in pipeline.sources:
+        if isinstance(source, TopicSource):
+            _check_topic_source(source, pipeline, problems)
+        if source.watermark is not None and not source.is_stream:
+            problems.add(
+                source.watermark.line,
+                f"source {source.name}: only a stream has a watermark; add `stream: true`",
+            )
+    for sink in pipeline.sinks:
+        _check_sink(sink, pipeline, problems)
+    _check_checkpoints(pipeline.sinks, problems)
+
+
+def _check_names(pipeline: Pipeline, problems: Problems) -> None:
+    """Spark's names know no case."""
+    lines: dict[str, int] = {}
+    for each in (*pipeline.sources, *pipeline.views):
+        first = lines.setdefault(each.name.lower(), each.line)
+        if first != each.line:
+            problems.add(each.line, f"{each.name!r} is the name of what is in line {first} already")
+
+
+def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Problems) -> None:
+    where = f"source {source.name}"
+    named = [*source.topics, *([source.dead_letter] if source.dead_letter else [])]
+    _check_topic_names(named, source.line, where, problems)
+    if source.dead_letter in source.topics:
+        problems.add(
+            source.line, f"{where}: its dead letters would come back: name another topic for them"
+        )
+    _check_reserved(source.options, where, problems)
+    _check_value_columns(source, where, problems)
+    options = source_options(source, pipeline.bootstrap or _ANY_BOOTSTRAP)
+    mode = ReadMode.STREAM if source.is_stream else ReadMode.BATCH
+    try:
+        parse_source_options(options, mode)
+    except SparkSourceError as error:
+        problems.add(_line_of(error, source.options, source.line), f"{where}: {error}")
+
+
+def _check_value_columns(source: TopicSource, where: str, problems: Problems) -> None:
+    value = source.value
+    if value.columns is not None:
+        taken = {*PLACE_COLUMNS, HEADERS_COLUMN}.intersection(column_names(value.columns))
+        if taken:
+            problems.add(
+                value.line,
+                f"{where}: columns {listed(taken)} are the record's own place; rename yours",
+            )
+    is_plain = value.encoding in (Encoding.TEXT, Encoding.BINARY)
+    if is_plain and source.bad_values is not BadValues.FAIL:
+        problems.add(
+            value.line,
+            f"{where}: every value is {value.encoding}, so nothing can fail to parse; give the "
+            "value a format (json, avro) or drop dead_letter and bad_values",
+        )
+
+
+def _check_sink(sink: Sink, pipeline: Pipeline, problems: Problems) -> None:
+    where = f"sink {sink.name}"
+    if isinstance(sink.reads, str):
+        known = [each.name for each in (*pipeline.sources, *pipeline.views)]
+        if sink.reads.lower() not in {name.lower() for name in known}:
+            problems.add(
+                sink.line,
+                f"{where}: there is no source or view {sink.reads!r}{suggest(sink.reads, known)}; "
+                f"there are: {listed(known) or 'none'}",
+            )
+    if isinstance(sink.target, FileTarget) and sink.mode in (Mode.UPDATE, Mode.COMPLETE):
+        problems.add(
+            sink.line,
+            f"{where}: files can only be added to, not be changed ({sink.mode}): drop `mode:` and "
+            "give an aggregate's source a watermark, so that windows are written when they close",
+        )
+    if isinstance(sink.target, TopicTarget):
+        _check_topic_target(sink.target, sink, pipeline, problems)
+
+
+def _check_topic_target(
+    target: TopicTarget, sink: Sink, pipeline: Pipeline, problems: Problems
+) -> None:
+    where = f"sink {sink.name}"
+    _check_topic_names([target.topic], sink.line, where, problems)
+    _check_reserved(sink.options, where, problems)
+    try:
+        parse_sink_options(sink_options(target, sink, pipeline.bootstrap or _ANY_BOOTSTRAP))
+    except SparkSourceError as error:
+        problems.add(_line_of(error, sink.options, sink.line), f"{where}: {error}")
+    if sink.mode is Mode.OVERWRITE:
+        problems.add(sink.line, f"{where}: a topic is only ever appended to: drop `mode:`")
+
+
+def _check_topic_names(names: Iterable[str], line: int, where: str, problems: Problems) -> None:
+    for name in names:
+        try:
+            check_topic_name(name)
+        except InvalidTopicName as error:
+            problems.add(line, f"{where}: {error}")
+
+
+def _check_reserved(options: Options, where: str, problems: Problems) -> None:
+    for name, option in options.items():
+        instead = RESERVED.get(plain_name(name))
+        if instead is not None:
+            problems.add(option.line, f"{where}: option {name} has a place of its own: {instead}")
+
+
+def _check_checkpoints(sinks: Iterable[Sink], problems: Problems) -> None:
+    first: dict[str, Sink] = {}
+    for sink in sinks:
+        other = first.setdefault(sink.checkpoint, sink)
+        if other is not sink:
+            problems.add(
+                sink.line,
+                f"sink {sink.name}: its checkpoint {sink.checkpoint} is that of {other.name}; "
+                "each needs its own",
+            )
+
+
+def _line_of(error: SparkSourceError, options: Options, otherwise: int) -> int:
+    name = plain_name(error.option) if isinstance(error, BadOption) else ""
+    for given, option in options.items():
+        if plain_name(given) == name or f"option {given}" in str(error):
+            return option.line
+    return otherwise

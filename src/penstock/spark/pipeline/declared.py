@@ -1,0 +1,174 @@
+"""Pipelines in Python: Spark's declarative API, run by Spark's own runner in a process of its own.
+
+The runner speaks Spark Connect only. Unless it is told of a server, one is started here, on a free
+port of this machine and with a password, and asked how its queries get on. A run reads what is
+there, and ends.
+"""
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from penstock.spark.pipeline.failures import PipelineFailed, QueryFailed
+from penstock.spark.pipeline.problems import PipelineInvalid, Problem
+from penstock.spark.pipeline.progress import Progress, Totals, read_progress
+from penstock.spark.pipeline.spark_messages import explain
+from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 (the name of a variable)
+_STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
+_SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
+_LOOK_EVERY_S = 0.5
+
+
+class Declared(NamedTuple):
+    file: Path
+    folder: Path  # of its checkpoints, absolute
+    bootstrap: str
+
+    @classmethod
+    def of(cls, file: Path, bootstrap: str) -> Self:
+        folder = Path(DEFAULT_CHECKPOINTS).absolute() / file.stem
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(file, folder, bootstrap)
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / "spark.log"
+
+
+def check_declared(file: Path) -> None:
+    """Whether it is Python at all; what it declares is for Spark to see."""
+    try:
+        compile(file.read_text(), str(file), "exec", dont_inherit=True)
+    except OSError as error:
+        raise PipelineFailed(f"cannot read {file}: {error.strerror}") from None
+    except (SyntaxError, UnicodeDecodeError) as error:
+        line = getattr(error, "lineno", None) or 1
+        problem = Problem(line, f"this is no Python: {getattr(error, 'msg', error)}")
+        raise PipelineInvalid(str(file), [problem]) from None
+
+
+def server_settings(declared: Declared) -> dict[str, str]:
+    """For a session that is a server of Spark Connect too; its password is in the environment."""
+    os.environ.setdefault(_TOKEN, secrets.token_hex())
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",
+        # The next run finds the tables of this one.
+        "spark.sql.catalogImplementation": "hive",
+        "spark.hadoop.javax.jdo.option.ConnectionURL": (
+            f"jdbc:derby:;databaseName={declared.folder}/catalog;create=true"
+        ),
+    }
+
+
+def server_address(spark: "SparkSession") -> str:
+    jvm: Any = spark._jvm  # noqa: SLF001 (Spark tells the port nowhere else)
+    service = getattr(getattr(jvm, _SERVICE), "MODULE$")
+    return f"sc://127.0.0.1:{service.localPort()}"
+
+
+def run_declared(
+    declared: Declared,
+    address: str,
+    *,
+    stop: Event,
+    note: Callable[[str], None],
+    watch: "Watch | None" = None,
+) -> None:
+    """Until everything that was there is read, or `stop` is set. Raises QueryFailed."""
+    spec = declared.folder / "spark-pipeline.yml"
+    spec.write_text(json.dumps(specification(declared), indent=2))  # JSON is YAML
+    environment = {
+        **os.environ,
+        "SPARK_REMOTE": address,
+        "PENSTOCK_BOOTSTRAP": declared.bootstrap,
+    }
+    command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(spec)]
+    with (
+        declared.log_file.open("a") as log,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="backslashreplace",
+            env=environment,
+            process_group=0,  # Ctrl-C is for this process to pass on
+        ) as process,
+    ):
+        assert process.stdout is not None
+        lines, said = _said(process.stdout, log.write, note), list[str]()
+        reader = Thread(target=said.extend, args=(lines,))
+        reader.start()
+        try:
+            _wait(process, stop, watch)
+        finally:
+            process.send_signal(signal.SIGINT)  # if it still runs
+            process.wait()
+            reader.join()
+    if process.returncode and not stop.is_set():
+        reason = explain("".join(said))
+        raise QueryFailed(f"{declared.file}: {reason}; more is in {declared.log_file}")
+
+
+def specification(declared: Declared) -> dict[str, object]:
+    """What Spark's runner reads."""
+    include = os.path.relpath(declared.file.absolute(), declared.folder)
+    return {
+        "name": declared.file.stem,
+        "storage": f"{declared.folder.as_uri()}/storage",
+        "libraries": [{"glob": {"include": include}}],
+    }
+
+
+def _said(
+    lines: Iterable[str], write: Callable[[str], object], note: Callable[[str], None]
+) -> Iterator[str]:
+    """What the runner says has the time in front; anything else is a trace."""
+    for line in lines:
+        write(line)
+        if _STAMP.match(line):
+            note(_STAMP.sub("", line).rstrip())
+        yield line
+
+
+def _wait(process: "subprocess.Popen[str]", stop: Event, watch: "Watch | None") -> None:
+    while process.poll() is None and not stop.wait(_LOOK_EVERY_S):
+        if watch is not None:
+            watch.look()
+
+
+class Watch:
+    """The queries of a server in this process's Java, whoever started them."""
+
+    def __init__(self, spark: "SparkSession", show: Callable[[Progress], None]) -> None:
+        self._spark: Any = spark
+        self._show = show
+        self.totals: dict[str, Totals] = {}
+
+    def look(self) -> None:
+        shared = self._spark._jsparkSession.sharedState()  # noqa: SLF001 (of all sessions)
+        for query in shared.activeStreamingQueries().values():
+            for told in query.recentProgress():
+                self._note(str(query.name()), json.loads(told.json()))
+
+    def _note(self, name: str, told: dict[str, Any]) -> None:
+        progress = read_progress(name, told)
+        before = self.totals.get(name, Totals())
+        if progress.batch > before.last_batch:
+            self.totals[name] = before.after(progress)
+            self._show(progress)

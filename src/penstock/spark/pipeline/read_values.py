@@ -1,0 +1,172 @@
+"""What sources and sinks have in common: formats of values, spans of time, options."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Self
+
+from penstock.model.values import dataclass
+from penstock.spark.pipeline.avro_types import AvroUnsupported, avro_columns
+from penstock.spark.pipeline.columns import NotColumns, column_names, to_ddl
+from penstock.spark.pipeline.document import Section
+from penstock.spark.pipeline.durations import find_span
+from penstock.spark.pipeline.problems import Problems
+from penstock.spark.pipeline.spec import Encoding, Option, Options, Sql, ValueFormat, Watermark
+
+REGISTRY_PREFIX_BYTES = 5  # a zero and the schema's number
+
+
+class PlainEncoding(StrEnum):
+    TEXT = "text"
+    BINARY = "binary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What parts of the file take over from its top."""
+
+    problems: Problems
+    read_file: Callable[[str], str]
+    folder: str = ""  # of the pipeline's checkpoints
+    trigger: str | None = None
+
+    def within(self, *, folder: str, trigger: str | None) -> Self:
+        return replace(self, folder=folder, trigger=trigger)
+
+    def find_span(self, section: Section, name: str) -> str | None:
+        value = section.find_value(name)
+        if value is None:
+            return None
+        span = find_span(value)
+        if span is None:
+            section.wrong(
+                name, f"{name!r} is {value!r}, but must be a span of time, as in `10 seconds`"
+            )
+        return span
+
+
+def read_options(section: Section, name: str = "options") -> Options:
+    options = section.find_section(name)
+    if options is None:
+        return {}
+    return {
+        each: Option(value=text.value, line=options.line_of(each)) for each, text in options.texts()
+    }
+
+
+def find_sql(section: Section, name: str) -> Sql | None:
+    text = section.find_text(name)
+    return Sql(text=text.value, line=text.line) if text else None
+
+
+def read_watermark(section: Section, reading: Reading) -> Watermark | None:
+    watermark = section.find_section("watermark")
+    if watermark is None:
+        return None
+    column = watermark.find_value("column")
+    delay = reading.find_span(watermark, "delay")
+    watermark.done()
+    for name in ("column", "delay"):
+        if name not in watermark:
+            watermark.wrong(name, f"{name!r} is missing: {{column: at, delay: 10 minutes}}")
+    if column is None or delay is None:
+        return None
+    return Watermark(column=column, delay=delay, line=watermark.line)
+
+
+def read_columns(section: Section, name: str) -> str | None:
+    """Spark's DDL from a text, or from `name: type` lines."""
+    if name not in section:
+        return None
+    if section.is_text(name):
+        ddl = section.find_value(name) or ""
+    else:
+        columns = section.find_section(name)
+        ddl = to_ddl({each: text.value for each, text in columns.texts()}) if columns else ""
+    if not ddl:
+        return None
+    try:
+        column_names(ddl)
+    except NotColumns as error:
+        section.wrong(name, f"{name!r}: {error}")
+        return None
+    return ddl
+
+
+def read_value_format(
+    section: Section, reading: Reading, *, default: Encoding, needs_columns: bool
+) -> ValueFormat:
+    """`value: text`, or a section of its own with a format and a schema."""
+    line = section.line_of("value")
+    if "value" not in section or section.is_text("value"):
+        encoding = section.find_choice("value", Encoding) or default
+        if encoding is Encoding.AVRO or (encoding is Encoding.JSON and needs_columns):
+            section.wrong("value", _needs_schema(encoding))
+        return ValueFormat(encoding=encoding, line=line, options={})
+    inner = section.find_section("value")
+    if inner is None:
+        return ValueFormat(encoding=default, line=line, options={})
+    found = _read_format_section(inner, reading, default, needs_columns)
+    inner.done()
+    return found
+
+
+def _read_format_section(
+    inner: Section, reading: Reading, default: Encoding, needs_columns: bool
+) -> ValueFormat:
+    encoding = inner.find_choice("format", Encoding) or default
+    columns, avro, skip_bytes, options = None, None, 0, {}
+    if encoding is Encoding.JSON:
+        options = dict(read_options(inner))
+        columns = read_columns(inner, "schema") if needs_columns else None
+        if needs_columns and "schema" not in inner:
+            inner.wrong("schema", _needs_schema(encoding))
+    elif encoding is Encoding.AVRO:
+        avro = _read_avro(inner, reading)
+        skip_bytes = REGISTRY_PREFIX_BYTES * inner.find_flag("registry_prefix", default=False)
+    return ValueFormat(
+        encoding=encoding,
+        line=inner.line,
+        columns=columns,
+        avro=avro,
+        skip_bytes=skip_bytes,
+        options=options,
+    )
+
+
+def _needs_schema(encoding: Encoding) -> str:
+    if encoding is Encoding.JSON:
+        return "JSON needs the columns: value: {format: json, schema: 'user STRING, at TIMESTAMP'}"
+    return "Avro needs its schema: value: {format: avro, schema_file: click.avsc}"
+
+
+def _read_avro(inner: Section, reading: Reading) -> Any:
+    name = "schema_file" if "schema_file" in inner else "schema"
+    text = inner.find_value(name)
+    if name == "schema_file" and text is not None:
+        text = _load(inner, reading, text)
+    elif name not in inner:
+        inner.wrong(name, _needs_schema(Encoding.AVRO))
+    if text is None:
+        return None
+    try:
+        schema = json.loads(text)
+        avro_columns(schema)
+    except ValueError as error:
+        reason = str(error) if isinstance(error, AvroUnsupported) else f"no JSON: {error}"
+        inner.wrong(name, f"{name!r}: {reason}")
+        return None
+    return schema
+
+
+def _load(inner: Section, reading: Reading, name: str) -> str | None:
+    try:
+        return reading.read_file(name)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        inner.wrong(
+            "schema_file",
+            f"cannot read {name}: {reason}; it is looked for beside the pipeline's file",
+        )
+        return None

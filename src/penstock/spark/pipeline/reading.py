@@ -1,0 +1,119 @@
+"""A pipeline's file into its values. Every mistake is gathered with its line; nothing is run.
+
+Files that it names (schemas) come through `read_file`, so that reading is a function of texts.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import PurePath
+
+from penstock.spark.pipeline.checks import check_pipeline
+from penstock.spark.pipeline.document import Section, read_document
+from penstock.spark.pipeline.problems import Problems
+from penstock.spark.pipeline.read_sinks import read_sink
+from penstock.spark.pipeline.read_sources import read_source
+from penstock.spark.pipeline.read_values import Reading
+from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS, Pipeline, Sink, Source, Sql, View
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_TABLE = re.compile(r"[A-Za-z_]\w*")
+
+
+def read_pipeline(file: str, text: str, read_file: Callable[[str], str]) -> Pipeline:
+    """Raises PipelineInvalid with all that is wrong. `read_file` takes names as the file says."""
+    problems = Problems(file)
+    document = read_document(file, text, problems)
+    pipeline = _read(document, Reading(problems=problems, read_file=read_file))
+    check_pipeline(pipeline, problems)
+    problems.check()
+    return pipeline
+
+
+def _read(document: Section, reading: Reading) -> Pipeline:
+    file = reading.problems.file
+    name = document.find_value("pipeline") or PurePath(file).stem
+    if not _FOLDER.fullmatch(name):
+        document.wrong("pipeline", f"{name!r} cannot name a folder: use letters, digits, - _ and .")
+    checkpoints = document.find_value("checkpoints") or DEFAULT_CHECKPOINTS
+    reading = reading.within(
+        folder=f"{checkpoints.rstrip('/')}/{name}", trigger=reading.find_span(document, "trigger")
+    )
+    pipeline = Pipeline(
+        file=file,
+        name=name,
+        bootstrap=document.find_value("bootstrap"),
+        checkpoints=checkpoints.rstrip("/"),
+        low_latency=document.find_flag("low_latency", default=True),
+        settings=_read_settings(document),
+        sources=_read_sources(document, reading),
+        views=_read_views(document),
+        sinks=_read_sinks(document, reading),
+    )
+    document.done()
+    return pipeline
+
+
+def _read_settings(document: Section) -> Mapping[str, str]:
+    section = document.find_section("settings", "settings")
+    if section is None:
+        return {}
+    for name in section.names():
+        if not name.startswith("spark."):
+            section.wrong(name, f"{name!r} is no setting of Spark's: those begin with `spark.`")
+    return {name: text.value for name, text in section.texts()}
+
+
+def _read_sources(document: Section, reading: Reading) -> tuple[Source, ...]:
+    found = []
+    for name, section in _named_sections(document, "sources", "source"):
+        _check_table_name(document, section, name)
+        source = read_source(name, section, reading)
+        section.done()
+        if source is not None:
+            found.append(source)
+    return tuple(found)
+
+
+def _read_views(document: Section) -> tuple[View, ...]:
+    section = document.find_section("views", "views")
+    if section is None:
+        return ()
+    views = []
+    for name, text in section.texts():
+        _check_table_name(document, section, name, section.line_of(name))
+        views.append(
+            View(name=name, line=section.line_of(name), sql=Sql(text=text.value, line=text.line))
+        )
+    return tuple(views)
+
+
+def _read_sinks(document: Section, reading: Reading) -> tuple[Sink, ...]:
+    found = []
+    for name, section in _named_sections(document, "sinks", "sink"):
+        if not _FOLDER.fullmatch(name):
+            section.wrong(name, "its name cannot name a folder: use letters, digits, - _ and .")
+        sink = read_sink(name, section, reading)
+        section.done()
+        if sink is not None:
+            found.append(sink)
+    if "sinks" not in document:
+        document.wrong("sinks", "there are no `sinks:`, so nothing would be written")
+    return tuple(found)
+
+
+def _named_sections(document: Section, name: str, what: str) -> list[tuple[str, Section]]:
+    group = document.find_section(name, name)
+    if group is None:
+        return []
+    found = [(each, group.find_section(each, f"{what} {each}")) for each in group.names()]
+    return [(each, section) for each, section in found if section is not None]
+
+
+def _check_table_name(
+    document: Section, section: Section, name: str, line: int | None = None
+) -> None:
+    if not _TABLE.fullmatch(name):
+        document.problems.add(
+            section.line if line is None else line,
+            f"{section.what}: {name!r} cannot be used in SQL: use letters, digits and _",
+        )

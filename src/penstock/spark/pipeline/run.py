@@ -1,0 +1,137 @@
+"""Runs a pipeline: starts its queries, tells how they get on, stops them together.
+
+Invariant: when this returns or raises, no query of the pipeline runs any more.
+"""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.model.values import dataclass
+from penstock.spark.connections import ClientSettings, shared_client
+from penstock.spark.group_offsets import GroupOffsets
+from penstock.spark.pipeline.build import (
+    Flow,
+    build_dead_letters,
+    build_flow,
+    build_sources_and_views,
+)
+from penstock.spark.pipeline.failures import QueryFailed
+from penstock.spark.pipeline.group_progress import GroupProgress
+from penstock.spark.pipeline.progress import Progress, Totals, end_offsets, read_progress
+from penstock.spark.pipeline.spark_messages import explain
+from penstock.spark.pipeline.spec import Pipeline
+from penstock.spark.pipeline.writing import Query, start_query, write_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_EVERY_S = 0.5
+_PLANNED_EVERY_S = 0.05
+_PLANNED_WITHIN_S = 60.0
+_NOT_PLANNED = ("Initializing StreamExecution", "Initializing sources")  # as Spark says it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """How a pipeline is run this time."""
+
+    bootstrap: str
+    once: bool  # read what is there now, then end
+    stop: threading.Event  # whoever sets it ends the run
+    show: Callable[[Progress], None]  # each micro-batch
+    note: Callable[[str], None]  # what else happens, in words
+
+
+def run_pipeline(pipeline: Pipeline, spark: "SparkSession", run: Run) -> dict[str, Totals]:
+    """What each query has done. Raises PipelineInvalid or QueryFailed, with all queries stopped."""
+    build_sources_and_views(pipeline, spark, run.bootstrap)
+    flows = [build_flow(pipeline, spark, sink) for sink in pipeline.sinks]
+    flows += build_dead_letters(pipeline, spark, run.bootstrap)
+    streams = []
+    for flow in flows:
+        if flow.rows.isStreaming:
+            streams.append(flow)
+        else:
+            write_once(pipeline, flow, run.bootstrap)
+            run.note(f"{flow.sink.name}: written")
+    return _run_streams(pipeline, streams, run)
+
+
+def _run_streams(pipeline: Pipeline, flows: Sequence[Flow], run: Run) -> dict[str, Totals]:
+    queries: list[Query] = []
+    watch = _Watch(pipeline, [flow.sink.name for flow in flows], run)
+    try:
+        for flow in flows:
+            # One by one: those that run must be known when the next one fails.
+            queries.append(start_query(pipeline, flow, run.bootstrap, once=run.once))
+            _wait_until_planned(queries[-1], run.stop)
+        watch.until_the_end(queries)
+    finally:
+        for query in queries:
+            query.running.stop()
+        watch.look_at(queries, is_final=True)
+    return watch.totals
+
+
+def _wait_until_planned(query: Query, stop: threading.Event) -> None:
+    """The next query starts when this one's Python process is there: Spark gives each ten seconds
+    to start, which several at once may need on a small or busy machine."""
+    deadline = time.monotonic() + _PLANNED_WITHIN_S
+    while query.running.isActive and time.monotonic() < deadline:
+        if query.running.status["message"] not in _NOT_PLANNED or stop.wait(_PLANNED_EVERY_S):
+            return
+
+
+class _Watch:
+    """What is known of the queries of one run."""
+
+    def __init__(self, pipeline: Pipeline, names: Sequence[str], run: Run) -> None:
+        self.totals = {name: Totals() for name in names}
+        self._pipeline = pipeline
+        self._run = run
+        self._groups = GroupProgress(pipeline, names)
+        self._published: dict[str, GroupOffsets] = {}
+
+    def until_the_end(self, queries: Sequence[Query]) -> None:
+        """All have ended, one has failed, or the run is stopped."""
+        active = list(queries)
+        while active and not self._run.stop.is_set():
+            self._run.stop.wait(_LOOK_EVERY_S)
+            ended = [query for query in active if not query.running.isActive]
+            self.look_at(active)
+            for query in ended:
+                self._check_end(query)
+                active.remove(query)
+
+    def look_at(self, queries: Sequence[Query], *, is_final: bool = False) -> None:
+        for query in queries:
+            self._look_at(query)
+        for group, offsets in self._groups.places(is_final=is_final).items():
+            if group not in self._published:
+                client = shared_client(ClientSettings(self._run.bootstrap))
+                self._published[group] = GroupOffsets(client, group)
+            self._published[group].publish(offsets)
+
+    def _look_at(self, query: Query) -> None:
+        """The batches since the last look, as far as Spark remembers them."""
+        last = query.running.lastProgress
+        if last is None or last.batchId <= self.totals[query.name].last_batch:
+            return
+        for told in query.running.recentProgress:
+            if told.batchId > self.totals[query.name].last_batch:
+                self._note(query.name, json.loads(told.json))
+
+    def _note(self, name: str, told: dict[str, object]) -> None:
+        progress = read_progress(name, told)
+        self.totals[name] = self.totals[name].after(progress)
+        self._groups.note(name, end_offsets(told))
+        self._run.show(progress)
+
+    def _check_end(self, query: Query) -> None:
+        error = query.running.exception()
+        if error is not None:
+            where = f"{self._pipeline.file}:{query.line}: {query.name}"
+            raise QueryFailed(f"{where}: {explain(str(error))}")

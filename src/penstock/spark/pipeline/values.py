@@ -1,0 +1,162 @@
+"""Records into columns and columns into records, with Spark's functions. Starts nothing.
+
+A value that does not parse never becomes a row: the source fails, skips it, or it becomes a
+dead letter, as the file says. A record without a value (a tombstone) is a row of nulls.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from penstock.spark.pipeline.avro_types import avro_columns
+from penstock.spark.pipeline.avro_values import avro_decoder, avro_encoder
+from penstock.spark.pipeline.columns import quoted, to_ddl
+from penstock.spark.pipeline.connector_options import values_of
+from penstock.spark.pipeline.spark_messages import BAD_VALUE_MARK
+from penstock.spark.pipeline.spec import (
+    HEADERS_COLUMN,
+    PLACE_COLUMNS,
+    BadValues,
+    Encoding,
+    TopicSource,
+    TopicTarget,
+    ValueFormat,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_BAD = "_penstock_bad"
+_PARSED = "_penstock_parsed"
+_ONCE = "_penstock_once"
+
+
+def good_rows(source: TopicSource, records: "DataFrame") -> "DataFrame":
+    """The columns of the value, then where the record lies."""
+    place = _place(source)
+    if source.value.encoding is Encoding.BINARY:
+        return records.select("value", *place)
+    if source.value.encoding is Encoding.TEXT:
+        return records.select(f.col("value").cast("string").alias("value"), *place)
+    parsed = _parsed(source.value, records, [*place, f.col("value")])
+    checked = parsed.where(_keeps(source) & (f.col(_ONCE) >= 0))
+    names = [*PLACE_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
+    return checked.select(f"{_PARSED}.*", *names).drop(_BAD)
+
+
+def dead_letters(source: TopicSource, records: "DataFrame", pipeline: str) -> "DataFrame":
+    """What does not parse, as it came, with where it came from in its headers."""
+    place = [f.col(name) for name in ("key", "value", "headers", "topic", "partition", "offset")]
+    parsed = _parsed(source.value, records, place)
+    return parsed.where(_is_bad() & (f.col(_ONCE) >= 0)).select(
+        "key", "value", f.concat(_own_headers(), _reasons(source, pipeline)).alias("headers")
+    )
+
+
+def records_of(rows: "DataFrame", target: TopicTarget) -> "DataFrame":
+    """Columns as the sink takes them: key, value, headers, partition."""
+    columns = [_value(rows, target.value).alias("value")]
+    if target.key is not None:
+        columns.append(_bytes_or_text(rows, f.expr(target.key.text)).alias("key"))
+    elif "key" in rows.columns and target.value.encoding in (Encoding.TEXT, Encoding.BINARY):
+        columns.append(f.col("key"))
+    if target.headers is not None:
+        columns.append(f.expr(target.headers.text).alias("headers"))
+    if target.partition is not None:
+        columns.append(f.expr(target.partition.text).cast("int").alias("partition"))
+    return rows.select(*columns)
+
+
+def value_ddl(value: ValueFormat) -> str:
+    """The columns of the value in Spark's DDL."""
+    return value.columns if value.columns is not None else to_ddl(avro_columns(value.avro))
+
+
+def _place(source: TopicSource) -> list["Column"]:
+    key = f.col("key") if source.key is Encoding.BINARY else f.col("key").cast("string")
+    where = [f.col(name.removeprefix("_")).alias(name) for name in PLACE_COLUMNS[1:]]
+    headers = [f.col("headers").alias(HEADERS_COLUMN)] if source.has_headers else []
+    return [key.alias(PLACE_COLUMNS[0]), *where, *headers]
+
+
+def _parsed(value: ValueFormat, records: "DataFrame", kept: list["Column"]) -> "DataFrame":
+    """With `_ONCE`, which differs each time it is computed: Spark then leaves conditions on what
+    was parsed behind the parsing, instead of parsing twice to have them first."""
+    return records.select(*kept, _parse(value).alias(_PARSED), f.rand().alias(_ONCE))
+
+
+def _parse(value: ValueFormat) -> "Column":
+    """The value's columns and one more: what is wrong with it, or null."""
+    ddl = f"{value_ddl(value)}, {quoted(_BAD)} STRING"
+    if value.encoding is Encoding.AVRO:
+        result = StructType.fromDDL(ddl)
+        assert isinstance(result, StructType)
+        return avro_decoder(value.avro, value.skip_bytes, result)(f.col("value"))
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
+    return f.from_json(f.col("value").cast("string"), ddl, {**values_of(value.options), **options})
+
+
+def _is_bad() -> "Column":
+    parsed = f.col(_PARSED)
+    return f.col("value").isNotNull() & (parsed.isNull() | parsed[_BAD].isNotNull())
+
+
+def _keeps(source: TopicSource) -> "Column":
+    if source.bad_values is BadValues.FAIL:
+        return f.when(_is_bad(), f.raise_error(_complaint(source)).cast("boolean")).otherwise(True)
+    return ~_is_bad()
+
+
+def _complaint(source: TopicSource) -> "Column":
+    what = f"{source.value.encoding.upper()} of the schema of source {source.name}"
+    return f.concat(
+        f.lit(f"{BAD_VALUE_MARK}{what} was expected in topic "),
+        f.col("_topic"),
+        f.lit(", partition "),
+        f.col("_partition").cast("string"),
+        f.lit(", offset "),
+        f.col("_offset").cast("string"),
+        f.lit(", but the value begins with "),
+        f.substring(f.col("value").cast("string"), 1, 60),
+    )
+
+
+def _own_headers() -> "Column":
+    empty = f.array().cast("array<struct<key: string, value: binary>>")
+    return f.coalesce(f.col("headers"), empty)
+
+
+def _reasons(source: TopicSource, pipeline: str) -> "Column":
+    kind = f"no {source.value.encoding.upper()} of the schema"
+    reason = f.when(
+        f.lit(source.value.encoding is Encoding.AVRO), f.col(f"{_PARSED}.{_BAD}")
+    ).otherwise(f.lit(kind))
+    told = {
+        "penstock.error": reason,
+        "penstock.pipeline": f.lit(pipeline),
+        "penstock.source": f.lit(source.name),
+        "penstock.topic": f.col("topic"),
+        "penstock.partition": f.col("partition").cast("string"),
+        "penstock.offset": f.col("offset").cast("string"),
+    }
+    return f.array(*(_header(name, value) for name, value in told.items()))
+
+
+def _header(name: str, value: "Column") -> "Column":
+    return f.struct(f.lit(name).alias("key"), f.encode(value, "UTF-8").alias("value"))
+
+
+def _value(rows: "DataFrame", value: ValueFormat) -> "Column":
+    if value.encoding in (Encoding.TEXT, Encoding.BINARY):
+        return f.col("value")
+    names = [name for name in rows.columns if name not in (*PLACE_COLUMNS, HEADERS_COLUMN)]
+    whole = f.struct(*(f.col(quoted(name)) for name in names))
+    if value.encoding is Encoding.AVRO:
+        return avro_encoder(value.avro, value.skip_bytes)(whole)
+    return f.to_json(whole, dict(values_of(value.options)))
+
+
+def _bytes_or_text(rows: "DataFrame", column: "Column") -> "Column":
+    kind = rows.select(column.alias("key")).schema["key"].dataType.typeName()
+    return column if kind == "binary" else column.cast("string")

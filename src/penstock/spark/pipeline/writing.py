@@ -1,0 +1,93 @@
+"""Rows to where they go: a stream becomes a query that runs on, anything else is written once."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.errors import PySparkException
+
+from penstock.spark.pipeline.build import FORMAT, Flow
+from penstock.spark.pipeline.connector_options import sink_options, values_of
+from penstock.spark.pipeline.failures import QueryFailed
+from penstock.spark.pipeline.problems import PipelineInvalid, Problem
+from penstock.spark.pipeline.spark_messages import explain
+from penstock.spark.pipeline.spec import (
+    FileTarget,
+    FormatTarget,
+    Mode,
+    Pipeline,
+    Sink,
+    TableTarget,
+    TopicTarget,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+
+class Query(NamedTuple):
+    name: str
+    line: int
+    running: "StreamingQuery"
+
+
+def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -> Query:
+    sink = flow.sink
+    if sink.mode is Mode.OVERWRITE:
+        raise _invalid(pipeline, sink, "a stream cannot overwrite: drop `mode:`")
+    writer = flow.rows.writeStream.queryName(sink.name).outputMode(sink.mode or Mode.APPEND)
+    writer = writer.option("checkpointLocation", sink.checkpoint)
+    if once:
+        writer = writer.trigger(availableNow=True)
+    elif sink.trigger is not None:
+        writer = writer.trigger(processingTime=sink.trigger)
+    try:
+        return Query(sink.name, sink.line, _start(writer, sink, bootstrap))
+    except PySparkException as error:
+        raise _invalid(pipeline, sink, explain(str(error))) from None
+
+
+def _start(writer: "DataStreamWriter", sink: Sink, bootstrap: str) -> "StreamingQuery":
+    target = sink.target
+    if isinstance(target, TopicTarget):
+        return writer.format(FORMAT).options(**sink_options(target, sink, bootstrap)).start()
+    writer = writer.options(**values_of(sink.options))
+    if isinstance(target, FormatTarget):
+        return writer.format(target.format).start()
+    if target.partition_by:
+        writer = writer.partitionBy(*target.partition_by)
+    if isinstance(target, FileTarget):
+        return writer.format(target.format).start(target.path)
+    return (writer.format(target.format) if target.format else writer).toTable(target.table)
+
+
+def write_once(pipeline: Pipeline, flow: Flow, bootstrap: str) -> None:
+    sink = flow.sink
+    if sink.mode in (Mode.UPDATE, Mode.COMPLETE):
+        raise _invalid(pipeline, sink, f"{sink.mode} is for streams, and what it reads is none")
+    try:
+        _save(flow.rows.write.mode(sink.mode or Mode.APPEND), sink, bootstrap)
+    except PySparkException as error:
+        message = f"{pipeline.file}:{sink.line}: {sink.name}: {explain(str(error))}"
+        raise QueryFailed(message) from None
+
+
+def _save(writer: "DataFrameWriter", sink: Sink, bootstrap: str) -> None:
+    target = sink.target
+    if isinstance(target, TopicTarget):
+        writer.format(FORMAT).options(**sink_options(target, sink, bootstrap)).save()
+        return
+    writer = writer.options(**values_of(sink.options))
+    if isinstance(target, FormatTarget):
+        writer.format(target.format).save()
+        return
+    if target.partition_by:
+        writer = writer.partitionBy(*target.partition_by)
+    if isinstance(target, TableTarget):
+        (writer.format(target.format) if target.format else writer).saveAsTable(target.table)
+    else:
+        writer.format(target.format).save(target.path)
+
+
+def _invalid(pipeline: Pipeline, sink: Sink, message: str) -> PipelineInvalid:
+    return PipelineInvalid(pipeline.file, [Problem(sink.line, f"sink {sink.name}: {message}")])

@@ -1,0 +1,233 @@
+"""Pipelines on a real Spark and broker: what is in topics and tables afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fastavro
+from pyspark.sql import SparkSession
+from tests.spark.pipelines import records_of, run, run_once, values_of, write_pipeline
+from tests.spark.topics import Sent, ask, create_topic, send
+
+import penstock
+
+
+def click(number: int) -> bytes:
+    at = f"2026-03-02T09:{number % 3:02}:00Z"
+    return json.dumps({"user": f"u{number % 7}", "page": "/a", "at": at, "ms": number}).encode()
+
+
+def test_json_goes_through_sql_to_a_topic_and_a_table_and_bad_values_aside(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    for name in (topic_name, f"{topic_name}.out", f"{topic_name}.dead"):
+        create_topic(servers, name, partitions=2)
+    good = [Sent(click(n), partition=n % 2, key=b"k") for n in range(100)]
+    bad = [
+        Sent(b"no JSON", key=b"bad", partition=1, headers=[("trace", b"7")]),
+        Sent(b'{"ms": "many"}', partition=1),  # a field of another type
+    ]
+    send(servers, topic_name, [*good, *bad])
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  clicks:
+    topic: {topic}
+    value: {format: json, schema: "user STRING, page STRING, at TIMESTAMP, ms INT"}
+    group: {topic}-group
+    dead_letter: {topic}.dead
+views:
+  slow: SELECT user, ms, _partition FROM clicks WHERE ms >= 50
+sinks:
+  topic: {from: slow, topic: "{topic}.out", key: user}
+  table:
+    query: SELECT ms, date(at) AS day FROM clicks
+    path: "{folder}/table"
+    partition_by: day
+""",
+        {"topic": topic_name},
+    )
+    totals = run_once(written, spark, broker)
+    assert {name: each.rows for name, each in totals.items()} == {
+        **dict.fromkeys(("topic", "table", "clicks.dead-letter"), 102)
+    }
+    assert {each.lag for each in totals.values()} == {0}
+    sent = records_of(broker, f"{topic_name}.out")
+    assert sorted(json.loads(bytes(each.value or b""))["ms"] for each in sent) == list(
+        range(50, 100)
+    )
+    assert {bytes(each.key or b"") for each in sent} == {b"u%d" % n for n in range(7)}
+    assert set(json.loads(bytes(sent[0].value or b""))) == {"user", "ms"}
+
+    table = spark.read.parquet(f"{tmp_path}/table").collect()
+    assert sorted(row.ms for row in table) == list(range(100))
+    assert {str(row.day) for row in table} == {"2026-03-02"}
+
+    dead = records_of(broker, f"{topic_name}.dead")
+    assert {bytes(each.value or b"") for each in dead} == {b"no JSON", b'{"ms": "many"}'}
+    (first,) = [each for each in dead if bytes(each.key or b"") == b"bad"]
+    headers = {name: bytes(value or b"") for name, value in first.headers}
+    assert headers["trace"] == b"7"
+    assert headers["penstock.topic"] == topic_name.encode()
+    assert (headers["penstock.partition"], headers["penstock.offset"]) == (b"1", b"50")
+
+    # The next run reads on where this one ended, and the group's offsets say where that is.
+    committed = ask(servers, lambda client: client.groups.fetch_offsets(f"{topic_name}-group"))
+    assert {p.partition: each.offset for p, each in committed.items()} == {0: 50, 1: 52}
+    send(servers, topic_name, [Sent(click(100))])
+    assert run_once(written, spark, broker)["table"].rows == 1
+    assert spark.read.parquet(f"{tmp_path}/table").count() == 101
+
+
+def test_an_aggregate_is_written_whenever_it_has_changed(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    for name in (topic_name, f"{topic_name}.out"):
+        create_topic(servers, name)
+    send(servers, topic_name, [Sent(click(n)) for n in range(30)])
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  clicks:
+    topic: {topic}
+    value: {format: json, schema: "user STRING, page STRING, at TIMESTAMP, ms INT"}
+    watermark: {column: at, delay: 1 hour}
+sinks:
+  minutes:
+    query: |
+      SELECT window(at, '1 minute').start AS minute, count(*) AS clicks, sum(ms) AS ms
+      FROM clicks
+      GROUP BY window(at, '1 minute')
+    topic: {topic}.out
+    key: minute
+    mode: update
+""",
+        {"topic": topic_name},
+    )
+    run_once(written, spark, broker)
+    minutes = [
+        {"minute": f"2026-03-02T09:{m:02}:00.000Z", "clicks": 10, "ms": sum(range(m, 30, 3))}
+        for m in range(3)
+    ]
+    assert sorted(values_of(broker, f"{topic_name}.out"), key=lambda v: v["minute"]) == minutes
+    send(servers, topic_name, [Sent(click(30))])
+    run_once(written, spark, broker)
+    again = {"minute": "2026-03-02T09:00:00.000Z", "clicks": 11, "ms": sum(range(0, 31, 3))}
+    assert again in values_of(broker, f"{topic_name}.out")
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "lines", "type": {"type": "array", "items": {
+            "type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}}},
+    ],
+}  # fmt: skip
+
+
+def avro(number: int) -> dict[str, object]:
+    note = None if number % 2 else f"note {number}"
+    at = datetime(2026, 3, 2, 9, 0, number, 5000, tzinfo=UTC)
+    return {"id": number, "note": note, "at": at, "lines": [{"sku": f"s{number}"}]}
+
+
+def test_avro_comes_in_and_goes_out_as_it_was(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    for name in (topic_name, f"{topic_name}.out"):
+        create_topic(servers, name)
+    schema = fastavro.parse_schema(AVRO)
+    (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
+    values = []
+    for number in range(20):
+        buffer = io.BytesIO()
+        fastavro.schemaless_writer(buffer, schema, avro(number))
+        values.append(buffer.getvalue())
+    bad = [values[0][:-1], values[0] + b"x", b"\xff" * 30]
+    send(servers, topic_name, [Sent(value) for value in [*values, *bad, None]])
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  orders:
+    topic: {topic}
+    value: {format: avro, schema_file: order.avsc}
+    bad_values: skip
+sinks:
+  out:
+    query: SELECT * FROM orders WHERE id IS NOT NULL
+    topic: {topic}.out
+    value: {format: avro, schema_file: order.avsc}
+""",
+        {"topic": topic_name},
+    )
+    run_once(written, spark, broker)
+    found = [bytes(each.value or b"") for each in records_of(broker, f"{topic_name}.out")]
+    assert sorted(found) == sorted(values)
+
+
+def test_what_is_no_stream_is_written_once(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    for name in (topic_name, f"{topic_name}.out"):
+        create_topic(servers, name)
+    send(servers, topic_name, [Sent(b"1", key=b"a"), Sent(b"2", key=b"b")])
+    (tmp_path / "names.csv").write_text("id,name\na,Ann\nb,Bob\n")
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  numbers: {topic: "{topic}", stream: false}
+  names:
+    path: "{folder}/names.csv"
+    format: csv
+    options: {header: true}
+sinks:
+  out:
+    query: SELECT name, value FROM numbers JOIN names ON _key = id
+    topic: "{topic}.out"
+    value: json
+""",
+        {"topic": topic_name},
+    )
+    assert run_once(written, spark, broker) == {}
+    expected = [{"name": "Ann", "value": "1"}, {"name": "Bob", "value": "2"}]
+    assert values_of(broker, f"{topic_name}.out") == expected
+
+
+def test_a_running_pipeline_ends_when_it_is_stopped_and_goes_on_later(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    create_topic(servers, f"{topic_name}.out")
+    send(servers, topic_name, [Sent(b"%d" % n) for n in range(10)])
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  lines: {topic: "{topic}"}
+sinks:
+  out: {from: lines, topic: "{topic}.out", value: text, key: _offset}
+""",
+        {"topic": topic_name},
+    )
+    assert run(written, spark, broker, once=False, stop_when=10)["out"].rows == 10
+    send(servers, topic_name, [Sent(b"10")])
+    assert run(written, spark, broker, once=False, stop_when=1)["out"].rows == 1
+    found = records_of(broker, f"{topic_name}.out")
+    assert [bytes(each.value or b"") for each in found] == [b"%d" % n for n in range(11)]
+    assert [bytes(each.key or b"") for each in found] == [b"%d" % n for n in range(11)]

@@ -1,0 +1,114 @@
+"""`penstock pipeline run` as a user runs it: a process, its output, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spark.pipelines import values_of, write_pipeline
+from tests.spark.topics import Sent, create_topic, send
+
+import penstock
+from penstock.config.java import JavaHome
+
+PENSTOCK = str(Path(sys.executable).parent / "penstock")
+TIMEOUT_S = 180
+SMALL = """
+settings:
+  spark.driver.memory: 1g
+  spark.driver.host: 127.0.0.1
+  spark.driver.bindAddress: 127.0.0.1
+"""
+
+
+def start(folder: Path, broker: penstock.Broker, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [PENSTOCK, "pipeline", "run", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
+    )
+
+
+def test_it_shows_progress_and_stops_at_the_first_ctrl_c(
+    java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    create_topic(servers, f"{topic_name}.out")
+    send(servers, topic_name, [Sent(b'{"n": %d}' % n) for n in range(1000)])
+    written = write_pipeline(
+        tmp_path,
+        SMALL
+        + """
+sources:
+  numbers: {topic: "{topic}", value: {format: json, schema: n INT}}
+sinks:
+  out: {query: SELECT n FROM numbers WHERE n < 10, topic: "{topic}.out"}
+""",
+        {"topic": topic_name},
+    )
+    with start(tmp_path, broker, str(written.path), "--master", "local[2]") as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        first = process.stderr.readline()
+        assert first.startswith("starting Spark for pipeline p; its log is ")
+        progress = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=TIMEOUT_S)
+    assert progress.startswith("out: batch 0, 1,000 rows, ")
+    assert progress.endswith(" rows/s, lag 0\n")
+    assert (process.returncode, errors) == (0, "stopping; the next run goes on from here\n")
+    assert [line.split()[:3] for line in out.splitlines()] == [
+        ["sink", "batches", "rows"],
+        ["out", "1", "1000"],
+    ]
+    assert values_of(broker, f"{topic_name}.out") == [{"n": n} for n in range(10)]
+    assert (tmp_path / "checkpoints" / "p" / "spark.log").exists()
+
+
+DECLARED = """
+import os
+from pyspark import pipelines as dp
+from pyspark.sql import SparkSession
+
+spark = SparkSession.active()
+PLACE = {"kafka.bootstrap.servers": os.environ["PENSTOCK_BOOTSTRAP"]}
+
+@dp.table
+def lines():
+    options = PLACE | {"subscribe": "{topic}", "startingOffsets": "earliest"}
+    records = spark.readStream.format("penstock").options(**options).load()
+    return records.selectExpr("cast(value AS string) AS line", "offset")
+
+dp.create_sink("out", "penstock", PLACE | {"topic": "{topic}.out"})
+
+@dp.append_flow(target="out")
+def to_topic():
+    return spark.readStream.table("lines").selectExpr("to_json(struct(line, offset)) AS value")
+"""
+
+
+def test_python_with_sparks_declarative_api_reads_on_with_each_run(
+    java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    create_topic(servers, f"{topic_name}.out")
+    file = tmp_path / "declared.py"
+    file.write_text(DECLARED.replace("{topic}", topic_name))
+    for number in range(2):
+        send(servers, topic_name, [Sent(b"line %d" % number)])
+        with start(tmp_path, broker, str(file), "--master", "local[2]") as process:
+            out, errors = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, errors
+    expected = [{"line": f"line {n}", "offset": n} for n in range(2)]
+    assert values_of(broker, f"{topic_name}.out") == expected
+    assert "Traceback" not in errors
+    assert json.dumps(out) == '""'

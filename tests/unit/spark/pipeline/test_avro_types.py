@@ -1,0 +1,87 @@
+"""Avro's schemas as columns of Spark's."""
+
+from typing import Any
+
+import pytest
+
+from penstock.spark.pipeline.avro_types import (
+    AvroUnsupported,
+    avro_columns,
+    without_unused_logical_types,
+)
+
+
+def record(**fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
+
+
+def test_each_type_has_the_one_that_sparks_own_module_gives() -> None:
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
+    schema = record(
+        a="boolean",
+        b="int",
+        c="long",
+        d="float",
+        e="double",
+        f="bytes",
+        g="string",
+        h={"type": "array", "items": "string"},
+        i={"type": "map", "values": ["null", "long"]},
+        j={"type": "enum", "name": "E", "symbols": ["A"]},
+        k={"type": "fixed", "name": "F", "size": 4},
+        l=inner,
+        m=["null", "Inner"],
+        n="E",
+        o=["int", "long"],
+        p=["null", "float", "double"],
+        q={"type": "int", "logicalType": "date"},
+        r={"type": "long", "logicalType": "timestamp-micros"},
+        s={"type": "long", "logicalType": "local-timestamp-millis"},
+        t={"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2},
+        u={"type": "string", "logicalType": "uuid"},
+        v={"type": "int", "logicalType": "time-millis"},
+    )
+    assert list(avro_columns(schema).values()) == [
+        *("BOOLEAN", "INT", "BIGINT", "FLOAT", "DOUBLE", "BINARY", "STRING"),
+        *("ARRAY<STRING>", "MAP<STRING, BIGINT>", "STRING", "BINARY"),
+        *("STRUCT<`x`: INT>", "STRUCT<`x`: INT>", "STRING", "BIGINT", "DOUBLE"),
+        *("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "DECIMAL(9, 2)", "STRING", "INT"),
+    ]
+
+
+def test_a_name_is_looked_up_in_its_namespace() -> None:
+    schema = record(
+        a={"type": "enum", "name": "E", "namespace": "other", "symbols": ["A"]}, b="other.E"
+    ) | {"namespace": "shop"}
+    assert avro_columns(schema) == {"a": "STRING", "b": "STRING"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("string", "the schema must be a record"),
+        ({"type": "record", "name": "R"}, "R: 'fields' must be a list with at least one entry"),
+        (record(a=["int", "string"]), r"R\.a: a union of 2 types; Spark can hold one type"),
+        (record(a={"type": "array", "items": "Nobody"}), r"R\.a\[\]: type 'Nobody' is not defined"),
+        (record(a=["null", "R"]), r"R\.a: 'R' contains itself, which Spark cannot hold"),
+        (
+            record(a={"type": "bytes", "logicalType": "decimal"}),
+            r"R\.a: a decimal needs a precision",
+        ),
+        ({"type": "record", "name": "R", "fields": ["a"]}, "each field needs a name and a type"),
+    ],
+)
+def test_what_spark_cannot_hold_is_refused_with_its_place(schema: Any, told: str) -> None:
+    with pytest.raises(AvroUnsupported, match=told):
+        avro_columns(schema)
+
+
+def test_logical_types_without_a_type_here_are_left_out_for_reading() -> None:
+    kept = {"type": "int", "logicalType": "date"}
+    schema = record(a=kept, b=["null", {"type": "string", "logicalType": "uuid"}])
+    fields = without_unused_logical_types(schema)["fields"]
+    assert [each["type"] for each in fields] == [kept, ["null", {"type": "string"}]]

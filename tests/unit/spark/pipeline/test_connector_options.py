@@ -1,0 +1,48 @@
+"""What a pipeline asks of the connector."""
+
+from penstock.spark.pipeline.connector_options import sink_options, source_options
+from penstock.spark.pipeline.reading import read_pipeline
+from penstock.spark.pipeline.spec import Pipeline, TopicTarget
+
+
+def read(source: str) -> Pipeline:
+    text = f"sources:\n  s: {{{source}}}\nsinks:\n  out: {{from: s, topic: t}}\n"
+    return read_pipeline("p.yaml", text, lambda name: name)
+
+
+def test_committed_records_alone_are_read_unless_the_file_says_otherwise() -> None:
+    (source,) = read("topics: [a, b]").topic_sources()
+    assert source_options(source, "h:1") == {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "a,b",
+        "startingOffsets": "earliest",
+        "includeHeaders": "false",
+        "kafka.isolation.level": "read_committed",
+    }
+    for name in ("isolation.level", "kafka.isolation.level"):
+        (source,) = read(f"topic: a, options: {{{name}: read_uncommitted}}").topic_sources()
+        options = source_options(source, "h:1")
+        assert [v for k, v in options.items() if "isolation" in k] == ["read_uncommitted"]
+
+
+def test_a_groups_offsets_are_published_by_the_pipeline_and_not_by_each_query() -> None:
+    (source,) = read("topic_pattern: 'a.*', group: g, start: group").topic_sources()
+    options = source_options(source, "h:1", headers=True)
+    assert options["subscribePattern"] == "a.*"
+    assert (options["kafka.group.id"], options["publishGroupOffsets"]) == ("g", "false")
+    assert (options["startingOffsets"], options["includeHeaders"]) == ("group", "true")
+
+
+def test_dead_letters_have_a_sink_of_their_own() -> None:
+    pipeline = read("topic: a, dead_letter: d, value: {format: json, schema: n INT}")
+    sink = pipeline.dead_letter_sink(pipeline.topic_sources()[0])
+    assert sink is not None
+    assert (sink.name, sink.checkpoint) == (
+        "s.dead-letter",
+        "penstock-checkpoints/p/s.dead-letter",
+    )
+    assert isinstance(sink.target, TopicTarget)
+    assert sink_options(sink.target, sink, "h:1") == {
+        "kafka.bootstrap.servers": "h:1",
+        "topic": "d",
+    }

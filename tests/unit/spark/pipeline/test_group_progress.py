@@ -1,0 +1,37 @@
+"""A group's offsets are those of the slowest query that reads for it."""
+
+from penstock.model.ids import TopicPartition
+from penstock.spark.pipeline.group_progress import GroupProgress
+from penstock.spark.pipeline.reading import read_pipeline
+
+PIPELINE = read_pipeline(
+    "p.yaml",
+    """
+sources:
+  clicks: {topic: clicks, group: web}
+  all: {topic_pattern: 'ta.*', group: all}
+  quiet: {topic: quiet}
+sinks:
+  a: {from: clicks, format: noop}
+  b: {from: clicks, format: noop}
+""",
+    lambda name: name,
+)
+CLICKS, TAPS, QUIET = (TopicPartition(topic, 0) for topic in ("clicks", "taps", "quiet"))
+
+
+def test_nothing_is_told_before_every_query_has_told_of_a_batch() -> None:
+    progress = GroupProgress(PIPELINE, ["a", "b"])
+    progress.note("a", {CLICKS: 10})
+    assert progress.places() == {}
+    assert progress.places(is_final=True) == {"web": {CLICKS: 10}}
+    progress.note("b", {CLICKS: 7})
+    assert progress.places() == {"web": {CLICKS: 7}}
+    progress.note("b", {CLICKS: 12})
+    assert progress.places() == {"web": {CLICKS: 10}}
+
+
+def test_each_group_gets_the_topics_of_its_sources_alone() -> None:
+    progress = GroupProgress(PIPELINE, ["a"])
+    progress.note("a", {CLICKS: 1, TAPS: 2, QUIET: 3})
+    assert progress.places() == {"web": {CLICKS: 1}, "all": {TAPS: 2}}

@@ -1,0 +1,75 @@
+"""Spans of time, columns and progress: small functions of texts."""
+
+import pytest
+
+from penstock.spark.pipeline.columns import NotColumns, column_names, to_ddl
+from penstock.spark.pipeline.durations import find_span
+from penstock.spark.pipeline.progress import Totals, read_progress
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("10 seconds", "10 seconds"),
+        ("10s", "10 seconds"),
+        ("1 Minute", "1 minutes"),
+        ("500ms", "500 milliseconds"),
+        ("2 h", "2 hours"),
+        ("1d", "1 days"),
+        ("10", None),
+        ("soon", None),
+        ("-1 s", None),
+        ("1 fortnight", None),
+    ],
+)
+def test_a_span_of_time_becomes_sparks_words(text: str, span: str | None) -> None:
+    assert find_span(text) == span
+
+
+def test_columns_are_told_apart_inside_of_types_and_quotes() -> None:
+    nested = "MAP<STRING, STRUCT<x: INT, y: DECIMAL(3, 1)>>"
+    ddl = f"a INT, `b, c` STRING, d {nested} COMMENT 'e, f', g: INT"
+    assert column_names(ddl) == ["a", "b, c", "d", "g"]
+
+
+def test_names_of_any_kind_survive_as_ddl() -> None:
+    names = ["plain", "two words", "a`b", "a, b"]
+    assert column_names(to_ddl(dict.fromkeys(names, "INT"))) == names
+
+
+@pytest.mark.parametrize("ddl", ["a", "a INT,", "a ARRAY<INT", "a INT>", "1a INT", "`a INT", ""])
+def test_what_is_no_list_of_columns_is_refused(ddl: str) -> None:
+    with pytest.raises(NotColumns):
+        column_names(ddl)
+
+
+def told(batch: int, *, end: object, latest: object, rows: int = 300) -> dict[str, object]:
+    return {
+        "batchId": batch,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 200},
+        "sources": [{"endOffset": end, "latestOffset": latest}],
+    }
+
+
+def test_lag_is_what_the_topics_hold_and_was_not_read() -> None:
+    end = {"clicks": {"0": 10, "1": 5}, "@start": {"clicks": {"0": 0}}}
+    progress = read_progress("out", told(4, end=end, latest={"clicks": {"0": 12, "1": 8}}))
+    assert (progress.batch, progress.rows, progress.rows_per_s) == (4, 300, 1500.0)
+    assert progress.lag == 5
+
+
+def test_offsets_as_text_are_read_too_and_others_have_no_lag() -> None:
+    as_text = told(1, end='{"clicks": {"0": 1}}', latest='{"clicks": {"0": 2}}')
+    assert read_progress("out", as_text).lag == 1
+    for end, latest in (({"logOffset": 3}, {"logOffset": 4}), (None, None), ("x", "y"), (3, 4)):
+        assert read_progress("out", told(1, end=end, latest=latest)).lag is None
+
+
+def test_totals_add_up_batches() -> None:
+    totals = Totals()
+    for batch in (0, 1):
+        offsets = {"clicks": {"0": batch}}
+        totals = totals.after(read_progress("out", told(batch, end=offsets, latest=offsets)))
+    assert totals == Totals(batches=2, rows=600, busy_ms=400, lag=0, last_batch=1)
+    assert totals.rows_per_s == 1500.0
