@@ -261,8 +261,15 @@ class ZooKeeperSession:
             children=self._watches.children_paths,
         )
         for request in self._messages.set_watches(self._link.last_zxid, paths):
-            self._link.send(request.kind, request.body, lambda reply: None)
+            self._link.send(request.kind, request.body, self._note_watches_back)
         self._enter(SessionState.CONNECTED)
+
+    def _note_watches_back(self, reply: Reply | None) -> None:
+        if reply is None:
+            return  # the next connection does it again
+        self._note(reply)
+        if reply.code != OK:
+            self._link.drop(f"watches could not be set again (code {reply.code})")
 
     def on_suspended(self, reason: str) -> None:
         self._enter(SessionState.SUSPENDED)

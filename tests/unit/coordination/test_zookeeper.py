@@ -1,15 +1,15 @@
 """Sessions on a real ZooKeeper: lost connections, expiry, stalls, and what watches hear of it."""
 
 import asyncio
+import struct
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from uuid import uuid4
 
 import pytest
 from tests.unit.coordination.backends import States, Witness, expire, opened, run
-from tests.unit.coordination.proxy import Proxy
+from tests.unit.coordination.proxy import Proxy, serving
 
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.coordination.errors import (
@@ -172,6 +172,47 @@ async def wait_connected(session: ZooKeeperSession) -> None:
     states = States(session)
     if session.state is not SessionState.CONNECTED:
         await states.wait_for(SessionState.CONNECTED)
+
+
+def test_watches_that_one_connection_cannot_set_again_are_set_by_the_next() -> None:
+    """Otherwise they would be silent for ever. Played by a server that can be told to refuse."""
+    set_watches = 101
+    codes = [-2, -2, 0]  # of its answers to SetWatches
+    connections: list[asyncio.StreamWriter] = []
+    done = asyncio.Event()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await read_frame(reader)
+        hello = struct.pack("!iiqi", 0, 3_000, 0x77, 16) + bytes(16) + b"\0"
+        writer.write(struct.pack("!i", len(hello)) + hello)
+        while True:
+            xid, kind = struct.unpack_from("!ii", await read_frame(reader))
+            code = codes.pop(0) if kind == set_watches else -101
+            writer.write(struct.pack("!iiqi", 16, xid, 5, code))
+            if not codes:
+                done.set()
+
+    async def story() -> None:
+        async with serving(handle) as address:
+            config = ZooKeeperConfig.parse(address, session_timeout_ms=3_000)
+            store = await ZooKeeperCoordination.open(config)
+            session = await store.open_session()
+            assert await session.exists("/a", Witness()) is None
+            connections[0].transport.abort()
+            await done.wait()
+            assert len(connections) == 4
+            assert session.id == 0x77
+            for writer in connections:
+                writer.transport.abort()
+            await store.close()
+
+    run(story())
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    (length,) = struct.unpack("!i", await reader.readexactly(4))
+    return await reader.readexactly(length)
 
 
 def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
@@ -369,21 +410,17 @@ def test_without_a_server_the_refusal_names_it_and_the_setting() -> None:
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\4abcd", b""])
 def test_what_is_no_zookeeper_is_not_taken_for_one(answer: bytes) -> None:
-    async def story() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(10)
-            writer.write(answer)
-            with suppress(ConnectionError):
-                await writer.drain()
-            writer.close()
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(answer)
+        await writer.drain()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        host, port = server.sockets[0].getsockname()
-        config = ZooKeeperConfig.parse(f"{host}:{port}", session_timeout_ms=500)
-        store = await ZooKeeperCoordination.open(config)
-        with pytest.raises(ConnectionLost, match="no ZooKeeper answered"):
-            await store.open_session()
-        server.close()
+    async def story() -> None:
+        async with serving(handle) as address:
+            config = ZooKeeperConfig.parse(address, session_timeout_ms=500)
+            store = await ZooKeeperCoordination.open(config)
+            with pytest.raises(ConnectionLost, match="no ZooKeeper answered"):
+                await store.open_session()
 
     run(story())
 
