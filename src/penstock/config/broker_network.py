@@ -36,7 +36,7 @@ _LISTENERS: tuple[Setting, ...] = (
         "Security protocol of each listener name.",
         PROTOCOL_MAP,
     ),
-    _later(
+    broker(
         "inter.broker.listener.name",
         Kind.STRING,
         None,

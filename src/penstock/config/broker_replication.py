@@ -195,7 +195,7 @@ _LEADERS: tuple[Setting, ...] = (
         "Version the brokers speak among themselves.",
         effect=no_effect("Penstock's brokers agree on versions by themselves"),
     ),
-    _later(
+    broker(
         "security.inter.broker.protocol",
         Kind.STRING,
         "PLAINTEXT",

@@ -38,14 +38,14 @@ _IDENTITY: tuple[Setting, ...] = (
 )
 
 _SHUTDOWN: tuple[Setting, ...] = (
-    _later(
+    broker(
         "controlled.shutdown.enable",
         Kind.BOOLEAN,
         True,
         "Whether a stopping broker first hands its leaderships over.",
     ),
-    _later("controlled.shutdown.max.retries", Kind.INT, 3, "Attempts to hand them over."),
-    _later("controlled.shutdown.retry.backoff.ms", Kind.LONG, 5000, "Rest between attempts."),
+    broker("controlled.shutdown.max.retries", Kind.INT, 3, "Attempts to hand them over."),
+    broker("controlled.shutdown.retry.backoff.ms", Kind.LONG, 5000, "Rest between attempts."),
 )
 
 _QUOTAS: tuple[Setting, ...] = (
