@@ -1,10 +1,12 @@
 """Records to columns with the kernels of `decode_kernels`: whole runs of batches in one call.
 
 Importing this needs numba, and loads or compiles the kernels. Where a kernel refuses a batch,
-`protocol.records` is asked for the reason.
+`protocol.records` is asked for the reason. All large memory comes from Arrow's pool, which keeps
+what is given back: pages fresh from the kernel would cost more than the decoding.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +20,8 @@ from penstock.spark.visible_batches import Bounds, CorruptAt, Placed
 
 _Bytes = npt.NDArray[np.uint8]
 _Row = tuple[int, int, int, int, int, int]
+_Number = TypeVar("_Number", np.uint8, np.int32, np.int64)
 
-_NO_BYTES = np.empty(0, np.uint8)
-_NO_ENDS = np.empty(1, np.int32)
 _HEADER_TYPE = COLUMN_TYPES["headers"].value_type
 
 
@@ -89,8 +90,14 @@ class _Run:
 
     def data(self) -> _Bytes:
         """What the positions in `rows` are about. Read-only: the kernels take no other."""
-        joined = b"".join(self._unpacked) if self._unpacked else self._fetched.toreadonly()
-        return np.frombuffer(joined, np.uint8)
+        data = self._join() if self._unpacked else self._fetched
+        return np.frombuffer(data.toreadonly(), np.uint8)
+
+    def _join(self) -> memoryview:
+        joined = memoryview(pa.allocate_buffer(self._bytes)).cast("B")
+        for content, row in zip(self._unpacked, self.rows, strict=True):
+            joined[row[kernels.START] : row[kernels.END]] = content
+        return joined
 
 
 def _table_row(header: BatchHeader, start: int, end: int) -> _Row:
@@ -127,15 +134,17 @@ def _explain(fetched: memoryview, placed: Placed) -> CorruptAt:
 
 
 class _Output:
-    """Arrays for one chunk, as large as it can get. Pages that stay untouched cost nothing."""
+    """Arrays for one chunk, as large as it can get. What stays untouched costs nothing."""
 
     def __init__(self, capacity: int, data_bytes: int, columns: Sequence[str]) -> None:
-        self.offsets = np.empty(capacity, np.int64)
-        self._timestamps = np.empty(capacity, np.int64)
+        self._offsets, self.offsets = _allocate(capacity, np.int64)
+        self._timestamps, self._timestamp_array = _allocate(capacity, np.int64)
         self._keys = _BinaryOutput(capacity, data_bytes if "key" in columns else -1)
         self._values = _BinaryOutput(capacity, data_bytes if "value" in columns else -1)
         has_headers = "headers" in columns
-        self._header_ends = np.empty(capacity + 1 if has_headers else 1, np.int32)
+        self._header_ends, self._header_end_array = _allocate(
+            capacity + 1 if has_headers else 1, np.int32
+        )
         self._header_positions = np.empty(capacity if has_headers else 0, np.int64)
         self._header_valid = _all_valid(capacity if has_headers else 0)
         self._totals = np.zeros(8, np.int64)
@@ -156,10 +165,10 @@ class _Output:
             wanted.start,
             wanted.end,
             self.offsets,
-            self._timestamps,
+            self._timestamp_array,
             *self._keys.arguments,
             *self._values.arguments,
-            self._header_ends,
+            self._header_end_array,
             self._header_positions,
             self._header_valid,
             self._totals,
@@ -177,7 +186,7 @@ class _Output:
                 rows, totals[kernels.VALUE_BYTES], totals[kernels.NULL_VALUES]
             )
         if "offset" in columns:
-            made["offset"] = _numbers("offset", self.offsets, rows)
+            made["offset"] = _numbers("offset", self._offsets, rows)
         if "timestamp" in columns:
             made["timestamp"] = _numbers("timestamp", self._timestamps, rows)
         if "headers" in columns:
@@ -192,7 +201,7 @@ class _Output:
         nulls = kernels.copy_headers(
             data,
             rows,
-            self._header_ends,
+            self._header_end_array,
             self._header_positions,
             keys.ends,
             keys.data,
@@ -209,9 +218,12 @@ class _Output:
         )
         missing = int(totals[kernels.WITHOUT_HEADERS])
         validity = pa.py_buffer(self._header_valid) if missing else None
-        ends = pa.py_buffer(self._header_ends[: rows + 1])
         return pa.Array.from_buffers(
-            COLUMN_TYPES["headers"], rows, [validity, ends], missing, children=[items]
+            COLUMN_TYPES["headers"],
+            rows,
+            [validity, self._header_ends],
+            missing,
+            children=[items],
         )
 
 
@@ -220,8 +232,8 @@ class _BinaryOutput:
 
     def __init__(self, capacity: int, room: int) -> None:
         self.is_wanted = room >= 0
-        self.ends = np.empty(capacity + 1, np.int32) if self.is_wanted else _NO_ENDS
-        self.data = np.empty(room, np.uint8) if self.is_wanted else _NO_BYTES
+        self._ends, self.ends = _allocate(capacity + 1 if self.is_wanted else 1, np.int32)
+        self._data, self.data = _allocate(max(room, 0), np.uint8)
         self.valid = _all_valid(capacity if self.is_wanted else 0)
 
     @property
@@ -230,16 +242,22 @@ class _BinaryOutput:
 
     def array(self, rows: int, used: int, nulls: int) -> pa.Array:
         validity = pa.py_buffer(self.valid) if nulls else None
-        ends, data = pa.py_buffer(self.ends[: rows + 1]), pa.py_buffer(self.data[:used])
-        return pa.Array.from_buffers(pa.binary(), rows, [validity, ends, data], int(nulls))
+        content = [validity, self._ends, self._data.slice(0, used)]
+        return pa.Array.from_buffers(pa.binary(), rows, content, int(nulls))
+
+
+def _allocate(count: int, kind: type[_Number]) -> tuple[pa.Buffer, npt.NDArray[_Number]]:
+    """The same memory as Arrow and as numpy see it."""
+    buffer = pa.allocate_buffer(count * np.dtype(kind).itemsize)
+    return buffer, np.frombuffer(buffer, kind)
 
 
 def _all_valid(count: int) -> _Bytes:
     return np.full((count + 7) // 8, 0xFF, np.uint8)
 
 
-def _numbers(name: str, numbers: npt.NDArray[np.int64], rows: int) -> pa.Array:
-    return pa.Array.from_buffers(COLUMN_TYPES[name], rows, [None, pa.py_buffer(numbers[:rows])], 0)
+def _numbers(name: str, buffer: pa.Buffer, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(COLUMN_TYPES[name], rows, [None, buffer], 0)
 
 
 def _as_text(keys: pa.Array) -> pa.Array:

@@ -260,6 +260,15 @@ def test_a_large_batch_becomes_chunks_of_bounded_rows(path: BulkPath) -> None:
 
 
 @BOTH
+def test_few_rows_of_a_large_batch_cost_spark_only_their_own_bytes(path: BulkPath) -> None:
+    fetched = memoryview(build_batch(records(0, 20_000)))
+    (chunk,) = decoder(path=path).decode(fetched, start=7, end=17).batches
+    assert len(chunk) == 10
+    assert len(chunk.serialize()) < 2_000
+    assert chunk.nbytes < 1_000
+
+
+@BOTH
 def test_chunks_are_bounded_in_bytes(path: BulkPath) -> None:
     large = [
         build_batch([Record(offset, 1, None, bytes(6 * MIB))], base_offset=offset)
