@@ -20,7 +20,7 @@ async def open_tree(
     report: Callable[[str], None],
 ) -> Coordination:
     """CoordinationError where it cannot be had; the message says what to do."""
-    config = ZooKeeperConfig.find_in(resolved)
+    config = find_zookeeper(resolved)
     if config is not None:
         # Only here: a single node needs none of what this loads.
         from penstock.coordination.zookeeper import ZooKeeperCoordination
@@ -30,4 +30,16 @@ async def open_tree(
 
     return await EmbeddedCoordination.open(
         disk, f"{directory}/{COORDINATION_FOLDER}", executor=executor, report=report
+    )
+
+
+def find_zookeeper(resolved: Mapping[str, Any]) -> ZooKeeperConfig | None:
+    """None for a node of its own."""
+    connect = resolved["zookeeper.connect"]
+    if not connect:
+        return None
+    return ZooKeeperConfig.parse(
+        connect,
+        session_timeout_ms=resolved["zookeeper.session.timeout.ms"],
+        connection_timeout_ms=resolved["zookeeper.connection.timeout.ms"],
     )

@@ -5,8 +5,7 @@ there is one, is the node below which everything of this cluster lies.
 """
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from penstock.config.check import Check
 from penstock.model.values import dataclass
@@ -36,8 +35,15 @@ class ZooKeeperConfig:
     connection_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS  # for the first connection
 
     @classmethod
-    def parse(cls, connect: str, *, session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> Self:
-        """ValueError where it is no connect string; as long for the first connection."""
+    def parse(
+        cls,
+        connect: str,
+        *,
+        session_timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS,
+        connection_timeout_ms: int | None = None,
+    ) -> Self:
+        """ValueError where it is no connect string. As long for the first connection as for the
+        session, where nothing is said."""
         found = _find_parts(connect)
         if found is None:
             raise ValueError(f"{connect!r} does not name ZooKeeper; {CONNECT_STRING.allowed}")
@@ -46,22 +52,7 @@ class ZooKeeperConfig:
             servers=servers,
             chroot=chroot,
             session_timeout_ms=session_timeout_ms,
-            connection_timeout_ms=session_timeout_ms,
-        )
-
-    @classmethod
-    def find_in(cls, resolved: Mapping[str, Any]) -> Self | None:
-        """Of a broker's resolved settings; None where it has the embedded tree."""
-        connect = resolved["zookeeper.connect"]
-        found = _find_parts(connect) if connect else None
-        if found is None:
-            return None
-        servers, chroot = found
-        return cls(
-            servers=servers,
-            chroot=chroot,
-            session_timeout_ms=resolved["zookeeper.session.timeout.ms"],
-            connection_timeout_ms=resolved["zookeeper.connection.timeout.ms"],
+            connection_timeout_ms=connection_timeout_ms or session_timeout_ms,
         )
 
 

@@ -7,9 +7,8 @@ from penstock.config.resolve import resolve_broker
 from penstock.config.zookeeper import ZooKeeperConfig
 
 
-def _find(**texts: str) -> ZooKeeperConfig | None:
-    named = {name.replace("_", "."): text for name, text in texts.items()}
-    return ZooKeeperConfig.find_in(resolve_broker(Given.from_mapping(named, where="test")))
+def _resolve(connect: str) -> None:
+    resolve_broker(Given.from_mapping({"zookeeper.connect": connect}, where="test"))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +27,7 @@ def test_a_connect_string_names_servers_and_a_path(
 ) -> None:
     config = ZooKeeperConfig.parse(connect)
     assert (list(config.servers), config.chroot) == (servers, chroot)
-    assert _find(zookeeper_connect=connect) == config
+    _resolve(connect)
 
 
 @pytest.mark.parametrize(
@@ -39,24 +38,7 @@ def test_what_is_no_connect_string_is_refused(connect: str) -> None:
     with pytest.raises(ValueError, match="does not name ZooKeeper"):
         ZooKeeperConfig.parse(connect)
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
-        _find(zookeeper_connect=connect)
-
-
-def test_without_a_connect_string_there_is_no_zookeeper() -> None:
-    assert _find() is None
-    assert _find(zookeeper_connect="") is None
-
-
-def test_the_first_connection_may_take_as_long_as_the_session_unless_told_otherwise() -> None:
-    texts = {"zookeeper.connect": "a:1", "zookeeper.session.timeout.ms": "6000"}
-    given = Given.from_mapping(texts, where="test")
-    more = Given.from_mapping({"zookeeper.connection.timeout.ms": "1000"}, where="test")
-    same = ZooKeeperConfig.find_in(resolve_broker(given))
-    other = ZooKeeperConfig.find_in(resolve_broker(given.overlaid_by(more)))
-    assert same is not None
-    assert other is not None
-    assert (same.session_timeout_ms, same.connection_timeout_ms) == (6000, 6000)
-    assert (other.session_timeout_ms, other.connection_timeout_ms) == (6000, 1000)
+        _resolve(connect)
 
 
 def test_addresses_are_shown_as_they_are_written() -> None:
