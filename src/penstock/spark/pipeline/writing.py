@@ -18,6 +18,7 @@ from penstock.spark.pipeline.spec import (
     TableTarget,
     TopicTarget,
 )
+from penstock.spark.update_mode import write_updates
 
 if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameWriter
@@ -50,7 +51,10 @@ def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -
 def _start(writer: "DataStreamWriter", sink: Sink, bootstrap: str) -> "StreamingQuery":
     target = sink.target
     if isinstance(target, TopicTarget):
-        return writer.format(FORMAT).options(**sink_options(target, sink, bootstrap)).start()
+        options = sink_options(target, sink, bootstrap)
+        if sink.mode is Mode.UPDATE:
+            return write_updates(writer, options).start()
+        return writer.format(FORMAT).options(**options).start()
     writer = writer.options(**values_of(sink.options))
     if isinstance(target, FormatTarget):
         return writer.format(target.format).start()
