@@ -47,6 +47,25 @@ def up(
     broker_id: Annotated[
         int | None, typer.Option(help="The broker's number; default 1, or what the data says.")
     ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONNECT",
+            help="HOST:PORT[,HOST:PORT...][/PATH] of the ZooKeeper that makes brokers a cluster.",
+        ),
+    ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="A cluster on this machine: N broker processes on ports from that of --listen "
+            "on, and a ZooKeeper for them unless --zookeeper names one.",
+        ),
+    ] = None,
+    zookeepers: Annotated[
+        int, typer.Option(min=1, max=5, metavar="M", help="With --brokers: servers of ZooKeeper.")
+    ] = 1,
 ) -> None:
     """Start a broker in the foreground; Ctrl-C or SIGTERM stops it cleanly.
 
@@ -54,13 +73,52 @@ def up(
     penstock up
     penstock up --listen 0.0.0.0:9092 --data /var/lib/penstock
     penstock up --config server.properties --set auto.create.topics.enable=false
+    penstock up --brokers 3
+    penstock up --broker-id 2 --zookeeper zk1:2181,zk2:2181,zk3:2181 --listen 10.0.0.2:9092
 
-    When it serves it prints one line: ready HOST:PORT
+    When all serves it prints one line: ready HOST:PORT[,HOST:PORT...]
     """
+    if brokers is not None:
+        _refuse_single_options(broker_id)
+        raise typer.Exit(
+            _run_cluster(data, listen, config, settings or [], zookeeper, brokers, zookeepers)
+        )
     from penstock.broker.lean_start import start_node
 
-    given = _gather(data, listen, config, settings or [], broker_id)
+    given = _gather(data, listen, config, settings or [], broker_id, zookeeper)
     raise typer.Exit(start_node(given, on_ready=_say_ready, report=_report))
+
+
+def _refuse_single_options(broker_id: int | None) -> None:
+    if broker_id is not None:
+        raise typer.BadParameter("--broker-id is for one broker; with --brokers they get 1, 2, ...")
+
+
+def _run_cluster(
+    data: Path | None,
+    listen: str | None,
+    config: Path | None,
+    settings: list[str],
+    zookeeper: str | None,
+    brokers: int,
+    zookeepers: int,
+) -> int:
+    from penstock.broker.local_cluster import LocalCluster
+    from penstock.cli.cluster_foreground import run_cluster
+
+    host, first_port = split_address(listen or DEFAULT_LISTEN)
+    given = (
+        {} if config is None else {name: each.text for name, each in _read(config).values.items()}
+    )
+    cluster = LocalCluster(
+        data or DEFAULT_DATA,
+        host=host,
+        ports=[first_port + place if first_port else 0 for place in range(brokers)],
+        zookeeper=zookeeper,
+        zookeepers=zookeepers,
+        settings=given | dict(_split(text) for text in settings),
+    )
+    return run_cluster(cluster, _report)
 
 
 def _gather(
@@ -69,6 +127,7 @@ def _gather(
     config: Path | None,
     settings: list[str],
     broker_id: int | None,
+    zookeeper: str | None,
 ) -> Given:
     """Later ones count: defaults, the file, options, single settings."""
     given = _defaults()
@@ -78,9 +137,12 @@ def _gather(
     if data is not None:
         options["log.dirs"] = str(data)
     if listen is not None:
-        options["listeners"] = f"PLAINTEXT://{_check_address(listen)}"
+        split_address(listen)
+        options["listeners"] = f"PLAINTEXT://{listen}"
     if broker_id is not None:
         options["broker.id"] = str(broker_id)
+    if zookeeper is not None:
+        options["zookeeper.connect"] = zookeeper
     given = given.overlaid_by(Given.from_mapping(options, where="command line"))
     single = dict(_split(text) for text in settings)
     return given.overlaid_by(Given.from_mapping(single, where="--set"))
@@ -104,11 +166,11 @@ def _read(path: Path) -> Given:
         raise typer.BadParameter(str(error)) from None
 
 
-def _check_address(text: str) -> str:
-    _, colon, port = text.rpartition(":")
+def split_address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
     if not (colon and port.isdigit() and int(port) <= 65535):
         raise typer.BadParameter(f"--listen {text}: HOST:PORT expected, as in {DEFAULT_LISTEN}")
-    return text
+    return host, int(port)
 
 
 def _split(text: str) -> tuple[str, str]:

@@ -5,29 +5,26 @@ A child process by default, so that a busy program does not slow it down; it end
 
 import asyncio
 import atexit
-import json
 import os
-import select
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from penstock.broker.development import DEVELOPMENT_SETTINGS
+from penstock.broker.process import (
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    BrokerNotStarted,
+    BrokerProcess,
+)
+from penstock.testing.asking import as_text, run_apart
 
-START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
-_MAX_TOLD_BYTES = 4000
-
-
-class BrokerNotStarted(Exception):
-    """The broker could not start, or was not asked to; the message holds what it said."""
+__all__ = ["Broker", "BrokerNotStarted"]
 
 
 class _Serving(Protocol):
@@ -67,7 +64,7 @@ class Broker:
         is_first = self._data is None
         settings = self._settings()
         try:
-            self._serving = _Thread(settings) if self._in_process else _Child(settings)
+            self._serving = _Thread(settings) if self._in_process else _start_child(settings)
         except BaseException:
             if is_first:  # else there are records of an earlier life, for another attempt
                 self._remove_temporary_data()
@@ -94,7 +91,7 @@ class Broker:
 
     def kill(self) -> None:
         """As a crash does (kill -9). Data stays, temporary or not, and `start` finds it."""
-        if not isinstance(self._serving, _Child):
+        if not isinstance(self._serving, BrokerProcess):
             raise BrokerNotStarted("only a running child process can be killed")
         self._serving.kill()
         self._serving = None
@@ -118,7 +115,7 @@ class Broker:
             "log.dirs": str(self._data),
             "listeners": f"PLAINTEXT://{self._listen}",
         }
-        settings.update((name, _as_text(value)) for name, value in self._config.items())
+        settings.update((name, as_text(value)) for name, value in self._config.items())
         return settings
 
     # -- use -------------------------------------------------------------------------------
@@ -138,12 +135,12 @@ class Broker:
     @property
     def pid(self) -> int:
         serving = self._get_serving()
-        return serving.pid if isinstance(serving, _Child) else os.getpid()
+        return serving.pid if isinstance(serving, BrokerProcess) else os.getpid()
 
     def told(self) -> str:
         """What a child process has said so far: warnings, closed connections, failures."""
         serving = self._get_serving()
-        if not isinstance(serving, _Child):
+        if not isinstance(serving, BrokerProcess):
             raise BrokerNotStarted("a broker in this process says what it says on its stderr")
         return serving.read_told()
 
@@ -162,7 +159,7 @@ class Broker:
             name=name,
             partitions=partitions,
             replication_factor=replication_factor,
-            configs={key: _as_text(value) for key, value in (config or {}).items()},
+            configs={key: as_text(value) for key, value in (config or {}).items()},
         )
         servers = self.bootstrap_servers
 
@@ -170,7 +167,7 @@ class Broker:
             async with ClusterClient(servers) as client:
                 await client.admin.create_topics([topic])
 
-        _run_apart(create)
+        run_apart(create)
 
     def _get_serving(self) -> _Serving:
         if self._serving is None:
@@ -178,72 +175,10 @@ class Broker:
         return self._serving
 
 
-class _Child:
-    """A broker in a process of its own."""
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self._told = tempfile.TemporaryFile()  # noqa: SIM115 (closed in stop or kill)
-        # -c and not -m: saves the start-up time of runpy. -P: what lies in the directory that the
-        # parent happens to be in (a queue.py, say) is not for the broker to import.
-        command = [sys.executable, "-P", "-c", "from penstock.broker.child import main; main()"]
-        self._process = subprocess.Popen(
-            [*command, json.dumps(settings)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._told,
-            process_group=0,  # Ctrl-C is for the parent, which may go on and use the broker
-        )
-        self.pid = self._process.pid
-        try:
-            self.bootstrap_servers = self._wait_ready()
-        except BaseException:
-            self._process.kill()
-            self._process.wait()
-            self._close()
-            raise
-
-    def _wait_ready(self) -> str:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], START_TIMEOUT_S)
-        line = self._process.stdout.readline().decode() if ready else ""
-        word, _, servers = line.strip().partition(" ")
-        if word == "ready":
-            return servers
-        self._process.kill()
-        code = self._process.wait()
-        told = self.read_told(_MAX_TOLD_BYTES)
-        why = f"it ended with exit code {code}" if ready else f"not ready in {START_TIMEOUT_S} s"
-        raise BrokerNotStarted(f"the broker did not start: {why}. It said:\n{told}")
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            code = self._process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
-        told = self.read_told(_MAX_TOLD_BYTES)
-        self._close()
-        if code != 0:
-            raise RuntimeError(f"the broker ended with exit code {code}. It said:\n{told}")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._close()
-
-    def read_told(self, at_most_bytes: int | None = None) -> str:
-        """Its end, or all of it. At a position of our own: the file's is where the child writes."""
-        size = os.fstat(self._told.fileno()).st_size
-        start = 0 if at_most_bytes is None else max(0, size - at_most_bytes)
-        return os.pread(self._told.fileno(), size - start, start).decode(errors="replace")
-
-    def _close(self) -> None:
-        self._told.close()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                stream.close()
+def _start_child(settings: Mapping[str, str]) -> BrokerProcess:
+    child = BrokerProcess(settings)
+    child.wait_ready()
+    return child
 
 
 class _Thread:
@@ -293,17 +228,3 @@ class _Thread:
         self._thread.join(STOP_TIMEOUT_S)
         if self._error is not None:
             raise RuntimeError("the broker failed") from self._error
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value))
-    return str(value)
-
-
-def _run_apart(work: Callable[[], Coroutine[None, None, None]]) -> None:
-    """In a thread of its own: a notebook's has a running loop already."""
-    with ThreadPoolExecutor(max_workers=1) as apart:
-        apart.submit(lambda: asyncio.run(work())).result()

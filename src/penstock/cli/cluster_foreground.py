@@ -1,0 +1,60 @@
+"""A cluster on this machine in the foreground: says when it serves and who falls, until its end.
+
+A broker that ends by itself is told of and stays down: the others go on, as on several machines.
+"""
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+from penstock.broker.local_cluster import LocalCluster
+from penstock.broker.process import BrokerNotStarted
+from penstock.config.java import JavaMissing
+from penstock.coordination.errors import CoordinationError
+
+Report = Callable[[str], None]
+
+REFUSED = 1
+FAILED = 3
+LAST_WORDS_BYTES = 2000
+_LOOK_EVERY_S = 0.5
+
+
+def run_cluster(cluster: LocalCluster, report: Report) -> int:
+    """The exit code."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    try:
+        cluster.start()
+    except (BrokerNotStarted, CoordinationError, JavaMissing, OSError) as refusal:
+        report(str(refusal))
+        return REFUSED
+    for broker_id in cluster.broker_ids:
+        report(f"broker {broker_id} writes what it has to say to {cluster.log_of(broker_id)}")
+    report(f"ZooKeeper is at {cluster.connect}")
+    print(f"ready {cluster.bootstrap_servers}", flush=True)
+    code = _watch(cluster, stop, report)
+    try:
+        cluster.stop()
+    except ExceptionGroup as failures:
+        for failure in failures.exceptions:
+            report(str(failure))
+        return FAILED
+    return code
+
+
+def _watch(cluster: LocalCluster, stop: threading.Event, report: Report) -> int:
+    while not stop.wait(_LOOK_EVERY_S):
+        for broker_id, process in cluster.take_ended():
+            told = process.read_told(LAST_WORDS_BYTES)
+            report(f"broker {broker_id} has ended by itself; it said at last:\n{told}")
+        if not cluster.processes:
+            report("no broker is left: stopping")
+            return FAILED
+    return 0

@@ -1,0 +1,210 @@
+"""`penstock.testing.Cluster`: a real cluster of broker processes on this machine, to be hurt.
+
+ZooKeeper comes from PySpark's wheel. Whoever waits here watches the cluster's state; nobody sleeps
+for a time and hopes.
+"""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from penstock.broker.local_cluster import LocalCluster
+from penstock.broker.process import BrokerNotStarted, BrokerProcess
+from penstock.client.admin_values import NewTopic
+from penstock.client.cluster import ClusterClient
+from penstock.client.metadata import PartitionMetadata
+from penstock.coordination.zookeeper_server import ZooKeeperServer
+from penstock.testing.asking import as_text, run_apart
+
+WAIT_S = 60.0
+_LOOK_EVERY_S = 0.05
+
+Answer = TypeVar("Answer")
+
+
+class NotInTime(AssertionError):
+    """What was waited for did not come; the message holds what was seen last."""
+
+
+class Cluster:
+    """`with Cluster(brokers=3) as cluster:`; brokers are numbered from 1.
+
+    Without `data` everything goes with it. `config` has Kafka's names and is every broker's.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        zookeepers: int = 1,
+        data: str | Path | None = None,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        self._is_temporary = data is None
+        self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
+        self._local = LocalCluster(
+            self._data,
+            host="127.0.0.1",
+            ports=[0] * brokers,
+            zookeepers=zookeepers,
+            settings={name: as_text(value) for name, value in (config or {}).items()},
+        )
+
+    # -- life ------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self.start_all()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop_all()
+
+    def start_all(self) -> Self:
+        try:
+            self._local.start()
+        except BaseException:
+            self._remove_temporary_data()
+            raise
+        return self
+
+    def stop_all(self) -> None:
+        try:
+            self._local.stop()
+        finally:
+            self._remove_temporary_data()
+
+    def _remove_temporary_data(self) -> None:
+        if self._is_temporary:
+            shutil.rmtree(self._data, ignore_errors=True)
+
+    def start(self, broker_id: int) -> None:
+        """Again, after `kill` or `stop`, with its data and its port."""
+        self._local.start_broker(broker_id)
+
+    def stop(self, broker_id: int) -> None:
+        """Cleanly: it hands over what it leads first."""
+        self._take(broker_id).stop()
+
+    def kill(self, broker_id: int) -> None:
+        """As a crash does (kill -9)."""
+        self._take(broker_id).kill()
+
+    def pause(self, broker_id: int) -> None:
+        """Freeze the process: to everybody else it looks dead, to itself no time passes."""
+        self._get(broker_id).pause()
+
+    def resume(self, broker_id: int) -> None:
+        self._get(broker_id).resume()
+
+    def kill_zookeeper(self, number: int = 1) -> None:
+        self._get_ensemble_server(number).kill()
+
+    def start_zookeeper(self, number: int = 1) -> None:
+        self._get_ensemble_server(number).start()
+
+    # -- use -------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """HOST:PORT of every broker, for any Kafka client."""
+        return self._local.bootstrap_servers
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's connect string."""
+        return self._local.connect
+
+    @property
+    def running(self) -> tuple[int, ...]:
+        """Ids of the brokers whose process is there, paused ones too."""
+        return tuple(sorted(self._local.processes))
+
+    def pid(self, broker_id: int) -> int:
+        return self._get(broker_id).pid
+
+    def data(self, broker_id: int) -> Path:
+        """Where its logs are."""
+        return self._local.folder_of(broker_id)
+
+    def told(self, broker_id: int) -> str:
+        """What the broker has said, over all its lives."""
+        return self._local.log_of(broker_id).read_text(errors="replace")
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, object] | None = None,
+    ) -> None:
+        topic = NewTopic(
+            name=name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs={key: as_text(value) for key, value in (config or {}).items()},
+        )
+        self.ask(lambda client: client.admin.create_topics([topic]))
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The broker's id, once there is one."""
+        return int(self.wait_partition(topic, partition, lambda found: found.leader >= 0).leader)
+
+    def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
+        return tuple(self._find_partition(topic, partition).in_sync)
+
+    def wait_in_sync(self, topic: str, partition: int, count: int) -> None:
+        """Until exactly so many replicas are in sync."""
+        self.wait_partition(topic, partition, lambda found: len(found.in_sync) == count)
+
+    def wait_partition(
+        self, topic: str, partition: int, is_so: Callable[[PartitionMetadata], bool]
+    ) -> PartitionMetadata:
+        found = self._find_partition(topic, partition)
+        deadline = time.monotonic() + WAIT_S
+        while not is_so(found):
+            if time.monotonic() > deadline:
+                raise NotInTime(f"{topic}-{partition} after {WAIT_S:g} s: {found}")
+            time.sleep(_LOOK_EVERY_S)
+            found = self._find_partition(topic, partition)
+        return found
+
+    def ask(self, question: Callable[[ClusterClient], Awaitable[Answer]]) -> Answer:
+        """One question to the cluster, by a client of its own."""
+
+        async def run() -> Answer:
+            async with ClusterClient(self.bootstrap_servers) as client:
+                return await question(client)
+
+        return run_apart(run)
+
+    def _find_partition(self, topic: str, partition: int) -> PartitionMetadata:
+        metadata = self.ask(lambda client: client.metadata([topic]))
+        found = metadata.find_partition(topic, partition)
+        if found is None:
+            raise KeyError(f"the cluster knows no partition {partition} of topic {topic!r}")
+        return found
+
+    def _get(self, broker_id: int) -> BrokerProcess:
+        if broker_id not in self._local.processes:
+            raise BrokerNotStarted(f"broker {broker_id} does not run; {self.running} do")
+        return self._local.processes[broker_id]
+
+    def _take(self, broker_id: int) -> BrokerProcess:
+        process = self._get(broker_id)
+        del self._local.processes[broker_id]
+        return process
+
+    def _get_ensemble_server(self, number: int) -> ZooKeeperServer:
+        assert self._local.ensemble is not None
+        return self._local.ensemble.servers[number - 1]
