@@ -1,5 +1,5 @@
 """Brokers of one cluster in one process: real controllers, channels, servers and replicas on
-loopback, over one embedded tree with a session each. Disks are simulated; nobody fetches."""
+loopback, over one tree with a session each. Disks are simulated; nobody fetches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.controller.registration import controller_election
 from penstock.controller.run import Controller
 from penstock.controller.standing import Standing, StandingSetup
 from penstock.coordination.embedded import EmbeddedCoordination
-from penstock.coordination.interface import Session
+from penstock.coordination.interface import Coordination, Session
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
@@ -53,7 +53,7 @@ class LittleBroker:
     """Listens twice: for brokers and for clients."""
 
     def __init__(
-        self, broker: int, store: EmbeddedCoordination, tasks: asyncio.TaskGroup, given: Given
+        self, broker: int, store: Coordination, tasks: asyncio.TaskGroup, given: Given
     ) -> None:
         self.id = BrokerId(broker)
         self.reports: list[str] = []
@@ -209,7 +209,7 @@ class LittleBroker:
 
 
 class LittleCluster:
-    def __init__(self, store: EmbeddedCoordination, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, store: Coordination, tasks: asyncio.TaskGroup) -> None:
         self.store = store
         self.tasks = tasks
         self.brokers: dict[int, LittleBroker] = {}
@@ -249,8 +249,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def little_cluster(*brokers: int) -> AsyncIterator[LittleCluster]:
-    store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/tree")
+async def little_cluster(store: Coordination, *brokers: int) -> AsyncIterator[LittleCluster]:
     async with asyncio.TaskGroup() as tasks:
         cluster = LittleCluster(store, tasks)
         for broker in brokers:
@@ -259,12 +258,13 @@ async def little_cluster(*brokers: int) -> AsyncIterator[LittleCluster]:
         yield cluster
         for each in cluster.brokers.values():
             await each.stop()
-    await store.close()
 
 
 def tell(story: Callable[[LittleCluster], Awaitable[None]], *brokers: int) -> None:
     async def run() -> None:
-        async with asyncio.timeout(60), little_cluster(*brokers) as cluster:
+        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/tree")
+        async with asyncio.timeout(60), little_cluster(store, *brokers) as cluster:
             await story(cluster)
+        await store.close()
 
     asyncio.run(run())
