@@ -1,0 +1,55 @@
+"""A local Spark for tests, and its end: session, gateway and JVM.
+
+Invariant: when the context ends, the JVM that it started has ended too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from penstock.spark.session import session
+
+STOP_TIMEOUT_S = 30
+
+# Small, quick to start, quiet, and on loopback alone.
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+@contextmanager
+def local_spark(
+    home: Path, settings: Mapping[str, str] | None = None, *, master: str = "local[2]"
+) -> Iterator[SparkSession]:
+    """As `penstock.spark.session` has it, with settings for tests."""
+    places = {"spark.sql.warehouse.dir": str(home / "warehouse"), "spark.local.dir": str(home)}
+    config = {**SETTINGS, **places, **(settings or {})}
+    spark = session("penstock tests", master=master, config=config)
+    try:
+        spark.sparkContext.setLogLevel("OFF")
+        yield spark
+    finally:
+        spark.stop()
+        _end_jvm()
+
+
+def _end_jvm() -> None:
+    """PySpark keeps its JVM for a next session; there is none."""
+    context: Any = SparkContext
+    gateway, context._gateway, context._jvm = context._gateway, None, None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(STOP_TIMEOUT_S)
