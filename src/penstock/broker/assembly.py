@@ -12,29 +12,38 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.addresses import Addresses, bound_addresses, listeners_of
+from penstock.broker.addresses import (
+    Addresses,
+    bound_addresses,
+    inter_broker_listener,
+    listeners_of,
+)
+from penstock.broker.current_session import CurrentSession
 from penstock.broker.late_groups import LateGroups
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.order_taker import OrderTaker
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
+from penstock.broker.standing import Standing
 from penstock.broker.tree import open_tree
 from penstock.broker.upkeep import Upkeep
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import resolve_broker
+from penstock.config.resolve import Resolved, resolve_broker
+from penstock.controller.interface import Administration
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.controller.registration import (
     BrokerIdTaken,
     controller_election,
     get_or_create_cluster_id,
+    next_generated_broker_id,
     register_broker,
 )
 from penstock.controller.run import Controller
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.coordination.election import Election
 from penstock.coordination.errors import CoordinationError
-from penstock.coordination.interface import Coordination, Session
+from penstock.coordination.interface import Coordination, Session, SessionId
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
@@ -55,6 +64,7 @@ from penstock.storage.segmented import SegmentedEngine
 from penstock.waiting.run import LoopTimers
 
 if TYPE_CHECKING:
+    from penstock.broker.cluster_wiring import ClusterWiring
     from penstock.broker.group_wiring import Groups
 
 Report = Callable[[str], None]
@@ -94,9 +104,10 @@ class Assembly:
         self._engine: SegmentedEngine | None = None
         self._settings: BrokerSettings
         self._coordination: Coordination | None = None
-        self._session: Session
+        self._session: CurrentSession
         self._replicas: Replicas
         self._orders: OrderTaker
+        self._wiring: ClusterWiring | None = None  # None: a single node
         self._controller: Controller
         self._groups: LateGroups
         self._server: Server
@@ -130,9 +141,9 @@ class Assembly:
         engine.lock()
         directories = _find_working(engine, storage.log_dirs)
         owner = read_owner(self._disk, directories)
-        broker_id = _choose_id(int(str(resolved["broker.id"])), owner.broker_id)
+        await self._open_tree(resolved, directories[0])
+        broker_id = await self._choose_id(resolved, owner.broker_id)
         self._settings = BrokerSettings(self._given, broker_id, self._report)
-        await self._open_tree(directories[0])
         cluster_id = await get_or_create_cluster_id(self._session)
         check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory=directories[0])
         stamp(self._disk, directories, broker_id=broker_id, cluster_id=cluster_id)
@@ -157,16 +168,28 @@ class Assembly:
         configs = self._topic_configs.get(topic, {})
         return resolve_rules(topic, configs, self._settings(), self._report).log
 
-    async def _open_tree(self, directory: str) -> None:
+    async def _choose_id(self, resolved: Resolved, stamped: int | None) -> int:
+        """What the settings say, else what the data says, else the first, or the cluster's next."""
+        given = int(str(resolved["broker.id"]))
+        if given >= 0:
+            return given
+        if stamped is not None:
+            return stamped
+        if resolved["zookeeper.connect"] and resolved["broker.id.generation.enable"]:
+            reserved = int(str(resolved["reserved.broker.max.id"]))
+            return await next_generated_broker_id(self._session, reserved_max=reserved)
+        return DEFAULT_BROKER_ID
+
+    async def _open_tree(self, resolved: Resolved, directory: str) -> None:
         self._coordination = await open_tree(
-            self._settings(),
+            resolved,
             disk=self._disk,
             directory=directory,
             executor=self._journal_thread,
             report=self._report,
         )
         self._tasks.create_task(self._watch_tree(self._coordination), name="watch-coordination")
-        self._session = await self._coordination.open_session()
+        self._session = CurrentSession(await self._coordination.open_session())
 
     async def _watch_tree(self, coordination: Coordination) -> None:
         """A tree that takes nothing any more ends the broker: nobody could tell who leads."""
@@ -196,14 +219,40 @@ class Assembly:
         self._controller = self._make_controller(broker_id)
         self._groups = self._make_groups(broker_id)
         self._bind(self._make_services(broker_id, cluster_id, engine))
-        await self._register(broker_id)
-        self._tasks.create_task(self._controller.run(), name="controller")
-        await self._controller.wait_ready()
+        await self._stand(broker_id)
         await self._wait_committed(engine)
         self._upkeep = Upkeep(engine, self._background, wall_ms, self._look_at_disks)
         self._tasks.create_task(self._upkeep.run(), name="upkeep")
         self._groups.start(self._tasks)
-        self._server.start()
+        if self._wiring is None:
+            self._server.start()
+
+    async def _stand(self, broker_id: BrokerId) -> None:
+        """Returns when this broker has applied what the controller wants of it."""
+        assert self._coordination is not None
+        told = asyncio.Event()
+        self._cluster.listen(lambda update: self._note_told(broker_id, told))
+        standing = Standing(
+            coordination=self._coordination,
+            session=self._session,
+            controller=self._controller,
+            register=partial(self._register, broker_id),
+            make_election=partial(self._make_election, broker_id),
+            report=self._report,
+        )
+        if self._wiring is not None:
+            # Orders come over the network, and a controller elsewhere sends them at once.
+            self._server.start()
+        await standing.register()
+        self._note_told(broker_id, told)  # the order may have been faster than the answer
+        self._tasks.create_task(standing.run(), name="controller")
+        await told.wait()
+
+    def _note_told(self, broker_id: BrokerId, told: asyncio.Event) -> None:
+        """The whole view comes last: with it, all roles of this life have been ordered before."""
+        node = self._cluster.brokers.get(broker_id)
+        if node is not None and node.epoch == self._orders.broker_epoch:
+            told.set()
 
     async def _wait_committed(self, engine: SegmentedEngine) -> None:
         """Of synchronous topics only what is on the disk counts, and after a crash nobody knows
@@ -233,16 +282,40 @@ class Assembly:
             settings=self._settings,
             report=self._report,
         )
-        return Controller(
-            session=self._session,
-            election=self._make_election(self._session, broker_id),
-            channel=LocalChannel(self._orders),
+        if self._settings()["zookeeper.connect"]:
+            self._wiring = self._make_wiring(broker_id)
+        controller = Controller(
+            session=self._session.current,
+            election=self._make_election(broker_id, self._session.current),
+            channel=LocalChannel(self._orders) if self._wiring is None else self._wiring.channel,
             broker_id=broker_id,
             static=self._given,
             report=self._report,
         )
+        if self._wiring is not None:
+            self._wiring.join(controller, self._tasks)
+        return controller
 
-    def _make_election(self, session: Session, broker_id: BrokerId) -> Election:
+    def _make_wiring(self, broker_id: BrokerId) -> "ClusterWiring":
+        # Only here: a single node needs none of what this loads.
+        from penstock.broker.cluster_wiring import ClusterWiring
+
+        return ClusterWiring(
+            broker_id,
+            orders=self._orders,
+            replicas=self._replicas,
+            cluster=self._cluster,
+            settings=self._settings,
+            listener=inter_broker_listener(self._settings()),
+            timers=self._timers,
+            report=self._report,
+        )
+
+    @property
+    def _administration(self) -> Administration:
+        return self._controller if self._wiring is None else self._wiring.administration
+
+    def _make_election(self, broker_id: BrokerId, session: Session) -> Election:
         policy = str(self._settings()["controller.election"])
         return controller_election(session, broker_id, now_ms=wall_ms(), policy=policy)
 
@@ -259,7 +332,7 @@ class Assembly:
             broker_id=broker_id,
             replicas=self._replicas,
             cluster=self._cluster,
-            administration=self._controller,
+            administration=self._administration,
             session=self._session,
             timers=self._timers,
             settings=self._settings,
@@ -277,7 +350,7 @@ class Assembly:
             cluster=self._cluster,
             replicas=self._replicas,
             engine=engine,
-            administration=self._controller,
+            administration=self._administration,
             get_groups=self._groups.get_service,
             producer_ids=BlockProducerIds(self._session, broker_id),
             authorizer=AllowAll(),
@@ -289,12 +362,15 @@ class Assembly:
             run=self._run_task,
             report=self._report,
             static_given=self._given,
+            inter_broker=None if self._wiring is None else self._wiring.inter_broker,
         )
 
     def _run_task(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.create_task(work)
 
-    async def _register(self, broker_id: BrokerId) -> None:
+    async def _register(
+        self, broker_id: BrokerId, session: Session, own_sessions: list[SessionId]
+    ) -> None:
         rack = self._settings()["broker.rack"]
         node = BrokerNode(
             id=broker_id,
@@ -302,7 +378,8 @@ class Assembly:
             endpoints=self.addresses.registered,
             rack=None if rack is None else str(rack),
         )
-        self._orders.set_broker_epoch(await register_broker(self._session, node, now_ms=wall_ms()))
+        epoch = await register_broker(session, node, now_ms=wall_ms(), own_sessions=own_sessions)
+        self._orders.set_broker_epoch(epoch)
 
     def _bind(self, services: Services) -> None:
         resolved = self._settings()
@@ -332,12 +409,16 @@ class Assembly:
         """A clean stop: what was begun is answered, and the next start has nothing to check."""
         assert self._engine is not None
         assert self._coordination is not None
+        if self._wiring is not None:
+            await self._wiring.hand_over()
         self._server.stop_requests()
         self._groups.stop()
         self._replicas.produces.expire_all()
         self._replicas.fetches.expire_all()
         await self._server.close(DRAIN_MS)
         await self._controller.close()
+        if self._wiring is not None:
+            await self._wiring.close()
         self._upkeep.stop()
         self._timers.stop()
         # Flushes under way end before the engine closes, and their news reach the loop.
@@ -370,13 +451,6 @@ def _find_working(engine: SegmentedEngine, directories: Sequence[str]) -> Sequen
             f"there: make it usable, or name another with --data or log.dirs"
         )
     return [each for each in directories if os.path.abspath(each) not in failed]
-
-
-def _choose_id(given: int, stamped: int | None) -> int:
-    """What the settings say, else what the data says, else the first."""
-    if given >= 0:
-        return given
-    return DEFAULT_BROKER_ID if stamped is None else stamped
 
 
 class _RecoveryProgress:

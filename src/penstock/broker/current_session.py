@@ -1,0 +1,66 @@
+"""The broker's session, whichever it is by now: for rooms that outlive one.
+
+A request during the change fails as it would on the old one, and its caller decides what then.
+"""
+
+from collections.abc import Callable, Sequence
+
+from penstock.coordination.interface import (
+    ANY_VERSION,
+    Created,
+    Operation,
+    Result,
+    Session,
+    SessionId,
+    SessionState,
+    Stat,
+    Value,
+    Watch,
+)
+
+
+class CurrentSession:
+    """Implements Session. Watches and listeners stay with the session that they were given to."""
+
+    def __init__(self, session: Session) -> None:
+        self.current = session
+
+    @property
+    def id(self) -> SessionId:
+        return self.current.id
+
+    @property
+    def state(self) -> SessionState:
+        return self.current.state
+
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        self.current.listen(listener)
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> Created:
+        return await self.current.create(path, data, ephemeral=ephemeral, sequential=sequential)
+
+    async def get(self, path: str, watch: Watch | None = None) -> Value:
+        return await self.current.get(path, watch)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        return await self.current.exists(path, watch)
+
+    async def children(self, path: str, watch: Watch | None = None) -> tuple[str, ...]:
+        return await self.current.children(path, watch)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        return await self.current.set(path, data, version)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self.current.delete(path, version)
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        return await self.current.multi(operations)
+
+    async def sync(self) -> None:
+        await self.current.sync()
+
+    async def close(self) -> None:
+        await self.current.close()
