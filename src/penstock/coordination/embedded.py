@@ -127,8 +127,6 @@ class EmbeddedCoordination:
         await asyncio.shield(self._task)
         if self.failure is not None:
             raise self.failure
-        if self.failure is not None:
-            raise self.failure
 
     def statistics(self) -> EmbeddedStatistics:
         return EmbeddedStatistics(

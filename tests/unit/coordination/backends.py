@@ -6,7 +6,7 @@ Another back end joins the conformance suite by being one more entry of BACKENDS
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -125,20 +125,12 @@ async def opened(
 
 async def expire(session: ZooKeeperSession, connect: str) -> None:
     """As another client that has the session's id and password, and closes it."""
-    ended = asyncio.Event()
-    session.listen(lambda state: ended.set() if state is SessionState.ENDED else None)
-    while not ended.is_set() and session.state is not SessionState.ENDED:
-        await _close_as_another(session, connect)
-        try:
-            # The session itself may have been faster, and have taken itself back: once more.
-            async with asyncio.timeout(5):
-                await ended.wait()
-        except TimeoutError:
-            continue
+    while not await _try_close_as_another(session, connect):
+        pass  # the session itself was faster, and has taken itself back: once more
     await session.ended.wait()
 
 
-async def _close_as_another(session: ZooKeeperSession, connect: str) -> None:
+async def _try_close_as_another(session: ZooKeeperSession, connect: str) -> bool:
     host, _, port = connect.split(",")[0].rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     hello = encode_hello(
@@ -146,9 +138,21 @@ async def _close_as_another(session: ZooKeeperSession, connect: str) -> None:
     )
     close = struct.pack("!ii", 1, CLOSE)
     writer.write(b"".join(struct.pack("!i", len(part)) + part for part in (hello, close)))
-    await reader.read()  # to the end: the server closes what is closed
-    writer.close()
-    await writer.wait_closed()
+    try:
+        await read_frame(reader)
+        answer = await read_frame(reader)
+        return struct.unpack_from("!i", answer) == (1,)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return session.state is SessionState.ENDED
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    (length,) = struct.unpack("!i", await reader.readexactly(4))
+    return await reader.readexactly(length)
 
 
 class Witness:
