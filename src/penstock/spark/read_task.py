@@ -1,0 +1,74 @@
+"""What a task does on an executor: fetch a range of one partition, and hand it over as Arrow.
+
+Imported by Spark's workers, which keep connections and compiled code for their next task.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark.sql.datasource import InputPartition
+
+from penstock.client.data_calls import Isolation
+from penstock.client.errors import ClientError
+from penstock.protocol.batch import CorruptBatch
+from penstock.spark.connections import ClientSettings, shared_client
+from penstock.spark.errors import SparkSourceError
+from penstock.spark.fetch_ahead import FetchAhead, FetchRules, Piece
+from penstock.spark.plan import OffsetRange
+from penstock.spark.source_options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.spark.decode import Decoder
+
+
+class ReadRange(InputPartition):
+    """The work of one task."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class ReadSettings(NamedTuple):
+    """All that a task needs to know besides its range; sent to every executor."""
+
+    client: ClientSettings
+    columns: tuple[str, ...]
+    rules: FetchRules
+
+
+def read_settings(options: SourceOptions, columns: tuple[str, ...]) -> ReadSettings:
+    rules = FetchRules(
+        isolation=options.isolation,
+        fails_on_data_loss=options.fail_on_data_loss,
+        poll_timeout_ms=options.poll_timeout_ms,
+        fetch_bytes=options.fetch_bytes,
+    )
+    return ReadSettings(options.client, columns, rules)
+
+
+def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.RecordBatch]":
+    from penstock.spark.decode import Decoder  # brings pyarrow, which planning does not need
+
+    client = shared_client(settings.client)
+    is_committed = settings.rules.isolation is Isolation.READ_COMMITTED
+    decoder = Decoder(wanted.partition, settings.columns, read_committed=is_committed)
+    try:
+        for piece in FetchAhead(client, wanted, settings.rules):
+            yield from _decode(decoder, piece)
+    except (ClientError, CorruptBatch) as error:
+        raise SparkSourceError(f"{wanted.partition} cannot be read: {error}") from error
+
+
+def _decode(decoder: "Decoder", piece: Piece) -> "Iterator[pa.RecordBatch]":
+    """In several steps where a piece holds far more than its compressed size lets expect."""
+    start, fetched = piece.start, piece.fetched
+    while start < piece.end:
+        decoded = decoder.decode(
+            fetched.batches, start=start, end=piece.end, aborted=fetched.aborted
+        )
+        yield from decoded.batches
+        assert decoded.next_offset > start, f"no way forward from {start} in {fetched.partition}"
+        start = decoded.next_offset
