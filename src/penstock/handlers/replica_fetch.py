@@ -6,15 +6,14 @@ watermarks (CVE-2018-1288): only who may act for the cluster gets here, over the
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.handlers.access import allows_cluster
 from penstock.handlers.api import Request
 from penstock.handlers.fetch_operation import Target
 from penstock.handlers.fetch_sessions import Asked, FetchContext
+from penstock.handlers.inter_broker import check_broker
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.replication.replicas import FollowerFetch
-from penstock.security.authorizer import Operation
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
@@ -49,8 +48,10 @@ def find_replica_targets(
 def _find_refusal(
     request: Request, services: "Services", follower: BrokerId, epoch: BrokerEpoch
 ) -> ErrorCode | None:
-    if not allows_cluster(request, services, Operation.CLUSTER_ACTION):
-        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        check_broker(request, services)
+    except Refusal:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as a fetch says it
     node = services.cluster.brokers.get(follower)
     if node is not None and _NO_EPOCH < epoch < node.epoch:
         return ErrorCode.STALE_BROKER_EPOCH

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.unit.handlers.brokers_listener import let_brokers_in
 from tests.unit.handlers.workbench import ME, OTHER, Sent, Workbench, batch, node, topic_id_of
 
 from penstock.handlers.api_table import APIS
@@ -19,6 +20,11 @@ KEY = ApiKey.FETCH
 VERSIONS = [version for version in APIS[KEY].versions if version >= 12]
 P0 = TopicPartition("orders", 0)
 BOTH = (ME, OTHER)
+
+
+@pytest.fixture(autouse=True)
+def _brokers_listen(bench: Workbench) -> None:
+    let_brokers_in(bench)
 
 
 def fetch(
@@ -141,6 +147,12 @@ def test_who_may_not_act_for_the_cluster_is_refused_and_moves_nothing(bench: Wor
     answer = only(fetch(bench, 1, last_epoch=0))
     assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert bench.replicas.get(P0).high_watermark == 0
+
+
+def test_a_follower_that_comes_by_the_clients_door_is_refused(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    let_brokers_in(bench, "BROKERS")
+    assert only(fetch(bench, 0)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_a_follower_without_an_epoch_is_refused(bench: Workbench) -> None:

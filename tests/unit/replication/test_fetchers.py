@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.unit.handlers.brokers_listener import let_brokers_in
 from tests.unit.handlers.workbench import NOW_MS, Workbench, batch, topic_id_of
 from tests.unit.replication.stage import ME as LEADER
 from tests.unit.replication.stage import OTHER as FOLLOWER
@@ -43,6 +44,7 @@ class Pair:
 
     def __init__(self, folder: Path, timers: LoopTimers) -> None:
         self.bench = Workbench(folder / "leader")
+        let_brokers_in(self.bench)
         self.timers = timers
         self.reports: list[str] = []
         self.servers: list[Server] = []
