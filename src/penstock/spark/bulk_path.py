@@ -1,7 +1,7 @@
 """Which way records are decoded and encoded: with compiled kernels, or in plain Python.
 
-Loading numba and the kernels costs a process about half a second. A worker that sees a few hundred
-rows is done long before that, so kernels are loaded once enough bytes have passed.
+Loading numba and the kernels costs a process half a second or more. A worker that sees a few
+hundred rows is done long before that, so kernels are loaded once enough bytes have passed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +18,8 @@ from penstock.spark.open_batch import OpenBatch, RowColumns
 from penstock.spark.row_columns import Chunk
 from penstock.spark.visible_batches import Bounds, Placed
 
-# 20,000 rows of 100 bytes: 50 ms of plain Python.
-PLAIN_BYTES = 2 * 1024 * 1024
+# 40,000 rows of 100 bytes: a tenth of a second of plain Python. A large fetch passes it at once.
+PLAIN_BYTES = 4 * 1024 * 1024
 
 DecodeBatches = Callable[[memoryview, Sequence[Placed], Bounds, Sequence[str]], Iterator[Chunk]]
 WriteRows = Callable[
