@@ -32,6 +32,7 @@ from penstock.client.errors import ClientError, Refused
 from penstock.client.groups import Groups
 from penstock.client.links import Lane
 from penstock.client.metadata import ClusterMetadata, Node
+from penstock.client.placement import Placement
 from penstock.client.router import Router, RouterSettings
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
@@ -65,6 +66,7 @@ class ClusterClient:
         self._router = Router(parse_bootstrap(bootstrap), settings)
         self.admin = Admin(self._router)
         self.groups = Groups(self._router)
+        self.placement = Placement(self._router)
 
     async def __aenter__(self) -> Self:
         try:

@@ -1,0 +1,209 @@
+"""`penstock cluster`: how a cluster does, where its partitions live, and who leads them."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    ask_cluster,
+    fail,
+    get_bootstrap,
+    keep_shared,
+    show_json,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.cluster_status import ClusterStatus
+    from penstock.client.cluster import ClusterClient
+    from penstock.client.placement import Outcome
+    from penstock.model.ids import TopicPartition
+
+app = typer.Typer(
+    add_completion=False,
+    help="Look at a cluster, move partitions between its brokers, elect leaders.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_SHOWN = 10  # partitions by name, before only their number is told
+
+_STATUS_HELP = """Show the brokers, and which partitions are not as they should be.
+
+\b
+Examples:
+  penstock cluster status
+  penstock cluster status --json | jq .under_replicated
+"""
+
+_REASSIGN_HELP = """Move a partition to other brokers, or see what is being moved.
+
+The first broker named is the preferred leader. Records are copied in the background; clients notice
+nothing but the new leader. Without arguments: the moves that are under way.
+
+\b
+Examples:
+  penstock cluster reassign orders-0 --to 2,3,4
+  penstock cluster reassign
+  penstock cluster reassign orders-0 --cancel
+"""
+
+_ELECT_HELP = """Let preferred replicas lead again, for example after a restart.
+
+\b
+Examples:
+  penstock cluster elect-leaders
+  penstock cluster elect-leaders orders-0 orders-1
+  penstock cluster elect-leaders orders-0 --unclean    (records may be lost)
+"""
+
+
+@app.callback()
+def _shared(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    keep_shared(ctx, bootstrap, as_json)
+
+
+@app.command(help=_STATUS_HELP)
+def status(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    from penstock.cli.cluster_status import find_status
+
+    found = ask_cluster(get_bootstrap(ctx, bootstrap), find_status)
+    if wants_json(ctx, as_json):
+        show_json(found.as_json())
+    else:
+        _show_status(found)
+
+
+def _show_status(found: "ClusterStatus") -> None:
+    from penstock.cli.tables import show_table
+
+    print(f"cluster {found.cluster_id or '-'}\n")
+    columns = ("broker", "address", "rack", "leads", "replicas", "")
+    show_table(columns, found.broker_rows())
+    print(f"\n{len(found.partitions)} partitions")
+    _show_partitions("without a leader", found.leaderless)
+    _show_partitions("with replicas that are not in sync", found.under_replicated)
+    _show_partitions("led by another than their preferred replica", found.not_preferred)
+    _show_partitions("being moved", list(found.moving))
+
+
+def _show_partitions(what: str, partitions: "Sequence[TopicPartition]") -> None:
+    if partitions:
+        named = ", ".join(str(each) for each in partitions[:_SHOWN])
+        more = f" and {len(partitions) - _SHOWN} more" if len(partitions) > _SHOWN else ""
+        print(f"{len(partitions)} {what}: {named}{more}")
+
+
+@app.command(help=_REASSIGN_HELP)
+def reassign(
+    ctx: typer.Context,
+    partition: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC-N]", help="For example orders-0.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="ID,ID,...", help="The brokers it is to live on.")
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="End its move; it stays.")] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    where = get_bootstrap(ctx, bootstrap)
+    if partition is None:
+        if to is not None or cancel:
+            fail("name the partition that is to move, for example orders-0", 2)
+        _show_moving(where, wants_json(ctx, as_json))
+        return
+    if (to is None) != cancel:
+        fail(f"say where {partition} is to live with --to 1,2,3, or --cancel its move", 2)
+    target = {parse_partition(partition): None if to is None else parse_brokers(to)}
+    outcomes = ask_cluster(where, lambda client: client.placement.move(target))
+    _end(outcomes, "moves" if to else "stays", as_json=wants_json(ctx, as_json))
+
+
+def _show_moving(where: str, as_json: bool) -> None:
+    from penstock.cli.tables import show_table
+
+    moving = ask_cluster(where, lambda client: client.placement.list_moving())
+    rows = [
+        [str(name), *(",".join(map(str, brokers)) for brokers in each)]
+        for name, each in sorted(moving.items())
+    ]
+    columns = ("partition", "replicas", "adding", "removing")
+    if as_json:
+        show_json([dict(zip(columns, row, strict=True)) for row in rows])
+    elif rows:
+        show_table(columns, rows)
+    else:
+        typer.echo("nothing is being moved", err=True)
+
+
+@app.command("elect-leaders", help=_ELECT_HELP)
+def elect_leaders(
+    ctx: typer.Context,
+    partitions: Annotated[
+        list[str] | None, typer.Argument(metavar="[TOPIC-N]...", help="Default: all.")
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean",
+            help="Where no replica in sync lives, let any other lead. What it lacks is lost.",
+        ),
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    if unclean and not partitions:
+        fail("--unclean loses records: name the partitions that it is for", 2)
+    wanted = [parse_partition(each) for each in partitions] if partitions else None
+
+    async def work(client: "ClusterClient") -> "Mapping[TopicPartition, Outcome]":
+        from penstock.client.placement import LeaderChoice
+
+        choice = LeaderChoice.UNCLEAN if unclean else LeaderChoice.PREFERRED
+        return await client.placement.elect_leaders(wanted, choice=choice)
+
+    outcomes = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    _end(outcomes, "has its leader", as_json=wants_json(ctx, as_json))
+
+
+def _end(outcomes: "Mapping[TopicPartition, Outcome]", done: str, *, as_json: bool) -> None:
+    """Show what came of it; exit code 1 if one was refused."""
+    from penstock.model.errors import ErrorCode
+
+    fine = (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED)
+    if as_json:
+        show_json({str(name): code.name for name, (code, _) in sorted(outcomes.items())})
+    for name, (code, message) in sorted(outcomes.items()):
+        if code not in fine:
+            typer.echo(f"penstock: {name}: {message or code.message} ({code.name})", err=True)
+        elif not as_json:
+            print(f"{name} {done}" + (" already" if code is not ErrorCode.NONE else ""))
+    if not outcomes and not as_json:
+        print("nothing was to be done")
+    if any(code not in fine for code, _ in outcomes.values()):
+        raise typer.Exit(1)
+
+
+def parse_partition(text: str) -> "TopicPartition":
+    from penstock.model.ids import TopicPartition
+
+    topic, dash, number = text.rpartition("-")
+    if not (topic and dash and number.isdecimal()):
+        fail(f"{text!r}: a partition is written TOPIC-N, for example orders-0", 2)
+    return TopicPartition(topic, int(number))
+
+
+def parse_brokers(text: str) -> list[int]:
+    ids = text.split(",")
+    if not all(each.strip().isdecimal() for each in ids):
+        fail(f"--to {text!r}: write broker ids with commas between, for example 1,2,3", 2)
+    return [int(each) for each in ids]

@@ -1,0 +1,92 @@
+"""Everything `penstock cluster status` shows, from Kafka's public requests."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.metadata import Node, PartitionMetadata
+from penstock.client.placement import Moving
+from penstock.model.cluster import NO_BROKER, BrokerId
+from penstock.model.ids import TopicPartition
+from penstock.model.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    cluster_id: str | None
+    controller_id: BrokerId
+    brokers: Mapping[BrokerId, Node]
+    partitions: Mapping[TopicPartition, PartitionMetadata]
+    moving: Mapping[TopicPartition, Moving]
+
+    @property
+    def leaderless(self) -> list[TopicPartition]:
+        return [name for name, each in self.partitions.items() if each.leader == NO_BROKER]
+
+    @property
+    def under_replicated(self) -> list[TopicPartition]:
+        return [
+            name
+            for name, each in self.partitions.items()
+            if each.leader != NO_BROKER and len(each.in_sync) < len(each.replicas)
+        ]
+
+    @property
+    def not_preferred(self) -> list[TopicPartition]:
+        """Led by another than the first of their replicas."""
+        return [
+            name
+            for name, each in self.partitions.items()
+            if each.leader != NO_BROKER and each.replicas and each.leader != each.replicas[0]
+        ]
+
+    def broker_rows(self) -> list[list[object]]:
+        leads = Counter(each.leader for each in self.partitions.values())
+        holds = Counter(broker for each in self.partitions.values() for broker in each.replicas)
+        return [
+            [
+                node.id,
+                str(node.address),
+                node.rack,
+                leads[node.id],
+                holds[node.id],
+                "controller" if node.id == self.controller_id else "",
+            ]
+            for _, node in sorted(self.brokers.items())
+        ]
+
+    def as_json(self) -> dict[str, object]:
+        names = ("broker", "address", "rack", "leads", "replicas")
+        return {
+            "cluster_id": self.cluster_id,
+            "controller": self.controller_id,
+            "brokers": [dict(zip(names, row, strict=False)) for row in self.broker_rows()],
+            "partitions": len(self.partitions),
+            "leaderless": [str(each) for each in self.leaderless],
+            "under_replicated": [str(each) for each in self.under_replicated],
+            "not_preferred": [str(each) for each in self.not_preferred],
+            "moving": {
+                str(name): {
+                    "replicas": list(each.replicas),
+                    "adding": list(each.adding),
+                    "removing": list(each.removing),
+                }
+                for name, each in self.moving.items()
+            },
+        }
+
+
+async def find_status(client: ClusterClient) -> ClusterStatus:
+    described = await client.admin.describe_cluster()
+    metadata = await client.metadata()
+    return ClusterStatus(
+        cluster_id=described.cluster_id,
+        controller_id=described.controller_id,
+        brokers=described.brokers,
+        partitions={
+            TopicPartition(topic.name, each.partition): each
+            for _, topic in sorted(metadata.topics.items())
+            for each in topic.partitions
+        },
+        moving=await client.placement.list_moving(),
+    )

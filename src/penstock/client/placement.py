@@ -1,0 +1,140 @@
+"""Where partitions live and who leads them: move replicas, and have leaders elected.
+
+All of it is asked of the controller, and may be asked twice: what is so already stays so.
+"""
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from penstock.client.call import Call
+from penstock.client.deadline import Deadline
+from penstock.client.errors import Refused
+from penstock.client.metadata import read_error
+from penstock.client.router import Router
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+
+
+class LeaderChoice(enum.IntEnum):
+    PREFERRED = 0  # the first of its replicas, where that is in sync
+    UNCLEAN = 1  # any that lives, where none in sync does: what only the others had is lost
+
+
+class Outcome(NamedTuple):
+    """Of one partition; NONE: done, or on its way."""
+
+    code: ErrorCode
+    message: str | None
+
+
+class Moving(NamedTuple):
+    """A partition on its way from some brokers to others."""
+
+    replicas: tuple[BrokerId, ...]  # old and new ones together
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+
+
+class Placement:
+    """Every operation takes `timeout_ms`, the time for all its attempts together."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None,
+        *,
+        choice: LeaderChoice = LeaderChoice.PREFERRED,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, Outcome]:
+        """Of these partitions, or of all (None). Where nothing was to be done, the code is
+        ELECTION_NOT_NEEDED; of all, those are left out."""
+        topics = None if partitions is None else _by_topic(partitions)
+        fields = {
+            "election_type": choice,
+            "topic_partitions": topics
+            and [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
+        }
+        answer = await self._ask("elect leaders", ApiKey.ELECT_LEADERS, 3, fields, timeout_ms)
+        return {
+            TopicPartition(topic.topic, each.partition_id): _outcome(each)
+            for topic in answer.replica_election_results
+            for each in topic.partition_result
+        }
+
+    async def move(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        timeout_ms: int | None = None,
+    ) -> dict[TopicPartition, Outcome]:
+        """To these brokers, the preferred leader first; None ends a move that is under way."""
+        topics = [
+            {
+                "name": name,
+                "partitions": [
+                    {"partition_index": number, "replicas": targets[TopicPartition(name, number)]}
+                    for number in numbers
+                ],
+            }
+            for name, numbers in _by_topic(targets).items()
+        ]
+        key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+        fields = {"topics": topics, "allow_replication_factor_change": True}
+        answer = await self._ask("move partitions", key, 2, fields, timeout_ms)
+        return {
+            TopicPartition(topic.name, each.partition_index): _outcome(each)
+            for topic in answer.responses
+            for each in topic.partitions
+        }
+
+    async def list_moving(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, Moving]:
+        key = ApiKey.LIST_PARTITION_REASSIGNMENTS
+        answer = await self._ask("list moves", key, 1, {"topics": None}, timeout_ms)
+        return {
+            TopicPartition(topic.name, each.partition_index): Moving(
+                each.replicas, each.adding_replicas, each.removing_replicas
+            )
+            for topic in answer.topics
+            for each in topic.partitions
+        }
+
+    async def _ask(
+        self,
+        what: str,
+        key: ApiKey,
+        versions: int,
+        fields: Mapping[str, Any],
+        timeout_ms: int | None,
+    ) -> Any:
+        deadline = self._router.deadline(timeout_ms)
+
+        async def attempt() -> Any:
+            call = Call(key, range(versions), {**fields, **_timeout(deadline)})
+            answer = await self._router.ask_controller(call, deadline)
+            code = read_error(answer.error_code)
+            if code:
+                raise Refused(what, code, getattr(answer, "error_message", None))
+            return answer
+
+        return await self._router.persist(what, deadline, attempt)
+
+
+def _timeout(deadline: Deadline) -> Mapping[str, timedelta]:
+    return {"timeout": timedelta(milliseconds=deadline.left_for_broker_ms)}
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for each in partitions:
+        topics.setdefault(each.topic, []).append(each.partition)
+    return topics
+
+
+def _outcome(result: Any) -> Outcome:
+    return Outcome(read_error(result.error_code), result.error_message)
