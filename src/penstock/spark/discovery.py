@@ -41,7 +41,7 @@ class Discovery:
         """All that the subscription names now. Lenient: topics that are gone are left out."""
         subscription = self._options.subscription
         if subscription.pattern is not None:
-            match = subscription.pattern.fullmatch
+            match = subscription.pattern.search  # a part of the name is enough, as in Spark
             found = self._client.metadata().topics.values()
             return _partitions_of(
                 each for each in found if each.exists and not each.is_internal and match(each.name)

@@ -1,4 +1,4 @@
-"""`subscribePattern`: topics by a regular expression as Java writes them, matched as a whole name.
+"""`subscribePattern`: topics by a regular expression as Java writes them, found anywhere in a name.
 
 What Python's expressions lack is refused, never guessed.
 """
