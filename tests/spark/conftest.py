@@ -28,7 +28,11 @@ from penstock.config.java import JavaHome, JavaMissing, find_java  # noqa: E402
 
 HERE = Path(__file__).parent
 # Compaction comes soon, so that tests of compacted topics need not wait for it.
-BROKER_CONFIG = {"log.cleaner.backoff.ms": 100, "auto.create.topics.enable": "false"}
+BROKER_CONFIG = {
+    "log.cleaner.backoff.ms": 100,
+    "log.retention.ms": -1,  # records carry times of long ago
+    "auto.create.topics.enable": "false",
+}
 _numbers = count(1)
 
 
