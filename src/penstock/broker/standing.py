@@ -6,6 +6,7 @@ session that has ended is followed by another, and with it the broker has a new 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from penstock.broker.current_session import CurrentSession
 from penstock.controller.run import Controller
@@ -40,16 +41,17 @@ class Standing:
         self._report = report
         self._own_sessions: list[SessionId] = []
         self._is_registered = False
+        self._stirred = asyncio.Event()  # the session's state has changed
+        session.current.listen(self._on_state)
 
     async def run(self) -> None:
-        while True:
+        while not self._controller.is_closing:
             try:
                 if not self._is_registered:
                     await self.register()
                 await self._controller.run()
-                return
             except ConnectionLost:
-                await _wait_not_suspended(self._session.current)
+                await self._wait_connected()
             except SessionExpired:
                 self._is_registered = False
                 await self._open_another()
@@ -59,25 +61,26 @@ class Standing:
         self._own_sessions = [self._session.id]
         self._is_registered = True
 
+    async def _wait_connected(self) -> None:
+        """Or until the session has ended; one that comes and goes is not asked in a spin."""
+        await asyncio.sleep(RETRY_PAUSE_S)
+        while self._session.state is SessionState.SUSPENDED and not self._controller.is_closing:
+            self._stirred.clear()
+            with suppress(TimeoutError):  # the broker may stop meanwhile
+                await asyncio.wait_for(self._stirred.wait(), RETRY_PAUSE_S)
+
     async def _open_another(self) -> None:
         self._report("the session with the tree has ended: registering anew")
-        while True:
+        while not self._controller.is_closing:
             try:
                 session = await self._coordination.open_session()
-                break
             except ConnectionLost:
                 await asyncio.sleep(RETRY_PAUSE_S)
-        self._session.current = session
-        self._controller.renew(session, self._make_election(session))
+                continue
+            session.listen(self._on_state)
+            self._session.current = session
+            self._controller.renew(session, self._make_election(session))
+            return
 
-
-async def _wait_not_suspended(session: Session) -> None:
-    changed = asyncio.Event()
-    session.listen(lambda state: changed.set())
-    while session.state is SessionState.SUSPENDED:
-        await changed.wait()
-        changed.clear()
-    if session.state is SessionState.CONNECTED:
-        await asyncio.sleep(
-            RETRY_PAUSE_S
-        )  # a connection that comes and goes is not asked in a spin
+    def _on_state(self, state: SessionState) -> None:
+        self._stirred.set()

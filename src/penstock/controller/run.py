@@ -33,6 +33,7 @@ from penstock.controller.term import Fenced, Outcome, Outdated, Setup, Signals, 
 from penstock.controller.writes import TRANSACTION_BYTES
 from penstock.controller.znodes import PERSISTENT
 from penstock.coordination.election import Election, Leadership
+from penstock.coordination.errors import ConnectionLost, SessionExpired
 from penstock.coordination.interface import Session, WatchEvent
 from penstock.model.cluster import (
     NO_BROKER,
@@ -155,6 +156,10 @@ class Controller:
         self._requests.is_open = False
         self._wake.set()
         await self._is_idle.wait()
+
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
 
     def renew(self, session: Session, election: Election) -> None:
         """Go on with another session, where the last one has expired; `run` has ended by then."""
@@ -361,7 +366,7 @@ class Controller:
             )
         _, rest = rest.split(Fenced) if rest is not None else (None, None)
         if rest is not None:
-            raise (rest.exceptions[0] if len(rest.exceptions) == 1 else rest) from None
+            raise _one_of(rest) from None
 
     async def _watch_clock(self, term: Term) -> None:
         """As often as the settings say at the time; the first look waits for them to be known."""
@@ -404,3 +409,14 @@ _LOOK_AFTER: Mapping[_Happening, Callable[[Term], Awaitable[None]]] = {
 def _when_all_done(deliveries: Sequence[Delivery], call: Callable[[], None]) -> None:
     gathered = asyncio.gather(*deliveries)
     gathered.add_done_callback(lambda _: call())
+
+
+def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Where several have met the end of the session, or of its connection, that is one error."""
+    lost, rest = group.split((ConnectionLost, SessionExpired))
+    if rest is not None or lost is None:
+        return group.exceptions[0] if len(group.exceptions) == 1 else group
+    found: BaseException = lost.subgroup(SessionExpired) or lost
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found

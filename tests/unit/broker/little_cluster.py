@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 
 from tests.unit.handlers.groups_twin import GroupsTwin
 
+from penstock.broker.current_session import CurrentSession
 from penstock.broker.forwarding import ForwardingAdministration
 from penstock.broker.in_sync_sender import InSyncSender
 from penstock.broker.leaving import Leaving
@@ -17,14 +18,15 @@ from penstock.broker.order_taker import OrderTaker
 from penstock.broker.peers import Peers
 from penstock.broker.remote_channel import RemoteChannel
 from penstock.broker.settings import BrokerSettings
+from penstock.broker.standing import Standing
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.controller.producer_ids import BlockProducerIds
-from penstock.controller.registration import controller_election
+from penstock.controller.registration import controller_election, register_broker
 from penstock.controller.run import Controller
-from penstock.controller.standing import Standing, StandingSetup
+from penstock.coordination.election import Election
 from penstock.coordination.embedded import EmbeddedCoordination
-from penstock.coordination.interface import Coordination, Session
+from penstock.coordination.interface import Coordination, Session, SessionId
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
@@ -88,13 +90,13 @@ class LittleBroker:
         )
 
     async def start(self) -> None:
-        self.session: Session = await self._store.open_session()
+        self.current = CurrentSession(await self._store.open_session())
         channel = RemoteChannel(
             self.id, local=LocalChannel(self.orders), peers=self.peers, timeout_ms=5000
         )
         self.controller = Controller(
             session=self.session,
-            election=controller_election(self.session, self.id, now_ms=NOW_MS),
+            election=self._make_election(self.session),
             channel=channel,
             broker_id=self.id,
             wait_ms=sleep_ms,
@@ -121,14 +123,29 @@ class LittleBroker:
             report=self.reports.append,
         )
         self._serve()
-        self.standing = Standing(self._standing_setup())
-        await self.standing.join(self.session)
-        for work in (
-            self.standing.run(self.controller, self.session),
-            self.in_sync.run(),
-            self.timers.run(),
-        ):
+        self.standing = Standing(
+            coordination=self._store,
+            session=self.current,
+            controller=self.controller,
+            register=self._register,
+            make_election=self._make_election,
+            report=self.reports.append,
+        )
+        await self.standing.register()
+        for work in (self.standing.run(), self.in_sync.run(), self.timers.run()):
             self._running.append(self._tasks.create_task(work))
+
+    def _make_election(self, session: Session) -> Election:
+        return controller_election(session, self.id, now_ms=NOW_MS)
+
+    async def _register(self, session: Session, own_sessions: list[SessionId]) -> None:
+        node = BrokerNode(id=self.id, epoch=BrokerEpoch(-1), endpoints=self.endpoints)
+        epoch = await register_broker(session, node, now_ms=NOW_MS, own_sessions=own_sessions)
+        self.orders.set_broker_epoch(epoch)
+
+    @property
+    def session(self) -> Session:
+        return self.current.current
 
     def _serve(self) -> None:
         services = Services(
@@ -139,7 +156,7 @@ class LittleBroker:
             engine=self.engine,
             administration=self.administration,
             get_groups=GroupsTwin,
-            producer_ids=BlockProducerIds(self.session, self.id),
+            producer_ids=BlockProducerIds(self.current, self.id),
             authorizer=AllowAll(),
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
@@ -167,26 +184,11 @@ class LittleBroker:
         )
         self.server.start()
 
-    def _standing_setup(self) -> StandingSetup:
-        return StandingSetup(
-            node=BrokerNode(id=self.id, epoch=BrokerEpoch(-1), endpoints=self.endpoints),
-            open_session=self._store.open_session,
-            new_election=lambda session: controller_election(session, self.id, now_ms=NOW_MS),
-            registered=self._registered,
-            wall_ms=lambda: NOW_MS,
-            wait_ms=sleep_ms,
-            report=self.reports.append,
-        )
-
-    def _registered(self, session: Session, epoch: BrokerEpoch) -> None:
-        self.session = session
-        self.orders.set_broker_epoch(epoch)
-
     def address(self, listener: str) -> Endpoint:
         return next(each for each in self.endpoints if each.listener == listener)
 
     async def stop(self) -> None:
-        await self.standing.close(self.controller)
+        await self.controller.close()
         await self.server.close(1000)
         await self.peers.close()
         self.timers.stop()

@@ -7,21 +7,31 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
 from tests.unit.controller.cluster import (
     NOW_MS,
     Cluster,
-    next_turn,
     node,
     same_facts,
     settled,
     tell,
 )
+from tests.unit.controller.crashing_session import CrashingSession
 
+from penstock.broker.current_session import CurrentSession
+from penstock.broker.standing import Standing
 from penstock.controller.interface import NewTopic
-from penstock.controller.registration import controller_election
+from penstock.controller.registration import controller_election, register_broker
 from penstock.controller.run import Controller
-from penstock.controller.standing import Standing, StandingSetup
-from penstock.coordination.interface import EventKind, Session, WatchEvent
+from penstock.coordination.errors import ConnectionLost
+from penstock.coordination.interface import (
+    EventKind,
+    Session,
+    SessionId,
+    Stat,
+    Watch,
+    WatchEvent,
+)
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -34,13 +44,19 @@ class Member:
     """A broker of which only the standing is real."""
 
     broker: int
-    standing: Standing
     controller: Controller
+    session: CurrentSession
     epochs: list[BrokerEpoch] = field(default_factory=list)
-    sessions: list[Session] = field(default_factory=list)
 
     async def lose_session(self) -> None:
-        await self.sessions[-1].close()  # as the tree ends it, when it has heard nothing for long
+        await self.session.close()  # as the tree ends it, when it has heard nothing for long
+
+    async def register(self, session: Session, own_sessions: list[SessionId]) -> None:
+        self.epochs.append(
+            await register_broker(
+                session, node(self.broker), now_ms=NOW_MS, own_sessions=own_sessions
+            )
+        )
 
 
 @asynccontextmanager
@@ -50,35 +66,24 @@ async def members(cluster: Cluster, *brokers: int) -> AsyncIterator[list[Member]
         await settled()
         yield found
         for each in found:
-            await each.standing.close(each.controller)
+            await each.controller.close()
 
 
 async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Member:
-    async def registered_later() -> Session:
-        return await cluster.store.open_session()
-
-    epochs: list[BrokerEpoch] = []
-    sessions: list[Session] = []
-
-    def registered(session: Session, epoch: BrokerEpoch) -> None:
-        sessions.append(session)
-        epochs.append(epoch)
-
-    setup = StandingSetup(
-        node=node(broker),
-        open_session=registered_later,
-        new_election=lambda each: controller_election(each, BrokerId(broker), now_ms=NOW_MS),
-        registered=registered,
-        wall_ms=lambda: NOW_MS,
-        wait_ms=next_turn,
+    session = CurrentSession(await cluster.store.open_session())
+    controller = cluster.controller(broker, session=session.current)
+    member = Member(broker, controller, session)
+    standing = Standing(
+        coordination=cluster.store,
+        session=session,
+        controller=controller,
+        register=member.register,
+        make_election=lambda each: controller_election(each, BrokerId(broker), now_ms=NOW_MS),
         report=cluster.reports.append,
     )
-    standing = Standing(setup)
-    session = await cluster.store.open_session()
-    await standing.join(session)
-    controller = cluster.controller(broker, session=session)
-    tasks.create_task(standing.run(controller, session))
-    return Member(broker, standing, controller, epochs, sessions)
+    await standing.register()
+    tasks.create_task(standing.run())
+    return member
 
 
 def leading(found: list[Member]) -> list[int]:
@@ -207,3 +212,32 @@ def test_who_came_back_while_no_controller_looked_is_not_in_sync() -> None:
 async def make_lone(controller: Controller) -> None:
     lone = NewTopic(name="lone", assignment={0: (BrokerId(1),)})
     await controller.create_topics([lone], validate_only=False, timeout_ms=WAIT_MS)
+
+
+class LostSession(CrashingSession):
+    """Its connection is lost right after an election, for all who ask."""
+
+    def check(self) -> None:
+        if self.transactions:
+            raise ConnectionLost("no answer came")
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        self.check()
+        return await super().exists(path, watch)
+
+    async def children(self, path: str, watch: Watch | None = None) -> tuple[str, ...]:
+        self.check()
+        return await super().children(path, watch)
+
+
+def test_a_connection_that_several_find_lost_is_one_lost_connection() -> None:
+    """Whoever runs the controller waits for the session then, and must know it for what it is."""
+
+    async def story(cluster: Cluster) -> None:
+        session = LostSession(cluster.sessions[0])
+        with pytest.raises(ConnectionLost):
+            await cluster.controller(0, session=session).run()
+        async with cluster.controlled(0) as controller:  # and it can go on from there
+            assert await make_topic(controller, "t") is ErrorCode.INVALID_REPLICATION_FACTOR
+
+    tell(story)
