@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test verify lint format bench chaos docs clean
+.PHONY: help demo java up test verify lint format bench chaos docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -19,8 +19,11 @@ $(STAMP): pyproject.toml
 	@$(BIN)/python -m compileall -q src # a broker starts twice as fast, also where nothing may be cached
 	@touch $@
 
-demo: $(STAMP) ## the best of what exists, start to end, checked
-	$(BIN)/python examples/broker_demo.py
+java: $(STAMP) ## Java for Spark: found, or installed with apt, or explained
+	@tools/java.sh $(BIN)/python
+
+demo: java ## the main job, start to end: broker, events, pipeline on Spark, checked (needs Java)
+	$(BIN)/python examples/clickstream/demo.py
 
 up: $(STAMP) ## a single broker in the foreground, on 127.0.0.1:9092
 	$(BIN)/penstock up
@@ -35,19 +38,20 @@ format: $(STAMP) ## rewrite the sources in the house format
 	$(BIN)/ruff format src tests bench examples
 	$(BIN)/ruff check --fix src tests bench examples
 
-test: lint ## everything, at most 15 minutes on 2 cores
+test: lint java ## everything, at most 15 minutes on 2 cores (needs Java)
 	PROFILE=test $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
-verify: lint ## the long form of every class, up to 60 minutes
+verify: lint java ## the long form of every class, up to 60 minutes (needs Java)
 	PROFILE=verify $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 3000
 
 chaos: $(STAMP) ## long fault campaigns
 	PROFILE=release $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 7200 tests/properties tests/crash
 
-bench: $(STAMP) ## benchmarks as ratios to a peer in the same run; writes bench/results
+bench: java ## benchmarks as ratios to a peer in the same run; writes bench/results (needs Java)
 	$(BIN)/python -m bench.storage
 	$(BIN)/python -m bench.timers
 	$(BIN)/python -m bench.messages
+	$(BIN)/python -m bench.columns
 	$(BIN)/python -m bench.zero_copy
 	$(BIN)/python -m bench.produce_200
 	$(BIN)/python -m bench.partitions

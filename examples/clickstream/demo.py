@@ -1,0 +1,219 @@
+"""The data pipeline, start to end: run it with `make demo`.
+
+A broker, sample clicks of a web shop sent to a topic, and the pipeline of `pipeline.yaml` on Spark:
+clicks for each section and minute into another topic, and every click with the title of its page
+into a Parquet table. Both are worked out again in plain Python and compared: the exit code is 0
+only if they agree. KEEP=1 keeps the broker until Ctrl-C. CLICKS=n sends n clicks.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import penstock
+
+PIPELINE = Path(__file__).parent / "pipeline.yaml"
+CLICKS = int(os.environ.get("CLICKS", "200000"))
+BROKEN = 3  # values that are no JSON
+PARTITIONS = 4
+USERS = 5_000
+SECTIONS = ("shoes", "hats", "coats", "bags", "sale")
+PAGES = [f"/{section}/{number}" for section in SECTIONS for number in range(40)]
+BEGAN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
+SPREAD = timedelta(minutes=30)
+
+
+class Click(NamedTuple):
+    user: str
+    page: str
+    at: datetime
+    dwell_ms: int
+
+
+Minute = tuple[str, datetime]  # a section in one minute
+Totals = tuple[int, int]  # clicks, and their time on the pages
+
+
+def main() -> None:
+    started = time.monotonic()
+    with penstock.Broker() as broker, tempfile.TemporaryDirectory() as folder:
+        step(f"A broker serves at {broker.bootstrap_servers}, after {passed(started)}.")
+        clicks = send_clicks(broker)
+        run_pipeline(broker, Path(folder))
+        check_minutes(broker, clicks)
+        check_table(Path(folder), clicks)
+        check_broken(broker)
+        print(f"\nAll steps held, in {passed(started)}.", flush=True)
+        keep_serving(broker, Path(folder))
+
+
+# Sample events.
+
+
+def send_clicks(broker: penstock.Broker) -> list[Click]:
+    broker.create_topic("clicks", partitions=PARTITIONS)
+    clicks = list(make_clicks(random.Random(7)))
+    began = time.monotonic()
+    with penstock.Producer(broker.bootstrap_servers, compression="lz4") as producer:
+        sent = [producer.send("clicks", as_json(each), key=each.user) for each in clicks]
+        sent += [producer.send("clicks", f"no click {n}") for n in range(BROKEN)]
+        for future in sent:
+            future.result(timeout=60)
+    took = time.monotonic() - began
+    step(f"{len(clicks):,} clicks were sent to the topic `clicks`, by user, and acknowledged:")
+    more(f"{len(clicks) / took:,.0f} a second. One of them: {as_json(clicks[0])}")
+    more(f"{BROKEN} values that are no clicks are among them.")
+    return clicks
+
+
+def make_clicks(chance: random.Random) -> Iterator[Click]:
+    for number in range(CLICKS):
+        late = timedelta(seconds=chance.expovariate(1 / 5))
+        yield Click(
+            f"user-{chance.randrange(USERS)}",
+            chance.choice(PAGES),
+            BEGAN + SPREAD * number / CLICKS - late,
+            chance.randrange(100, 60_000),
+        )
+
+
+def as_json(click: Click) -> str:
+    return json.dumps(click._asdict() | {"at": iso(click.at)})
+
+
+def section_of(page: str) -> str:
+    return page.split("/")[1]
+
+
+def title_of(page: str) -> str:
+    return f"{section_of(page).capitalize()}, number {page.split('/')[2]}"
+
+
+# The pipeline.
+
+
+def run_pipeline(broker: penstock.Broker, folder: Path) -> None:
+    pages = [{"page": each, "section": section_of(each), "title": title_of(each)} for each in PAGES]
+    (folder / "pages.json").write_text("".join(json.dumps(each) + "\n" for each in pages))
+    step("A pipeline on Spark reads what is there: clicks for each section and minute go to the")
+    more("topic `clicks-per-minute`, every click with its page's title into a Parquet table.")
+    more(f"$ penstock pipeline run {os.path.relpath(PIPELINE)} --once")
+    began = time.monotonic()
+    result = subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", "pipeline", "run", PIPELINE, "--once"],
+        cwd=folder,
+        env={**os.environ, "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
+        check=False,
+    )
+    check(result.returncode == 0, "the pipeline ends well")
+    took = time.monotonic() - began
+    step(f"{CLICKS / took:,.0f} clicks a second went through it, the start of Spark included.")
+
+
+# The checks.
+
+
+def check_minutes(broker: penstock.Broker, clicks: list[Click]) -> None:
+    expected = count_minutes(clicks)
+    found: dict[Minute, Totals] = {}
+    for value in values_of(broker, "clicks-per-minute"):
+        row = json.loads(value)
+        minute = datetime.fromisoformat(row["minute"]).astimezone(UTC)
+        found[row["section"], minute] = row["clicks"], row["dwell_ms"]
+        if found == expected:
+            break
+    check(found == expected, "the topic holds what plain Python counts")
+    (section, minute), (count, _) = max(found.items(), key=lambda item: item[1])
+    step(f"The topic `clicks-per-minute` holds {len(found)} pairs of section and minute, and plain")
+    more(f"Python counts the same. The busiest: {section} at {minute:%H:%M}, {count:,} clicks.")
+
+
+def count_minutes(clicks: list[Click]) -> dict[Minute, Totals]:
+    counts: Counter[Minute] = Counter()
+    dwell: Counter[Minute] = Counter()
+    for click in clicks:
+        minute = section_of(click.page), click.at.replace(second=0, microsecond=0)
+        counts[minute] += 1
+        dwell[minute] += click.dwell_ms
+    return {minute: (counts[minute], dwell[minute]) for minute in counts}
+
+
+def check_table(folder: Path, clicks: list[Click]) -> None:
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(str(folder / "tables" / "clicks")).to_pylist()
+    found = Counter((row["user"], row["page"], row["title"], iso(row["at"])) for row in rows)
+    expected = Counter((c.user, c.page, title_of(c.page), iso(c.at)) for c in clicks)
+    check(found == expected, "the table holds every click once, with its page's title")
+    places = {(row["_partition"], row["_offset"]) for row in rows}
+    check(len(places) == len(clicks), "no record was read twice")
+    step(f"The table holds all {len(rows):,} clicks, each once, each with the title of its page.")
+
+
+def check_broken(broker: penstock.Broker) -> None:
+    expected = {b"no click %d" % number for number in range(BROKEN)}
+    found: set[bytes] = set()
+    for value in values_of(broker, "clicks-dead"):
+        found.add(value)
+        if found >= expected:
+            break
+    check(found == expected, "what is no click is put aside")
+    step(f"The {len(found)} values that are no clicks are in the topic `clicks-dead`.")
+
+
+def values_of(broker: penstock.Broker, topic: str) -> Iterator[bytes]:
+    """Of the topic, from the beginning, until the caller has seen enough or no more come."""
+    with penstock.Consumer(
+        topic, bootstrap_servers=broker.bootstrap_servers, from_beginning=True, timeout_s=15
+    ) as consumer:
+        for message in consumer:
+            assert message.value is not None
+            yield message.value
+
+
+def iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
+
+
+# Telling.
+
+
+def keep_serving(broker: penstock.Broker, folder: Path) -> None:
+    if os.environ.get("KEEP"):
+        print(f"Serving at {broker.bootstrap_servers} until Ctrl-C. Try, in another terminal:")
+        print(f"  export PENSTOCK_BOOTSTRAP={broker.bootstrap_servers}")
+        print("  .venv/bin/penstock consume clicks-per-minute --from-beginning --max-messages 5")
+        print("  .venv/bin/penstock group describe clickstream")
+        print(f"The table is in {folder}/tables/clicks.", flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+def step(text: str) -> None:
+    print(f"- {text}", flush=True)
+
+
+def more(text: str) -> None:
+    print(f"  {text}", flush=True)
+
+
+def passed(since: float) -> str:
+    return f"{time.monotonic() - since:.1f} s"
+
+
+def check(holds: bool, claim: str) -> None:
+    if not holds:
+        raise SystemExit(f"does not hold: {claim}")
+
+
+if __name__ == "__main__":
+    main()

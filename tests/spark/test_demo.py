@@ -1,0 +1,29 @@
+"""`make demo`, as a newcomer runs it, with fewer clicks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DEMO = Path(__file__).parents[2] / "examples" / "clickstream" / "demo.py"
+
+
+@pytest.mark.usefixtures("java")
+def test_the_demo_holds_all_its_steps_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "JAVA_HOME")}
+    result = subprocess.run(
+        [sys.executable, DEMO],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        env={**kept, "CLICKS": "20000", "TMPDIR": str(tmp_path)},
+    )
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert "20,000 clicks were sent" in result.stdout
+    assert "All steps held" in result.stdout
+    assert list(tmp_path.glob("tmp*")) == []
