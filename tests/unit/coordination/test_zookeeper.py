@@ -175,39 +175,83 @@ async def wait_connected(session: ZooKeeperSession) -> None:
 
 
 def test_watches_that_one_connection_cannot_set_again_are_set_by_the_next() -> None:
-    """Otherwise they would be silent for ever. Played by a server that can be told to refuse."""
-    set_watches = 101
-    codes = [-2, -2, 0]  # of its answers to SetWatches
+    """Otherwise they would be silent for ever."""
+    set_watches, no_node = 101, -101
+    codes = [-2, -2, 0]  # of the answers to SetWatches
     connections: list[asyncio.StreamWriter] = []
     done = asyncio.Event()
 
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.append(writer)
-        await read_frame(reader)
-        hello = struct.pack("!iiqi", 0, 3_000, 0x77, 16) + bytes(16) + b"\0"
-        writer.write(struct.pack("!i", len(hello)) + hello)
-        while True:
-            xid, kind = struct.unpack_from("!ii", await read_frame(reader))
-            code = codes.pop(0) if kind == set_watches else -101
-            writer.write(struct.pack("!iiqi", 16, xid, 5, code))
-            if not codes:
-                done.set()
+    def answer(xid: int, kind: int) -> bytes:
+        code = codes.pop(0) if kind == set_watches else no_node
+        if not codes:
+            done.set()
+        return frame(struct.pack("!iqi", xid, 5, code))
 
     async def story() -> None:
-        async with serving(handle) as address:
-            config = ZooKeeperConfig.parse(address, session_timeout_ms=3_000)
-            store = await ZooKeeperCoordination.open(config)
+        async with serving(playing(answer, connections)) as address:
+            store = await ZooKeeperCoordination.open(ZooKeeperConfig.parse(address))
             session = await store.open_session()
             assert await session.exists("/a", Witness()) is None
             connections[0].transport.abort()
             await done.wait()
             assert len(connections) == 4
-            assert session.id == 0x77
             for writer in connections:
                 writer.transport.abort()
             await store.close()
 
     run(story())
+
+
+def test_an_answer_resumes_its_asker_before_a_watch_that_came_with_it_is_called() -> None:
+    """Both in one packet, and the next answer behind them: as a busy server sends them."""
+    connections: list[asyncio.StreamWriter] = []
+    value = struct.pack("!i3s", 3, b"one") + bytes(68)
+    changed = struct.pack("!iqi", -1, -1, 0) + struct.pack("!iii2s", 3, 3, 2, b"/a")
+    second = struct.pack("!i3s", 3, b"two") + bytes(68)
+
+    def answer(xid: int, kind: int) -> bytes:
+        if xid == 1:
+            return b""  # with the next
+        header = struct.pack("!iqi", 1, 5, 0)
+        return frame(header + value) + frame(changed) + frame(struct.pack("!iqi", 2, 6, 0) + second)
+
+    async def story() -> None:
+        async with serving(playing(answer, connections)) as address:
+            store = await ZooKeeperCoordination.open(ZooKeeperConfig.parse(address))
+            session = await store.open_session()
+            order: list[str] = []
+
+            async def read(watched: bool) -> None:
+                watch = (lambda event: order.append(event.kind)) if watched else None
+                order.append((await session.get("/a", watch)).data.decode())
+
+            await asyncio.gather(read(True), read(False))
+            assert order == ["one", "changed", "two"]
+            for writer in connections:
+                writer.transport.abort()
+            await store.close()
+
+    run(story())
+
+
+def playing(
+    answer: Callable[[int, int], bytes], connections: list[asyncio.StreamWriter]
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """A server that takes every session, and answers each request, by number and kind, as told."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(writer)
+        await read_frame(reader)
+        writer.write(frame(struct.pack("!iiqi", 0, 18_000, 0x77, 16) + bytes(16) + b"\0"))
+        while True:
+            xid, kind = struct.unpack_from("!ii", await read_frame(reader))
+            writer.write(answer(xid, kind))
+
+    return handle
+
+
+def frame(payload: bytes) -> bytes:
+    return struct.pack("!i", len(payload)) + payload
 
 
 def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
