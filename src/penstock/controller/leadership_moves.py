@@ -95,8 +95,8 @@ def _unclean(state: ClusterState, partition: PartitionState) -> PartitionState:
 def leave(
     state: ClusterState, broker: BrokerId, epoch: BrokerEpoch
 ) -> tuple[Decision, tuple[TopicPartition, ...]]:
-    """Others lead what it led, and it is in sync nowhere where another is; what nobody else can
-    lead is left to it. A partition that has no other replica is not waited for."""
+    """Others lead what it led, and it is in sync nowhere where another is. What nobody else can
+    lead yet is left to it, and named; what nobody will is not waited for."""
     known = state.brokers.get(broker)
     if known is None or known.epoch != epoch:
         raise Refusal(
@@ -125,9 +125,11 @@ def _handed_over(
 
 
 def _still_led(state: ClusterState, broker: BrokerId) -> Iterator[TopicPartition]:
+    """What another may lead once it has caught up; where all others go as well, none will."""
+    staying = state.brokers.keys() - state.leaving
     for name in _all_partitions(state):
         partition = state.topics[name.topic].partitions[name.partition]
-        if partition.leader == broker and len(partition.replicas) > 1:
+        if partition.leader == broker and not staying.isdisjoint(partition.replicas):
             yield name
 
 

@@ -158,8 +158,9 @@ class TestABrokerThatIsAboutToLeave:
         assert decision.writes == ()
         assert decision.state.leaving == {0}
 
-    def test_does_not_wait_for_a_partition_that_only_it_has(self) -> None:
-        _, left = self.go(one(partition(0, (0,), (0,)), 0, 1))
+    @pytest.mark.parametrize("replicas", [(0,), (0, 2), (2, 0)])
+    def test_does_not_wait_where_no_other_replica_is_alive(self, replicas: tuple[int, ...]) -> None:
+        _, left = self.go(one(partition(0, (0,), replicas), 0, 1))
         assert left == []
 
     def test_does_not_hand_over_to_another_that_leaves(self) -> None:
@@ -167,7 +168,7 @@ class TestABrokerThatIsAboutToLeave:
         second, left = self.go(first.state, 2)
         assert (summary(second.state), left) == ((1, 6, (1,)), [])
         last, left = self.go(second.state, 1)
-        assert (summary(last.state), left) == ((1, 6, (1,)), ["t-0"])
+        assert (summary(last.state), left) == ((1, 6, (1,)), [])  # nobody stays to wait for
 
     def test_is_not_elected_while_another_can_be(self) -> None:
         state = one(partition(2, (0, 1, 2), (0, 1, 2)), 0, 1, 2)
