@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.spark.pipelines import values_of, write_pipeline
@@ -25,8 +27,12 @@ settings:
 """
 
 
-def start(folder: Path, broker: penstock.Broker, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def started(
+    folder: Path, broker: penstock.Broker, *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Ended with the test, whatever becomes of it."""
+    process = subprocess.Popen(
         [PENSTOCK, "pipeline", "run", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -34,6 +40,11 @@ def start(folder: Path, broker: penstock.Broker, *arguments: str) -> subprocess.
         cwd=folder,
         env={**os.environ, "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_it_shows_progress_and_stops_at_the_first_ctrl_c(
@@ -54,7 +65,7 @@ sinks:
 """,
         {"topic": topic_name},
     )
-    with start(tmp_path, broker, str(written.path), "--master", "local[2]") as process:
+    with started(tmp_path, broker, str(written.path), "--master", "local[2]") as process:
         assert process.stderr is not None
         assert process.stdout is not None
         first = process.stderr.readline()
@@ -105,7 +116,7 @@ def test_python_with_sparks_declarative_api_reads_on_with_each_run(
     file.write_text(DECLARED.replace("{topic}", topic_name))
     for number in range(2):
         send(servers, topic_name, [Sent(b"line %d" % number)])
-        with start(tmp_path, broker, str(file), "--master", "local[2]") as process:
+        with started(tmp_path, broker, str(file), "--master", "local[2]") as process:
             out, errors = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, errors
     expected = [{"line": f"line {n}", "offset": n} for n in range(2)]

@@ -28,7 +28,7 @@ def avro_decoder(
     from pyspark.sql.pandas.types import to_arrow_type
 
     _check_fastavro()
-    stored, arrow_type = without_unused_logical_types(schema), to_arrow_type(result)
+    stored, arrow_type = without_unused_logical_types(schema), to_arrow_type(result, timezone="UTC")
 
     def decode(values: "pa.Array") -> "pa.Array":
         return decode_values(values, stored, skip_bytes, arrow_type)

@@ -78,7 +78,7 @@ def server_settings(declared: Declared) -> dict[str, str]:
 def server_address(spark: "SparkSession") -> str:
     jvm: Any = spark._jvm  # noqa: SLF001 (Spark tells the port nowhere else)
     service = getattr(getattr(jvm, _SERVICE), "MODULE$")
-    return f"sc://127.0.0.1:{service.localPort()}"
+    return f"sc://localhost:{service.localPort()}"  # by this name only, no TLS is asked for
 
 
 def run_declared(
@@ -96,6 +96,7 @@ def run_declared(
         **os.environ,
         "SPARK_REMOTE": address,
         "PENSTOCK_BOOTSTRAP": declared.bootstrap,
+        "PYTHONUNBUFFERED": "1",
     }
     command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(spec)]
     with (

@@ -22,9 +22,11 @@ def check_topics(pipeline: Pipeline, bootstrap: str) -> None:
     written = sorted(_written_topics(pipeline) - set(read))
     if not (read or written or pipeline.topic_sources()):
         return
+    client = shared_client(ClientSettings(bootstrap, request_timeout_ms=_TIMEOUT_MS))
     try:
-        found = _ask(bootstrap, read, allow_auto_creation=False)
-        made = _ask(bootstrap, written, allow_auto_creation=True)
+        client.run(lambda each: each.connect())  # tries every address once, and no longer
+        found = client.metadata(read)
+        made = client.metadata(written, allow_auto_creation=True)
     except ClientError as error:
         raise NotReady(
             f"{error}; is the broker running? `penstock up` starts one here, --bootstrap and "
@@ -40,11 +42,6 @@ def _written_topics(pipeline: Pipeline) -> set[str]:
     return {each.topic for each in targets if isinstance(each, TopicTarget)} | {
         each.dead_letter for each in pipeline.topic_sources() if each.dead_letter is not None
     }
-
-
-def _ask(bootstrap: str, topics: list[str], *, allow_auto_creation: bool) -> ClusterMetadata:
-    client = shared_client(ClientSettings(bootstrap, request_timeout_ms=_TIMEOUT_MS))
-    return client.metadata(topics, allow_auto_creation=allow_auto_creation)
 
 
 def _missing(found: ClusterMetadata, topics: Iterable[str]) -> list[str]:

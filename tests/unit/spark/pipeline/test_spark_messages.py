@@ -1,0 +1,116 @@
+"""What Spark 4.3 said, and what of it a user reads."""
+
+import pytest
+
+from penstock.spark.pipeline.spark_messages import explain, find_place
+
+PLAN = """'Project [n#91, 'mss]
++- SubqueryAlias c
+   +- Filter (CASE WHEN a THEN cast(raise_error(USER_RAISED_EXCEPTION, map(errorMessage,
+ concat(penstock found a bad value: JSON of the schema)))) SQLSTATE: P0001"""
+
+QUERY = """
+=== Streaming Query ===
+Identifier: [id = 63ad1c77, runId = a96f2fc5]
+Current Available Offsets: {org.apache.spark.sql.X@5e90746b: {"clicks": {"0": 500}}}
+Logical Plan:
+WriteToMicroBatchDataSource noop-table
+"""
+
+TRACE = """Traceback (most recent call last):
+  File "/python_streaming_source_runner.py", line 267, in main
+    return write_offset(self._get_driver().initial_offset())
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "line"),
+    [
+        (
+            (
+                "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'clicks': extra input 'clicks'. "
+                "SQLSTATE: 42601 (line 2, pos 5)\n\n== SQL ==\nSELECT user\nFORM clicks\n-----^^^\n"
+            ),
+            "Syntax error at or near 'clicks': extra input 'clicks'.",
+            2,
+        ),
+        (
+            (
+                "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter "
+                "with name `mss` cannot be resolved. Did you mean one of the following? [`s`, `n`]. "
+                f"SQLSTATE: 42703; line 2 pos 1;\n{PLAN}"
+            ),
+            (
+                "A column, variable, or function parameter with name `mss` cannot be resolved. "
+                "Did you mean one of the following? [`s`, `n`]."
+            ),
+            2,
+        ),
+        (
+            (
+                "[TABLE_OR_VIEW_NOT_FOUND] The table or view `clickz` cannot be found. Verify the "
+                "spelling and correctness of the schema and catalog.\nSearch path: [`system`].\n"
+                "If you did not qualify the name. SQLSTATE: 42P01; line 3 pos 1;\n'Project [x]\n"
+            ),
+            (
+                "The table or view `clickz` cannot be found. Verify the spelling and correctness "
+                "of the schema and catalog."
+            ),
+            3,
+        ),
+        (
+            (
+                "[UNRESOLVED_ROUTINE] Cannot resolve routine `nofun` on search path [`system`]. "
+                "SQLSTATE: 42883; line 1 pos 7"
+            ),
+            "Cannot resolve routine `nofun` on search path [`system`].",
+            1,
+        ),
+        (
+            (
+                "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data "
+                "source perform initialOffset: "
+                f"{TRACE}penstock.spark.errors.SparkSourceError: there is no topic 'nothere' in this cluster\n SQLSTATE: 38000{QUERY}"
+            ),
+            "there is no topic 'nothere' in this cluster",
+            None,
+        ),
+        (
+            (
+                "[STREAM_FAILED] Query terminated with exception: An exception was thrown from "
+                f"the Python worker:\n{TRACE}ValueError: could not convert string to float: 'x'\n{QUERY}"
+            ),
+            "ValueError: could not convert string to float: 'x'",
+            None,
+        ),
+        (
+            (
+                "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted: "
+                "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide`. SQLSTATE: 22012\n"
+                f"\tat org.apache.spark.X.y(X.scala:1)\n{QUERY}"
+            ),
+            "Division by zero. Use `try_divide`.",
+            None,
+        ),
+        ("Python worker failed to connect back.", "Python worker failed to connect back.", None),
+    ],
+)
+def test_only_the_reason_is_left(said: str, told: str, line: int | None) -> None:
+    assert explain(said) == told
+    assert find_place(said) == line
+
+
+def test_a_bad_value_is_told_with_what_can_be_done() -> None:
+    said = (
+        "[USER_RAISED_EXCEPTION] penstock found a bad value: JSON was expected in topic clicks, "
+        f"partition 1, offset 500, but the value begins with oh\n<no> SQLSTATE: P0001{QUERY}"
+    )
+    assert explain(said) == (
+        "JSON was expected in topic clicks, partition 1, offset 500, but the value begins with oh "
+        "<no>; put the record right, or add `dead_letter: TOPIC` to the source to keep such "
+        "records aside, or `bad_values: skip` to drop them"
+    )
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert len(explain("x " * 5000)) < 700
