@@ -3,7 +3,7 @@
 For `penstock up --brokers N` and for tests. It starts, stops and tells; it decides nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -19,6 +19,7 @@ class LocalCluster:
 
     `ports`: one for each broker, 0 for a free one, which it keeps from then on. `zookeeper`: the
     connect string of an ensemble that is there; else `zookeepers` servers are started.
+    `connect_of`: the connect string of one broker, where it is not everybody's.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class LocalCluster:
         zookeeper: str | None = None,
         zookeepers: int = 1,
         settings: Mapping[str, str] | None = None,
+        connect_of: Callable[[int], str] | None = None,
     ) -> None:
         self._data = data
         self._host = host
@@ -37,6 +39,7 @@ class LocalCluster:
         self._connect = zookeeper
         self.ensemble = None if zookeeper else ZooKeeperEnsemble(data, zookeepers)
         self._settings = dict(settings or {})
+        self._connect_of = connect_of or (lambda broker_id: self.connect)
         self.processes: dict[int, BrokerProcess] = {}  # those that were started and not ended
 
     @property
@@ -113,7 +116,7 @@ class LocalCluster:
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),
             "listeners": f"PLAINTEXT://{self._host}:{self._ports[broker_id]}",
-            "zookeeper.connect": self.connect,
+            "zookeeper.connect": self._connect_of(broker_id),
         }
         self.processes[broker_id] = BrokerProcess(settings, log=self.log_of(broker_id))
 

@@ -21,13 +21,13 @@ _IDENTITY: tuple[Setting, ...] = (
         fallbacks=named("node.id"),
     ),
     broker("node.id", Kind.INT, -1, "Another name of broker.id.", at_least(-1)),
-    _later(
+    broker(
         "broker.id.generation.enable",
         Kind.BOOLEAN,
         True,
         "Whether a broker without a number gets one.",
     ),
-    _later(
+    broker(
         "reserved.broker.max.id",
         Kind.INT,
         1000,

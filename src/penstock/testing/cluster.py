@@ -19,6 +19,7 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.metadata import PartitionMetadata
 from penstock.coordination.zookeeper_server import ZooKeeperServer
 from penstock.testing.asking import as_text, run_apart
+from penstock.testing.tcp_gate import TcpGate
 
 WAIT_S = 60.0
 _LOOK_EVERY_S = 0.05
@@ -46,6 +47,7 @@ class Cluster:
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        self._gates: dict[int, list[TcpGate]] = {}  # of each broker, to each ZooKeeper server
         self._is_temporary = data is None
         self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
         self._local = LocalCluster(
@@ -53,6 +55,7 @@ class Cluster:
             host="127.0.0.1",
             ports=[0] * brokers,
             zookeepers=zookeepers,
+            connect_of=self._connect_of,
             settings={name: as_text(value) for name, value in (config or {}).items()},
         )
 
@@ -81,6 +84,9 @@ class Cluster:
         try:
             self._local.stop()
         finally:
+            for gate in self._list_gates():
+                gate.close()
+            self._gates.clear()
             self._remove_temporary_data()
 
     def _remove_temporary_data(self) -> None:
@@ -105,6 +111,16 @@ class Cluster:
 
     def resume(self, broker_id: int) -> None:
         self._get(broker_id).resume()
+
+    def cut_from_zookeeper(self, broker_id: int) -> None:
+        """The broker alone: everybody else talks to everybody."""
+        self._get(broker_id)
+        for gate in self._gates[broker_id]:
+            gate.shut()
+
+    def join_to_zookeeper(self, broker_id: int) -> None:
+        for gate in self._gates[broker_id]:
+            gate.open()
 
     def kill_zookeeper(self, number: int = 1) -> None:
         self._get_ensemble_server(number).kill()
@@ -140,6 +156,11 @@ class Cluster:
         """What the broker has said, over all its lives."""
         return self._local.log_of(broker_id).read_text(errors="replace")
 
+    @property
+    def controller(self) -> int:
+        """The broker's id, as the brokers know it."""
+        return int(self.ask(lambda client: client.admin.describe_cluster()).controller_id)
+
     def create_topic(
         self,
         name: str,
@@ -161,7 +182,7 @@ class Cluster:
         return int(self.wait_partition(topic, partition, lambda found: found.leader >= 0).leader)
 
     def in_sync(self, topic: str, partition: int) -> tuple[int, ...]:
-        return tuple(self._find_partition(topic, partition).in_sync)
+        return tuple(self.partition(topic, partition).in_sync)
 
     def wait_in_sync(self, topic: str, partition: int, count: int) -> None:
         """Until exactly so many replicas are in sync."""
@@ -170,14 +191,19 @@ class Cluster:
     def wait_partition(
         self, topic: str, partition: int, is_so: Callable[[PartitionMetadata], bool]
     ) -> PartitionMetadata:
-        found = self._find_partition(topic, partition)
+        return self.wait(lambda: self.partition(topic, partition), is_so)
+
+    def wait_controller(self, is_so: Callable[[int], bool]) -> int:
+        return self.wait(lambda: self.controller, is_so)
+
+    def wait(self, look: Callable[[], Answer], is_so: Callable[[Answer], bool]) -> Answer:
+        """Look until it is so; NotInTime after a minute, with what was seen last."""
         deadline = time.monotonic() + WAIT_S
-        while not is_so(found):
+        while not is_so(seen := look()):
             if time.monotonic() > deadline:
-                raise NotInTime(f"{topic}-{partition} after {WAIT_S:g} s: {found}")
+                raise NotInTime(f"not so after {WAIT_S:g} s: {seen}")
             time.sleep(_LOOK_EVERY_S)
-            found = self._find_partition(topic, partition)
-        return found
+        return seen
 
     def ask(self, question: Callable[[ClusterClient], Awaitable[Answer]]) -> Answer:
         """One question to the cluster, by a client of its own."""
@@ -188,7 +214,7 @@ class Cluster:
 
         return run_apart(run)
 
-    def _find_partition(self, topic: str, partition: int) -> PartitionMetadata:
+    def partition(self, topic: str, partition: int) -> PartitionMetadata:
         metadata = self.ask(lambda client: client.metadata([topic]))
         found = metadata.find_partition(topic, partition)
         if found is None:
@@ -204,6 +230,16 @@ class Cluster:
         process = self._get(broker_id)
         del self._local.processes[broker_id]
         return process
+
+    def _connect_of(self, broker_id: int) -> str:
+        """Through gates of its own, so that one broker can be cut off."""
+        if broker_id not in self._gates:
+            ports = [int(each.rpartition(":")[2]) for each in self._local.connect.split(",")]
+            self._gates[broker_id] = [TcpGate(port) for port in ports]
+        return ",".join(gate.address for gate in self._gates[broker_id])
+
+    def _list_gates(self) -> list[TcpGate]:
+        return [gate for gates in self._gates.values() for gate in gates]
 
     def _get_ensemble_server(self, number: int) -> ZooKeeperServer:
         assert self._local.ensemble is not None

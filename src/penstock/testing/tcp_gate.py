@@ -1,0 +1,94 @@
+"""A way between two processes on this machine that can be shut: one TCP port in front of another.
+
+Shut, it drops what is open and refuses what comes, as a network does that was cut.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, Self, TypeVar
+
+_CHUNK_BYTES = 64 * 1024
+_WAIT_S = 10.0
+
+Answer = TypeVar("Answer")
+
+
+class TcpGate:
+    """Open from the start, until `close`. Has a thread and an event loop of its own."""
+
+    def __init__(self, target_port: int, *, host: str = "127.0.0.1") -> None:
+        self._host = host
+        self._target_port = target_port
+        self._loop = asyncio.new_event_loop()
+        self._open: set[asyncio.StreamWriter] = set()
+        self._passing: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
+        self._thread.start()
+        self.open()
+
+    @property
+    def address(self) -> str:
+        return f"{self._host}:{self.port}"
+
+    def open(self) -> Self:
+        self._run(self._listen())
+        return self
+
+    def shut(self) -> None:
+        """Returns when nothing passes any more."""
+        self._run(self._cut())
+
+    def close(self) -> None:
+        self.shut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_WAIT_S)
+        self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._pass, self._host, self.port)
+            self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def _cut(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+        for writer in list(self._open):
+            writer.transport.abort()
+        if self._passing:
+            await asyncio.wait(self._passing)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._passing.add(task)
+        self._open.add(writer)
+        try:
+            there, back = await asyncio.open_connection(self._host, self._target_port)
+        except OSError:
+            writer.transport.abort()
+        else:
+            self._open.add(back)
+            await asyncio.gather(_copy(reader, back), _copy(there, writer))
+            self._open.discard(back)
+        finally:
+            self._open.discard(writer)
+            self._passing.discard(task)
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    """Until one side ends; then the other is ended too."""
+    try:
+        while data := await source.read(_CHUNK_BYTES):
+            sink.write(data)
+            await sink.drain()
+    except OSError:
+        pass
+    finally:
+        sink.transport.abort()

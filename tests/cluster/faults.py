@@ -1,0 +1,100 @@
+"""What can happen to a cluster, each with a witness: a fault that nobody can prove did not count.
+
+A fault leaves the cluster whole: every broker runs, every replica is in sync.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.cluster.load import GROUP, PARTITIONS
+
+from penstock.testing import Cluster
+
+BROKERS = (1, 2, 3)
+
+
+def heal(cluster: Cluster, topic: str) -> None:
+    for partition in range(PARTITIONS):
+        cluster.wait_in_sync(topic, partition, len(BROKERS))
+
+
+def kill_leader(cluster: Cluster, topic: str) -> str:
+    before = cluster.partition(topic, 0)
+    cluster.kill(before.leader)
+    after = cluster.wait_partition(topic, 0, lambda found: found.leader_epoch > before.leader_epoch)
+    cluster.start(before.leader)
+    return f"epoch {before.leader_epoch} -> {after.leader_epoch}"
+
+
+def kill_follower(cluster: Cluster, topic: str) -> str:
+    leader = cluster.leader(topic, 0)
+    victim = next(each for each in BROKERS if each != leader)
+    pid = cluster.pid(victim)
+    cluster.kill(victim)
+    cluster.wait_partition(topic, 0, lambda found: victim not in found.in_sync)
+    cluster.start(victim)
+    assert cluster.pid(victim) != pid
+    return f"broker {victim} left the in-sync set; process {pid} -> {cluster.pid(victim)}"
+
+
+def kill_controller(cluster: Cluster, topic: str) -> str:
+    before = cluster.controller
+    cluster.kill(before)
+    after = cluster.wait_controller(lambda found: found not in (before, -1))
+    cluster.start(before)
+    return f"controller {before} -> {after}"
+
+
+def kill_coordinator(cluster: Cluster, topic: str) -> str:
+    before = _find_coordinator(cluster)
+    cluster.kill(before)
+    after = cluster.wait(lambda: _find_coordinator(cluster), lambda found: found != before)
+    cluster.start(before)
+    return f"coordinator {before} -> {after}"
+
+
+def _find_coordinator(cluster: Cluster) -> int:
+    return int(cluster.ask(lambda client: client.groups.find_coordinator(GROUP)).id)
+
+
+def pause_leader(cluster: Cluster, topic: str) -> str:
+    """Beyond its session: it wakes as a leader that is none any more."""
+    before = cluster.partition(topic, 0)
+    cluster.pause(before.leader)
+    after = cluster.wait_partition(topic, 0, lambda found: found.leader_epoch > before.leader_epoch)
+    cluster.resume(before.leader)
+    return f"epoch {before.leader_epoch} -> {after.leader_epoch}"
+
+
+def cut_from_zookeeper(cluster: Cluster, topic: str) -> str:
+    before = cluster.partition(topic, 0)
+    cluster.cut_from_zookeeper(before.leader)
+    after = cluster.wait_partition(topic, 0, lambda found: found.leader_epoch > before.leader_epoch)
+    cluster.join_to_zookeeper(before.leader)
+    return f"epoch {before.leader_epoch} -> {after.leader_epoch}"
+
+
+def restart_all(cluster: Cluster, topic: str) -> str:
+    pids = {each: cluster.pid(each) for each in BROKERS}
+    for each in BROKERS:
+        cluster.stop(each)
+        cluster.start(each)
+        heal(cluster, topic)
+    assert all(cluster.pid(each) != pids[each] for each in BROKERS)
+    return "every process is another"
+
+
+class Fault(NamedTuple):
+    name: str
+    do: Callable[[Cluster, str], str]  # tells what witnessed it
+
+
+FAULTS = (
+    Fault("kill the leader", kill_leader),
+    Fault("kill a follower", kill_follower),
+    Fault("kill the controller", kill_controller),
+    Fault("kill the group's coordinator", kill_coordinator),
+    Fault("pause the leader", pause_leader),
+    Fault("cut the leader from ZooKeeper", cut_from_zookeeper),
+    Fault("restart all, one by one", restart_all),
+)

@@ -1,0 +1,163 @@
+"""Clients at work while a cluster is hurt: numbers sent by an idempotent producer, read by a group.
+
+Remembers what was acknowledged and committed, so that a test can ask for it when all is over.
+"""
+
+import threading
+import time
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from penstock.testing import Cluster
+
+PARTITIONS = 3
+GROUP = "readers"
+_PATIENCE_S = 60.0
+
+
+class Load:
+    """Sends and reads from the start until `stop`."""
+
+    def __init__(self, cluster: Cluster, topic: str, *, rate: int = 400) -> None:
+        self.topic = topic
+        self.committed: dict[int, int] = {}  # partition -> the last offset whose commit succeeded
+        self._servers = cluster.bootstrap_servers
+        self._pause_s = 1 / rate
+        self._acknowledged: list[tuple[float, int]] = []  # when, which
+        self._failed: list[str] = []
+        self._stop = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": self._servers,
+                "enable.idempotence": True,
+                "acks": "all",
+                "linger.ms": 2,
+                "delivery.timeout.ms": 120_000,
+                "log_level": 0,
+            }
+        )
+        self._threads = [threading.Thread(target=self._send), threading.Thread(target=self._read)]
+        for thread in self._threads:
+            thread.start()
+
+    # -- sending ---------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.produce(
+                self.topic,
+                str(number),
+                partition=number % PARTITIONS,
+                on_delivery=partial(self._note, number),
+            )
+            number += 1
+            self._producer.poll(self._pause_s)
+        assert self._producer.flush(_PATIENCE_S) == 0
+
+    def _note(self, number: int, error: Any, _: Any) -> None:
+        if error is None:
+            self._acknowledged.append((time.monotonic(), number))
+        else:
+            self._failed.append(f"{number}: {error}")
+
+    @property
+    def acknowledged(self) -> list[int]:
+        return [number for _, number in self._acknowledged]
+
+    def wait_acknowledged(self, more: int = 200) -> None:
+        """Until so many more are; says what was refused if it takes too long."""
+        wanted = len(self._acknowledged) + more
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(self._acknowledged) < wanted:
+            assert time.monotonic() < deadline, f"no progress; failed: {self._failed[:3]}"
+            time.sleep(0.01)
+
+    def longest_silence_s(self, since: float) -> float:
+        """Between two acknowledgements, of any partition: how long clients had to wait."""
+        times: dict[int, list[float]] = {each: [since] for each in range(PARTITIONS)}
+        for when, number in list(self._acknowledged):
+            if when >= since:
+                times[number % PARTITIONS].append(when)
+        return max(
+            after - before for moments in times.values() for before, after in pairwise(moments)
+        )
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._servers,
+                "group.id": GROUP,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 10_000,
+                "log_level": 0,
+            }
+        )
+        consumer.subscribe([self.topic])
+        while not self._stop.is_set():
+            message = consumer.poll(0.1)
+            if message is not None and message.error() is None:
+                self._commit_sometimes(consumer, message)
+        consumer.close()
+
+    def _commit_sometimes(self, consumer: Consumer, message: Any) -> None:
+        if message.offset() % 50:
+            return
+        try:
+            consumer.commit(message=message, asynchronous=False)
+        except KafkaException:
+            return  # not promised
+        self.committed[message.partition()] = message.offset() + 1
+
+    # -- afterwards ------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(2 * _PATIENCE_S)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+    def check(self) -> None:
+        """Nothing acknowledged or committed is lost, nothing is there twice, all is in order."""
+        assert self._failed == []
+        stored = self.read_all()
+        for partition, numbers in stored.items():
+            assert numbers == sorted(set(numbers)), f"partition {partition}: doubled or unordered"
+            wanted = {each for each in self.acknowledged if each % PARTITIONS == partition}
+            assert wanted <= set(numbers), f"lost: {sorted(wanted - set(numbers))[:5]}"
+        for partition, offset in self._read_committed().items():
+            assert offset >= self.committed.get(partition, 0), f"commit of {partition} lost"
+
+    def read_all(self) -> dict[int, list[int]]:
+        reader = Consumer({"bootstrap.servers": self._servers, "group.id": "check", "log_level": 0})
+        found: dict[int, list[int]] = {each: [] for each in range(PARTITIONS)}
+        ends = {}
+        for each in range(PARTITIONS):
+            _, ends[each] = reader.get_watermark_offsets(
+                TopicPartition(self.topic, each), timeout=30
+            )
+        reader.assign([TopicPartition(self.topic, each, 0) for each in range(PARTITIONS)])
+        deadline = time.monotonic() + _PATIENCE_S
+        while any(len(found[each]) < ends[each] for each in ends):
+            assert time.monotonic() < deadline, f"read {found.keys()} up to {ends}"
+            message = reader.poll(0.5)
+            if message is not None and message.error() is None:
+                place, value = message.partition(), message.value()
+                assert place is not None
+                assert value is not None
+                found[place].append(int(value))
+        reader.close()
+        return found
+
+    def _read_committed(self) -> dict[int, int]:
+        reader = Consumer({"bootstrap.servers": self._servers, "group.id": GROUP, "log_level": 0})
+        places = [TopicPartition(self.topic, each) for each in range(PARTITIONS)]
+        answers = reader.committed(places, timeout=60)
+        reader.close()
+        return {each.partition: each.offset for each in answers}

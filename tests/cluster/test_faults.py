@@ -1,0 +1,54 @@
+"""Three brokers, three replicas, acks=all: whatever happens to one, clients lose nothing."""
+
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+from tests.cluster.faults import FAULTS, heal
+from tests.cluster.load import PARTITIONS, Load
+from tests.profile import scaled
+
+from penstock.testing import Cluster
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+ROUNDS = scaled(test=1, verify=4, release=12)  # of every fault; 28 in `make verify`
+TOPIC = "numbers"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as cluster:
+        cluster.create_topic(
+            TOPIC,
+            partitions=PARTITIONS,
+            replication_factor=3,
+            config={"min.insync.replicas": 2},
+        )
+        heal(cluster, TOPIC)
+        yield cluster
+
+
+def test_no_fault_loses_or_doubles_what_was_acknowledged(
+    cluster: Cluster, record_property: Callable[[str, object], None]
+) -> None:
+    load = Load(cluster, TOPIC)
+    try:
+        load.wait_acknowledged()
+        plan = [fault for fault in FAULTS for _ in range(ROUNDS)]
+        Random(7).shuffle(plan)
+        for fault in plan:
+            begun = time.monotonic()
+            witness = fault.do(cluster, TOPIC)
+            heal(cluster, TOPIC)
+            load.wait_acknowledged()
+            silence_s = load.longest_silence_s(begun)
+            told = f"{fault.name}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
+            print(told)
+            record_property("fault", told)
+    finally:
+        load.stop()
+    load.check()
+    assert len(load.acknowledged) > 200 * len(plan)
+    assert load.committed, "nothing was committed in all that time"
