@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.profile import scaled
 from tests.spark.pipelines import values_of, write_pipeline
 from tests.spark.topics import Sent, create_topic, send
 
@@ -18,7 +19,7 @@ import penstock
 from penstock.config.java import JavaHome
 
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
-TIMEOUT_S = 180
+TIMEOUT_S = 400  # a busy machine takes minutes for what takes half of one
 SMALL = """
 settings:
   spark.driver.memory: 1g
@@ -114,12 +115,13 @@ def test_python_with_sparks_declarative_api_reads_on_with_each_run(
     create_topic(servers, f"{topic_name}.out")
     file = tmp_path / "declared.py"
     file.write_text(DECLARED.replace("{topic}", topic_name))
-    for number in range(2):
+    runs = scaled(test=1, verify=2)
+    for number in range(runs):
         send(servers, topic_name, [Sent(b"line %d" % number)])
         with started(tmp_path, broker, str(file), "--master", "local[2]") as process:
             out, errors = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, errors
-    expected = [{"line": f"line {n}", "offset": n} for n in range(2)]
+    expected = [{"line": f"line {n}", "offset": n} for n in range(runs)]
     assert values_of(broker, f"{topic_name}.out") == expected
     assert "Traceback" not in errors
     assert json.dumps(out) == '""'

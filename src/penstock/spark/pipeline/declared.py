@@ -100,7 +100,7 @@ def run_declared(
     }
     command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(spec)]
     with (
-        declared.log_file.open("a") as log,
+        declared.log_file.open("a", buffering=1) as log,
         subprocess.Popen(
             command,
             stdout=subprocess.PIPE,

@@ -37,8 +37,8 @@ TRACE = """Traceback (most recent call last):
         (
             (
                 "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter "
-                "with name `mss` cannot be resolved. Did you mean one of the following? [`s`, `n`]. "
-                f"SQLSTATE: 42703; line 2 pos 1;\n{PLAN}"
+                "with name `mss` cannot be resolved. Did you mean one of the following? "
+                f"[`s`, `n`]. SQLSTATE: 42703; line 2 pos 1;\n{PLAN}"
             ),
             (
                 "A column, variable, or function parameter with name `mss` cannot be resolved. "
@@ -70,7 +70,8 @@ TRACE = """Traceback (most recent call last):
             (
                 "[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data "
                 "source perform initialOffset: "
-                f"{TRACE}penstock.spark.errors.SparkSourceError: there is no topic 'nothere' in this cluster\n SQLSTATE: 38000{QUERY}"
+                f"{TRACE}penstock.spark.errors.SparkSourceError: there is no topic 'nothere' in "
+                f"this cluster\n SQLSTATE: 38000{QUERY}"
             ),
             "there is no topic 'nothere' in this cluster",
             None,
@@ -78,7 +79,8 @@ TRACE = """Traceback (most recent call last):
         (
             (
                 "[STREAM_FAILED] Query terminated with exception: An exception was thrown from "
-                f"the Python worker:\n{TRACE}ValueError: could not convert string to float: 'x'\n{QUERY}"
+                f"the Python worker:\n{TRACE}ValueError: could not convert string to float: 'x'\n"
+                f"{QUERY}"
             ),
             "ValueError: could not convert string to float: 'x'",
             None,
