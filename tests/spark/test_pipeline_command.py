@@ -115,7 +115,7 @@ def test_python_with_sparks_declarative_api_reads_on_with_each_run(
     create_topic(servers, f"{topic_name}.out")
     file = tmp_path / "declared.py"
     file.write_text(DECLARED.replace("{topic}", topic_name))
-    runs = scaled(test=1, verify=2)
+    runs = scaled(test=1, verify=2, release=2)
     for number in range(runs):
         send(servers, topic_name, [Sent(b"line %d" % number)])
         with started(tmp_path, broker, str(file), "--master", "local[2]") as process:
