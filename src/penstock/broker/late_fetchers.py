@@ -63,7 +63,7 @@ class LateFetchers:
                 broker_epoch=self._broker_epoch,
                 find_address=find_address,
                 topic_id_of=lambda partition: self._replicas.get(partition).topic_id,
-                setting=self._replicas.setting,
+                settings=self._replicas.follower_settings,
                 now_ms=self._timers.now_ms,
                 report=self._report,
             )

@@ -72,7 +72,7 @@ _TOPICS: tuple[Setting, ...] = (
 )
 
 _FOLLOWERS: tuple[Setting, ...] = (
-    _later(
+    broker(
         "replica.lag.time.max.ms",
         Kind.LONG,
         30_000,
@@ -85,43 +85,42 @@ _FOLLOWERS: tuple[Setting, ...] = (
         "Messages after which a follower that lags leaves the in-sync set, as Kafka 0.8 had it; "
         "-1 is off.",
         at_least_or(1, -1),
-        effect=NOT_YET,
         own=True,
     ),
-    _later("replica.socket.timeout.ms", Kind.INT, 30_000, "Time a follower waits for its leader."),
+    broker("replica.socket.timeout.ms", Kind.INT, 30_000, "Time a follower waits for its leader."),
     _later(
         "replica.socket.receive.buffer.bytes",
         Kind.INT,
         65_536,
         "Receive buffer of a follower's socket.",
     ),
-    _later(
+    broker(
         "replica.fetch.max.bytes",
         Kind.INT,
         1_048_576,
         "Bytes a follower asks for per partition; one larger batch still passes.",
         at_least(0),
     ),
-    _later(
+    broker(
         "replica.fetch.wait.max.ms",
         Kind.INT,
         500,
         "Time a leader may hold a follower's fetch while there is nothing new.",
     ),
-    _later(
+    broker(
         "replica.fetch.backoff.ms",
         Kind.INT,
         1000,
         "Time a follower rests after a failed fetch.",
         at_least(0),
     ),
-    _later(
+    broker(
         "replica.fetch.min.bytes",
         Kind.INT,
         1,
         "Bytes a leader gathers before it answers a follower.",
     ),
-    _later(
+    broker(
         "replica.fetch.response.max.bytes",
         Kind.INT,
         10_485_760,
@@ -145,8 +144,8 @@ _FOLLOWERS: tuple[Setting, ...] = (
         "replica.selector.class",
         Kind.STRING,
         None,
-        "Class that picks the replica a consumer should read from.",
-        effect=NOT_YET,
+        "Who picks the replica that a consumer should read from: Kafka's RackAwareReplicaSelector, "
+        "for one in the consumer's rack. Unset, the leader.",
     ),
     _later(
         "follower.fetch.last.tiered.offset.enable",
@@ -182,7 +181,7 @@ _LEADERS: tuple[Setting, ...] = (
         "Time between two looks at that share.",
         at_least(1),
     ),
-    _later(
+    broker(
         "controller.socket.timeout.ms",
         Kind.INT,
         30_000,

@@ -21,6 +21,7 @@ from penstock.client.errors import ClientError, ConnectionLost
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.replication.follower_settings import FollowerSettings
 from penstock.replication.following import Following
 from penstock.replication.topic_rules import Report
 
@@ -36,7 +37,7 @@ class Wiring(NamedTuple):
     broker_epoch: Callable[[], BrokerEpoch]
     find_address: Callable[[BrokerId], Address | None]  # None: not known yet, or not alive
     topic_id_of: Callable[[TopicPartition], TopicId]  # of one that lives here
-    setting: Callable[[str], int]
+    settings: Callable[[], FollowerSettings]
     now_ms: Callable[[], int]
     report: Report
 
@@ -107,7 +108,7 @@ class _Fetcher:
             self._hang_up()
             if not self._has_news.is_set():
                 self._note_failure(error)
-                await self._wait_news(self._wiring.setting("replica.fetch.backoff.ms"))
+                await self._wait_news(self._wiring.settings().backoff_ms)
             return
         self._has_failed = False
         await self._take(wanted, fetched)
@@ -118,9 +119,7 @@ class _Fetcher:
         call = fetch_call(wanted, self._options(), ids)
         self._is_asking = True
         try:
-            answer = await connection.call(
-                call, timeout_ms=self._wiring.setting("replica.socket.timeout.ms")
-            )
+            answer = await connection.call(call, timeout_ms=self._wiring.settings().timeout_ms)
         finally:
             self._is_asking = False
         code, fetched = read_fetched(answer, {number: name for name, number in ids.items()})
@@ -129,11 +128,11 @@ class _Fetcher:
         return fetched
 
     def _options(self) -> FetchOptions:
-        setting = self._wiring.setting
+        settings = self._wiring.settings()
         return FetchOptions(
-            max_wait_ms=setting("replica.fetch.wait.max.ms"),
-            min_bytes=setting("replica.fetch.min.bytes"),
-            max_bytes=setting("replica.fetch.response.max.bytes"),
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
             replica_id=self._wiring.broker_id,
             broker_epoch=self._wiring.broker_epoch(),
         )

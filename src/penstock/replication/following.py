@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
+from penstock.replication.follower_settings import FollowerSettings
 from penstock.replication.hosted import ReplicaEngine
 from penstock.replication.partition import Partition, Role
 from penstock.replication.topic_rules import Report
@@ -65,14 +66,14 @@ class Following:
         upkeep: Upkeep,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        setting: Callable[[str], int],
+        settings: Callable[[], FollowerSettings],
         report: Report,
     ) -> None:
         self._engine = engine
         self._upkeep = upkeep
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._setting = setting
+        self._settings = settings
         self._report = report
         self._followed: dict[TopicPartition, Followed] = {}
         self._by_leader: dict[BrokerId, dict[TopicPartition, Followed]] = {}  # no empty entries
@@ -122,7 +123,7 @@ class Following:
     def list_wanted(self, leader: BrokerId) -> list["FetchFrom"]:
         """What to ask this leader for now. A fetch vouches for all before it: what must be on the
         disk is brought there first, and all wait for it, or what comes late would wait longer."""
-        now_ms, max_bytes = self._now_ms(), self._setting("replica.fetch.max.bytes")
+        now_ms, max_bytes = self._now_ms(), self._settings().partition_max_bytes
         of_leader = list(self._by_leader.get(leader, {}).values())
         for followed in of_leader:
             self._upkeep.keep_durable(followed.partition)
@@ -244,7 +245,7 @@ class Following:
             self._report(f"broker {followed.leader} sent what cannot be stored: {error}")
 
     def _rest(self, followed: Followed) -> None:
-        followed.not_before_ms = self._now_ms() + self._setting("replica.fetch.backoff.ms")
+        followed.not_before_ms = self._now_ms() + self._settings().backoff_ms
 
 
 def _is_same(known: Followed, partition: Partition) -> bool:

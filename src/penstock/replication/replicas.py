@@ -22,6 +22,7 @@ from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.model.values import dataclass, new_tuple
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
+from penstock.replication.follower_settings import FollowerSettings, lag_limits
 from penstock.replication.following import Following
 from penstock.replication.hosted import Hosted, ReplicaEngine
 from penstock.replication.in_sync_upkeep import InSyncUpkeep
@@ -114,7 +115,7 @@ class Replicas:
             upkeep=self,
             now_ms=timers.now_ms,
             wall_ms=wall_ms,
-            setting=self.setting,
+            settings=self.follower_settings,
             report=report,
         )
         self.produces: DelayedOperations[TopicPartition] = DelayedOperations(
@@ -161,11 +162,10 @@ class Replicas:
         self._wake(partition.partition)
 
     def _lag_limits(self) -> LagLimits:
-        max_ms = self.setting("replica.lag.time.max.ms")
-        return LagLimits(max_ms, self.setting("replica.lag.max.messages"))
+        return lag_limits(self._settings())
 
-    def setting(self, name: str) -> int:
-        return int(str(self._settings()[name]))
+    def follower_settings(self) -> FollowerSettings:
+        return FollowerSettings.from_broker(self._settings())
 
     def _wake(self, name: TopicPartition) -> None:
         self.produces.check(name)

@@ -83,7 +83,7 @@ class Pair:
                 broker_epoch=lambda: BrokerEpoch(1),
                 find_address=lambda broker: self.address,
                 topic_id_of=lambda partition: topic_id_of(partition.topic),
-                setting=self.replicas.setting,
+                settings=self.replicas.follower_settings,
                 now_ms=self.timers.now_ms,
                 report=self.reports.append,
             )
