@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 from tests.unit.controller.cluster import Cluster, code_of, same_facts, settled, tell
 
 from penstock.config.given import Given
@@ -14,7 +15,7 @@ from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.znodes import PERSISTENT
 from penstock.coordination.interface import Session
 from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState
-from penstock.model.errors import ErrorCode
+from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 
 WAIT_MS = 30_000
@@ -313,5 +314,27 @@ def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
             await settled()
             assert (part(controller).leader, part(controller).leader_epoch) == (0, epoch)
             assert part(controller).leader != NO_BROKER
+
+    tell(story, 0, 1)
+
+
+def test_a_state_that_somebody_else_has_written_is_read_anew_and_nothing_is_stuck() -> None:
+    """No cached version that is refused for ever (KAFKA-1382, KAFKA-2729)."""
+
+    async def story(cluster: Cluster) -> None:
+        async with cluster.controlled(0) as controller:
+            await make(controller, "t", (0, 1))
+            session = await someone(cluster)
+            path = "/brokers/topics/t/partitions/0/state"
+            value = await session.get(path)
+            await session.set(path, value.data)
+            with pytest.raises(Refusal) as refused:
+                await in_sync(controller, 0)
+            assert refused.value.code is ErrorCode.NOT_CONTROLLER
+            await controller.wait_ready()
+            assert any("begins anew" in each for each in cluster.reports)
+            assert part(controller).partition_epoch == value.stat.version + 1
+            await in_sync(controller, 0)
+            assert part(controller).in_sync == (0,)
 
     tell(story, 0, 1)
