@@ -53,7 +53,13 @@ from penstock.model.ids import InvalidTopicName, TopicId, TopicPartition, check_
 
 READS_AT_ONCE = 500
 
+Report = Callable[[str], None]
+
 Place = TypeVar("Place")
+
+
+def _say_nothing(message: str) -> None:
+    pass
 
 
 class TopicRead(NamedTuple):
@@ -94,24 +100,32 @@ class TreeRead(NamedTuple):
     broker_configs: Mapping[str, Mapping[str, str]]
 
 
-async def read_brokers(session: Session, watch: Watch | None) -> dict[BrokerId, BrokerNode]:
-    """Those with a registration, and the watch for the next one that comes or goes."""
+async def read_brokers(
+    session: Session, watch: Watch | None, report: Report = _say_nothing
+) -> dict[BrokerId, BrokerNode]:
+    """Those with a registration, and the watch for the next one that comes or goes. What cannot be
+    read is no broker's: it must not stop those that are."""
     names = await session.children(BROKER_IDS, watch)
     brokers = [BrokerId(int(name)) for name in names if name.isdecimal()]
     values = await _find_all(session, [broker_path(broker) for broker in brokers])
-    return {
-        broker: decode_broker(broker, value)
-        for broker, value in sorted(zip(brokers, values, strict=True))
-        if value is not None  # gone since: the watch tells
-    }
+    found: dict[BrokerId, BrokerNode] = {}
+    for broker, value in sorted(zip(brokers, values, strict=True)):
+        try:
+            if value is not None:  # else gone since: the watch tells
+                found[broker] = decode_broker(broker, value)
+        except DamagedNode as damaged:
+            report(f"broker {broker} is taken for absent: {damaged}")
+    return found
 
 
-async def read_tree(session: Session, watches: Watches = UNWATCHED) -> TreeRead:
+async def read_tree(
+    session: Session, watches: Watches = UNWATCHED, report: Report = _say_nothing
+) -> TreeRead:
     names = await session.children(TOPICS, watches.topics)
     configured = await session.children(TOPIC_CONFIGS)
     topics, unreadable = await read_topics(session, names)
     return TreeRead(
-        brokers=await read_brokers(session, watches.brokers),
+        brokers=await read_brokers(session, watches.brokers, report),
         topics=topics,
         unreadable=unreadable,
         marked=await session.children(DELETIONS, watches.deletions),

@@ -136,7 +136,7 @@ class Term:
             topics=self.signals.topics_changed,
             deletions=self.signals.deletions_changed,
         )
-        tree = await read_tree(self.session, watches)
+        tree = await read_tree(self.session, watches, self.setup.report)
         for each in tree.unreadable:
             self.setup.report(f"no topic is made of {each.name!r}: {each.why}")
         loaded = repair(
@@ -277,7 +277,7 @@ class Term:
         await self.carry_out(decision)
 
     async def brokers_changed(self) -> None:
-        brokers = await read_brokers(self.session, self.signals.brokers_changed)
+        brokers = await read_brokers(self.session, self.signals.brokers_changed, self.setup.report)
         await self.carry_out(decide.brokers_changed(self.state, brokers, self._allows_unclean))
 
     async def data_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.controller import deletion
 from penstock.controller.interface import LeaderChoice, Move, Refused
 from penstock.controller.leadership_moves import elect_leaders
-from penstock.controller.load import read_topics
+from penstock.controller.load import TopicRead, Unreadable, read_topics
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
 from penstock.controller.tree_topics import take_up_topics
 from penstock.controller.znodes import (
@@ -22,6 +22,8 @@ from penstock.controller.znodes import (
     decode_elections,
     decode_moves,
     deletion_path,
+    topic_config_path,
+    topic_path,
 )
 from penstock.coordination.errors import BadVersion, NoNode, TransactionFailed
 from penstock.coordination.interface import ANY_VERSION, Delete, Value, Watch
@@ -57,10 +59,22 @@ class TreeRequests:
         new = [each for each in names if each not in state.topics and each not in state.unreadable]
         if not new:
             return
-        found, unreadable = await read_topics(term.session, new)
+        found, unreadable = await self._read_new(new)
         for each in unreadable:
             term.setup.report(f"no topic is made of {each.name!r}: {each.why}")
         await term.carry_out(take_up_topics(state, found, unreadable, term.setup.new_topic_id))
+
+    async def _read_new(self, names: list[str]) -> tuple[list[TopicRead], list[Unreadable]]:
+        """One that is damaged inside is none as well, and keeps no other back."""
+        try:
+            return await read_topics(self._term.session, names)
+        except DamagedNode as damaged:
+            broken = next((each for each in names if _is_of(damaged.path, each)), None)
+            if broken is None:
+                raise
+            rest = [each for each in names if each != broken]
+            found, unreadable = await self._read_new(rest)
+            return found, [*unreadable, Unreadable(broken, str(damaged))]
 
     async def deletions_changed(self) -> None:
         term = self._term
@@ -138,3 +152,8 @@ class TreeRequests:
         except TransactionFailed as failed:
             if not isinstance(failed.error, BadVersion | NoNode):
                 raise
+
+
+def _is_of(path: str, topic: str) -> bool:
+    own = topic_path(topic)
+    return path in (own, topic_config_path(topic)) or path.startswith(f"{own}/")

@@ -13,7 +13,7 @@ from penstock.controller.interface import InSyncChange, InSyncMember, NewTopic
 from penstock.controller.run import Controller
 from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.znodes import PERSISTENT
-from penstock.coordination.interface import Session
+from penstock.coordination.interface import Create, Session
 from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
@@ -99,10 +99,23 @@ class TestATopicMadeInTheTree:
                     ("twice", node_of(p0=[0, 0])),
                 ):
                     await session.create(f"/brokers/topics/{name}", data)
+                inside = "/brokers/topics/inside"
+                await session.multi(
+                    [
+                        Create(path=inside, data=node_of(p0=[0])),
+                        Create(path=f"{inside}/partitions"),
+                        Create(path=f"{inside}/partitions/0"),
+                        Create(path=f"{inside}/partitions/0/state", data=b"nonsense"),
+                    ]
+                )
                 await session.create("/brokers/topics/good", node_of(p0=[0]))
                 await settled()
                 assert list(cluster.channel.twin().topics) == ["good"]
-                assert len([each for each in cluster.reports if "no topic is made" in each]) == 3
+                assert len([each for each in cluster.reports if "no topic is made" in each]) == 4
+                for path in (f"{inside}/partitions/0/state", f"{inside}/partitions/0"):
+                    await session.delete(path)
+                await session.delete(f"{inside}/partitions")
+                await session.delete(inside)
                 [answer] = await controller.create_topics(
                     [NewTopic(name="broken")], validate_only=False, timeout_ms=WAIT_MS
                 )
@@ -295,6 +308,22 @@ def test_a_broker_whose_time_has_come_takes_its_leaders_back_by_the_clock() -> N
 async def cluster_settles(cluster: Cluster) -> None:
     await settled()
     assert not any("begins anew" in each for each in cluster.reports)
+
+
+def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await someone(cluster)
+        await session.create("/brokers/ids/8", b"nonsense", ephemeral=True)
+        async with cluster.controlled(0) as controller:
+            await session.create("/brokers/ids/9", b"{}", ephemeral=True)
+            await settled()
+            state = controller.find_state()
+            assert state is not None
+            assert list(state.brokers) == [0]
+            for name in ("/brokers/ids/8", "/brokers/ids/9"):
+                assert any(name in each for each in cluster.reports)
+
+    tell(story)
 
 
 def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
