@@ -1,0 +1,192 @@
+"""kill -9 of a streaming query's processes: its checkpoint goes on and no record is missed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from tests.interop.kafka_broker import Child
+from tests.spark.parity import OURS, QUERY_TIMEOUT_S
+from tests.spark.streaming_job import BEGUN, Job, hangs
+from tests.spark.topics import Sent, create_topic, send, wait_until
+from tests.spark.worker_processes import find_planners, find_workers
+
+import penstock
+
+JOB_TIMEOUT_S = 300
+PARTITIONS = 2
+
+
+def numbered(first: int, count: int) -> list[Sent]:
+    return [
+        Sent(str(number).encode(), None, number % PARTITIONS)
+        for number in range(first, first + count)
+    ]
+
+
+def read_output(job: Job, *, below_batch: int = sys.maxsize) -> list[int]:
+    """The numbers that the micro-batches hold together."""
+    output = pyarrow.dataset.dataset(job.output, format="parquet", partitioning="hive")
+    kept = output.to_table(columns=["value"], filter=pyarrow.dataset.field("batch") < below_batch)
+    return sorted(int(each) for each in kept.column("value").to_pylist())
+
+
+def describe_group(servers: str, group: str) -> dict[str, Any]:
+    """As a user sees it."""
+    program = str(Path(sys.executable).with_name("penstock"))
+    command = [program, "--bootstrap", servers, "group", "describe", group, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    described: dict[str, Any] = json.loads(done.stdout)
+    return described
+
+
+@contextmanager
+def running(job: Job, log: Path) -> Iterator[Child]:
+    """Its driver and its JVM die by kill -9 when the context ends."""
+    child = Child(job.command(), log)
+    try:
+        yield child
+    finally:
+        os.killpg(child.process.pid, signal.SIGKILL)
+        child.end(with_signal=None, timeout_s=JOB_TIMEOUT_S)
+
+
+def run_to_its_end(job: Job, log: Path) -> None:
+    child = Child(job.command(), log)
+    status = child.end(with_signal=None, timeout_s=JOB_TIMEOUT_S)
+    assert status == 0, child.tail()
+
+
+@pytest.mark.usefixtures("java")
+def test_a_driver_killed_in_its_first_and_in_a_later_batch_misses_nothing(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    """With `latest`, what counts is the end as the query first saw it, though the kill fell into
+    batch 0; and a batch that was written but not committed is written again, the same."""
+    servers, group = broker.bootstrap_servers, f"{topic_name}-group"
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    send(servers, topic_name, numbered(0, 10))
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic_name,
+        "startingOffsets": "latest",
+        "maxOffsetsPerTrigger": "20",
+        "kafka.group.id": group,
+    }
+    drained = Job(options, str(tmp_path))
+
+    with running(drained._replace(hang_before=0), tmp_path / "first.log") as child:
+        child.wait_line(BEGUN, timeout_s=JOB_TIMEOUT_S)
+        send(servers, topic_name, numbered(10, 40))
+        child.wait_line(hangs(0), timeout_s=JOB_TIMEOUT_S)
+    assert not drained.output.exists()
+    send(servers, topic_name, numbered(50, 50))
+
+    with running(drained._replace(hang_after=2), tmp_path / "second.log") as child:
+        child.wait_line(hangs(2), timeout_s=JOB_TIMEOUT_S)
+        lag = describe_group(servers, group)["lag"]
+    done = read_output(drained, below_batch=2)
+    assert lag == 90 - len(done)
+    assert 0 < lag < 90
+    send(servers, topic_name, numbered(100, 10))
+
+    run_to_its_end(drained, tmp_path / "third.log")
+    assert read_output(drained) == list(range(10, 110))
+    assert describe_group(servers, group)["lag"] == 0
+
+
+class Copying:
+    """A query of the shared Spark that copies a topic to Parquet, as often as it is started."""
+
+    def __init__(self, spark: SparkSession, servers: str, topic: str, home: Path) -> None:
+        self._spark = spark
+        self._options = {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+        }
+        self._home = home
+
+    @contextmanager
+    def started(self) -> Iterator[StreamingQuery]:
+        rows = self._spark.readStream.format(OURS).options(**self._options).load()
+        writer = rows.select("value").writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(self._home / "checkpoint"))
+        query = writer.option("path", str(self._home / "output")).start()
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def numbers(self) -> list[int]:
+        rows = self._spark.read.parquet(str(self._home / "output")).collect()
+        return sorted(int(row.value) for row in rows)
+
+
+def running_tasks(spark: SparkSession) -> int:
+    tracker = spark.sparkContext.statusTracker()
+    found = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    return sum(each.numActiveTasks for each in found if each is not None)
+
+
+def wait_failed(query: StreamingQuery) -> None:
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(QUERY_TIMEOUT_S)
+
+
+def test_a_query_whose_workers_are_killed_goes_on_from_its_checkpoint(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    """They are stopped while idle, so that the next batch is in their hands when they die."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    copying = Copying(spark, servers, topic_name, tmp_path)
+    with copying.started() as query:
+        send(servers, topic_name, numbered(0, 100))
+        query.processAllAvailable()
+        workers = find_workers(spark)
+        assert workers
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        send(servers, topic_name, numbered(100, 100))
+        wait_until("at work", lambda: running_tasks(spark) == PARTITIONS)
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
+        with suppress(StreamingQueryException):  # none, if Spark had just not asked them yet
+            query.processAllAvailable()
+    with copying.started() as query:
+        query.processAllAvailable()
+    assert copying.numbers() == list(range(200))
+
+
+def test_a_query_whose_planner_is_killed_goes_on_from_its_checkpoint(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    """The Python process that finds out about new records, one for each query."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    copying = Copying(spark, servers, topic_name, tmp_path)
+    before = set(find_planners(spark))
+    with copying.started() as query:
+        send(servers, topic_name, numbered(0, 100))
+        query.processAllAvailable()
+        (planner,) = set(find_planners(spark)) - before
+        os.kill(planner, signal.SIGKILL)
+        wait_failed(query)
+    send(servers, topic_name, numbered(100, 100))
+    with copying.started() as query:
+        query.processAllAvailable()
+    assert copying.numbers() == list(range(200))

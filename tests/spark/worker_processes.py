@@ -1,0 +1,59 @@
+"""The Python processes that Spark's JVM has started, by what they do; read from /proc."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+WORKER = "pyspark.worker"
+PLANNER = "python_streaming_source_runner"
+
+
+def find_workers(spark: SparkSession) -> list[int]:
+    """Those that run tasks; forked by a daemon, which is not among them."""
+    daemons = [pid for pid, command in _descendants(_jvm(spark)) if WORKER in command]
+    return [pid for daemon in daemons for pid, _ in _children(daemon)]
+
+
+def find_planners(spark: SparkSession) -> list[int]:
+    """Those that plan the batches of Python sources, one for each streaming query."""
+    daemons = [pid for pid, command in _descendants(_jvm(spark)) if PLANNER in command]
+    return [pid for daemon in daemons for pid, _ in _children(daemon)] or daemons
+
+
+def _jvm(spark: SparkSession) -> int:
+    assert spark.sparkContext is not None
+    gateway: Any = SparkContext._gateway
+    pid: int = gateway.proc.pid
+    return pid
+
+
+def _descendants(pid: int) -> Iterator[tuple[int, str]]:
+    for child, command in _children(pid):
+        yield child, command
+        yield from _descendants(child)
+
+
+def _children(pid: int) -> list[tuple[int, str]]:
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [(each, _command(each)) for each in pids if _parent(each) == pid]
+
+
+def _parent(pid: int) -> int | None:
+    """None for one that has just ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _command(pid: int) -> str:
+    """Nothing for one that has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
