@@ -1,0 +1,175 @@
+"""Terms of a simulated controller: production deciders, carried out on the tree twin.
+
+Each term begins with what the tree says. What it sends to a broker goes one by one, again until it
+is taken. Nothing stops a term that is over from going on, but the fence of its writes.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.controller import decide, load
+from penstock.controller.in_sync import change_in_sync
+from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
+from penstock.controller.state import ClusterState, Decision
+from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
+from penstock.coordination.election import Leadership
+from penstock.coordination.interface import SessionId
+from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, Order
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.replication.in_sync_changes import InSyncProposal
+from penstock.testing.simulation.schedule import Action
+from penstock.testing.simulation.world import World
+
+RESEND_MS = 25
+
+Taken = Callable[[ErrorCode], None]
+
+
+class Owner(Protocol):
+    """The life of a broker that a term belongs to."""
+
+    world: World
+    broker_id: BrokerId
+    session: SessionId  # of now: a term may outlive the one it began with, for a moment
+
+    def later(self, delay_ms: int, action: Action) -> None: ...
+    def send_order(
+        self, target: BrokerId, order: Order, is_open: Callable[[], bool], taken: Taken
+    ) -> None: ...
+
+
+class Term:
+    def __init__(self, owner: Owner, leadership: Leadership) -> None:
+        self.owner = owner
+        self.is_over = False
+        self._world = owner.world
+        self._leadership = leadership
+        self._outboxes: dict[tuple[BrokerId, BrokerEpoch], _Outbox] = {}
+        self.state: ClusterState
+        self._begin(ControllerEpoch(leadership.epoch))
+
+    def _begin(self, epoch: ControllerEpoch) -> None:
+        world = self._world
+        tree = world.tree.read(world.name, world.topic.configs)
+        loaded = load.repair(
+            tree,
+            controller_id=self.owner.broker_id,
+            controller_epoch=epoch,
+            new_topic_id=lambda: world.topic.topic_id,
+        )
+        assert not loaded.writes, "the tree of a simulation is never half made"
+        came_back = load.find_returned(tree)
+        self._carry_out(decide.take_over(loaded.state, lambda topic: False, came_back))
+
+    # -- what happens ----------------------------------------------------------------------
+
+    def brokers_changed(self) -> None:
+        brokers = self._world.tree.brokers()
+        self._carry_out(decide.brokers_changed(self.state, brokers, lambda topic: False))
+
+    def change_in_sync(
+        self, broker: BrokerId, broker_epoch: BrokerEpoch, proposal: InSyncProposal
+    ) -> InSyncOutcome:
+        change = InSyncChange(
+            proposal.topic_id,
+            proposal.partition.partition,
+            proposal.leader_epoch,
+            proposal.partition_epoch,
+            tuple(InSyncMember(*each) for each in proposal.in_sync),
+        )
+        try:
+            decision, (outcome,) = change_in_sync(
+                self.state, broker=broker, broker_epoch=broker_epoch, changes=[change]
+            )
+        except Refusal as refusal:
+            return InSyncOutcome(refusal.code)
+        return outcome if self._carry_out(decision) else InSyncOutcome(ErrorCode.NOT_CONTROLLER)
+
+    # -- how it is done --------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision) -> bool:
+        for writes in decision.writes:
+            session = self.owner.session
+            if self._world.write_as_controller(session, self._leadership, writes):
+                self.end()
+                return False
+        self.state = decision.state
+        self._follow_brokers()
+        for addressed in decision.orders:
+            epoch = self.state.brokers[addressed.broker].epoch
+            self._outboxes[addressed.broker, epoch].push(addressed.order)
+        return True
+
+    def _follow_brokers(self) -> None:
+        lives = {(node.id, node.epoch): None for node in self.state.brokers.values()}
+        for key in [key for key in self._outboxes if key not in lives]:
+            self._outboxes.pop(key).is_closed = True
+        for key in lives:
+            if key not in self._outboxes:
+                self._outboxes[key] = _Outbox(self.owner, key[0], self.end)
+
+    def end(self) -> None:
+        self.is_over = True
+        for outbox in self._outboxes.values():
+            outbox.is_closed = True
+
+
+class _Outbox:
+    def __init__(self, owner: Owner, target: BrokerId, on_stale: Action) -> None:
+        self.is_closed = False
+        self._owner = owner
+        self._target = target
+        self._on_stale = on_stale
+        self._pending: deque[Order] = deque()
+        self._attempt = 0
+
+    def push(self, order: Order) -> None:
+        self._pending.append(order)
+        if len(self._pending) == 1:
+            self._send()
+
+    def _send(self) -> None:
+        if self.is_closed or not self._pending:
+            return
+        self._attempt += 1
+        attempt, order = self._attempt, self._pending[0]
+        self._owner.send_order(
+            self._target,
+            order,
+            lambda: attempt == self._attempt,  # with the next one, its connection is given up
+            lambda code: self._on_taken(order, code),
+        )
+        self._owner.later(RESEND_MS, lambda: self._again(attempt))
+
+    def _again(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            self._send()
+
+    def _on_taken(self, order: Order, code: ErrorCode) -> None:
+        if self.is_closed or not self._pending or self._pending[0] is not order:
+            return
+        self._attempt += 1
+        if code is ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._on_stale()
+        elif code is ErrorCode.STALE_BROKER_EPOCH:
+            self.is_closed = True
+        else:
+            self._pending.popleft()
+            self._send()
+
+
+def try_begin(owner: Owner) -> Term | None:
+    """The term, if this broker wins the race for the controller's node."""
+    won = owner.world.tree.try_elect(owner.session, owner.broker_id)
+    if won is None:
+        return None
+    epoch, version = won
+    leadership = Leadership(
+        epoch=epoch,
+        epoch_path=CONTROLLER_EPOCH,
+        epoch_version=version,
+        node_path=CONTROLLER,
+        node_czxid=0,
+    )
+    return Term(owner, leadership)

@@ -1,0 +1,149 @@
+"""The tree of a simulated cluster: the production state machine, with sessions that end in silence.
+
+Requests are answered at once, and nobody who is cut off asks. Watches are left out: brokers look
+with every beat, as often as a watch would let them at the worst.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from penstock.controller.load import TopicRead, TreeRead
+from penstock.controller.znodes import (
+    BROKER_IDS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    PERSISTENT,
+    broker_path,
+    decode_broker,
+    decode_state,
+    decode_topic,
+    encode_broker,
+    encode_controller,
+    partition_path,
+    partitions_path,
+    state_path,
+    topic_path,
+)
+from penstock.coordination.interface import (
+    Create,
+    Delete,
+    Operation,
+    SessionId,
+    SetData,
+    Value,
+)
+from penstock.coordination.tree import Change, EndSession, Failure, OpenSession, Tree
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    PartitionState,
+)
+from penstock.model.ids import TopicPartition
+
+
+class SimulatedTree:
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.tree = Tree()
+        self._now_ms = now_ms
+        self._setup = self.open_session()
+        for path in (*PERSISTENT, CONTROLLER_EPOCH):
+            self.write(self._setup, [Create(path=path)])
+
+    def create_topic(self, partition: TopicPartition, data: bytes, state: bytes) -> None:
+        paths = [partitions_path(partition.topic), partition_path(*partition)]
+        creations = [Create(path=topic_path(partition.topic), data=data)]
+        creations += [Create(path=path) for path in paths]
+        creations.append(Create(path=state_path(*partition), data=state))
+        self.write(self._setup, creations)
+
+    # -- sessions --------------------------------------------------------------------------
+
+    def open_session(self) -> SessionId:
+        return SessionId(self.tree.apply(OpenSession(), self._now_ms()).zxid)
+
+    def is_alive(self, session: SessionId) -> bool:
+        return session in self.tree.sessions
+
+    def expire(self, session: SessionId) -> None:
+        self.tree.apply(EndSession(session), self._now_ms())
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def write(self, session: SessionId, operations: Sequence[Operation]) -> Failure | None:
+        applied = self.tree.apply(Change(session, tuple(operations)), self._now_ms())
+        return applied.outcome if isinstance(applied.outcome, Failure) else None
+
+    def register(self, session: SessionId, broker: BrokerId) -> BrokerEpoch:
+        """In place of an earlier life, whose session may not have ended yet."""
+        path = broker_path(broker)
+        node = BrokerNode(id=broker, epoch=BrokerEpoch(-1), endpoints=())
+        data = encode_broker(node, now_ms=self._now_ms())
+        operations: list[Operation] = [Create(path=path, data=data, ephemeral=True)]
+        if self.tree.find(path) is not None:
+            operations.insert(0, Delete(path=path))
+        failure = self.write(session, operations)
+        assert failure is None, failure
+        return BrokerEpoch(self.tree.get(path).czxid)
+
+    def try_elect(self, session: SessionId, broker: BrokerId) -> tuple[ControllerEpoch, int] | None:
+        """Race for the node: the controller's epoch, and the version that its writes check."""
+        version = self.tree.get(CONTROLLER_EPOCH).version
+        epoch = ControllerEpoch(version + 1)
+        failure = self.write(
+            session,
+            [
+                SetData(path=CONTROLLER_EPOCH, data=str(epoch).encode(), version=version),
+                Create(
+                    path=CONTROLLER,
+                    data=encode_controller(broker, now_ms=self._now_ms()),
+                    ephemeral=True,
+                ),
+            ],
+        )
+        return None if failure is not None else (epoch, version + 1)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    @property
+    def has_controller(self) -> bool:
+        return self.tree.find(CONTROLLER) is not None
+
+    @property
+    def controller_epoch_version(self) -> int:
+        return self.tree.get(CONTROLLER_EPOCH).version
+
+    def brokers(self) -> dict[BrokerId, BrokerNode]:
+        return {
+            broker: decode_broker(broker, self._value(broker_path(broker)))
+            for broker in map(BrokerId, map(int, self.tree.children(BROKER_IDS)))
+        }
+
+    def state(self, partition: TopicPartition) -> PartitionState:
+        path = state_path(*partition)
+        node = decode_topic(partition.topic, self.tree.get(topic_path(partition.topic)).data)
+        replicas = node.replicas[partition.partition]
+        return decode_state(path, self._value(path), replicas=replicas)
+
+    def read(self, partition: TopicPartition, configs: Mapping[str, str]) -> TreeRead:
+        """As a controller does that takes over."""
+        topic = TopicRead(
+            name=partition.topic,
+            node=decode_topic(partition.topic, self.tree.get(topic_path(partition.topic)).data),
+            partition_nodes=frozenset((partition.partition,)),
+            states={partition.partition: self.state(partition)},
+            written={partition.partition: self.tree.get(state_path(*partition)).mzxid},
+            configs=configs,
+        )
+        return TreeRead(
+            brokers=self.brokers(),
+            topics=[topic],
+            unreadable=(),
+            marked=(),
+            configured=(partition.topic,),
+            broker_configs={},
+        )
+
+    def _value(self, path: str) -> Value:
+        node = self.tree.get(path)
+        return Value(node.data, node.stat)

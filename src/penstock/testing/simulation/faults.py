@@ -1,0 +1,139 @@
+"""What goes wrong in a simulated cluster, and how it ends: machines, processes, links.
+
+Chance comes from the world's seed alone. Every fault ends by itself, after a while.
+"""
+
+from penstock.model.cluster import BrokerId
+from penstock.testing.simulated_disk import SeededChoice, SimulatedDisk
+from penstock.testing.simulation.broker import Broker
+from penstock.testing.simulation.network import TREE
+from penstock.testing.simulation.world import SESSION_MS, World
+
+Link = tuple[int, int]
+
+
+class Faults:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._random = world.random
+        self._away: dict[BrokerId, SimulatedDisk] = {}  # what is left of those that are down
+        self.counts: dict[str, int] = {}
+        world.on_crash = self._on_crash
+
+    # -- brokers ---------------------------------------------------------------------------
+
+    def start(self, broker_id: BrokerId, disk: SimulatedDisk | None = None) -> None:
+        disk = disk or self._away.pop(broker_id)
+        broker = Broker(self._world, broker_id, disk)
+        self._world.brokers[broker_id] = broker
+        broker.start()
+
+    def start_all(self) -> None:
+        for broker_id in sorted(self._away):
+            self.start(broker_id)
+        for broker in list(self._world.brokers.values()):
+            self._resume(broker)
+
+    def _kill(self, broker: Broker) -> None:
+        self._end(broker, broker.disk.survivor_of_kill())
+
+    def _cut_power(self, broker: Broker) -> None:
+        choice = SeededChoice(self._random.randrange(1 << 30))
+        self._end(broker, broker.disk.survivor_of_power_cut(choice))
+
+    def _crash_soon(self, broker: Broker) -> None:
+        """In the middle of something: after some more operations on its disk."""
+        broker.disk.crash_before(len(broker.disk.trace) + self._random.randint(0, 40))
+
+    def _on_crash(self, broker: Broker) -> None:
+        if self._world.is_synchronous and self._random.random() < 0.5:
+            self._cut_power(broker)
+        else:
+            self._kill(broker)
+
+    def _end(self, broker: Broker, left: SimulatedDisk) -> None:
+        broker.is_over = True
+        del self._world.brokers[broker.broker_id]
+        self._away[broker.broker_id] = left
+        delay_ms = self._random.randint(5, 3 * SESSION_MS)
+        self._world.schedule.after(delay_ms, lambda: self._restart(broker.broker_id))
+
+    def _restart(self, broker_id: BrokerId) -> None:
+        if broker_id in self._away:
+            self.start(broker_id)
+
+    def _pause(self, broker: Broker) -> None:
+        broker.pause()
+        self._world.schedule.after(
+            self._random.randint(SESSION_MS // 2, 3 * SESSION_MS), lambda: self._resume(broker)
+        )
+
+    def _resume(self, broker: Broker) -> None:
+        if broker.is_paused:
+            broker.resume()
+
+    # -- links -----------------------------------------------------------------------------
+
+    def _isolate(self, broker: Broker) -> None:
+        """From everybody."""
+        self._cut(both_ways(broker.broker_id, [TREE, *self._others(broker)]))
+
+    def _cut_from_brokers(self, broker: Broker) -> None:
+        """But not from the tree: it goes on leading, and nobody follows."""
+        self._cut(both_ways(broker.broker_id, self._others(broker)))
+
+    def _cut_from_tree(self, broker: Broker) -> None:
+        """And from nobody else: a zombie, as soon as its session has ended."""
+        self._cut(both_ways(broker.broker_id, [TREE]))
+
+    def _cut_one_way(self, broker: Broker) -> None:
+        other = self._random.choice(self._others(broker))
+        ends = [broker.broker_id, other]
+        self._random.shuffle(ends)
+        self._cut([(ends[0], ends[1])])
+
+    def _others(self, broker: Broker) -> list[BrokerId]:
+        return [each for each in self._world.replicas if each != broker.broker_id]
+
+    def _cut(self, links: list[Link]) -> None:
+        for source, target in links:
+            self._world.network.cut(source, target)
+        duration_ms = self._random.randint(SESSION_MS // 3, 4 * SESSION_MS)
+        self._world.schedule.after(duration_ms, lambda: self._world.network.heal(*links))
+
+    # -- what next -------------------------------------------------------------------------
+
+    def strike(self) -> None:
+        """Something, mostly to the leader."""
+        up = [each for each in self._world.brokers.values() if not each.is_paused]
+        if not up:
+            return
+        leader = self._world.brokers.get(self._world.judge.stored.leader)
+        if leader in up and self._random.random() < 0.6:
+            victim = leader
+        else:
+            victim = self._random.choice(up)
+        kinds = [
+            self._kill,
+            self._crash_soon,
+            self._pause,
+            self._isolate,
+            self._cut_from_brokers,
+            self._cut_from_tree,
+            self._cut_one_way,
+        ]
+        if self._world.is_synchronous:
+            kinds.append(self._cut_power)
+        kind = self._random.choice(kinds)
+        self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+        kind(victim)
+
+    def heal_all(self) -> None:
+        self._world.network.heal()
+        for broker in self._world.brokers.values():
+            broker.disk.heal()
+        self.start_all()
+
+
+def both_ways(one: int, others: list[int] | list[BrokerId]) -> list[Link]:
+    return [link for each in others for link in ((one, each), (each, one))]

@@ -1,0 +1,83 @@
+"""A follower's fetch at a simulated leader: what the production's handler does, without a wire.
+
+The bounds, the fences and the waiting are the production's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from penstock.client.data_calls import Fetched, FetchFrom
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import Offset
+from penstock.replication.partition import Isolation, Partition
+from penstock.replication.replicas import Replicas
+from penstock.storage.epochs import EpochEnd
+from penstock.storage.log import SegmentedLog
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulation.judge import read_bytes
+
+_NOTHING = memoryview(b"")
+
+
+class ParkedFetch:
+    """A `waiting.Operation`."""
+
+    def __init__(
+        self,
+        disk: SimulatedDisk,
+        replicas: Replicas,
+        wanted: Sequence[FetchFrom],
+        refused: Mapping[int, ErrorCode],
+        done: Callable[[list[Fetched]], None],
+    ) -> None:
+        self._disk = disk
+        self._replicas = replicas
+        self._wanted = wanted
+        self._refused = refused
+        self._done = done
+
+    def is_satisfied(self) -> bool:
+        return bool(self._refused) or any(self._has_news(each) for each in self._wanted)
+
+    def complete(self) -> None:
+        self._done([self._answer(place, each) for place, each in enumerate(self._wanted)])
+
+    def expire(self) -> None:
+        self.complete()
+
+    def _has_news(self, asked: FetchFrom) -> bool:
+        try:
+            partition, diverging = self._find(asked)
+        except Refusal:
+            return True
+        is_inside = partition.log_start_offset <= asked.offset <= partition.log_end_offset
+        has_more = partition.readable_end(Isolation.LOG_END) > asked.offset
+        return diverging is not None or not is_inside or has_more
+
+    def _answer(self, place: int, asked: FetchFrom) -> Fetched:
+        if place in self._refused:
+            return _refuse(asked, self._refused[place])
+        try:
+            partition, diverging = self._find(asked)
+        except Refusal as refusal:
+            return _refuse(asked, refusal.code)
+        is_inside = partition.log_start_offset <= asked.offset <= partition.log_end_offset
+        code = ErrorCode.NONE if is_inside or diverging else ErrorCode.OFFSET_OUT_OF_RANGE
+        batches = _NOTHING
+        if code is ErrorCode.NONE and diverging is None and asked.offset < partition.log_end_offset:
+            assert isinstance(partition.log, SegmentedLog)
+            batches = read_bytes(self._disk, partition.log, asked.offset, asked.max_bytes)
+        log = partition.log
+        marks = log.high_watermark, log.last_stable_offset, log.log_start_offset
+        return Fetched(asked.partition, code, *marks, (), batches, diverging)
+
+    def _find(self, asked: FetchFrom) -> tuple[Partition, EpochEnd | None]:
+        partition = self._replicas.get(asked.partition)
+        partition.check_leader(asked.leader_epoch)
+        if asked.last_fetched_epoch < 0:
+            return partition, None
+        return partition, partition.find_divergence(asked.offset, asked.last_fetched_epoch)
+
+
+def _refuse(asked: FetchFrom, code: ErrorCode) -> Fetched:
+    unknown = Offset(-1)
+    return Fetched(asked.partition, code, unknown, unknown, unknown, (), _NOTHING)

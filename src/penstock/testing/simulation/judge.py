@@ -1,0 +1,205 @@
+"""Watches a simulated cluster and stops it at the first broken promise. Takes part in nothing.
+
+It knows every log by the numbers of its records, and what was committed or acknowledged, ever.
+"""
+
+import zlib
+from typing import TYPE_CHECKING
+
+from penstock.model.cluster import BrokerId, PartitionState
+from penstock.model.ids import Offset
+from penstock.protocol.batch import iter_headers
+from penstock.replication.partition import Leadership, Partition
+from penstock.storage.log import SegmentedLog
+from penstock.testing.simulated_disk import SimulatedDisk
+from penstock.testing.simulation.schedule import WALL_MS
+
+if TYPE_CHECKING:
+    from penstock.testing.simulation.broker import Broker
+    from penstock.testing.simulation.world import World
+
+READ_BYTES = 1 << 20
+
+
+class Violation(AssertionError):
+    """A promise was broken: what, where and when."""
+
+
+class Mirror:
+    """The records of one log, by offset; read again only where the log has changed."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.numbers: list[int] = []
+        self.agreed = 0  # so many of the first are known to be as committed
+        self.high_watermark = Offset(0)
+        self.leadership: Leadership | None = None
+        self.seen: object = None  # at the last look
+        self._disk = disk
+        self._generation = -1
+
+    def refresh(self, log: SegmentedLog) -> bool:
+        """True if the log was cut."""
+        was_cut = self._generation not in (-1, log.generation) and bool(
+            log.log_end_offset < len(self.numbers)
+        )
+        if self._generation != log.generation:
+            self.numbers.clear()
+            self.agreed = 0
+            self._generation = log.generation
+        while len(self.numbers) < log.log_end_offset:
+            self._read_on(log)
+        return was_cut
+
+    def _read_on(self, log: SegmentedLog) -> None:
+        content = read_bytes(self._disk, log, Offset(len(self.numbers)), READ_BYTES)
+        for _, header in iter_headers(content):
+            if header.base_offset != len(self.numbers) or header.record_count != 1:
+                raise Violation(f"the log has no record {len(self.numbers)}: {header}")
+            self.numbers.append(header.base_timestamp - WALL_MS)
+
+
+class Judge:
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.committed: list[int] = []  # by offset; never changes, only grows
+        self.acknowledged: dict[int, int] = {}  # offset -> number
+        self.leader_changes = self.truncations = self.shrinks = self.answers = 0
+        self.digest = 0  # of all that was seen: the same for the same seed
+        self._acknowledged_by: dict[int, BrokerId] = {}  # leader epoch -> leader
+        self._stored = world.stored_state()
+
+    # -- after everything that a broker did ------------------------------------------------
+
+    def look(self, broker: "Broker") -> None:
+        partition = broker.replicas.find(self._world.name)
+        if partition is None:
+            return
+        log = partition.log
+        assert isinstance(log, SegmentedLog)
+        mirror = broker.mirror
+        marks = log.generation, log.log_start_offset, log.high_watermark, log.log_end_offset
+        seen = *marks, partition.leadership, partition.leader_epoch, self._stored
+        if seen == mirror.seen:
+            return
+        mirror.seen = seen
+        if mirror.refresh(log):
+            self.truncations += 1
+        self._check_marks(broker, partition, mirror)
+        self._check_committed(broker, partition, mirror)
+        self._check_holds_all(broker, partition)
+        self.note(f"{self._world.schedule.now_ms} {broker.broker_id} {marks}")
+
+    def note(self, text: str) -> None:
+        self.digest = zlib.crc32(text.encode(), self.digest)
+
+    def _check_marks(self, broker: "Broker", partition: Partition, mirror: Mirror) -> None:
+        log = partition.log
+        if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
+            raise self._violation(broker, "its marks are out of order")
+        is_same = partition.leadership is not None and partition.leadership is mirror.leadership
+        if is_same and log.high_watermark < mirror.high_watermark:
+            raise self._violation(broker, "its high watermark went back while it led")
+        mirror.leadership, mirror.high_watermark = partition.leadership, log.high_watermark
+
+    def _check_committed(self, broker: "Broker", partition: Partition, mirror: Mirror) -> None:
+        end = partition.high_watermark
+        if end > len(self.committed):
+            if partition.leadership is None:
+                raise self._violation(broker, "a follower has committed what no leader has")
+            self._agree(broker, mirror, len(self.committed))
+            self.committed += mirror.numbers[len(self.committed) : end]
+            self._check_members()
+        self._agree(broker, mirror, end)
+
+    def _agree(self, broker: "Broker", mirror: Mirror, end: int) -> None:
+        """Its records below are those that were committed."""
+        if end <= mirror.agreed:
+            return
+        if mirror.numbers[mirror.agreed : end] != self.committed[mirror.agreed : end]:
+            raise self._violation(broker, f"below {end} it has other records than were committed")
+        mirror.agreed = end
+
+    def _check_holds_all(self, broker: "Broker", partition: Partition) -> None:
+        """Who leads, as the tree has it, and who is in sync have all that was ever committed."""
+        stored = self._stored
+        leads = partition.leadership is not None and partition.leader_epoch == stored.leader_epoch
+        if leads or broker.broker_id in stored.in_sync:
+            if len(broker.mirror.numbers) < len(self.committed):
+                role = "leads" if leads else "is in sync"
+                raise self._violation(broker, f"it {role} without all that was committed")
+            self._agree(broker, broker.mirror, len(self.committed))
+
+    def _check_members(self) -> None:
+        for broker in self._world.brokers.values():
+            partition = broker.replicas.find(self._world.name)
+            if partition is not None:
+                assert isinstance(partition.log, SegmentedLog)
+                broker.mirror.refresh(partition.log)
+                self._check_holds_all(broker, partition)
+
+    # -- what brokers and controllers say --------------------------------------------------
+
+    def on_acknowledged(self, broker: "Broker", *, epoch: int, offset: int, number: int) -> None:
+        self.answers += 1
+        leader = self._acknowledged_by.setdefault(epoch, broker.broker_id)
+        if leader != broker.broker_id:
+            raise self._violation(broker, f"broker {leader} has acknowledged in epoch {epoch}")
+        self.acknowledged[offset] = number
+        partition = broker.replicas.find(self._world.name)
+        if partition is not None:
+            assert isinstance(partition.log, SegmentedLog)
+            broker.mirror.refresh(partition.log)
+            self._check_committed(broker, partition, broker.mirror)
+        if offset >= len(self.committed) or self.committed[offset] != number:
+            raise self._violation(broker, f"record {number} is acknowledged, but not committed")
+
+    def on_stored(self, *, is_current: bool) -> None:
+        """A controller has written to the tree."""
+        if not is_current:
+            raise Violation(
+                f"at {self._world.schedule.now_ms} ms: the tree took a write of a controller "
+                f"that was replaced"
+            )
+        before, self._stored = self._stored, self._world.stored_state()
+        self.leader_changes += before.leader != self._stored.leader
+        self.shrinks += len(self._stored.in_sync) < len(before.in_sync)
+        self.note(f"{self._world.schedule.now_ms} {self._stored}")
+        self._check_members()
+
+    @property
+    def stored(self) -> PartitionState:
+        return self._stored
+
+    # -- at the end, when all is well again ------------------------------------------------
+
+    def check_settled(self) -> None:
+        """All replicas are in sync, with the same records, all of them committed."""
+        if set(self._stored.in_sync) != set(self._world.replicas):
+            raise Violation(f"only {self._stored.in_sync} are in sync when all is well again")
+        for broker in self._world.brokers.values():
+            numbers = broker.mirror.numbers
+            if numbers != self.committed:
+                raise self._violation(
+                    broker, f"it has {len(numbers)} records, {len(self.committed)} are committed"
+                )
+        for offset, number in self.acknowledged.items():
+            if self.committed[offset] != number:
+                raise Violation(f"record {number} was acknowledged at {offset} and is not there")
+
+    def _violation(self, broker: "Broker", what: str) -> Violation:
+        partition = broker.replicas.find(self._world.name)
+        facts = "" if partition is None else str(partition.statistics())
+        return Violation(
+            f"at {self._world.schedule.now_ms} ms, broker {broker.broker_id}: {what}; "
+            f"stored: {self._stored}; there: {facts}"
+        )
+
+
+def read_bytes(disk: SimulatedDisk, log: SegmentedLog, start: Offset, max_bytes: int) -> memoryview:
+    """What a fetch would send, from `start` on."""
+    read = log.read(start, below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True)
+    try:
+        content = b"".join(disk.pread(each.fd, each.length, each.position) for each in read.slices)
+    finally:
+        read.lease.release()
+    return memoryview(bytearray(content))

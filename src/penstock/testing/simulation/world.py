@@ -1,0 +1,76 @@
+"""What all parts of a simulated cluster share: time, chance, the network, the tree, who lives.
+
+No rules of its own. One topic with one partition: more would only be more of the same.
+"""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from penstock.controller.znodes import encode_state, encode_topic
+from penstock.coordination.election import Leadership
+from penstock.coordination.interface import Operation, SessionId
+from penstock.coordination.tree import Failure
+from penstock.model.cluster import BrokerId, ControllerEpoch, PartitionState, TopicState
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.testing.simulation.coordination import SimulatedTree
+from penstock.testing.simulation.network import Network
+from penstock.testing.simulation.schedule import Schedule
+
+if TYPE_CHECKING:
+    from penstock.testing.simulation.broker import Broker
+    from penstock.testing.simulation.judge import Judge
+
+NAME = TopicPartition("orders", 0)
+SESSION_MS = 120
+
+
+class World:
+    def __init__(self, seed: int, *, brokers: int, configs: dict[str, str]) -> None:
+        self.name = NAME
+        self.random = Random(seed)
+        self.schedule = Schedule()
+        self.network = Network(self.schedule, Random(self.random.random()))
+        self.tree = SimulatedTree(lambda: self.schedule.now_ms)
+        self.replicas = tuple(BrokerId(number) for number in range(1, brokers + 1))
+        self.topic = _new_topic(self.replicas, configs)
+        self.brokers: dict[BrokerId, Broker] = {}  # those that are up, paused or not
+        self.beats: dict[SessionId, int] = {}  # when the tree last heard of each
+        self.on_crash: Callable[[Broker], None]  # a disk ended a broker
+        self.judge: Judge
+        self.tree.create_topic(
+            NAME,
+            encode_topic(self.topic.topic_id, self.topic.partitions),
+            encode_state(self.topic.partitions[0]),
+        )
+
+    @property
+    def is_synchronous(self) -> bool:
+        return self.topic.configs.get("flush.messages") == "1"
+
+    def stored_state(self) -> PartitionState:
+        """As the tree has it."""
+        return self.tree.state(NAME)
+
+    def deliver(self, target: BrokerId, action: Callable[["Broker"], None]) -> None:
+        """To whichever life of the broker is there: what comes too late is its own to refuse."""
+        broker = self.brokers.get(target)
+        if broker is not None:
+            broker.run(lambda: action(broker))
+
+    def write_as_controller(
+        self, session: SessionId, leadership: Leadership, writes: Sequence[Operation]
+    ) -> Failure | None:
+        is_current = leadership.epoch_version == self.tree.controller_epoch_version
+        failure = self.tree.write(session, leadership.fence(writes))
+        if failure is None:
+            self.judge.on_stored(is_current=is_current)
+        return failure
+
+
+def _new_topic(replicas: tuple[BrokerId, ...], configs: dict[str, str]) -> TopicState:
+    state = PartitionState(replicas[0], LeaderEpoch(0), replicas, replicas, 0, ControllerEpoch(0))
+    return TopicState(
+        name=NAME.topic, topic_id=TopicId(UUID(int=7)), partitions=(state,), configs=configs
+    )

@@ -1,0 +1,159 @@
+"""Planted bugs: each takes one rule of replication away, as systems before us did without it.
+
+A simulation that does not find them would not find others.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from penstock.client.data_calls import FetchFrom
+from penstock.controller import load
+from penstock.coordination.election import Leadership
+from penstock.coordination.interface import Operation
+from penstock.model.cluster import BrokerId
+from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
+from penstock.replication import following, in_sync
+from penstock.replication import partition as partition_room
+from penstock.replication.delayed_produce import DelayedProduce
+from penstock.replication.following import Following
+from penstock.replication.partition import Partition
+from penstock.replication.progress import Progress
+from penstock.replication.replicas import FollowerFetch, Replicas
+from penstock.storage.epochs import EpochEnd
+
+Planted = Callable[[], Any]  # makes a context in which the bug is there
+
+
+@contextmanager
+def truncate_to_high_watermark() -> Iterator[None]:
+    """KAFKA-1211: who follows cuts to what it knows to be committed, and asks no more."""
+    take_up, ask = Following._take_up, following.fetch_from
+
+    def cut(self: Following, partition: Partition) -> None:
+        take_up(self, partition)
+        partition.log.truncate_to(partition.high_watermark, self._wall_ms())
+
+    def ask_blindly(partition: Partition, max_bytes: int) -> FetchFrom:
+        return ask(partition, max_bytes)._replace(last_fetched_epoch=NO_LEADER_EPOCH)
+
+    with (
+        patch.object(Following, "_take_up", cut),
+        patch.object(following, "fetch_from", ask_blindly),
+    ):
+        yield
+
+
+@contextmanager
+def truncate_by_offset_alone() -> Iterator[None]:
+    """KIP-101 without KIP-279: the leader's epoch is not looked at, and nobody asks again."""
+    ask = following.fetch_from
+    cut: set[tuple[Partition, int]] = set()
+
+    def truncate(self: Following, followed: Any, diverging: EpochEnd) -> None:
+        partition = followed.partition
+        offset = min(diverging.end_offset, partition.log_end_offset)
+        cut.add((partition, partition.leader_epoch))
+        self._cut(followed, offset)
+
+    def ask_once(partition: Partition, max_bytes: int) -> FetchFrom:
+        asked = ask(partition, max_bytes)
+        if (partition, partition.leader_epoch) in cut:
+            return asked._replace(last_fetched_epoch=NO_LEADER_EPOCH)
+        return asked
+
+    with (
+        patch.object(Following, "_truncate", truncate),
+        patch.object(following, "fetch_from", ask_once),
+    ):
+        yield
+
+
+@contextmanager
+def join_at_high_watermark() -> Iterator[None]:
+    """KAFKA-7128."""
+
+    def may_join(progress: Progress, *, high_watermark: Offset, epoch_start_offset: Offset) -> bool:
+        return progress.end_offset >= high_watermark
+
+    with patch.object(in_sync, "may_join", may_join):
+        yield
+
+
+@contextmanager
+def acknowledge_before_in_sync() -> Iterator[None]:
+    """A write is answered when the leader alone has it."""
+    with patch.object(DelayedProduce, "is_satisfied", lambda self: True):
+        yield
+
+
+@contextmanager
+def no_controller_epoch_check() -> Iterator[None]:
+    """KAFKA-6082: a controller that was replaced still writes."""
+
+    def unfenced(self: Leadership, operations: Sequence[Operation]) -> list[Operation]:
+        return list(operations)
+
+    with patch.object(Leadership, "fence", unfenced):
+        yield
+
+
+@contextmanager
+def high_watermark_from_any_fetch() -> Iterator[None]:
+    """A fetch counts whatever its epoch, and whether the logs agree below it."""
+
+    def note(self: Replicas, name: TopicPartition, fetch: FollowerFetch) -> None:
+        partition = self.get(name)
+        partition.check_leader()
+        end = min(fetch.offset, partition.log_end_offset)
+        self.note_follower_end(name, fetch.follower, end, fetch.broker_epoch)
+
+    with patch.object(Replicas, "note_follower_fetch", note):
+        yield
+
+
+@contextmanager
+def commit_over_the_stored_set() -> Iterator[None]:
+    """Without KIP-497: a proposal that may be stored already does not count until it is known."""
+
+    def stored_alone(
+        stored: tuple[BrokerId, ...], proposed: tuple[BrokerId, ...] | None
+    ) -> tuple[BrokerId, ...]:
+        return stored if proposed is None else tuple(each for each in stored if each in proposed)
+
+    with patch.object(partition_room, "maximal", stored_alone):
+        yield
+
+
+@contextmanager
+def vouch_before_the_flush() -> Iterator[None]:
+    """A follower of a synchronous topic asks on while what it got is in memory only."""
+    keep_durable = Replicas.keep_durable
+
+    def keep(self: Replicas, partition: Partition) -> None:
+        if partition.leadership is not None:
+            keep_durable(self, partition)
+
+    with patch.object(Replicas, "keep_durable", keep):
+        yield
+
+
+@contextmanager
+def lead_again_in_the_same_epoch() -> Iterator[None]:
+    """A leader that came back while there was no controller goes on, without what it has lost."""
+    with patch.object(load, "find_returned", lambda tree: {}):
+        yield
+
+
+MUTANTS: dict[Planted, int] = {  # with a seed that shows it
+    truncate_to_high_watermark: 1,
+    truncate_by_offset_alone: 0,
+    join_at_high_watermark: 347,
+    acknowledge_before_in_sync: 0,
+    no_controller_epoch_check: 24,
+    high_watermark_from_any_fetch: 6,
+    commit_over_the_stored_set: 0,
+    vouch_before_the_flush: 21,
+    lead_again_in_the_same_epoch: 619,
+}

@@ -1,0 +1,7 @@
+"""Seeds that have failed once, each with what it showed. None is ever removed."""
+
+SEEDS: tuple[int, ...] = (
+    23,  # an order that was given up came late and took back what a broker knew of the others
+    119,  # a leader came back while there was no controller, and led on without its lost end
+    325,  # the same, after more elections
+)
