@@ -12,7 +12,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -60,9 +60,11 @@ def check_declared(file: Path) -> None:
         raise PipelineInvalid(str(file), [problem]) from None
 
 
-def server_settings(declared: Declared) -> dict[str, str]:
+def server_settings(
+    declared: Declared, environment: MutableMapping[str, str] = os.environ
+) -> dict[str, str]:
     """For a session that is a server of Spark Connect too; its password is in the environment."""
-    os.environ.setdefault(_TOKEN, secrets.token_hex())
+    environment.setdefault(_TOKEN, secrets.token_hex())
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",

@@ -1,0 +1,64 @@
+"""What is shown of a running pipeline, to people and to programs."""
+
+import json
+import os
+import pty
+import sys
+
+import pytest
+
+from penstock.cli.pipeline_progress import progress_display, show_totals
+from penstock.spark.pipeline.progress import Progress, Totals
+
+FIRST = Progress(sink="out", batch=0, rows=1000, rows_per_s=2000.0, batch_ms=500, lag=1234)
+TOTALS = {"out": Totals(batches=2, rows=2000, busy_ms=1000, lag=0, last_batch=1)}
+
+
+def test_short_batches_get_no_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_display(as_json=False) as show:
+        show(FIRST)
+        show(FIRST._replace(batch=1))
+        show(FIRST._replace(sink="other", lag=None))
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "out: batch 0, 1,000 rows, 2,000 rows/s, lag 1,234",
+        "other: batch 0, 1,000 rows, 2,000 rows/s",
+    ]
+
+
+def test_programs_get_an_object_for_every_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress_display(as_json=True) as show:
+        show(FIRST)
+        show(FIRST._replace(batch=1))
+    show_totals(TOTALS, as_json=True)
+    first, second, totals = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first == FIRST._asdict()
+    assert second["batch"] == 1
+    assert totals == {
+        "sinks": {"out": {"batches": 2, "rows": 2000, "rows_per_s": 2000.0, "lag": 0}}
+    }
+
+
+def test_a_person_sees_a_table_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = pty.openpty()
+    with open(writer, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        monkeypatch.setenv("TERM", "xterm")
+        with progress_display(as_json=False) as show:
+            show(FIRST)
+            show(FIRST._replace(batch=1, lag=7))
+        terminal.flush()
+        shown = os.read(reader, 65536).decode()
+    os.close(reader)
+    assert "rows/s" in shown
+    assert "2,000" in shown  # rows of both batches
+
+
+def test_totals_are_a_table_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    show_totals(TOTALS, as_json=False)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ["sink", "batches", "rows", "rows/s", "lag"],
+        ["out", "2", "2000", "2000", "0"],
+    ]
