@@ -130,8 +130,18 @@ def _count(count: int, is_flexible: bool) -> bytes:
 
 
 def _add_flexible(parts: list[Any], version: int, answer: Fetched) -> None:
-    asked, code, high_watermark, last_stable, log_start, records, aborted = answer[:7]
-    diverging, hint, replica = answer[7:]
+    (
+        asked,
+        code,
+        high_watermark,
+        last_stable,
+        log_start,
+        records,
+        aborted,
+        diverging,
+        hint,
+        replica,
+    ) = answer
     if aborted is None:
         parts.append(
             _PLAIN.pack(asked.index, code, high_watermark, last_stable, log_start, 0, replica)

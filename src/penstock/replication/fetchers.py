@@ -17,16 +17,18 @@ from penstock.client.data_calls import (
     fetch_call,
     read_fetched,
 )
+from penstock.client.deadline import backoff_ms
 from penstock.client.errors import ClientError, ConnectionLost
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.replication.follower_settings import FollowerSettings
-from penstock.replication.following import Following
+from penstock.replication.following import FIRST_PAUSE_MS, Following
 from penstock.replication.topic_rules import Report
 
 YIELD_BYTES = 1 << 20  # appended before others have their turn
 IDLE_MS = 60_000  # without partitions there is only news to wait for
+REPORTED_FAILURES = 4  # in a row: until then it is a leader that comes or goes
 
 
 class Wiring(NamedTuple):
@@ -79,7 +81,8 @@ class _Fetcher:
         self._has_news = asyncio.Event()
         self._connection: Connection | None = None
         self._is_asking = False  # a request is with the leader, which may hold it for a while
-        self._has_failed = False  # which is said once, until it works again
+        self._failures = 0  # in a row
+        self._has_reported = False  # what goes wrong is said once, until it works again
 
     async def run(self) -> None:
         try:
@@ -107,10 +110,9 @@ class _Fetcher:
         except ClientError as error:
             self._hang_up()
             if not self._has_news.is_set():
-                self._note_failure(error)
-                await self._wait_news(self._wiring.settings().backoff_ms)
+                await self._rest_after(error)
             return
-        self._has_failed = False
+        self._failures, self._has_reported = 0, False
         await self._take(wanted, fetched)
 
     async def _ask(self, wanted: Sequence[FetchFrom]) -> list[Fetched]:
@@ -164,14 +166,19 @@ class _Fetcher:
         if connection is not None:
             connection.abort()
 
-    def _note_failure(self, error: ClientError) -> None:
-        if not self._has_failed:
-            self._has_failed = True
+    # -- pauses ----------------------------------------------------------------------------
+
+    async def _rest_after(self, error: ClientError) -> None:
+        """Briefly at first, and without a word: orders come before the leader's address does."""
+        self._failures += 1
+        most_ms = self._wiring.settings().backoff_ms
+        pause_ms = backoff_ms(self._failures, first_ms=FIRST_PAUSE_MS, most_ms=most_ms)
+        if self._failures >= REPORTED_FAILURES and not self._has_reported:
+            self._has_reported = True
             self._wiring.report(
                 f"cannot fetch from broker {self._leader} ({error}); it is tried again"
             )
-
-    # -- pauses ----------------------------------------------------------------------------
+        await self._wait_news(pause_ms)
 
     def _pause_ms(self) -> int:
         if self._leader not in self._wiring.following.leaders:

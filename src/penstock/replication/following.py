@@ -23,6 +23,9 @@ from penstock.storage.errors import LogFenced, StorageError
 if TYPE_CHECKING:
     from penstock.client.data_calls import Fetched, FetchFrom
 
+FIRST_PAUSE_MS = 20  # doubled with each failure in a row, up to replica.fetch.backoff.ms
+MOST_DOUBLINGS = 20
+
 # The controller's order, here or there, is on the way.
 _PASSING = frozenset(
     (
@@ -48,12 +51,13 @@ class Upkeep(Protocol):
 class Followed:
     """One partition of one leader, in one epoch; only `Following` touches it."""
 
-    __slots__ = ("leader", "leader_epoch", "not_before_ms", "partition", "reported")
+    __slots__ = ("failures", "leader", "leader_epoch", "not_before_ms", "partition", "reported")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.leader = partition.state.leader
         self.leader_epoch = partition.leader_epoch
+        self.failures = 0  # in a row
         self.not_before_ms = 0  # after something went wrong
         self.reported: ErrorCode | None = None  # what went wrong is said once
 
@@ -153,7 +157,7 @@ class Following:
         if answer.error is not ErrorCode.NONE:
             self._on_error(followed, answer)
             return
-        followed.reported = None
+        followed.failures, followed.reported = 0, None
         if answer.diverging is not None:
             self._truncate(followed, EpochEnd(*answer.diverging))
             return
@@ -245,7 +249,10 @@ class Following:
             self._report(f"broker {followed.leader} sent what cannot be stored: {error}")
 
     def _rest(self, followed: Followed) -> None:
-        followed.not_before_ms = self._now_ms() + self._settings().backoff_ms
+        """Briefly at first: mostly an order is about to arrive at the other end."""
+        pause_ms = FIRST_PAUSE_MS << min(followed.failures, MOST_DOUBLINGS)
+        followed.failures += 1
+        followed.not_before_ms = self._now_ms() + min(pause_ms, self._settings().backoff_ms)
 
 
 def _is_same(known: Followed, partition: Partition) -> bool:

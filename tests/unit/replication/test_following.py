@@ -8,6 +8,7 @@ from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
+from penstock.replication.following import FIRST_PAUSE_MS
 
 BOTH = (ME, OTHER)
 BACKOFF_MS = 1000
@@ -187,10 +188,25 @@ def test_where_an_order_is_on_its_way_the_follower_rests(error: ErrorCode) -> No
     stage = Follower()
     stage.take(answer(error=error))
     assert stage.following.list_wanted(OTHER) == []
-    assert stage.following.next_due_ms(OTHER) == BACKOFF_MS
+    assert stage.following.next_due_ms(OTHER) == FIRST_PAUSE_MS
     assert stage.reports == []
-    stage.clock.pass_ms(BACKOFF_MS)
+    stage.clock.pass_ms(FIRST_PAUSE_MS)
     assert stage.ask().offset == 0
+
+
+def test_the_rest_grows_with_each_failure_in_a_row_and_not_for_ever() -> None:
+    stage = Follower()
+    rests = []
+    for _ in range(9):
+        stage.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        due_ms = stage.following.next_due_ms(OTHER)
+        assert due_ms is not None
+        rests.append(due_ms - stage.clock.now_ms())
+        stage.clock.pass_ms(rests[-1])
+    assert rests == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS, BACKOFF_MS]
+    stage.take(answer())
+    stage.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert stage.following.next_due_ms(OTHER) == stage.clock.now_ms() + FIRST_PAUSE_MS
 
 
 def test_one_partition_rests_and_the_others_go_on() -> None:
