@@ -149,9 +149,13 @@ def count_minutes(clicks: list[Click]) -> dict[Minute, Totals]:
 
 
 def check_table(folder: Path, clicks: list[Click]) -> None:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = pq.read_table(str(folder / "tables" / "clicks")).to_pylist()
+    table = pq.read_table(str(folder / "tables" / "clicks"))
+    # Spark's Parquet has times in UTC and does not say so.
+    at = table["at"].cast(pa.timestamp("us", "UTC"))
+    rows = table.set_column(table.schema.get_field_index("at"), "at", at).to_pylist()
     found = Counter((row["user"], row["page"], row["title"], iso(row["at"])) for row in rows)
     expected = Counter((c.user, c.page, title_of(c.page), iso(c.at)) for c in clicks)
     check(found == expected, "the table holds every click once, with its page's title")

@@ -16,6 +16,11 @@ import json, sys
 from pathlib import Path
 from penstock.spark.session import session
 
+def where(batches):
+    import pyarrow, pyspark
+    for batch in batches:
+        yield pyarrow.record_batch({"file": [pyspark.__file__] * batch.num_rows})
+
 home = Path(sys.argv[1])
 spark = session("preset", master="local[2]", config={"spark.ui.enabled": "false",
     "spark.local.dir": str(home)})
@@ -32,7 +37,7 @@ assert query.awaitTermination(60)
 print(json.dumps({
     "settings": dict(spark.sparkContext.getConf().getAll()),
     "counted": sorted(map(list, spark.table("counted").collect())),
-    "python": sys.executable,
+    "pyspark": spark.range(1).mapInArrow(where, "file STRING").collect()[0][0],
 }))
 spark.stop()
 """
@@ -66,6 +71,7 @@ def test_streaming_with_python_workers_runs_with_the_preset(tmp_path: Path) -> N
     assert result.returncode == 0, result.stderr[-2000:]
     told = json.loads(result.stdout)
     assert told["counted"] == [["a", 2], ["b", 1]]
+    assert ".zip" not in told["pyspark"]  # workers need not compile it again
     assert told["settings"].items() >= preset("local[2]").items()
     checkpoint = [path.name for path in (tmp_path / "checkpoint").rglob("*")]
     assert "commits" in checkpoint

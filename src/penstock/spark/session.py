@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.config.java import find_java
+from penstock.spark.worker_python import make_worker_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +40,7 @@ def session(
     with what can still be changed."""
     from pyspark.sql import SparkSession
 
-    _choose_java_and_python()
+    _choose_java_and_python(is_local=master.startswith("local"))
     builder = SparkSession.builder.appName(name).master(master)
     settings = preset(master, config) if low_latency else dict(config or {})
     for key, value in settings.items():
@@ -66,7 +67,9 @@ def _cores(master: str) -> int:
     return len(os.sched_getaffinity(0)) if inside == "*" else 1
 
 
-def _choose_java_and_python() -> None:
+def _choose_java_and_python(*, is_local: bool) -> None:
     """Spark's scripts look for both in the environment; what the user set there stays."""
-    os.environ.setdefault("JAVA_HOME", find_java().home)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if "JAVA_HOME" not in os.environ:
+        os.environ["JAVA_HOME"] = find_java().home
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = make_worker_python() if is_local else sys.executable
