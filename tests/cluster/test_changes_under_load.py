@@ -1,0 +1,138 @@
+"""A cluster is changed while clients work on it: they notice a new leader at most, lose nothing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import pytest
+from tests.cluster.faults import BROKERS, heal
+from tests.cluster.knocking import Knocking
+from tests.cluster.load import PARTITIONS, Load
+from tests.cluster.records import read, send, wait_stored
+
+from penstock.client.admin_values import NewTopic
+from penstock.client.placement import Moving
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.testing import Cluster
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, config={"auto.create.topics.enable": False}) as cluster:
+        yield cluster
+
+
+@contextmanager
+def working(cluster: Cluster, topic: str) -> Iterator[Load]:
+    """Clients work before, while and after; nothing that was acknowledged may be lost."""
+    load = Load(cluster, topic)
+    try:
+        load.wait_acknowledged()
+        yield load
+        load.wait_acknowledged()
+    finally:
+        load.stop()
+    load.check()
+
+
+def test_partitions_are_added_under_load(cluster: Cluster) -> None:
+    cluster.create_topic("growing", partitions=PARTITIONS, replication_factor=3)
+    with working(cluster, "growing"):
+        cluster.ask(lambda client: client.admin.create_partitions({"growing": 2 * PARTITIONS}))
+        for number in range(PARTITIONS, 2 * PARTITIONS):
+            cluster.wait(
+                partial(_find_in_sync, cluster, "growing", number), lambda found: found == 3
+            )
+            assert send(cluster, "growing", "first", partition=number) == 0
+
+
+def _find_in_sync(cluster: Cluster, topic: str, partition: int) -> int:
+    """Brokers hear of new partitions one after the other."""
+    try:
+        return len(cluster.in_sync(topic, partition))
+    except KeyError:
+        return 0
+
+
+def test_partitions_move_to_other_brokers_under_load(cluster: Cluster) -> None:
+    _create(cluster, "moving", {0: (1, 2), 1: (2, 1), 2: (1, 2)})
+    targets = {0: (3, 2), 1: (3, 1), 2: (2, 3)}
+    with working(cluster, "moving"):
+        wanted = {TopicPartition("moving", number): to for number, to in targets.items()}
+        outcomes = cluster.ask(lambda client: client.placement.move(wanted))
+        assert {each.code for each in outcomes.values()} == {ErrorCode.NONE}
+        cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
+        for number, to in targets.items():
+            found = cluster.partition("moving", number)
+            assert found.replicas == to
+            assert set(found.in_sync) == set(to)
+            assert found.leader in to
+    for broker, number in ((1, 0), (2, 1), (1, 2)):
+        folder = cluster.data(broker) / f"moving-{number}"
+        cluster.wait(folder.exists, lambda is_there: not is_there)
+
+
+def _create(cluster: Cluster, topic: str, assignment: dict[int, tuple[int, ...]]) -> None:
+    on = {number: tuple(map(BrokerId, brokers)) for number, brokers in assignment.items()}
+    new = NewTopic(name=topic, assignment=on)
+    cluster.ask(lambda client: client.admin.create_topics([new]))
+
+
+def _find_moving(cluster: Cluster) -> dict[TopicPartition, Moving]:
+    return cluster.ask(lambda client: client.placement.list_moving())
+
+
+def test_a_topic_is_deleted_and_made_anew_under_load(cluster: Cluster) -> None:
+    cluster.create_topic("phoenix", replication_factor=3)
+    first_id = _topic_id(cluster, "phoenix")
+    with Knocking(cluster, "phoenix") as producer:
+        producer.wait_delivered()
+        before = set(producer.delivered)
+        cluster.ask(lambda client: client.admin.delete_topics(["phoenix"]))
+        producer.wait_refused()
+        cluster.wait(partial(_find_topic_id, cluster, "phoenix"), lambda found: found is None)
+        cluster.create_topic("phoenix", replication_factor=3)
+        known = len(producer.delivered)
+        producer.wait_delivered()
+    assert _topic_id(cluster, "phoenix") != first_id
+    found = [int(value) for value in read(cluster, "phoenix")]
+    assert before.isdisjoint(found)
+    assert set(producer.delivered[known:]) <= set(found)
+    for broker in BROKERS:
+        wait_stored(cluster, broker, "phoenix", [str(each) for each in found])
+
+
+def _find_topic_id(cluster: Cluster, topic: str) -> TopicId | None:
+    return cluster.ask(lambda client: client.metadata([topic])).find_topic_id(topic)
+
+
+def _topic_id(cluster: Cluster, topic: str) -> TopicId:
+    found = _find_topic_id(cluster, topic)
+    assert found is not None
+    return found
+
+
+def test_a_broker_that_is_stopped_hands_over_first_and_leads_again_when_asked(
+    cluster: Cluster,
+) -> None:
+    """No produce fails, and nobody waits for a session to end."""
+    _create(cluster, "handed", {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
+    heal(cluster, "handed")
+    place = TopicPartition("handed", 0)
+    with working(cluster, "handed") as load:
+        cluster.stop(1)
+        found = cluster.partition("handed", 0)
+        assert (found.leader, found.in_sync) == (2, (2, 3))
+        load.wait_acknowledged()
+        cluster.start(1)
+        heal(cluster, "handed")
+        assert cluster.partition("handed", 0).leader == 2
+        outcomes = cluster.ask(lambda client: client.placement.elect_leaders([place]))
+        assert outcomes[place].code is ErrorCode.NONE
+        cluster.wait_partition("handed", 0, lambda found: found.leader == 1)
+        again = cluster.ask(lambda client: client.placement.elect_leaders([place]))
+        assert again[place].code is ErrorCode.ELECTION_NOT_NEEDED
