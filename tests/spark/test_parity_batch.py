@@ -1,0 +1,239 @@
+"""Option by option: batch queries give the rows that Spark's own Kafka connector gives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.parity import FORMATS, Read, Refused, both, load, read_batch
+from tests.spark.parity_corpus import CODECS, PER_PARTITION, TRIMMED_TO, Corpus, time_ms
+
+pytestmark = pytest.mark.usefixtures("jvm_connector")
+
+TOTAL = sum(PER_PARTITION) + 1
+LAST = {"0": -1, "1": -1, "2": -1}
+EACH = {"0": 5, "1": 0, "2": -2}
+
+Case = Callable[[Corpus], tuple[dict[str, Any], int]]  # options, and how many rows are expected
+
+
+def events(rows: int, **options: Any) -> Case:
+    return lambda corpus: ({"subscribe": corpus.events, **options}, rows)
+
+
+def offsets(places: Mapping[str, int]) -> Callable[[Corpus], str]:
+    return lambda corpus: json.dumps({corpus.events: places})
+
+
+def at(number: int) -> str:
+    return str(time_ms(number))
+
+
+def since(number: int) -> int:
+    """How many events have this time or a later one."""
+    return sum(max(each - number, 0) for each in PER_PARTITION) + 1
+
+
+CASES: dict[str, Case] = {
+    "subscribe": events(TOTAL),
+    "subscribe, several": lambda corpus: (
+        {"subscribe": f"{corpus.events} , {corpus.more},"}, TOTAL + 1
+    ),
+    "subscribe to nothing yet": lambda corpus: ({"subscribe": corpus.empty}, 0),
+    "subscribePattern": lambda _: ({"subscribePattern": "corpus-(events|mo.+)"}, TOTAL + 1),
+    "subscribePattern, a part of the name": lambda _: ({"subscribePattern": "s-even"}, TOTAL),
+    "subscribePattern that finds none": lambda _: ({"subscribePattern": "corpus$"}, 0),
+    "assign": lambda corpus: ({"assign": json.dumps({corpus.events: [0, 2]})},
+                              PER_PARTITION[0] + PER_PARTITION[2] + 1),
+    "assign of two topics": lambda corpus: (
+        {"assign": json.dumps({corpus.events: [1], corpus.more: [0]})}, PER_PARTITION[1] + 1
+    ),
+    "startingOffsets earliest": events(TOTAL, startingOffsets="earliest"),
+    "startingOffsets Earliest": events(TOTAL, startingOffsets="EARLIEST"),
+    "startingOffsets": events(TOTAL - 5, startingOffsets=offsets(EACH)),
+    "startingOffsets at the end": events(
+        0, startingOffsets=offsets({"0": 41, "1": 25, "2": 10})
+    ),
+    "endingOffsets latest": events(TOTAL, endingOffsets="latest"),
+    "endingOffsets": events(13, endingOffsets=offsets({"0": 10, "1": 3, "2": 0})),
+    "endingOffsets -1": events(TOTAL, endingOffsets=offsets(LAST)),
+    "starting and ending": events(
+        6 + 1 + 10,
+        startingOffsets=offsets({"0": 4, "1": 24, "2": -2}),
+        endingOffsets=offsets({"0": 10, "1": 25, "2": -1}),
+    ),
+    "nothing between": events(
+        0,
+        startingOffsets=offsets({"0": 4, "1": 4, "2": 4}),
+        endingOffsets=offsets({"0": 4, "1": 4, "2": 4}),
+    ),
+    "startingTimestamp": events(since(9), startingTimestamp=at(9)),
+    "startingTimestamp before all": events(TOTAL, startingTimestamp="1"),
+    "startingOffsetsByTimestamp": events(
+        1 + 1 + 10 + 5,
+        startingOffsetsByTimestamp=offsets(
+            {"0": time_ms(39), "1": time_ms(20), "2": time_ms(0) - 1}
+        ),
+    ),
+    "startingTimestamp before startingOffsetsByTimestamp": events(
+        since(5),
+        startingTimestamp=at(5),
+        startingOffsetsByTimestamp=offsets({"0": time_ms(1), "1": time_ms(1), "2": time_ms(1)}),
+        startingOffsets="earliest",
+    ),
+    "startingOffsetsByTimestamp before startingOffsets": events(
+        since(6),
+        startingOffsetsByTimestamp=offsets({"0": time_ms(6), "1": time_ms(6), "2": time_ms(6)}),
+        startingOffsets="earliest",
+    ),
+    "startingTimestamp too late, latest": events(
+        since(20), startingTimestamp=at(20), startingOffsetsByTimestampStrategy="latest"
+    ),
+    "startingOffsetsByTimestampStrategy not needed": events(
+        since(5), startingTimestamp=at(5), startingOffsetsByTimestampStrategy="error"
+    ),
+    "endingTimestamp": events(10 + 10 + 10, endingTimestamp=at(10)),
+    "endingTimestamp after all": events(TOTAL, endingTimestamp=at(1000)),
+    "endingOffsetsByTimestamp": events(
+        3 + 25 + 0,
+        endingOffsetsByTimestamp=offsets({"0": time_ms(3), "1": time_ms(99), "2": 1}),
+    ),
+    "endingTimestamp before endingOffsets": events(
+        3 * 2, endingTimestamp=at(2), endingOffsets=offsets(LAST)
+    ),
+    "times on both sides": events(3 * 4, startingTimestamp=at(2), endingTimestamp=at(6)),
+    "minPartitions": events(TOTAL, minPartitions="7"),
+    "maxRecordsPerPartition": events(TOTAL, maxRecordsPerPartition="6"),
+    "both of them": events(TOTAL, minPartitions="4", maxRecordsPerPartition="10"),
+    "groupIdPrefix": events(TOTAL, groupIdPrefix="parity"),
+    "kafka.group.id": events(TOTAL, **{"kafka.group.id": "parity-batch"}),
+    "kafkaConsumer.pollTimeoutMs": events(TOTAL, **{"kafkaConsumer.pollTimeoutMs": "5000"}),
+    "fetchOffset": events(
+        TOTAL, **{"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "5"}
+    ),
+    "kafka.isolation.level": events(TOTAL, **{"kafka.isolation.level": "read_committed"}),
+    "kafka.fetch sizes": events(
+        TOTAL,
+        **{"kafka.max.partition.fetch.bytes": "2000", "kafka.fetch.max.bytes": "3000",
+           "kafka.max.poll.records": "7", "kafka.client.id": "parity"},
+    ),
+    "failOnDataLoss off": events(TOTAL, failOnDataLoss="false"),
+    "names in any case": events(TOTAL, FAILONDATALOSS="FALSE", STARTINGOFFSETS="earliest"),
+    "options of streams": events(
+        TOTAL, maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2", maxTriggerDelay="1s"
+    ),
+    "includeHeaders": lambda corpus: ({"subscribe": corpus.headed, "includeHeaders": "true"}, 7),
+    "includeHeaders, other case": lambda corpus: (
+        {"subscribe": corpus.headed, "INCLUDEHEADERS": "True"}, 7
+    ),
+    "headers not asked for": lambda corpus: ({"subscribe": corpus.headed}, 7),
+    "times of the log": lambda corpus: ({"subscribe": corpus.stamped}, 2),
+    "trimmed": lambda corpus: ({"subscribe": corpus.trimmed}, 15),
+    **{
+        f"codec {name}": lambda corpus, name=name: (  # type: ignore[misc]
+            {"subscribe": corpus.codec(name), "includeHeaders": "true"}, 90
+        )
+        for name in CODECS
+    },
+}  # fmt: skip
+
+
+def resolve(corpus: Corpus, options: Mapping[str, Any]) -> dict[str, str]:
+    """Values that name the corpus' topics are functions of it."""
+    resolved = {name: each(corpus) if callable(each) else each for name, each in options.items()}
+    return {"kafka.bootstrap.servers": corpus.servers, **resolved}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_are_those_of_the_jvm_connector(
+    spark: SparkSession, corpus: Corpus, name: str
+) -> None:
+    options, count = CASES[name](corpus)
+    theirs, ours = both(spark, resolve(corpus, options))
+    assert not isinstance(theirs, Refused), theirs.said
+    assert len(theirs) == count
+    assert ours == theirs
+
+
+def test_rows_of_a_compacted_topic_are_those_of_the_jvm_connector(
+    spark: SparkSession, corpus: Corpus
+) -> None:
+    """All of it, and ranges that begin and end in its gaps."""
+    whole: list[Read] = []
+    for start, end in ((0, -1), (1, 50), (3, 57), (10, 12), (59, 60)):
+        places = {
+            "startingOffsets": json.dumps({corpus.compacted: {"0": start}}),
+            "endingOffsets": json.dumps({corpus.compacted: {"0": end}}),
+        }
+        options = resolve(corpus, {"subscribe": corpus.compacted, **places})
+        theirs, ours = both(spark, options)
+        assert ours == theirs
+        assert isinstance(theirs, list)
+        whole = whole or theirs
+    gaps = {row.offset for row in whole}
+    assert len(whole) < 40
+    assert not set(range(3, 20)) <= gaps
+    assert max(gaps) == 59
+
+
+@pytest.mark.parametrize("headers", ["true", "false"])
+def test_columns_are_those_of_the_jvm_connector(
+    spark: SparkSession, corpus: Corpus, headers: str
+) -> None:
+    options = resolve(corpus, {"subscribe": corpus.events, "includeHeaders": headers})
+    theirs, ours = (load(spark, each, options).schema for each in FORMATS)
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [{}, {"minPartitions": "2"}, {"minPartitions": "9"}, {"maxRecordsPerPartition": "10"}],
+    ids=str,
+)
+def test_tasks_are_as_many_as_with_the_jvm_connector(
+    spark: SparkSession, corpus: Corpus, limits: dict[str, str]
+) -> None:
+    """Between numbers: of `earliest` to `latest` the JVM's connector counts a single record."""
+    places = {
+        "startingOffsets": offsets({"0": 0, "1": 0, "2": 0}),
+        "endingOffsets": offsets(dict(zip("012", PER_PARTITION, strict=True))),
+    }
+    options = resolve(corpus, {"subscribe": corpus.events, **places, **limits})
+    theirs, ours = (load(spark, each, options).rdd.getNumPartitions() for each in FORMATS)
+    assert ours == theirs
+
+
+def test_records_gone_from_the_start_are_skipped_unless_that_must_fail(
+    spark: SparkSession, corpus: Corpus
+) -> None:
+    """A start below the log's is data loss: an error, or what is left."""
+    start = json.dumps({corpus.trimmed: {"0": 2, "1": 0, "2": 4}})
+    options = resolve(corpus, {"subscribe": corpus.trimmed, "startingOffsets": start})
+    for each in FORMATS:
+        left = read_batch(spark, each, {**options, "failOnDataLoss": "false"})
+        assert [row.offset for row in left if row.partition == 0] == list(range(TRIMMED_TO[0], 20))
+        assert len(left) == 15
+    theirs, ours = both(spark, options)
+    assert isinstance(theirs, Refused)
+    assert isinstance(ours, Refused)
+    assert "failOnDataLoss" in ours.said
+
+
+def test_filters_and_aggregates_above_the_source_agree(spark: SparkSession, corpus: Corpus) -> None:
+    """Spark may prune columns and push filters; the answer stays the same."""
+    options = resolve(corpus, {"subscribe": corpus.events})
+    answers = []
+    for each in FORMATS:
+        rows = load(spark, each, options)
+        rows.createOrReplaceTempView("events")
+        found = spark.sql(
+            "SELECT partition, count(*), max(offset), min(timestamp), sum(length(value))"
+            f" FROM events WHERE offset >= 3 AND timestamp < timestamp_millis({time_ms(20)})"
+            " GROUP BY partition ORDER BY partition"
+        )
+        answers.append([tuple(row) for row in found.collect()])
+    assert answers[0] == answers[1]
+    assert [row[1] for row in answers[0]] == [17, 17, 7]

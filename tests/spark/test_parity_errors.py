@@ -1,0 +1,129 @@
+"""Where Spark's own Kafka connector refuses, ours refuses too, and says which option is meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark.parity import JVM, OURS, Refused, batch_outcome, stream_outcome
+from tests.spark.parity_corpus import Corpus, time_ms
+
+pytestmark = pytest.mark.usefixtures("jvm_connector")
+
+TOPIC = "corpus-events"
+
+
+class Case(NamedTuple):
+    """Options beside the subscription, and a word that our refusal must hold."""
+
+    named: str
+    options: dict[str, str]
+    subscribe: bool = True
+    bootstrap: bool = True
+
+
+def offsets(**places: int) -> str:
+    return json.dumps({TOPIC: {name[1:]: at for name, at in places.items()}})
+
+
+GENERAL: dict[str, Case] = {
+    "no subscription": Case("subscribe", {}, subscribe=False),
+    "two subscriptions": Case("subscribePattern", {"subscribePattern": "corpus.*"}),
+    "assign that is no JSON": Case("assign", {"assign": "corpus-events"}, subscribe=False),
+    "subscribe to no name": Case("subscribe", {"subscribe": " , "}, subscribe=False),
+    "an empty pattern": Case("subscribePattern", {"subscribePattern": " "}, subscribe=False),
+    "a broken pattern": Case("subscribePattern", {"subscribePattern": "corpus-("}, subscribe=False),
+    "no servers": Case("bootstrap.servers", {}, bootstrap=False),
+    "minPartitions 0": Case("minPartitions", {"minPartitions": "0"}),
+    "minPartitions below 0": Case("minPartitions", {"minPartitions": "-3"}),
+    "minPartitions, a word": Case("minPartitions", {"minPartitions": "many"}),
+    "maxRecordsPerPartition 0": Case("maxRecordsPerPartition", {"maxRecordsPerPartition": "0"}),
+    "failOnDataLoss, a word": Case("failOnDataLoss", {"failOnDataLoss": "maybe"}),
+    "startingOffsets, a word": Case("startingOffsets", {"startingOffsets": "first"}),
+    "startingOffsets, broken JSON": Case("startingOffsets", {"startingOffsets": '{"corpus'}),
+    "startingOffsets without a partition": Case(
+        "startingOffsets", {"startingOffsets": offsets(_0=1, _1=1)}
+    ),
+    "startingOffsets with one too many": Case(
+        "startingOffsets", {"startingOffsets": offsets(_0=1, _1=1, _2=1, _3=1)}
+    ),
+    "startingTimestamp, a word": Case("startingTimestamp", {"startingTimestamp": "noon"}),
+    "startingTimestamp after all": Case("startingTimestamp", {"startingTimestamp": str(10**14)}),
+    "startingOffsetsByTimestamp without a partition": Case(
+        "startingOffsetsByTimestamp", {"startingOffsetsByTimestamp": offsets(_0=time_ms(1))}
+    ),
+    "an unknown strategy": Case(
+        "startingOffsetsByTimestampStrategy",
+        {"startingTimestamp": "1", "startingOffsetsByTimestampStrategy": "guess"},
+    ),
+    "min above max": Case(
+        "maxOffsetsPerTrigger", {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}
+    ),
+    "a topic that is not there": Case("corpus-missing", {"subscribe": "corpus-missing"}, False),
+    **{
+        f"kafka.{name}": Case(name, {f"kafka.{name}": value})
+        for name, value in (
+            ("auto.offset.reset", "earliest"),
+            ("key.deserializer", "org.example.Text"),
+            ("value.deserializer", "org.example.Text"),
+            ("enable.auto.commit", "true"),
+            ("interceptor.classes", "org.example.Spy"),
+        )
+    },
+}
+
+BATCH: dict[str, Case] = {
+    "starting at the latest": Case("startingOffsets", {"startingOffsets": "latest"}),
+    "starting at -1": Case("startingOffsets", {"startingOffsets": offsets(_0=-1, _1=0, _2=0)}),
+    "ending at the earliest": Case("endingOffsets", {"endingOffsets": "earliest"}),
+    "ending at -2": Case("endingOffsets", {"endingOffsets": offsets(_0=-2, _1=1, _2=1)}),
+    "ending without a partition": Case("endingOffsets", {"endingOffsets": offsets(_0=1)}),
+    "endingTimestamp, a word": Case("endingTimestamp", {"endingTimestamp": "noon"}),
+}
+
+STREAM: dict[str, Case] = {
+    "endingOffsets": Case("endingOffsets", {"endingOffsets": "latest"}),
+    "endingOffsetsByTimestamp": Case(
+        "endingOffsetsByTimestamp",
+        {"endingOffsetsByTimestamp": offsets(_0=time_ms(1), _1=time_ms(1), _2=time_ms(1))},
+    ),
+    "maxOffsetsPerTrigger, a word": Case("maxOffsetsPerTrigger", {"maxOffsetsPerTrigger": "few"}),
+    "minOffsetsPerTrigger, a word": Case("minOffsetsPerTrigger", {"minOffsetsPerTrigger": "few"}),
+    "maxTriggerDelay, a word": Case(
+        "maxTriggerDelay", {"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"}
+    ),
+}
+
+
+def check(case: Case, corpus: Corpus, ask: Callable[[str, dict[str, str]], object]) -> None:
+    options = dict(case.options)
+    if case.subscribe:
+        options["subscribe"] = corpus.events
+    if case.bootstrap:
+        options["kafka.bootstrap.servers"] = corpus.servers
+    theirs, ours = ask(JVM, options), ask(OURS, options)
+    assert isinstance(theirs, Refused), f"the JVM's connector gave {theirs}"
+    assert isinstance(ours, Refused), f"ours gave {ours}"
+    assert case.named.lower() in ours.said.lower()
+
+
+@pytest.mark.parametrize("name", GENERAL | BATCH)
+def test_batch_queries_refuse_what_the_jvm_connector_refuses(
+    spark: SparkSession, corpus: Corpus, name: str
+) -> None:
+    case = (GENERAL | BATCH)[name]
+    check(case, corpus, lambda format_name, options: batch_outcome(spark, format_name, options))
+
+
+@pytest.mark.parametrize("name", STREAM)
+def test_streams_refuse_what_the_jvm_connector_refuses(
+    spark: SparkSession, corpus: Corpus, name: str, tmp_path: Path
+) -> None:
+    def ask(format_name: str, options: dict[str, str]) -> object:
+        return stream_outcome(spark, format_name, tmp_path / format_name, options)
+
+    check(STREAM[name], corpus, ask)

@@ -1,0 +1,209 @@
+"""What our sink writes is what Spark's own Kafka connector writes: records, places, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.parity import FAILURES, FORMATS, JVM, QUERY_TIMEOUT_S, Read, Refused, read_batch
+from tests.spark.parity_corpus import CODECS, Corpus
+from tests.spark.topics import create_topic
+
+import penstock
+
+pytestmark = pytest.mark.usefixtures("jvm_connector")
+
+PARTITIONS = 4
+HEADERS = "array<struct<key string, value binary>>"
+
+
+def frame(spark: SparkSession, sql: str) -> DataFrame:
+    return spark.sql(sql).coalesce(1)
+
+
+ROWS: dict[str, str] = {
+    "keys and values as text": "SELECT 'k' || id AS key, 'v' || id AS value FROM range(200)",
+    "as bytes": (
+        "SELECT cast('k' || id AS binary) AS key, cast('v' AS binary) AS value FROM range(9)"
+    ),
+    "nulls and nothing": "SELECT * FROM VALUES ('a', NULL), ('b', ''), ('', 'c') AS t(key, value)",
+    "a column for the partition": (
+        "SELECT 'k' AS key, 'v' || id AS value, cast(id % 4 AS int) AS partition FROM range(20)"
+    ),
+    "a partition for some": (
+        "SELECT 'k' || id AS key, 'v' || id AS value,"
+        " if(id % 2 = 0, 3, cast(NULL AS int)) AS partition FROM range(20)"
+    ),
+    "headers": (
+        "SELECT 'k' || id AS key, 'v' AS value, if(id % 3 = 0, NULL, array("
+        " named_struct('key', 'a', 'value', cast('1' AS binary)),"
+        " named_struct('key', 'a', 'value', cast(NULL AS binary)))) AS headers FROM range(9)"
+    ),
+    "columns in another order, and one more": (
+        "SELECT id AS other, 'v' || id AS value, 'k' || id AS key FROM range(9)"
+    ),
+    "a long value": "SELECT 'k' AS key, repeat('long ', 100000) AS value",
+    "none": "SELECT 'k' AS key, 'v' AS value FROM range(0)",
+}
+
+
+def save(rows: DataFrame, format_name: str, options: Mapping[str, str]) -> Refused | None:
+    try:
+        rows.write.format(format_name).options(**options).mode("append").save()
+    except FAILURES as error:
+        return Refused(str(error))
+    return None
+
+
+def written(spark: SparkSession, servers: str, topic: str) -> list[tuple[object, ...]]:
+    """What a topic holds, less its name and times."""
+    options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "includeHeaders": "true"}
+    return [_less_names(row) for row in read_batch(spark, JVM, options)]
+
+
+def _less_names(row: Read) -> tuple[object, ...]:
+    return (row.partition, row.offset, row.key, row.value, row.timestamp_type, row.headers)
+
+
+def write_twice(
+    spark: SparkSession, broker: penstock.Broker, topic: str, rows: DataFrame, **options: str
+) -> list[list[tuple[object, ...]]]:
+    """The same rows through both formats, each into a topic of its own."""
+    servers = broker.bootstrap_servers
+    found = []
+    for each in FORMATS:
+        create_topic(servers, f"{topic}-{each}", partitions=PARTITIONS)
+        asked = {"kafka.bootstrap.servers": servers, "topic": f"{topic}-{each}", **options}
+        refused = save(rows, each, asked)
+        assert refused is None, refused
+        found.append(written(spark, servers, f"{topic}-{each}"))
+    return found
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_records_are_those_of_the_jvm_connector(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str, name: str
+) -> None:
+    """Keyed records go to the partitions that Java's default partitioner chooses."""
+    rows = frame(spark, ROWS[name])
+    theirs, ours = write_twice(spark, broker, topic_name, rows)
+    assert ours == theirs
+    assert len(ours) == rows.count()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec_is_read_by_the_jvm_connector(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str, codec: str
+) -> None:
+    rows = frame(spark, "SELECT 'k' || id AS key, repeat('v' || id, 50) AS value FROM range(100)")
+    options = {"kafka.compression.type": codec, "kafka.acks": "all"}
+    theirs, ours = write_twice(spark, broker, topic_name, rows, **options)
+    assert ours == theirs
+    assert len(ours) == 100
+
+
+def test_rows_without_keys_are_all_there(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    """Where they go is each client's own choice."""
+    rows = frame(spark, "SELECT 'v' || id AS value FROM range(500)")
+    theirs, ours = write_twice(spark, broker, topic_name, rows)
+    assert sorted(str(row[3]) for row in ours) == sorted(str(row[3]) for row in theirs)
+    assert len(ours) == 500
+
+
+def test_the_topic_column_chooses_unless_an_option_does(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    for each in FORMATS:
+        names = [f"{topic_name}-{each}-{number}" for number in range(2)]
+        for name in names:
+            create_topic(servers, name)
+        rows = frame(
+            spark,
+            f"SELECT '{topic_name}-{each}-' || (id % 2) AS topic, 'k' AS key, 'v' || id AS value"
+            " FROM range(10)",
+        )
+        options = {"kafka.bootstrap.servers": servers}
+        assert save(rows, each, options) is None
+        assert [len(written(spark, servers, name)) for name in names] == [5, 5]
+        assert save(rows, each, {**options, "topic": names[0]}) is None
+        assert [len(written(spark, servers, name)) for name in names] == [15, 5]
+
+
+# Rows, options, and a word that our refusal must hold.
+REFUSED: dict[str, tuple[str, dict[str, str], str]] = {
+    "no topic": ("SELECT 'v' AS value", {}, "topic"),
+    "no value": ("SELECT 'k' AS key", {"topic": "corpus-empty"}, "value"),
+    "a number for a value": ("SELECT 1 AS value", {"topic": "corpus-empty"}, "value"),
+    "a number for a key": ("SELECT 1 AS key, 'v' AS value", {"topic": "corpus-empty"}, "key"),
+    "a long for a partition": (
+        "SELECT 1L AS partition, 'v' AS value", {"topic": "corpus-empty"}, "partition"
+    ),
+    "text for headers": (
+        "SELECT 'h' AS headers, 'v' AS value", {"topic": "corpus-empty"}, "headers"
+    ),
+    "a row without a topic": ("SELECT cast(NULL AS string) AS topic, 'v' AS value", {}, "topic"),
+    "a partition that is not there": (
+        "SELECT 99 AS partition, 'v' AS value",
+        {"topic": "corpus-empty", "kafka.max.block.ms": "500"},
+        "partition",
+    ),
+    "a serializer": (
+        "SELECT 'v' AS value",
+        {"topic": "corpus-empty", "kafka.value.serializer": "org.example.Text"},
+        "value.serializer",
+    ),
+    "a topic that is not there": (
+        "SELECT 'v' AS value",
+        {"topic": "corpus-missing", "kafka.max.block.ms": "500"},
+        "corpus-missing",
+    ),
+    "an unknown codec": (
+        "SELECT 'v' AS value",
+        {"topic": "corpus-empty", "kafka.compression.type": "zip"},
+        "compression.type",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_are_those_of_the_jvm_connector(
+    spark: SparkSession, corpus: Corpus, name: str
+) -> None:
+    sql, options, word = REFUSED[name]
+    asked = {"kafka.bootstrap.servers": corpus.servers, **options}
+    theirs, ours = (save(frame(spark, sql), each, asked) for each in FORMATS)
+    assert theirs is not None, "the JVM's connector took it"
+    assert ours is not None, "ours took it"
+    assert word in ours.said
+    assert written(spark, corpus.servers, corpus.empty) == []
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_stream_copies_a_topic(
+    spark: SparkSession,
+    broker: penstock.Broker,
+    corpus: Corpus,
+    topic_name: str,
+    tmp_path: Path,
+    format_name: str,
+) -> None:
+    """From each format's source to its own sink: keys, values, headers and partitions."""
+    create_topic(broker.bootstrap_servers, topic_name, partitions=2)
+    options = {"kafka.bootstrap.servers": corpus.servers, "includeHeaders": "true"}
+    source = corpus.codec("lz4")
+    asked = {**options, "subscribe": source, "startingOffsets": "earliest"}
+    rows = spark.readStream.format(format_name).options(**asked).load()
+    rows = rows.select("key", "value", "headers", "partition")
+    writer = rows.writeStream.format(format_name).options(**options).option("topic", topic_name)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(QUERY_TIMEOUT_S)
+    copied = written(spark, corpus.servers, topic_name)
+    original = written(spark, corpus.servers, source)
+    assert [row[2:4] + row[5:] for row in copied] == [row[2:4] + row[5:] for row in original]
+    assert len(copied) == 90
