@@ -200,12 +200,44 @@ sinks:
     query: SELECT name, value FROM numbers JOIN names ON _key = id
     topic: "{topic}.out"
     value: json
+  kept: {from: names, table: known_names, mode: overwrite}
 """,
         {"topic": topic_name},
     )
-    assert run_once(written, spark, broker) == {}
+    for _ in range(2):
+        assert run_once(written, spark, broker) == {}
     expected = [{"name": "Ann", "value": "1"}, {"name": "Bob", "value": "2"}]
-    assert values_of(broker, f"{topic_name}.out") == expected
+    assert values_of(broker, f"{topic_name}.out") == [expected[0], *expected, expected[1]]
+    assert sorted(row.name for row in spark.table("known_names").collect()) == ["Ann", "Bob"]
+
+
+def test_tables_of_the_catalog_are_written_and_read(
+    spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    send(broker.bootstrap_servers, topic_name, [Sent(b"1"), Sent(b"2")])
+    written = write_pipeline(
+        tmp_path,
+        """
+sources:
+  lines: {topic: "{topic}"}
+sinks:
+  kept: {query: SELECT value FROM lines, table: lines_of_a_topic}
+""",
+        {"topic": topic_name},
+    )
+    run_once(written, spark, broker)
+    again = write_pipeline(
+        tmp_path,
+        """
+sources:
+  lines: {table: lines_of_a_topic, stream: true}
+sinks:
+  copied: {from: lines, path: "{folder}/copied", format: json}
+""",
+    )
+    assert run_once(again, spark, broker)["copied"].rows == 2
+    assert sorted(r.value for r in spark.read.json(f"{tmp_path}/copied").collect()) == ["1", "2"]
 
 
 def test_a_running_pipeline_ends_when_it_is_stopped_and_goes_on_later(
