@@ -10,6 +10,7 @@ from pyspark.sql import datasource as ds
 from tests.unit.spark.source_log import Log, Rows
 
 import penstock
+from penstock.spark import decode
 from penstock.spark.batch_reader import FilteringReader, PenstockReader
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.source_options import Mode
@@ -92,6 +93,13 @@ def test_offsets_that_are_not_there_fail_or_are_left_out(log: Log, options: dict
         make(log, **options).partitions()
     rows = read(make(log, **options, failOnDataLoss="false"))
     assert letters(rows) in ("f", "abcde")
+
+
+def test_what_is_far_larger_than_its_compressed_size_comes_in_several_steps(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "MAX_DECODED_BYTES", 1)
+    assert letters(read(make(log))) == "abcdef"
 
 
 def test_nothing_to_read_is_a_task_that_reads_nothing(log: Log) -> None:
