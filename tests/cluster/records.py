@@ -3,11 +3,15 @@
 What a broker has stored is read from its folder: no client sees what is not committed.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
 
 from penstock.client.admin_values import NewTopic
-from penstock.client.data_calls import LATEST, FetchFrom, Produced
+from penstock.client.cluster import ClusterClient
+from penstock.client.data_calls import FetchFrom, Produced
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import iter_headers
@@ -36,6 +40,36 @@ def send(cluster: Cluster, topic: str, value: str, *, acks: int = ALL, partition
     return int(produced.base_offset)
 
 
+class Correspondent:
+    """One client that stays: it knows who leads, and asks nobody else. A context manager."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._runner = asyncio.Runner()
+        self._client = ClusterClient(cluster.bootstrap_servers)
+
+    def __enter__(self) -> Self:
+        self._runner.run(self._client.connect())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._runner.run(self._client.close())
+        self._runner.close()
+
+    def send(self, topic: str, value: str, *, acks: int = ALL) -> None:
+        place, batch = TopicPartition(topic, 0), make_batch(value)
+        self._runner.run(self._client.produce(place, batch, acks=acks))
+
+    def read(self, topic: str) -> list[str]:
+        wanted = FetchFrom(TopicPartition(topic, 0), Offset(0))
+        (fetched,) = self._runner.run(self._client.fetch([wanted], max_wait_ms=0))
+        return _values(fetched.batches)
+
+
 def make_batch(value: str) -> bytearray:
     return build_batch([Record(Offset(0), int(time.time() * 1000), None, value.encode(), ())])
 
@@ -45,12 +79,6 @@ def read(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:
     wanted = FetchFrom(TopicPartition(topic, partition), Offset(0))
     (fetched,) = cluster.ask(lambda client: client.fetch([wanted], max_wait_ms=0))
     return _values(fetched.batches)
-
-
-def high_watermark(cluster: Cluster, topic: str, partition: int = 0) -> int:
-    place = TopicPartition(topic, partition)
-    listed = cluster.ask(lambda client: client.list_offsets({place: LATEST}))
-    return int(listed[place].offset)
 
 
 def stored(cluster: Cluster, broker_id: int, topic: str, partition: int = 0) -> list[str]:

@@ -16,6 +16,7 @@ from penstock.broker.local_cluster import LocalCluster
 from penstock.broker.process import BrokerNotStarted, BrokerProcess
 from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
+from penstock.client.connection import ConnectionLimits
 from penstock.client.metadata import PartitionMetadata
 from penstock.coordination.zookeeper_server import ZooKeeperServer
 from penstock.testing.asking import as_text, run_apart
@@ -23,6 +24,7 @@ from penstock.testing.tcp_gate import TcpGate
 
 WAIT_S = 60.0
 _LOOK_EVERY_S = 0.05
+_LIMITS = ConnectionLimits(connect_timeout_ms=2000)  # a paused broker takes them and says nothing
 
 Answer = TypeVar("Answer")
 
@@ -47,6 +49,7 @@ class Cluster:
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
+        self._paused: set[int] = set()
         self._gates: dict[int, list[TcpGate]] = {}  # of each broker, to each ZooKeeper server
         self._is_temporary = data is None
         self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
@@ -108,9 +111,11 @@ class Cluster:
     def pause(self, broker_id: int) -> None:
         """Freeze the process: to everybody else it looks dead, to itself no time passes."""
         self._get(broker_id).pause()
+        self._paused.add(broker_id)
 
     def resume(self, broker_id: int) -> None:
         self._get(broker_id).resume()
+        self._paused.discard(broker_id)
 
     def cut_from_zookeeper(self, broker_id: int) -> None:
         """The broker alone: everybody else talks to everybody."""
@@ -206,10 +211,12 @@ class Cluster:
         return seen
 
     def ask(self, question: Callable[[ClusterClient], Awaitable[Answer]]) -> Answer:
-        """One question to the cluster, by a client of its own."""
+        """One question to the cluster, by a client of its own, of a broker that is awake."""
+        addresses = self.bootstrap_servers.split(",")
+        awake = [each for number, each in enumerate(addresses, 1) if number not in self._paused]
 
         async def run() -> Answer:
-            async with ClusterClient(self.bootstrap_servers) as client:
+            async with ClusterClient(awake, limits=_LIMITS) as client:
                 return await question(client)
 
         return run_apart(run)
@@ -228,6 +235,7 @@ class Cluster:
 
     def _take(self, broker_id: int) -> BrokerProcess:
         process = self._get(broker_id)
+        self._paused.discard(broker_id)
         del self._local.processes[broker_id]
         return process
 

@@ -1,0 +1,146 @@
+"""Leaders and followers fail with different logs: what stays, what goes, and who decides it."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.cluster.records import (
+    LEADER,
+    Correspondent,
+    create_on,
+    read,
+    send,
+    stored,
+    wait_stored,
+)
+
+from penstock.client.placement import LeaderChoice
+from penstock.model.cluster import NO_BROKER
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.storage.verify import verify_directory
+from penstock.testing import Cluster
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+SESSION_MS = 8000  # all that is done to a frozen broker is done well before it counts as dead
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, config={"zookeeper.session.timeout.ms": SESSION_MS}) as cluster:
+        create_on(cluster, "last-straw", (1, 2, 3))
+        yield cluster
+
+
+def freeze(cluster: Cluster, follower: int, client: Correspondent) -> None:
+    """It gets no more of what broker 1 leads. The fetch that it has left there, with all topics in
+    it, is answered with a record that nobody misses; the next ones stay with the leader."""
+    cluster.pause(follower)
+    client.send("last-straw", "for the frozen", acks=LEADER)
+
+
+def test_the_story_of_three_messages(cluster: Cluster) -> None:
+    """The leader has three, A has two, B has one. One is committed when the leader dies."""
+    leader, a, b = 1, 2, 3
+    create_on(cluster, "story", (leader, a, b))
+    with Correspondent(cluster) as client:
+        client.send("last-straw", "hello")
+        client.send("story", "first")
+        freeze(cluster, b, client)
+        client.send("story", "second", acks=LEADER)
+        wait_stored(cluster, a, "story", ["first", "second"])
+        freeze(cluster, a, client)
+        client.send("story", "third", acks=LEADER)
+
+        assert stored(cluster, leader, "story") == ["first", "second", "third"]
+        assert stored(cluster, b, "story") == ["first"]
+        assert client.read("story") == ["first"], "all of them: this took longer than a session"
+
+    cluster.kill(leader)
+    cluster.resume(a)
+    cluster.resume(b)
+    _wait_led_by(cluster, "story", a)
+    wait_stored(cluster, b, "story", ["first", "second"])
+    cluster.start(leader)
+    wait_stored(cluster, leader, "story", ["first", "second"])
+
+    # The third was never confirmed by all: its producer sends it again. Order is order of commit.
+    cluster.wait_in_sync("story", 0, 3)
+    assert send(cluster, "story", "third") == 2
+    assert read(cluster, "story") == ["first", "second", "third"]
+    _lead_again(cluster)
+
+
+def test_an_old_leader_that_wakes_gives_up_its_uncommitted_tail(cluster: Cluster) -> None:
+    create_on(cluster, "tail", (1, 2, 3), {"min.insync.replicas": "2"})
+    with Correspondent(cluster) as client:
+        client.send("last-straw", "hello")
+        client.send("tail", "kept")
+        freeze(cluster, 2, client)
+        freeze(cluster, 3, client)
+        for number in range(5):
+            client.send("tail", f"tail {number}", acks=LEADER)
+        assert client.read("tail") == ["kept"], "all of them: this took longer than a session"
+    cluster.pause(1)
+    assert len(stored(cluster, 1, "tail")) == 6
+
+    cluster.resume(2)
+    cluster.resume(3)
+    _wait_led_by(cluster, "tail", 2)
+    assert send(cluster, "tail", "instead") == 1
+
+    cluster.resume(1)
+    cluster.wait_in_sync("tail", 0, 3)
+    for broker in (1, 2, 3):
+        wait_stored(cluster, broker, "tail", ["kept", "instead"])
+        assert not verify_directory(cluster.data(broker) / "tail-0").problems
+    _lead_again(cluster)
+
+
+def test_all_replicas_down_has_two_answers(cluster: Cluster) -> None:
+    """The careful topic waits for the replica that was in sync. The eager one goes on with the
+    first that returns, and with what that one has."""
+    create_on(cluster, "careful", (1, 2))
+    create_on(cluster, "eager", (1, 2), {"unclean.leader.election.enable": "true"})
+    for topic in ("careful", "eager"):
+        send(cluster, topic, "on both")
+    cluster.kill(2)
+    for topic in ("careful", "eager"):
+        cluster.wait_partition(topic, 0, lambda found: found.in_sync == (1,))
+        send(cluster, topic, "on one")
+    cluster.kill(1)
+    cluster.wait_partition("careful", 0, lambda found: found.leader == NO_BROKER)
+
+    cluster.start(2)
+    _wait_led_by(cluster, "eager", 2)  # the controller has seen that broker 2 is back
+    assert cluster.partition("careful", 0).leader == NO_BROKER
+    assert _ask_for_leader(cluster, "careful") is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+    assert read(cluster, "eager") == ["on both"]
+    send(cluster, "eager", "after the loss")
+
+    cluster.start(1)
+    _wait_led_by(cluster, "careful", 1)
+    for topic in ("careful", "eager"):
+        cluster.wait_in_sync(topic, 0, 2)
+    for broker in (1, 2):
+        wait_stored(cluster, broker, "careful", ["on both", "on one"])
+        wait_stored(cluster, broker, "eager", ["on both", "after the loss"])
+
+
+def _wait_led_by(cluster: Cluster, topic: str, broker: int) -> None:
+    cluster.wait_partition(topic, 0, lambda found: found.leader == broker)
+
+
+def _lead_again(cluster: Cluster) -> None:
+    """Broker 1, what it is preferred for; the next story begins there."""
+    cluster.wait_in_sync("last-straw", 0, 3)
+    cluster.ask(lambda client: client.placement.elect_leaders(None))
+    _wait_led_by(cluster, "last-straw", 1)
+
+
+def _ask_for_leader(cluster: Cluster, topic: str) -> ErrorCode:
+    place = TopicPartition(topic, 0)
+    outcomes = cluster.ask(
+        lambda client: client.placement.elect_leaders([place], choice=LeaderChoice.PREFERRED)
+    )
+    return outcomes[place].code

@@ -1,0 +1,101 @@
+"""A plain ZooKeeper client makes nodes, as Kafka's old tools did: the controller acts on them."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from kazoo.client import KazooClient
+from tests.cluster.records import create_on, send, wait_stored
+
+from penstock.testing import Cluster
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def tree(cluster: Cluster) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def put(tree: KazooClient, path: str, value: object) -> None:
+    tree.create(path, json.dumps(value).encode())
+
+
+def find_leader(cluster: Cluster, topic: str) -> int | None:
+    found = cluster.ask(lambda client: client.metadata([topic])).find_partition(topic, 0)
+    return None if found is None else int(found.leader)
+
+
+def test_a_topic_that_is_put_into_the_tree_is_led_and_written(
+    cluster: Cluster, tree: KazooClient
+) -> None:
+    put(tree, "/brokers/topics/put", {"version": 1, "partitions": {"0": [2, 3]}})
+    cluster.wait(partial(find_leader, cluster, "put"), lambda leader: leader == 2)
+    cluster.wait_in_sync("put", 0, 2)
+    send(cluster, "put", "by a tree-made leader")
+    for broker in (2, 3):
+        wait_stored(cluster, broker, "put", ["by a tree-made leader"])
+    state = json.loads(tree.get("/brokers/topics/put/partitions/0/state")[0])
+    assert (state["leader"], state["isr"]) == (2, [2, 3])
+
+
+def test_a_topic_is_deleted_by_a_node_with_its_name(cluster: Cluster, tree: KazooClient) -> None:
+    create_on(cluster, "unloved", (1, 2, 3))
+    tree.create("/admin/delete_topics/unloved", b"")
+    cluster.wait(lambda: tree.exists("/admin/delete_topics/unloved"), lambda found: found is None)
+    assert tree.exists("/brokers/topics/unloved") is None
+    for broker in (1, 2, 3):
+        folder = cluster.data(broker) / "unloved-0"
+        cluster.wait(folder.exists, lambda is_there: not is_there)
+    cluster.wait(partial(find_leader, cluster, "unloved"), lambda leader: leader is None)
+
+
+def test_the_deletion_of_what_is_not_there_is_told_and_forgotten(
+    cluster: Cluster, tree: KazooClient
+) -> None:
+    tree.create("/admin/delete_topics/nowhere", b"")
+    cluster.wait(lambda: tree.exists("/admin/delete_topics/nowhere"), lambda found: found is None)
+    cluster.wait(
+        lambda: "".join(map(cluster.told, (1, 2, 3))),
+        lambda told: "topic 'nowhere' is not deleted" in told,
+    )
+
+
+def test_a_partition_moves_by_the_node_of_moves(cluster: Cluster, tree: KazooClient) -> None:
+    create_on(cluster, "wandering", (1, 2))
+    send(cluster, "wandering", "comes along")
+    move = {"topic": "wandering", "partition": 0, "replicas": [3, 1]}
+    put(tree, "/admin/reassign_partitions", {"version": 1, "partitions": [move]})
+    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda found: found is None)
+    cluster.wait_partition("wandering", 0, lambda found: found.replicas == (3, 1))
+    wait_stored(cluster, 3, "wandering", ["comes along"])
+    assert json.loads(tree.get("/brokers/topics/wandering")[0])["partitions"] == {"0": [3, 1]}
+
+
+def test_a_preferred_leader_is_asked_for_by_a_node(cluster: Cluster, tree: KazooClient) -> None:
+    create_on(cluster, "led", (3, 2))
+    put(
+        tree,
+        "/admin/reassign_partitions",
+        {"version": 1, "partitions": [{"topic": "led", "partition": 0, "replicas": [2, 3]}]},
+    )
+    cluster.wait_partition("led", 0, lambda found: found.replicas == (2, 3))
+    assert cluster.leader("led", 0) == 3
+    cluster.wait(lambda: tree.exists("/admin/reassign_partitions"), lambda found: found is None)
+    wanted = {"version": 1, "partitions": [{"topic": "led", "partition": 0}]}
+    put(tree, "/admin/preferred_replica_election", wanted)
+    cluster.wait_partition("led", 0, lambda found: found.leader == 2)
+    cluster.wait(
+        lambda: tree.exists("/admin/preferred_replica_election"), lambda found: found is None
+    )
