@@ -20,7 +20,7 @@ def test_the_demo_holds_all_its_steps_and_leaves_nothing_behind(tmp_path: Path) 
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=500,
         env={**kept, "CLICKS": "20000", "TMPDIR": str(tmp_path)},
     )
     assert result.returncode == 0, result.stderr[-2000:]

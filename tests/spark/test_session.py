@@ -66,7 +66,7 @@ def test_streaming_with_python_workers_runs_with_the_preset(tmp_path: Path) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
     assert result.returncode == 0, result.stderr[-2000:]
     told = json.loads(result.stdout)
