@@ -1,0 +1,133 @@
+"""`python -m bench.spark`: about seven minutes; prints each figure, then the targets.
+
+Writes bench/results/spark.json and plots beside it. `--only` runs a part and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyspark
+from tests.interop.kafka_jars import KAFKA_VERSION, KafkaUnavailableError, resolve_kafka_jars
+from tests.spark.jvm_connector import CONNECTOR_VERSION, class_path, resolve_jvm_connector
+
+from bench.broker.nodes import Kafka, Node, Penstock, Prepared, data_home
+from bench.measure import RESULTS, write_results
+from bench.plot import bar_chart
+from bench.spark.cold_start import measure_cold_start
+from bench.spark.contenders import JVM, KAFKA, OURS, PENSTOCK
+from bench.spark.report import RATES, find_targets, summarize
+from bench.spark.sessions import Figure, run_child
+from bench.spark.topics import fill
+
+MANY, SOME, FEW = "many", "some", "few"
+PARTS = ("throughput", "micro_batches", "cold_start")
+
+
+def main() -> None:
+    options = _parse()
+    try:
+        jars, connector = resolve_kafka_jars(_say), resolve_jvm_connector(_say)
+    except KafkaUnavailableError as error:
+        sys.exit(f"Kafka and Spark's connector are needed to compare with: {error}")
+    with TemporaryDirectory(dir=data_home(), prefix="bench-spark-") as home, ExitStack() as stack:
+        brokers: dict[str, Prepared] = {PENSTOCK: Penstock(), KAFKA: Kafka(jars)}
+        nodes = {
+            name: stack.enter_context(Node(broker, Path(home) / f"{name}-data"))
+            for name, broker in brokers.items()
+        }
+        for node in nodes.values():
+            fill(node, {MANY: options.rows, SOME: options.rows // 3, FEW: 20_000})
+        shared = {
+            "servers": {name: node.bootstrap for name, node in nodes.items()},
+            "class_path": class_path(connector),
+            "home": f"{home}/spark",
+        }
+        metrics = summarize(_collect(_figures(options, shared)))
+    _finish(metrics, options)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=3_000_000, help="of the longest topic")
+    parser.add_argument("--batches", type=int, default=40, help="micro-batches of each session")
+    parser.add_argument("--only", choices=PARTS, help="writes no results")
+    return parser.parse_args()
+
+
+def _figures(options: argparse.Namespace, shared: dict[str, Any]) -> Iterator[Figure]:
+    parts = [options.only] if options.only else PARTS
+    if "throughput" in parts:
+        topics = {MANY: (MANY, options.rows), SOME: (SOME, options.rows // 3)}
+        yield from run_child("throughput", {**shared, **topics, "rounds": options.rounds})
+    small = {**shared, "topic": FEW, "batches": options.batches}
+    if "micro_batches" in parts:
+        for _ in range(max(options.rounds - 1, 1)):
+            for with_preset in (False, True):
+                yield from run_child("micro_batches", {**small, "with_preset": with_preset})
+    if "cold_start" in parts:
+        for _ in range(max(options.rounds - 1, 1)):
+            for each in (JVM, OURS):
+                # Ours needs no jars: that is part of the comparison.
+                jars = shared["class_path"] if each == JVM else ""
+                yield measure_cold_start({**small, "class_path": jars}, each)
+
+
+def _collect(figures: Iterable[Figure]) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = {}
+    for each in figures:
+        metric, contender, value = each["metric"], each["contender"], each["value"]
+        found.setdefault(metric, {}).setdefault(contender, []).append(value)
+        _say(f"{metric:<42} {contender:<46} {value:14,.1f}")
+    return found
+
+
+def _finish(metrics: dict[str, Any], options: argparse.Namespace) -> None:
+    targets = list(find_targets(metrics))
+    if not options.only:
+        report = {
+            "versions": {
+                "spark": pyspark.__version__,
+                "jvm_connector": CONNECTOR_VERSION,
+                "kafka": KAFKA_VERSION,
+            },
+            "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
+            "rows": options.rows,
+            "metrics": metrics,
+            "targets": [each._asdict() | {"met": each.is_met} for each in targets],
+        }
+        write_results("spark", report)
+        _draw(metrics)
+    for target in targets:
+        print(target.line())
+
+
+def _draw(metrics: dict[str, Any]) -> None:
+    groups = {
+        metric.split(",")[0]: {
+            name: round(rate / 1e6, 3) for name, rate in metrics[metric]["medians"].items()
+        }
+        for metric in RATES
+    }
+    bar_chart(RESULTS / "spark_rates.svg", "Spark, values of 100 bytes", groups, "M rows/s")
+    times = {name: found["medians"] for name, found in metrics.items() if name not in RATES}
+    for number, (name, medians) in enumerate(times.items()):
+        title, _, unit = name.rpartition(", ")
+        path = RESULTS / f"spark_times_{number}.svg"
+        bar_chart(path, title.capitalize(), {title: medians}, unit)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""From figures to medians, ratios and targets."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bench.broker.report import Target
+from bench.spark.cold_start import COLD_START
+from bench.spark.contenders import JVM, KAFKA, OURS, OWN, PEER, Contender
+from bench.spark.micro_batches import MICRO_BATCH, contender_name
+from bench.spark.throughput import COPY, NOOP, PARQUET, SINK, STREAM
+
+Figures = Mapping[str, Mapping[str, Sequence[float]]]  # by metric and contender
+
+# At least so many times the JVM connector's rows a second, on the same broker.
+_AT_LEAST = {NOOP: 3.0, PARQUET: 1.5, SINK: 1.0}
+_PRESET_AT_MOST = 0.7
+RATES = (NOOP, STREAM, PARQUET, SINK, COPY)
+
+
+def summarize(figures: Figures) -> dict[str, Any]:
+    return {
+        metric: {
+            "medians": _medians(found),
+            "ratios": dict(_ratios(metric, _medians(found))),
+            "rounds": {name: [round(each, 3) for each in values] for name, values in found.items()},
+        }
+        for metric, found in figures.items()
+    }
+
+
+def find_targets(metrics: Mapping[str, Any]) -> Iterator[Target]:
+    for metric, bound in _AT_LEAST.items():
+        if metric in metrics:
+            yield Target(metric, metrics[metric]["ratios"]["on Penstock"], bound, True)
+    if MICRO_BATCH in metrics:
+        ratio = metrics[MICRO_BATCH]["ratios"]["preset to default"]
+        yield Target("micro-batch, preset to Spark's default", ratio, _PRESET_AT_MOST, False)
+
+
+def _medians(found: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: round(statistics.median(values), 3) for name, values in found.items()}
+
+
+def _ratios(metric: str, medians: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Ours to the JVM connector's: more is better of rates, less of times."""
+    if metric == MICRO_BATCH:
+        yield from _preset_ratios(medians)
+    elif metric == COLD_START:
+        yield "on Penstock", round(medians[OWN] / medians[PEER], 3)
+    else:
+        theirs, ours = (medians[Contender(each, KAFKA).name] for each in (JVM, OURS))
+        yield "on Penstock", round(medians[OWN] / medians[PEER], 3)
+        yield "on Kafka", round(ours / theirs, 3)
+        yield "ours on Penstock to JVM on Kafka", round(medians[OWN] / theirs, 3)
+
+
+def _preset_ratios(medians: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    for each, name in ((OURS, "preset to default"), (JVM, "preset to default, JVM connector")):
+        with_preset, without = (
+            medians[contender_name(each, with_preset=has)] for has in (True, False)
+        )
+        yield name, round(with_preset / without, 3)

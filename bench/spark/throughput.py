@@ -1,0 +1,135 @@
+"""Rows a second: to nowhere, to Parquet, from topic to topic, to a topic. A child of bench.spark.
+
+Contenders take turns in one warm session. Every contender's work is done once before it counts, and
+checked: that all rows come, that all have arrived.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.broker.wire import Wire
+from bench.spark.contenders import CONTENDERS, Contender, in_turns, reading, writing
+from bench.spark.sessions import read_arguments, session, tell
+from bench.spark.topics import VALUE_BYTES, create_topic
+
+QUERY_TIMEOUT_S = 300
+NOOP = "source to noop, seven columns"
+STREAM = "stream to noop, seven columns"
+PARQUET = "source to Parquet, seven columns"
+SINK = "sink, keys of 8 bytes and values of 100"
+COPY = "topic to topic, values of 100 bytes"
+
+
+class Works:
+    """What is measured; each work moves all the rows it is named for, and says how many."""
+
+    def __init__(self, spark: SparkSession, arguments: Mapping[str, Any]) -> None:
+        self._spark = spark
+        self._servers: Mapping[str, str] = arguments["servers"]
+        self._many: tuple[str, int] = tuple(arguments["many"])
+        self._some: tuple[str, int] = tuple(arguments["some"])
+        self._home = Path(arguments["home"])
+        self._written = self._make_rows(self._some[1])
+
+    def table(self) -> dict[str, Callable[[Contender], int]]:
+        return {
+            NOOP: self._to_noop,
+            STREAM: self._stream_to_noop,
+            PARQUET: self._to_parquet,
+            SINK: self._to_topic,
+            COPY: self._copy,
+        }
+
+    def check(self, contender: Contender) -> None:
+        """All rows come, whole."""
+        for topic, count in (self._many, self._some):
+            found = self._read(contender, topic).selectExpr("count(value)", "sum(length(value))")
+            assert tuple(found.first() or ()) == (count, count * VALUE_BYTES)
+
+    def _make_rows(self, count: int) -> DataFrame:
+        """In memory before the clock starts."""
+        rows = self._spark.range(count, numPartitions=2).selectExpr(
+            "cast(lpad(cast(id AS string), 8, '0') AS binary) AS key",
+            "cast(lpad(cast(id AS string), 100, 'value ') AS binary) AS value",
+        )
+        rows.cache().count()
+        return rows
+
+    def _read(self, contender: Contender, topic: str) -> DataFrame:
+        options = reading(self._servers, contender, topic)
+        return self._spark.read.format(contender.format).options(**options).load()
+
+    def _to_noop(self, contender: Contender) -> int:
+        topic, count = self._many
+        self._read(contender, topic).write.format("noop").mode("overwrite").save()
+        return count
+
+    def _to_parquet(self, contender: Contender) -> int:
+        topic, count = self._some
+        out = self._home / "parquet"
+        self._read(contender, topic).write.mode("overwrite").parquet(str(out))
+        return count
+
+    def _stream_to_noop(self, contender: Contender) -> int:
+        topic, count = self._many
+        options = reading(self._servers, contender, topic)
+        rows = self._spark.readStream.format(contender.format).options(**options).load()
+        checkpoint = self._home / "checkpoint"
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(QUERY_TIMEOUT_S)
+        assert sum(each["numInputRows"] for each in query.recentProgress) == count
+        shutil.rmtree(checkpoint)
+        return count
+
+    def _to_topic(self, contender: Contender) -> int:
+        self._write(self._written, contender)
+        return self._some[1]
+
+    def _copy(self, contender: Contender) -> int:
+        topic, count = self._some
+        self._write(self._read(contender, topic).select("key", "value"), contender)
+        return count
+
+    def _write(self, rows: DataFrame, contender: Contender) -> None:
+        options = writing(self._servers, contender, "target")
+        rows.write.format(contender.format).options(**options).mode("append").save()
+
+    def fresh_target(self, contender: Contender) -> None:
+        """An empty topic to write to; the last one's records are dropped."""
+        wire = Wire(self._servers[contender.broker])
+        wire.delete_topic("target")
+        create_topic(wire, "target")
+        wire.close()
+
+
+def main() -> None:
+    arguments = read_arguments()
+    with session(arguments["home"], arguments["class_path"], with_preset=True) as spark:
+        works = Works(spark, arguments)
+        for contender in CONTENDERS:
+            works.check(contender)
+        for metric, work in works.table().items():
+            for number in range(-1, arguments["rounds"]):
+                for contender in in_turns(max(number, 0)):
+                    rate = _measure(works, work, contender)
+                    if number >= 0:  # the first time is for the compilers
+                        tell(metric, contender.name, rate)
+
+
+def _measure(works: Works, work: Callable[[Contender], int], contender: Contender) -> float:
+    works.fresh_target(contender)
+    start = time.perf_counter()
+    count = work(contender)
+    return count / (time.perf_counter() - start)
+
+
+if __name__ == "__main__":
+    main()
