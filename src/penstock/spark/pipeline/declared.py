@@ -153,6 +153,8 @@ def _wait(process: "subprocess.Popen[str]", stop: Event, watch: "Watch | None") 
     while process.poll() is None and not stop.wait(_LOOK_EVERY_S):
         if watch is not None:
             watch.look()
+    if watch is not None:
+        watch.look()
 
 
 class Watch:
@@ -161,11 +163,14 @@ class Watch:
     def __init__(self, spark: "SparkSession", show: Callable[[Progress], None]) -> None:
         self._spark: Any = spark
         self._show = show
+        self._seen: dict[str, Any] = {}  # a query tells of its last batch when it has ended
         self.totals: dict[str, Totals] = {}
 
     def look(self) -> None:
         shared = self._spark._jsparkSession.sharedState()  # noqa: SLF001 (of all sessions)
         for query in shared.activeStreamingQueries().values():
+            self._seen.setdefault(str(query.runId()), query)
+        for query in self._seen.values():
             for told in query.recentProgress():
                 self._note(str(query.name()), json.loads(told.json()))
 
