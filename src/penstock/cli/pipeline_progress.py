@@ -70,7 +70,7 @@ def _live_table() -> Iterator["Show"]:
         def show(progress: "Progress") -> None:
             latest[progress.sink] = progress
             rows[progress.sink] = rows.get(progress.sink, 0) + progress.rows
-            live.update(_drawn(latest, rows))
+            live.update(_drawn(latest, rows), refresh=True)
 
         yield show
 
