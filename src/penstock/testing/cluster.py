@@ -131,7 +131,13 @@ class Cluster:
         self._get_ensemble_server(number).kill()
 
     def start_zookeeper(self, number: int = 1) -> None:
+        """Returns at once: a server serves when most of them run; `wait_zookeeper`."""
         self._get_ensemble_server(number).start()
+
+    def wait_zookeeper(self) -> None:
+        """Until all its servers serve."""
+        assert self._local.ensemble is not None
+        self._local.ensemble.wait_serving()
 
     # -- use -------------------------------------------------------------------------------
 

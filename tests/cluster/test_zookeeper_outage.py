@@ -1,0 +1,106 @@
+"""ZooKeeper fails, a server or all of it: whoever leads goes on, and what has to wait waits.
+
+And leaders go home by themselves after a restart: the same cluster looks after them often.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from tests.cluster.faults import BROKERS, heal
+from tests.cluster.load import PARTITIONS, Load
+
+from penstock.client.admin_values import NewTopic
+from penstock.testing import Cluster
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+SERVERS = (1, 2, 3)
+SESSION_S = 6.0
+PATIENCE_MS = 120_000
+TOPIC = "numbers"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    settings = {
+        "zookeeper.session.timeout.ms": int(SESSION_S * 1000),
+        "leader.imbalance.check.interval.seconds": 1,
+    }
+    with Cluster(brokers=3, zookeepers=3, config=settings) as cluster:
+        cluster.create_topic(
+            TOPIC, partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}
+        )
+        heal(cluster, TOPIC)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def load(cluster: Cluster) -> Iterator[Load]:
+    """Works through all of it; at the end nothing may be lost."""
+    load = Load(cluster, TOPIC)
+    load.wait_acknowledged()
+    yield load
+    load.stop()
+    load.check()
+
+
+def epochs(cluster: Cluster) -> list[int]:
+    return [int(cluster.partition(TOPIC, each).leader_epoch) for each in range(PARTITIONS)]
+
+
+def count_sessions_lost(cluster: Cluster) -> int:
+    return sum(cluster.told(each).count("the session with the tree has ended") for each in BROKERS)
+
+
+def test_one_server_of_three_is_not_missed(cluster: Cluster, load: Load) -> None:
+    """Each in turn, so that the one that leads the others is among them."""
+    before, begun = epochs(cluster), time.monotonic()
+    for server in SERVERS:
+        cluster.kill_zookeeper(server)
+        load.wait_acknowledged()
+        cluster.create_topic(f"without-{server}", replication_factor=3)
+        cluster.start_zookeeper(server)
+        cluster.wait_zookeeper()
+    assert load.longest_silence_s(begun) < SESSION_S
+    assert count_sessions_lost(cluster) == 0
+    assert epochs(cluster) == before
+
+
+def test_without_zookeeper_leaders_go_on_and_changes_wait(cluster: Cluster, load: Load) -> None:
+    before, begun = epochs(cluster), time.monotonic()
+    with ThreadPoolExecutor(max_workers=1) as apart:
+        for server in SERVERS:
+            cluster.kill_zookeeper(server)
+        change = apart.submit(_create_patiently, cluster, "late")
+        while time.monotonic() < begun + 1.5 * SESSION_S:
+            load.wait_acknowledged(100)
+        assert load.longest_silence_s(begun) < SESSION_S
+        assert epochs(cluster) == before
+        assert not change.done()
+        for server in SERVERS:
+            cluster.start_zookeeper(server)
+        cluster.wait_zookeeper()
+        change.result(PATIENCE_MS / 1000)
+    cluster.wait_in_sync("late", 0, 3)
+    load.wait_acknowledged()
+    heal(cluster, TOPIC)
+
+
+def _create_patiently(cluster: Cluster, topic: str) -> None:
+    new = NewTopic(name=topic, partitions=1, replication_factor=3)
+    cluster.ask(lambda client: client.admin.create_topics([new], timeout_ms=PATIENCE_MS))
+
+
+def test_leaders_return_to_their_preferred_broker_by_themselves(
+    cluster: Cluster, load: Load
+) -> None:
+    home = cluster.partition(TOPIC, 0).replicas[0]
+    cluster.wait_partition(TOPIC, 0, lambda found: found.leader == home)
+    cluster.stop(home)
+    assert cluster.leader(TOPIC, 0) != home
+    load.wait_acknowledged()
+    cluster.start(home)
+    for number in range(PARTITIONS):
+        cluster.wait_partition(TOPIC, number, lambda found: found.leader == found.replicas[0])
