@@ -1,0 +1,163 @@
+"""`penstock up --brokers 3` and `penstock cluster`, as a user has them on the screen."""
+
+import errno
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.scenarios.up_process import UpProcess, penstock_up, try_up
+
+import penstock
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+PATIENCE_S = 60.0
+
+
+def cli(servers: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "penstock.cli.main", "--bootstrap", servers, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def say(servers: str, *arguments: str) -> str:
+    """What the command prints, if it succeeds."""
+    done = cli(servers, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def status(servers: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(say(servers, "cluster", "status", "--json"))
+    return found
+
+
+def read(servers: str, count: int) -> list[bytes | None]:
+    with penstock.Consumer(
+        "orders", bootstrap_servers=servers, from_beginning=True, timeout_s=30
+    ) as consumer:
+        return [message.value for _, message in zip(range(count), consumer, strict=False)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def up(data: Path) -> Iterator[UpProcess]:
+    """The second start: what the first left is there."""
+    with penstock_up("--brokers", "3", "--data", str(data), "--listen", "127.0.0.1:0") as first:
+        say(first.bootstrap_servers, "topic", "create", "orders", "--replication-factor", "3")
+        with penstock.Producer(first.bootstrap_servers) as producer:
+            producer.send_and_wait("orders", b"one")
+            producer.send_and_wait("orders", b"two")
+        assert first.end() == 0
+    with penstock_up("--brokers", "3", "--data", str(data), "--listen", "127.0.0.1:0") as second:
+        yield second
+        assert second.end() == 0
+
+
+def test_the_ready_line_names_every_broker_and_a_second_start_finds_all(
+    up: UpProcess, data: Path
+) -> None:
+    assert len(set(up.bootstrap_servers.split(","))) == 3
+    for server in up.bootstrap_servers.split(","):
+        assert read(server, 2) == [b"one", b"two"]
+    told = "\n".join(up.told)
+    assert "ZooKeeper is at 127.0.0.1:" in told
+    for broker in (1, 2, 3):
+        assert f"broker {broker} writes what it has to say to {data}/broker-{broker}.log" in told
+        assert (data / f"broker-{broker}" / "orders-0").is_dir()
+
+
+def test_status_shows_brokers_and_what_is_not_as_it_should_be(up: UpProcess) -> None:
+    lines = say(up.bootstrap_servers, "cluster", "status").splitlines()
+    assert lines[0].startswith("cluster ")
+    assert lines[2].split() == ["broker", "address", "rack", "leads", "replicas"]
+    for line, address in zip(lines[3:6], up.bootstrap_servers.split(","), strict=True):
+        assert line.split()[1] == address
+    assert sum(line.endswith("controller") for line in lines[3:6]) == 1
+    assert "without a leader" not in "\n".join(lines)
+    found = status(up.bootstrap_servers)
+    assert found["leaderless"] == []
+    assert found["moving"] == {}
+
+
+def test_a_partition_is_moved_and_led_by_who_was_asked_for(up: UpProcess) -> None:
+    servers = up.bootstrap_servers
+    say(servers, "topic", "create", "small", "--replication-factor", "1")
+    assert say(servers, "cluster", "reassign", "small-0", "--to", "3,1") == "small-0 moves\n"
+    leader = int(str(wait_moved(servers, [3, 1])["leader"]))
+    other = 4 - leader
+    say(servers, "cluster", "reassign", "small-0", "--to", f"{other},{leader}")
+    assert wait_moved(servers, [other, leader])["leader"] == leader
+    assert "small-0" in str(status(servers)["not_preferred"])
+
+    elect = ("cluster", "elect-leaders", "small-0")
+    assert say(servers, *elect) == "small-0 has its leader\n"
+    assert say(servers, *elect) == "small-0 has its leader already\n"
+    assert describe(servers)["leader"] == other
+    assert "small-0" not in str(status(servers)["not_preferred"])
+
+
+def wait_moved(servers: str, replicas: list[int]) -> dict[str, object]:
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := describe(servers))["replicas"] != replicas or status(servers)["moving"]:
+        assert time.monotonic() < deadline, found
+    return found
+
+
+def describe(servers: str) -> dict[str, object]:
+    (only,) = json.loads(say(servers, "topic", "describe", "small", "--json"))["partitions"]
+    return dict(only)
+
+
+def test_nothing_to_do_is_told(up: UpProcess) -> None:
+    done = cli(up.bootstrap_servers, "cluster", "reassign")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "nothing is being moved\n"
+
+
+def test_what_cannot_be_done_is_told_and_ends_with_1(up: UpProcess) -> None:
+    done = cli(up.bootstrap_servers, "cluster", "reassign", "orders-0", "--to", "1,9")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "orders-0" in done.stderr
+    assert "9" in done.stderr
+    done = cli(up.bootstrap_servers, "cluster", "elect-leaders", "nothing-0")
+    assert done.returncode == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in done.stderr
+
+
+def test_a_move_that_is_not_under_way_cannot_be_ended(up: UpProcess) -> None:
+    done = cli(up.bootstrap_servers, "cluster", "reassign", "orders-0", "--cancel")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "NO_REASSIGNMENT_IN_PROGRESS" in done.stderr
+
+
+def test_a_taken_port_is_told_and_nothing_is_left_running(tmp_path: Path) -> None:
+    with taken_port() as port:
+        first = f"127.0.0.1:{port - 1}"
+        done = try_up("--brokers", "2", "--data", str(tmp_path / "d"), "--listen", first)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("broker 2: the broker did not start")
+    assert f"127.0.0.1:{port}" in done.stderr
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", port - 1)) == errno.ECONNREFUSED
+
+
+@contextmanager
+def taken_port() -> Iterator[int]:
+    """The one before it is free."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as before:
+            port = int(taken.getsockname()[1])
+            if before.connect_ex(("127.0.0.1", port - 1)) == errno.ECONNREFUSED:
+                yield port
+                return
