@@ -17,7 +17,11 @@ import penstock
 
 def click(number: int) -> bytes:
     at = f"2026-03-02T09:{number % 3:02}:00Z"
-    return json.dumps({"user": f"u{number % 7}", "page": "/a", "at": at, "ms": number}).encode()
+    page = "/a} {" if number == 60 else "/a"  # what stands in a string ends no value
+    return json.dumps({"user": f"u{number % 7}", "page": page, "at": at, "ms": number}).encode()
+
+
+TWO_IN_ONE = click(1) + click(2)  # Spark alone would read the first and forget the second
 
 
 def test_json_goes_through_sql_to_a_topic_and_a_table_and_bad_values_aside(
@@ -30,6 +34,7 @@ def test_json_goes_through_sql_to_a_topic_and_a_table_and_bad_values_aside(
     bad = [
         Sent(b"no JSON", key=b"bad", partition=1, headers=[("trace", b"7")]),
         Sent(b'{"ms": "many"}', partition=1),  # a field of another type
+        Sent(TWO_IN_ONE, partition=1),
     ]
     send(servers, topic_name, [*good, *bad])
     written = write_pipeline(
@@ -54,7 +59,7 @@ sinks:
     )
     totals = run_once(written, spark, broker)
     assert {name: each.rows for name, each in totals.items()} == {
-        **dict.fromkeys(("topic", "table", "clicks.dead-letter"), 102)
+        **dict.fromkeys(("topic", "table", "clicks.dead-letter"), 103)
     }
     assert {each.lag for each in totals.values()} == {0}
     sent = records_of(broker, f"{topic_name}.out")
@@ -69,7 +74,11 @@ sinks:
     assert {str(row.day) for row in table} == {"2026-03-02"}
 
     dead = records_of(broker, f"{topic_name}.dead")
-    assert {bytes(each.value or b"") for each in dead} == {b"no JSON", b'{"ms": "many"}'}
+    assert {bytes(each.value or b"") for each in dead} == {
+        b"no JSON",
+        b'{"ms": "many"}',
+        TWO_IN_ONE,
+    }
     (first,) = [each for each in dead if bytes(each.key or b"") == b"bad"]
     headers = {name: bytes(value or b"") for name, value in first.headers}
     assert headers["trace"] == b"7"

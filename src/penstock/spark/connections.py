@@ -13,10 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
+from penstock.client.address import parse_bootstrap
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.data_calls import Fetched, FetchFrom, Isolation, ListedOffset, Produced
-from penstock.client.errors import ClientClosed
+from penstock.client.errors import ClientClosed, InvalidAddress
 from penstock.client.group_values import CommittedOffset
 from penstock.client.metadata import ClusterMetadata
 from penstock.model.ids import TopicPartition
@@ -28,6 +29,13 @@ _Result = TypeVar("_Result")
 # What a client does is bounded by its own deadlines; this is for a loop that does not turn.
 _GRACE_MS = 10_000
 _CLOSE_TIMEOUT_S = 5.0
+
+
+# Kafka's names of what a client can be told here.
+CLIENT_OPTIONS = (
+    *("bootstrap.servers", "security.protocol", "client.id", "request.timeout.ms"),
+    *("metadata.max.age.ms", "retry.backoff.ms", "socket.connection.setup.timeout.ms"),
+)
 
 
 class ClientSettings(NamedTuple):
@@ -55,6 +63,10 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
             "option kafka.bootstrap.servers is missing: say where the cluster is, for example "
             '.option("kafka.bootstrap.servers", "127.0.0.1:9092")'
         )
+    try:
+        parse_bootstrap(bootstrap)
+    except InvalidAddress as error:
+        raise BadOption("kafka.bootstrap.servers", bootstrap, str(error)) from None
     default = ClientSettings(bootstrap)
     milliseconds = given.positive_kafka
     return ClientSettings(

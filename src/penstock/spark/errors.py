@@ -24,7 +24,7 @@ class DataLoss(SparkSourceError):
     def __init__(self, what: str) -> None:
         super().__init__(
             f"{what}. Some records may have been missed; set option failOnDataLoss to false to go "
-            "on with what is there, or raise the topic's retention"
+            "on with what is there. Where the topic's retention deletes too soon, raise it"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ from penstock.client.data_calls import (
     FetchFrom,
     Isolation,
 )
+from penstock.client.errors import ClientError, OutOfTime, Refused
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.protocol.batch import Buffer, iter_headers
@@ -25,6 +26,7 @@ from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.plan import OffsetRange
 
 _log = logging.getLogger(__name__)
+_GONE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 _FIRST_BYTES = 1024 * 1024
 _LEAST_BYTES = 64 * 1024
 _SPARE = 1.25  # records ahead may be larger than those behind
@@ -64,7 +66,9 @@ class FetchAhead:
         try:
             while offset < end:
                 reply = reply or self._ask(offset)
-                (fetched,), reply = reply.result(), None
+                fetched, reply = self._wait(reply), None
+                if fetched is None:
+                    return
                 following = min(end, self._following(offset, fetched))
                 if fetched.batches and following > offset:
                     self._adapt(fetched, following - offset, end - following)
@@ -87,6 +91,17 @@ class FetchAhead:
             )
         )
 
+    def _wait(self, reply: "Future[list[Fetched]]") -> Fetched | None:
+        """None: the topic was deleted, and that is to be borne."""
+        try:
+            (fetched,) = reply.result()
+        except ClientError as error:
+            if not _is_gone(error):
+                raise
+            self._lose(f"{self._wanted.partition} is gone: its topic was deleted")
+            return None
+        return fetched
+
     def _adapt(self, fetched: Fetched, offsets: int, left: int) -> None:
         """Ask for what the rest of the range is likely to take: a small batch of a large backlog
         would fetch far too much."""
@@ -97,6 +112,9 @@ class FetchAhead:
         """The offset to go on with; the same one where it has to be asked for again."""
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._after_loss(offset)
+        if fetched.error in _GONE:
+            self._lose(f"{self._wanted.partition} is gone: its topic was deleted")
+            return self._wanted.end
         if fetched.error is not ErrorCode.NONE:
             raise SparkSourceError(
                 f"{self._wanted.partition} cannot be read at offset {offset}: "
@@ -146,6 +164,12 @@ class FetchAhead:
         if self._rules.fails_on_data_loss:
             raise DataLoss(what)
         _log.warning("%s; going on, since failOnDataLoss is false", what)
+
+
+def _is_gone(error: ClientError) -> bool:
+    """Also where the client has asked again until its time was over."""
+    reason = error.__cause__ if isinstance(error, OutOfTime) else error
+    return isinstance(reason, Refused) and reason.code in _GONE
 
 
 def next_offset(batches: Buffer) -> int | None:

@@ -16,11 +16,23 @@ _DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000}
 _UNIT_MS |= {"h": 3_600_000, "d": 86_400_000}
 _NEAR = 0.85
+_VERY_NEAR = 0.9  # of Kafka's own names, which resemble each other
+# Kafka's names that resemble names of ours and mean something else: nothing here needs them.
+_KAFKAS_OTHERS = frozenset(
+    (
+        "fetch.min.bytes",
+        "fetch.max.wait.ms",
+        "metadata.max.idle.ms",
+        "retry.backoff.max.ms",
+        "socket.connection.setup.timeout.max.ms",
+    )
+)
 
 
 class GivenOptions:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}
+        self._spelling = {name.lower(): name for name in options}
 
     def find(self, name: str) -> str | None:
         """The value, without white space around it."""
@@ -67,17 +79,23 @@ class GivenOptions:
             raise BadOption(name, text, "write a time such as 500ms, 30s, 15m or 1h")
         return round(int(match[1]) * unit_ms)
 
-    def refuse_near_misses(self, known: Collection[str]) -> None:
+    def refuse_near_misses(self, own: Collection[str], of_client: Collection[str]) -> None:
         """A name that is almost one of ours would be ignored without a word. Others may be meant
-        for somebody else."""
-        names = {name.lower(): name for name in known}
-        for given in self._given:
-            if given in names or given.removeprefix(_KAFKA) in names:
+        for somebody else. `of_client` are Kafka's, which may have `kafka.` before them."""
+        names = {name.lower(): name for name in (*own, *of_client)}
+        for given, value in self._given.items():
+            plain = given.removeprefix(_KAFKA)
+            if given in names or plain in names or plain in _KAFKAS_OTHERS:
                 continue
             near = difflib.get_close_matches(given, names, n=1, cutoff=_NEAR)
+            if plain != given or not near:
+                near = difflib.get_close_matches(plain, of_client, n=1, cutoff=_VERY_NEAR)
             if near:
+                meant = names[near[0]]
                 raise BadOption(
-                    given, self._given[given], f"there is none of this name: {names[near[0]]}?"
+                    self._spelling[given],
+                    value,
+                    f"there is none of this name: {_KAFKA * (plain != given)}{meant}?",
                 )
 
     def _whole(self, name: str, text: str | None, *, least: int) -> int | None:

@@ -131,7 +131,7 @@ class Outbox:
 def _explained(error: ClientError) -> Exception:
     if isinstance(error, Refused) and error.code is ErrorCode.MESSAGE_TOO_LARGE:
         return SparkSourceError(
-            f"{error}; write smaller batches (option kafka.batch.size), or let the topic take "
-            "larger ones (its setting max.message.bytes)"
+            f"{error}; let the topic take larger ones (its setting max.message.bytes), or, where "
+            "not a single record is that large, write smaller batches (option kafka.batch.size)"
         )
     return error

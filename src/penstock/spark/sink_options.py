@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from penstock.model.ids import InvalidTopicName, check_topic_name
 from penstock.protocol.compression import Codec
-from penstock.spark.connections import ClientSettings, client_settings
+from penstock.spark.connections import CLIENT_OPTIONS, ClientSettings, client_settings
 from penstock.spark.errors import BadOption
 from penstock.spark.option_values import GivenOptions, pick
 
@@ -24,9 +24,9 @@ _REFUSED = {
     "partitioner.class": "give the rows a column `partition` instead",
 }
 _WITHOUT_EFFECT = ("linger.ms", "retries")
-_KNOWN = (
-    *("topic", "bootstrap.servers", "acks", "compression.type", "batch.size", "buffer.memory"),
-    *("delivery.timeout.ms", "max.block.ms", *_WITHOUT_EFFECT),
+_OF_CLIENT = (
+    *("acks", "compression.type", "batch.size", "buffer.memory", "delivery.timeout.ms"),
+    *("max.block.ms", *_WITHOUT_EFFECT, *CLIENT_OPTIONS),
 )
 
 
@@ -48,7 +48,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         value = given.find_kafka(name)
         if value is not None:
             raise BadOption(f"kafka.{name}", value, f"it cannot be set: {reason}")
-    given.refuse_near_misses(_KNOWN)
+    given.refuse_near_misses(("topic",), _OF_CLIENT)
     for name in _WITHOUT_EFFECT:
         given.natural_kafka(name, 0)
     default = SinkOptions(client_settings(options), _topic(given))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.client.data_calls import Isolation
 from penstock.model.ids import TopicPartition, check_topic_name
 from penstock.model.values import dataclass
-from penstock.spark.connections import ClientSettings, client_settings
+from penstock.spark.connections import CLIENT_OPTIONS, ClientSettings, client_settings
 from penstock.spark.errors import BadOption, SparkSourceError
 from penstock.spark.offset_json import (
     EARLIEST,
@@ -46,7 +46,11 @@ _OWN_OPTIONS = (
     *("maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay", "kafkaConsumer.pollTimeoutMs"),
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-    *("publishGroupOffsets", "filterPushdown", "bootstrap.servers", "group.id"),
+    *("publishGroupOffsets", "filterPushdown"),
+)
+_OF_CLIENT = (
+    *("group.id", "isolation.level", "max.partition.fetch.bytes", "fetch.max.bytes"),
+    *CLIENT_OPTIONS,
 )
 
 
@@ -119,7 +123,7 @@ class SourceOptions:
 def parse_source_options(options: Mapping[str, str], mode: Mode) -> SourceOptions:
     given = GivenOptions(options)
     _check_refused(given)
-    given.refuse_near_misses(_OWN_OPTIONS)
+    given.refuse_near_misses(_OWN_OPTIONS, _OF_CLIENT)
     group = given.find_kafka("group.id") or None
     starting = _starting(given, mode)
     if starting.kind is BoundKind.GROUP and group is None:

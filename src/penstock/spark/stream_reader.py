@@ -24,7 +24,6 @@ from pyspark.sql.streaming.datasource import (
 from penstock.model.ids import TopicPartition
 from penstock.spark.connections import shared_client
 from penstock.spark.discovery import Discovery
-from penstock.spark.errors import SparkSourceError
 from penstock.spark.group_offsets import GroupOffsets, Publication, mark_progress
 from penstock.spark.offset_json import Offsets, StreamOffset, nest, read_offset, show, write_offset
 from penstock.spark.plan import (
@@ -176,28 +175,28 @@ class _Driver:
     # What it reads.
 
     def plan(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
-        if self._fixed_end is not None:
-            self._check_still_there(end)
+        lost = self._find_lost(end) if self._fixed_end is not None else set()
         begins = find_begins(start, end)
-        unknown = end.offsets.keys() - begins.keys()
+        unknown = end.offsets.keys() - begins.keys() - lost
         begins |= self._discovery.earliest(sorted(unknown))
+        begins |= {each: end.offsets[each] for each in lost}
         ranges, losses = plan_batch(start, end, begins)
         self._discovery.report_losses(losses)
         pieces = split_ranges(
-            ranges,
+            [each for each in ranges if each.partition not in lost],
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
         return [ReadRange(each) for each in pieces]
 
-    def _check_still_there(self, end: StreamOffset) -> None:
+    def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
+        """With the trigger availableNow a run reads what it found at its beginning."""
         found = self._discovery.find_partitions(is_lenient=True)
         lost = end.offsets.keys() - set(found)
         if lost:
-            raise SparkSourceError(
-                f"{show(lost)} were there when this run began and are gone: with the trigger "
-                "availableNow a run reads what it found at its beginning; start it again"
-            )
+            told = f"{show(lost)} were there when this run began and are gone"
+            self._discovery.report_losses([told])
+        return lost
 
     def report(self) -> dict[str, Any] | None:
         if not self._latest:

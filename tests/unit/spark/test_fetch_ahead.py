@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from penstock.client.data_calls import EARLIEST, Fetched, FetchFrom, Isolation, ListedOffset
+from penstock.client.errors import ClientError, OutOfTime, Refused
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
@@ -38,6 +39,7 @@ class TwinLog:
         self.end = end
         self.stable = end if stable is None else stable
         self.error = ErrorCode.NONE
+        self.failure: ClientError | None = None  # of every fetch
         self.asked: list[FetchFrom] = []
         self.cancelled = 0
 
@@ -45,6 +47,9 @@ class TwinLog:
 
     def start(self, work: Callable[[Any], Awaitable[list[Fetched]]]) -> "Future[list[Fetched]]":
         future: Future[list[Fetched]] = _Counting(self)
+        if self.failure is not None:
+            future.set_exception(self.failure)
+            return future
         future.set_result(asyncio.run(_awaited(work(self))))
         return future
 
@@ -174,6 +179,25 @@ def test_records_that_are_not_visible_yet_are_waited_for() -> None:
     next(found)
     log.batches, log.stable = ((0, 4), (5, 9)), 10
     assert places([*found]) == [(5, 10)]
+
+
+@pytest.mark.parametrize("is_out_of_time", [True, False])
+def test_a_topic_that_was_deleted_fails_or_is_passed_over(is_out_of_time: bool) -> None:
+    log = TwinLog((0, 4), end=5)
+    log.failure = Refused("fetch", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if is_out_of_time:
+        refused, log.failure = log.failure, OutOfTime("fetch took too long")
+        log.failure.__cause__ = refused
+    with pytest.raises(DataLoss, match="t-0 is gone: its topic was deleted"):
+        pieces(log, 0, 5)
+    assert pieces(log, 0, 5, RULES._replace(fails_on_data_loss=False)) == []
+
+
+def test_a_cluster_that_cannot_be_asked_is_no_loss() -> None:
+    log = TwinLog((0, 4), end=5)
+    log.failure = OutOfTime("fetch took too long")
+    with pytest.raises(OutOfTime):
+        pieces(log, 0, 5, RULES._replace(fails_on_data_loss=False))
 
 
 def test_other_errors_are_told() -> None:

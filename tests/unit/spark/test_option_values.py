@@ -49,8 +49,25 @@ def test_flags_are_true_or_false() -> None:
         GivenOptions({"f": "yes"}).flag("f", False)
 
 
-def test_a_near_miss_is_refused_and_a_stranger_is_not() -> None:
-    known = ("maxOffsetsPerTrigger", "group.id")
-    GivenOptions({"path": "x", "kafka.group.id": "g"}).refuse_near_misses(known)
-    with pytest.raises(BadOption, match=r"maxOffsetsPerTrigger\?"):
-        GivenOptions({"maxOffsetPerTrigger": "1"}).refuse_near_misses(known)
+OWN = ("maxOffsetsPerTrigger",)
+OF_CLIENT = ("group.id", "isolation.level", "fetch.max.bytes", "retry.backoff.ms")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
+        ("kafka.isolation.levle", "kafka.isolation.level"),
+        ("isolation_level", "isolation.level"),
+    ],
+)
+def test_a_near_miss_is_refused_as_it_was_spelt(given: str, meant: str) -> None:
+    with pytest.raises(BadOption, match=rf"option {given}='1'.* {meant}\?"):
+        GivenOptions({given: "1"}).refuse_near_misses(OWN, OF_CLIENT)
+
+
+@pytest.mark.parametrize(
+    "name", ["path", "kafka.group.id", "kafka.fetch.min.bytes", "kafka.retry.backoff.max.ms"]
+)
+def test_what_is_known_or_for_somebody_else_is_let_pass(name: str) -> None:
+    GivenOptions({name: "x"}).refuse_near_misses(OWN, OF_CLIENT)

@@ -434,15 +434,19 @@ def test_available_now_with_latest_reads_nothing_and_begins_there(log: Log) -> N
     assert values(query.drain()) == letters("d")
 
 
-def test_available_now_does_not_go_on_without_partitions_it_began_with(log: Log) -> None:
+def test_available_now_goes_on_without_partitions_it_began_with_only_if_told_to(log: Log) -> None:
     log.create()
     log.write(0, letters("abcd"))
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
-    query = Query(log.options(**options, failOnDataLoss="false"), available_now=True)
-    query.run_batch()
+    strict, lenient = (
+        Query(log.options(**options, failOnDataLoss=each), available_now=True)
+        for each in ("true", "false")
+    )
+    assert values(strict.run_batch()) == values(lenient.run_batch()) == letters("ab")
     log.delete()
-    with pytest.raises(SparkSourceError, match="gone: with the trigger availableNow"):
-        query.run_batch()
+    with pytest.raises(DataLoss, match="were there when this run began and are gone"):
+        strict.run_batch()
+    assert values(lenient.drain()) == []
 
 
 # What it tells.

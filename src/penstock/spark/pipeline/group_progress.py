@@ -49,5 +49,5 @@ def _slowest(ends: Iterable[Offsets]) -> Mapping[TopicPartition, int]:
 def _reads(source: TopicSource, topic: str) -> bool:
     kind, what = source.subscription
     if kind == "subscribePattern":
-        return compile_pattern(kind, what).fullmatch(topic) is not None
+        return compile_pattern(kind, what).search(topic) is not None
     return topic in source.topics

@@ -27,12 +27,12 @@ def check_topics(pipeline: Pipeline, bootstrap: str) -> None:
         client.run(lambda each: each.connect())  # tries every address once, and no longer
         found = client.metadata(read)
         made = client.metadata(written, allow_auto_creation=True)
+        missing = [*_missing(found, read), *_missing(made, written)]
     except ClientError as error:
         raise NotReady(
             f"{error}; is the broker running? `penstock up` starts one here, --bootstrap and "
             f"`bootstrap:` in {pipeline.file} say where it is"
         ) from None
-    missing = [*_missing(found, read), *_missing(made, written)]
     if missing:
         raise NotReady(_say_missing(pipeline, missing, bootstrap))
 

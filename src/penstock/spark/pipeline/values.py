@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 _BAD = "_penstock_bad"
 _PARSED = "_penstock_parsed"
+_WHOLE = "_penstock_whole"
 _ONCE = "_penstock_once"
+# What may stand behind an object in JSON; anything else is text of a string, or a second value.
+_MAYBE_MORE = r"\}\s*[^\s,\]}]"
 
 
 def good_rows(source: TopicSource, records: "DataFrame") -> "DataFrame":
@@ -83,7 +86,8 @@ def _place(source: TopicSource) -> list["Column"]:
 def _parsed(value: ValueFormat, records: "DataFrame", kept: list["Column"]) -> "DataFrame":
     """With `_ONCE`, which differs each time it is computed: Spark then leaves conditions on what
     was parsed behind the parsing, instead of parsing twice to have them first."""
-    return records.select(*kept, _parse(value).alias(_PARSED), f.rand().alias(_ONCE))
+    whole = _is_whole(value).alias(_WHOLE)
+    return records.select(*kept, _parse(value).alias(_PARSED), whole, f.rand().alias(_ONCE))
 
 
 def _parse(value: ValueFormat) -> "Column":
@@ -97,9 +101,23 @@ def _parse(value: ValueFormat) -> "Column":
     return f.from_json(f.col("value").cast("string"), ddl, {**values_of(value.options), **options})
 
 
+def _is_whole(value: ValueFormat) -> "Column":
+    """Spark reads the first JSON value and is silent about what follows it. As the one element of
+    an array, a value with something behind it is none; asked only where it looks like that."""
+    if value.encoding is not Encoding.JSON:
+        return f.lit(True)
+    text = f.rtrim(f.col("value").cast("string"))
+    alone = f.from_json(
+        f.concat(f.lit("["), text, f.lit("]")), "array<string>", dict(values_of(value.options))
+    )
+    looks_odd = ~text.endswith("}") | text.rlike(_MAYBE_MORE)
+    return f.when(looks_odd, f.coalesce(f.size(alone) == 1, f.lit(False))).otherwise(True)
+
+
 def _is_bad() -> "Column":
     parsed = f.col(_PARSED)
-    return f.col("value").isNotNull() & (parsed.isNull() | parsed[_BAD].isNotNull())
+    is_wrong = parsed.isNull() | parsed[_BAD].isNotNull() | ~f.col(_WHOLE)
+    return f.col("value").isNotNull() & is_wrong
 
 
 def _keeps(source: TopicSource) -> "Column":

@@ -9,7 +9,7 @@ PIPELINE = read_pipeline(
     """
 sources:
   clicks: {topic: clicks, group: web}
-  all: {topic_pattern: 'ta.*', group: all}
+  all: {topic_pattern: '^ta', group: all}
   quiet: {topic: quiet}
 sinks:
   a: {from: clicks, format: noop}

@@ -258,7 +258,7 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    options:\n      maxOffsetsPerTriger: 5",
-        "5: source clicks: option maxoffsetspertriger='5': there is none of this name: maxOffsetsP",
+        "5: source clicks: option maxOffsetsPerTriger='5': there is none of this name: maxOffsetsP",
     ),
     (
         "topic: clicks\n    options:\n      minPartitions: 2\n      maxOffsetsPerTrigger: many",
