@@ -196,6 +196,9 @@ class GroupCommit:
         for upto, done in callers:
             if log.durable_offset >= upto:
                 done(None)
+            elif upto > log.log_end_offset:
+                # Asked for while the log was being cut: no round would ever come to it.
+                done(OffsetOutOfRange(upto, log.log_start_offset, log.log_end_offset))
             else:
                 # The log was cut meanwhile, or more was appended than this round saw.
                 self._waiting.setdefault(log, []).append((upto, done))

@@ -121,6 +121,27 @@ def test_a_flush_of_what_was_cut_off_meanwhile_does_not_vouch_for_what_came_inst
         assert lost.logs[FIRST].log_end_offset == log.durable_offset == 4
 
 
+def test_a_flush_asked_for_while_the_log_is_cut_is_answered_and_not_tried_for_ever(
+    background: Deferred,
+) -> None:
+    """Who is told of the cut asks again at once, before the log has its new end."""
+    shelf = Shelf(config=LARGE, background=background)
+    log = shelf.create()
+    shelf.append(log, 5)
+    again: list[StorageError | None] = []
+
+    def ask_again(error: StorageError | None) -> None:
+        shelf.engine.flush(log, log.log_end_offset, again.append)
+
+    shelf.engine.flush(log, log.log_end_offset, ask_again)
+    log.truncate_to(Offset(4), NOW_MS)
+    for _ in range(10):
+        if background.waiting:
+            background.waiting.pop(0)()
+    assert not background.waiting
+    assert [type(answer) for answer in again] == [OffsetOutOfRange]
+
+
 def test_a_folder_that_vanishes_by_other_hands_fails_its_directory(background: Deferred) -> None:
     shelf = Shelf(background=background)
     log = shelf.create()
