@@ -87,7 +87,7 @@ sinks:
 
     # The next run reads on where this one ended, and the group's offsets say where that is.
     committed = ask(servers, lambda client: client.groups.fetch_offsets(f"{topic_name}-group"))
-    assert {p.partition: each.offset for p, each in committed.items()} == {0: 50, 1: 52}
+    assert {p.partition: each.offset for p, each in committed.items()} == {0: 50, 1: 53}
     send(servers, topic_name, [Sent(click(100))])
     assert run_once(written, spark, broker)["table"].rows == 1
     assert spark.read.parquet(f"{tmp_path}/table").count() == 101
