@@ -73,6 +73,7 @@ class MemberLoop:
         self._orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._adapter: Adapter | None = None
         self._commits = False
+        self._owes_commit = False
         self._owned: set[Place] = set()
         self._handed: dict[Place, int] = {}  # next offsets of what is owned
 
@@ -123,23 +124,24 @@ class MemberLoop:
     def _poll(self) -> None:
         assert self._adapter is not None
         records = self._adapter.poll(POLL_S)
-        if not records:
-            return
-        self._tell("read", records=records)
-        for each in records:
-            self._handed[each.topic, each.partition] = each.offset + 1
-        if self._commits:
+        if records:
+            self._tell("read", records=records)
+            for each in records:
+                self._handed[each.topic, each.partition] = each.offset + 1
+        if self._commits and (records or self._owes_commit):
             self._commit("")
 
     def _commit(self, metadata: str) -> None:
         assert self._adapter is not None
         offsets = dict(self._handed)
+        self._owes_commit = False
         if not offsets:
             self._tell("refused", error="nothing that was read is owned any more")
             return
         try:
             self._adapter.commit(offsets, metadata)
         except CommitRefused as error:
+            self._owes_commit = True  # of what is still owned after the next poll
             self._tell("refused", error=str(error))
         else:
             self._tell("committed", offsets=[[*place, offset] for place, offset in offsets.items()])

@@ -76,7 +76,7 @@ def test_what_the_cluster_refuses_is_explained_and_nothing_follows_it(
 ) -> None:
     outbox = outbox_of(client, most_bytes=10_000_000)
     outbox.send(TopicPartition(topic, 0), batch_of("x" * 2_000_000), 1)
-    with pytest.raises(SparkSourceError, match=r"kafka\.batch\.size.*max\.message\.bytes"):
+    with pytest.raises(SparkSourceError, match=r"max\.message\.bytes.*kafka\.batch\.size"):
         outbox.flush()
     with pytest.raises(SparkSourceError, match="MESSAGE_TOO_LARGE"):
         outbox.send(TopicPartition(topic, 1), batch_of("two"), 1)
