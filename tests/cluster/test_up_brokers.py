@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import randrange
 
 import pytest
 from tests.scenarios.up_process import UpProcess, penstock_up, try_up
@@ -154,10 +155,15 @@ def test_a_taken_port_is_told_and_nothing_is_left_running(tmp_path: Path) -> Non
 
 @contextmanager
 def taken_port() -> Iterator[int]:
-    """The one before it is free."""
+    """The one before it is free, and stays so: the system gives out none of these by itself."""
     while True:
-        with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as before:
-            port = int(taken.getsockname()[1])
+        port = randrange(20_001, 30_000)
+        with socket.socket() as taken, socket.socket() as before:
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            taken.listen()
             if before.connect_ex(("127.0.0.1", port - 1)) == errno.ECONNREFUSED:
                 yield port
                 return
