@@ -53,6 +53,7 @@ def _watch(cluster: LocalCluster, stop: threading.Event, report: Report) -> int:
     while not stop.wait(_LOOK_EVERY_S):
         for broker_id, process in cluster.take_ended():
             told = process.read_told(LAST_WORDS_BYTES)
+            process.kill()  # it is gone; its pipes and its log are let go of
             report(f"broker {broker_id} has ended by itself; it said at last:\n{told}")
         if not cluster.processes:
             report("no broker is left: stopping")

@@ -570,7 +570,7 @@ class SegmentedLog:
 
     def resume_end(self, end_offset: Offset) -> None:
         """The log ended here when it was closed. An epoch that had begun without a batch stays:
-        writing a file for each empty log made a start with 10,000 of them take 18 s, not 7."""
+        writing a file anew for each empty log made a start with 10,000 of them take 18 s."""
         self._move_end(end_offset)
         self.epochs.truncate_from_end(end_offset + 1)
         self._latest_epoch = self.epochs.latest

@@ -1,9 +1,12 @@
-"""What embedded brokers and clusters share: settings as text, and questions from any thread."""
+"""What embedded brokers and clusters share: settings as text, new topics, a thread to ask from."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from penstock.client.admin_values import NewTopic
 
 Answer = TypeVar("Answer")
 
@@ -15,6 +18,19 @@ def as_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     return str(value)
+
+
+def new_topic(
+    name: str, partitions: int, replication_factor: int, config: Mapping[str, object] | None
+) -> "NewTopic":
+    from penstock.client.admin_values import NewTopic
+
+    return NewTopic(
+        name=name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        configs={key: as_text(value) for key, value in (config or {}).items()},
+    )
 
 
 def run_apart(work: Callable[[], Coroutine[None, None, Answer]]) -> Answer:

@@ -14,12 +14,11 @@ from typing import Self, TypeVar
 
 from penstock.broker.local_cluster import LocalCluster
 from penstock.broker.process import BrokerNotStarted, BrokerProcess
-from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.metadata import PartitionMetadata
 from penstock.coordination.zookeeper_server import ZooKeeperServer
-from penstock.testing.asking import as_text, run_apart
+from penstock.testing.asking import as_text, new_topic, run_apart
 from penstock.testing.tcp_gate import TcpGate
 
 WAIT_S = 60.0
@@ -180,12 +179,7 @@ class Cluster:
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        topic = NewTopic(
-            name=name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            configs={key: as_text(value) for key, value in (config or {}).items()},
-        )
+        topic = new_topic(name, partitions, replication_factor, config)
         self.ask(lambda client: client.admin.create_topics([topic]))
 
     def leader(self, topic: str, partition: int) -> int:

@@ -22,7 +22,7 @@ from penstock.broker.process import (
     BrokerNotStarted,
     BrokerProcess,
 )
-from penstock.testing.asking import as_text, run_apart
+from penstock.testing.asking import as_text, new_topic, run_apart
 
 __all__ = ["Broker", "BrokerNotStarted"]
 
@@ -152,15 +152,9 @@ class Broker:
         replication_factor: int = 1,
         config: Mapping[str, object] | None = None,
     ) -> None:
-        from penstock.client.admin_values import NewTopic
         from penstock.client.cluster import ClusterClient
 
-        topic = NewTopic(
-            name=name,
-            partitions=partitions,
-            replication_factor=replication_factor,
-            configs={key: as_text(value) for key, value in (config or {}).items()},
-        )
+        topic = new_topic(name, partitions, replication_factor, config)
         servers = self.bootstrap_servers
 
         async def create() -> None:
