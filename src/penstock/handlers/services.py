@@ -13,6 +13,7 @@ from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.inter_broker import InterBroker
 from penstock.handlers.metadata import MetadataCache
+from penstock.handlers.transaction_service import NobodyVerifies, VerifiesTransactions
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.model.values import dataclass
 from penstock.replication.cluster_view import ClusterView
@@ -46,6 +47,7 @@ class Services:
     report: Callable[[str], None]  # one line for whoever watches the broker
     static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
     inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
+    verify_transaction: VerifiesTransactions = field(default_factory=NobodyVerifies)
     metadata: MetadataCache = field(default_factory=MetadataCache)
 
     @property
