@@ -24,14 +24,14 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0
 
 # As Kafka's own start script has them.
-_JVM_OPTIONS = [
+JVM_OPTIONS = [
     "-Xmx1G", "-Xms1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 ]  # fmt: skip
 
 # As in the server.properties that comes with it.
-_KAFKA_SETTINGS = {
+KAFKA_SETTINGS = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
@@ -70,7 +70,7 @@ class Kafka:
 
     def prepare(self, directory: Path, port: int) -> list[str]:
         """Write its settings and format its directory; the command that starts it."""
-        settings = _KAFKA_SETTINGS | {
+        settings = KAFKA_SETTINGS | {
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{port + 1}",
             "controller.quorum.voters": f"1@127.0.0.1:{port + 1}",
             "log.dirs": str(directory / "data"),
@@ -81,7 +81,7 @@ class Kafka:
         run_java(self._jars, "kafka.tools.StorageTool", *arguments)
         logging = f"-Dlog4j2.configurationFile={self._jars.classes / 'log4j2.properties'}"
         class_path = ["-cp", f"{self._jars.jars}/*"]
-        return [self._jars.java, *_JVM_OPTIONS, logging, *class_path, "kafka.Kafka", str(config)]
+        return [self._jars.java, *JVM_OPTIONS, logging, *class_path, "kafka.Kafka", str(config)]
 
 
 class Penstock:

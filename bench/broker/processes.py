@@ -22,8 +22,33 @@ def peak_resident_mb(pid: int) -> float:
     return _status_kb(pid, "VmHWM") / 1024
 
 
+def proportional_mb(pid: int) -> float:
+    """What several processes share counts in parts: sums over processes are right."""
+    return _read_kb(Path(f"/proc/{pid}/smaps_rollup"), "Pss") / 1024
+
+
+def list_group(process_group: int) -> list[int]:
+    """The processes that are in it."""
+    return [pid for pid in _list_pids() if _find_group(pid) == process_group]
+
+
+def _list_pids() -> list[int]:
+    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+
+
+def _find_group(pid: int) -> int | None:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[2])
+    except OSError:  # it has ended meanwhile
+        return None
+
+
 def _status_kb(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    return _read_kb(Path(f"/proc/{pid}/status"), name)
+
+
+def _read_kb(path: Path, name: str) -> int:
+    for line in path.read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1])
-    raise KeyError(f"/proc/{pid}/status has no {name}")
+    raise KeyError(f"{path} has no {name}")
