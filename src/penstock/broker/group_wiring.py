@@ -7,19 +7,20 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from penstock.broker.offsets_log import ReplicatedOffsetsLog
+from penstock.broker.state_log import ReplicatedStateLog
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import CreatesTopics
 from penstock.coordination.interface import Session
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.ports import Timers, TopicView
+from penstock.groups.ports import TopicView
 from penstock.groups.tree_coordinator import TreeCoordinator
 from penstock.groups.tree_offsets import TreeOffsets
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, MetadataUpdate, TopicState
 from penstock.model.ids import TopicId
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Clock, Replicas
+from penstock.state_topics.ports import Timers
 
 
 class LoopClock(Timers, Clock, Protocol):
@@ -48,7 +49,9 @@ class Groups:
         self._led: set[int] = set()  # partitions of the offsets topic
         self.topics = ClusterTopics(cluster)
         config = ConfigInForce(settings)
-        log = ReplicatedOffsetsLog(
+        log = ReplicatedStateLog(
+            OFFSETS_TOPIC,
+            replication_factor="offsets.topic.replication.factor",
             replicas=replicas,
             cluster=cluster,
             administration=administration,

@@ -1,29 +1,25 @@
-"""Records of groups as batches for the log, and back from the log's bytes. No state, no I/O.
+"""Records of groups as batches for the log, and back from the log's bytes. No I/O.
 
-Reading never fails: what is damaged or of a kind not known is told and passed over, so that one bad
-record costs itself and not all the groups beside it.
+Reading never fails, as `state_topics.batches` says.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.groups.records import GroupRecord, UnknownKey, decode_record, encode_record
+from penstock.groups.records import GroupRecord, decode_record, encode_record
 from penstock.model.ids import NO_PRODUCER_ID
-from penstock.protocol.batch import BatchHeader, CorruptBatch, is_crc_valid, iter_headers
+from penstock.protocol.batch import BatchHeader, CorruptBatch
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import read_end_marker
-from penstock.protocol.malformed import MalformedMessage
-from penstock.protocol.records import Record, build_batch, iter_records
-
-# What a record costs beside key and value, at most; a batch's own header.
-_RECORD_OVERHEAD_BYTES = 32
-_BATCH_OVERHEAD_BYTES = 61
-
-Report = Callable[[str], None]
-
-
-class TooLarge(Exception):
-    """A single record does not fit in a batch of the topic."""
+from penstock.protocol.records import Record, iter_records
+from penstock.state_topics import batches
+from penstock.state_topics.batches import (
+    NO_TRANSACTION,
+    WrittenBy,
+    find_decoded,
+    iter_sound_batches,
+)
+from penstock.state_topics.ports import Report
 
 
 class Replayed(NamedTuple):
@@ -51,28 +47,22 @@ _OFFSET_VALUE_BYTES = 24
 
 
 def build_batches(
-    records: Sequence[GroupRecord], *, now_ms: int, max_bytes: int, codec: Codec = Codec.NONE
+    records: Sequence[GroupRecord],
+    *,
+    now_ms: int,
+    max_bytes: int,
+    codec: Codec = Codec.NONE,
+    written_by: WrittenBy = NO_TRANSACTION,
 ) -> list[bytearray]:
-    """As few as the limit allows, in order; TooLarge where one record alone exceeds it."""
-    batches: list[bytearray] = []
-    gathered: list[Record] = []
-    size_bytes = _BATCH_OVERHEAD_BYTES
-    for record in records:
-        key, value = encode_record(record)
-        record_bytes = len(key) + len(value or b"") + _RECORD_OVERHEAD_BYTES
-        if record_bytes + _BATCH_OVERHEAD_BYTES > max_bytes:
-            raise TooLarge(
-                f"a record of group {record.key.group!r} takes {record_bytes} bytes, the topic's "
-                f"batches may have {max_bytes}; raise its max.message.bytes"
-            )
-        if gathered and size_bytes + record_bytes > max_bytes:
-            batches.append(build_batch(gathered, codec=codec))
-            gathered, size_bytes = [], _BATCH_OVERHEAD_BYTES
-        gathered.append(Record(len(gathered), now_ms, key, value))
-        size_bytes += record_bytes
-    if gathered:
-        batches.append(build_batch(gathered, codec=codec))
-    return batches
+    return batches.build_batches(
+        records,
+        encode_record,
+        lambda record: f"group {record.key.group!r}",
+        now_ms=now_ms,
+        max_bytes=max_bytes,
+        codec=codec,
+        written_by=written_by,
+    )
 
 
 # -- reading -------------------------------------------------------------------------------
@@ -80,16 +70,23 @@ def build_batches(
 
 def read_batches(data: bytes, report: Report) -> Iterator[Entry]:
     """What the log's bytes say, in order. Damage is reported, and what can be read goes on."""
-    view = memoryview(data)
-    try:
-        for position, header in iter_headers(data):
-            batch = view[position : position + header.size]
-            if is_crc_valid(data, position, header.size):
-                yield from _read_batch(batch, header, report)
-            else:
-                report(f"the batch at offset {header.base_offset} is damaged; it is passed over")
-    except CorruptBatch as error:
-        report(f"batches cannot be told apart any more, the rest is passed over: {error}")
+    for found in iter_sound_batches(data, report):
+        if found is not None:
+            yield from _read_batch(*found, report)
+
+
+class Skimmer:
+    """A `state_topics.loading.Reader`."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._latest: Latest = {}
+
+    def read(self, data: bytes) -> Iterator[Entry | None]:
+        return skim_batches(data, self._latest, self._report)
+
+    def rest(self) -> Iterator[Entry]:
+        return take_latest(self._latest, self._report)
 
 
 def skim_batches(data: bytes, latest: Latest, report: Report) -> Iterator[Entry | None]:
@@ -99,20 +96,16 @@ def skim_batches(data: bytes, latest: Latest, report: Report) -> Iterator[Entry 
     when a transaction comes, whose order with them counts, or with `take_latest` at the end. None
     is nothing: a place to stop for a moment.
     """
-    view = memoryview(data)
-    try:
-        for position, header in iter_headers(data):
-            yield None
-            batch = view[position : position + header.size]
-            if not is_crc_valid(data, position, header.size):
-                report(f"the batch at offset {header.base_offset} is damaged; it is passed over")
-            elif header.is_transactional or header.is_control:
-                yield from take_latest(latest, report)
-                yield from _read_batch(batch, header, report)
-            else:
-                yield from _skim_batch(batch, header, latest, report)
-    except CorruptBatch as error:
-        report(f"batches cannot be told apart any more, the rest is passed over: {error}")
+    for found in iter_sound_batches(data, report):
+        yield None
+        if found is None:
+            continue
+        batch, header = found
+        if header.is_transactional or header.is_control:
+            yield from take_latest(latest, report)
+            yield from _read_batch(batch, header, report)
+        else:
+            yield from _skim_batch(batch, header, latest, report)
 
 
 def take_latest(latest: Latest, report: Report) -> Iterator[Entry]:
@@ -168,13 +161,4 @@ def _read_batch(batch: memoryview, header: BatchHeader, report: Report) -> Itera
 
 
 def _read_record(record: Record, report: Report) -> GroupRecord | None:
-    if record.key is None:
-        report(f"the record at offset {record.offset} has no key; it is passed over")
-        return None
-    try:
-        return decode_record(record.key, record.value)
-    except UnknownKey as error:
-        report(f"the record at offset {record.offset} is left alone: {error}")
-    except MalformedMessage as error:
-        report(f"the record at offset {record.offset} is damaged and passed over: {error}")
-    return None
+    return find_decoded(record, decode_record, report)

@@ -9,9 +9,10 @@ from penstock.groups.classic_state import ClassicGroup, ClassicState, Member
 from penstock.groups.classic_subscription import wants_the_same
 from penstock.groups.classic_turn import SESSION, Turn, joined, roll
 from penstock.groups.config import GroupConfig
-from penstock.groups.outcome import LATER, Later, Outcome, Waiter
+from penstock.groups.outcome import LATER, Later, Outcome
 from penstock.groups.requests import UNKNOWN_MEMBER, Join, Joined, Synced
 from penstock.model.errors import ErrorCode
+from penstock.state_topics.answers import Waiter
 
 
 def join(

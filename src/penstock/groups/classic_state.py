@@ -10,11 +10,11 @@ from dataclasses import field, replace
 from enum import StrEnum
 
 from penstock.config.setting import INT_MAX
-from penstock.groups.outcome import Waiter
 from penstock.groups.records import NO_TIME, GroupKey, GroupRecord, GroupValue, MemberValue
 from penstock.groups.requests import Protocol
 from penstock.model.errors import ErrorCode
 from penstock.model.values import dataclass
+from penstock.state_topics.answers import Waiter
 
 NO_ASSIGNMENT = b""
 

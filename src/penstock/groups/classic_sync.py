@@ -10,9 +10,10 @@ from penstock.groups.classic_rebalance import rebalance
 from penstock.groups.classic_state import NO_ASSIGNMENT, ClassicGroup, ClassicState, Member
 from penstock.groups.classic_turn import SYNC, Turn, synced
 from penstock.groups.config import GroupConfig
-from penstock.groups.outcome import Later, Outcome, Waiter
+from penstock.groups.outcome import Later, Outcome
 from penstock.groups.requests import Sync, Synced
 from penstock.model.errors import ErrorCode
+from penstock.state_topics.answers import Waiter
 
 
 def sync(

@@ -7,19 +7,11 @@ from typing import TypeVar
 
 from penstock.groups.classic_state import ClassicGroup, ClassicState, Member
 from penstock.groups.config import GroupConfig
-from penstock.groups.outcome import (
-    LATER,
-    CancelTimer,
-    Later,
-    Outcome,
-    Reply,
-    SetTimer,
-    TimerKey,
-    Waiter,
-)
+from penstock.groups.outcome import LATER, CancelTimer, Later, Outcome, Reply, SetTimer, TimerKey
 from penstock.groups.records import GroupRecord, encode_record
 from penstock.groups.requests import Joined, JoinedMember, Synced
 from penstock.model.errors import ErrorCode
+from penstock.state_topics.answers import Waiter
 
 Answer = TypeVar("Answer")
 

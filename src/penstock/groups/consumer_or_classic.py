@@ -12,7 +12,7 @@ from penstock.groups.classic_state import ClassicGroup
 from penstock.groups.config import GroupConfig
 from penstock.groups.consumer_requests import ConsumerDescribed
 from penstock.groups.consumer_state import ConsumerGroup
-from penstock.groups.outcome import LATER, Outcome, SetTimer, TimerKey, Waiter
+from penstock.groups.outcome import LATER, Outcome, SetTimer, TimerKey
 from penstock.groups.ports import Topics
 from penstock.groups.records import ConsumerTopicsKey, GroupKey, GroupRecord, GroupValue
 from penstock.groups.requests import (
@@ -30,6 +30,7 @@ from penstock.groups.requests import (
     Synced,
 )
 from penstock.model.errors import ErrorCode
+from penstock.state_topics.answers import Waiter
 
 Group = ClassicGroup | ConsumerGroup
 

@@ -1,26 +1,21 @@
 """The group coordinator of a broker: what handlers ask of groups and offsets, by group.
 
 Finds the shard of each group and has it decide; faults of clients are answers, never exceptions.
-Owned by the event loop. Invariant: a shard serves only while the partition is led under the same
-term that it was loaded in.
+Owned by the event loop.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
-from penstock.groups.answers import Failed
 from penstock.groups.config import GroupConfig
 from penstock.groups.consumer_requests import (
     ConsumerDescribed,
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from penstock.groups.group_hash import partition_for
 from penstock.groups.offset_commands import MAX_TEXT_BYTES, Codes, refuse_commit
 from penstock.groups.outcome import Outcome
-from penstock.groups.ports import OffsetsLog, Timers, Topics
+from penstock.groups.ports import Topics
 from penstock.groups.requests import (
     CommitOffsets,
     DescribedGroup,
@@ -35,17 +30,19 @@ from penstock.groups.requests import (
     Sync,
     Synced,
 )
-from penstock.groups.shard import Command, Shard, Status, Surroundings
+from penstock.groups.shard import Command, Shard, Surroundings
 from penstock.groups.state import refuse_join
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
+from penstock.state_topics.answers import Failed
+from penstock.state_topics.ports import StateLog, Timers
+from penstock.state_topics.shard import Status
+from penstock.state_topics.sharded import Sharded
 
 Answer = TypeVar("Answer")
 
-LOADS_AT_A_TIME = 4
 UNIQUE_BYTES = 37  # what makes a member's id its own
-RELOAD_PAUSE_MS = 100  # so that a shard that fails at once again does not spin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,23 +54,19 @@ class CoordinatorStatistics:
     waiting: int  # requests that wait for a group's members
 
 
-class GroupCoordinator:
-    """`run` is its task; everything else is called beside it, on the same loop."""
-
+class GroupCoordinator(Sharded[Shard]):
     def __init__(
         self,
         *,
-        log: OffsetsLog,
+        log: StateLog,
         topics: Topics,
         timers: Timers,
         wall_ms: Callable[[], int],
         config: Callable[[], GroupConfig],
         report: Callable[[str], None],
     ) -> None:
-        self._log = log
+        super().__init__(log=log, timers=timers)
         self._config = config
-        self._timers = timers
-        self._shards: dict[int, Shard] = {}
         self._around = Surroundings(
             log=log,
             topics=topics,
@@ -83,53 +76,12 @@ class GroupCoordinator:
             report=report,
             load_again=self._load_again,
         )
-        self._tasks: asyncio.TaskGroup | None = None  # while `run` is under way
-        self._to_start: list[tuple[Coroutine[Any, Any, None], str]] = []  # until then
-        self._loading = asyncio.Semaphore(LOADS_AT_A_TIME)
-        self._closed = asyncio.Event()
 
-    # -- the life of shards ----------------------------------------------------------------
+    def _new_shard(self, partition: int) -> Shard:
+        return Shard(partition, self._around)
 
-    async def run(self) -> None:
-        """Until `close`. Loads the shards of partitions as they are taken."""
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            waiting, self._to_start = self._to_start, []
-            for work, name in waiting:
-                self._start(work, name)
-            await self._closed.wait()
-
-    def close(self) -> None:
-        """Whoever waits is sent elsewhere, and no more is taken."""
-        self._closed.set()
-        while self._to_start:
-            self._to_start.pop()[0].close()
-        for partition in list(self._shards):
-            self.drop_partition(partition)
-
-    def take_partition(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads it, from now on or still."""
-        known = self._shards.get(partition)
-        if known is not None and known.status is not Status.GONE and known.is_led:
-            return  # a later epoch of the same time of leading: nobody else has written
-        if known is not None:
-            known.end(ErrorCode.NOT_COORDINATOR)
-        if self._closed.is_set():
-            return
-        shard = self._shards[partition] = Shard(partition, self._around)
-        if not shard.is_led:
-            self.drop_partition(partition)  # lost again before we heard of it
-            return
-        ends = self._log.ends(partition)
-        if ends.start == ends.end:
-            shard.activate()
-        else:
-            self._load(shard)
-
-    def drop_partition(self, partition: int) -> None:
-        shard = self._shards.pop(partition, None)
-        if shard is not None:
-            shard.end(ErrorCode.NOT_COORDINATOR)
+    def _planned_partitions(self) -> int:
+        return self._config().offsets_topic_partitions
 
     def on_topics_deleted(self, topics: Sequence[str]) -> None:
         """Their offsets go; a topic of the same name begins anew."""
@@ -140,56 +92,6 @@ class GroupCoordinator:
         """Some came, went or have more partitions: groups that the broker assigns may care."""
         for shard in self._shards.values():
             shard.state.topics_changed()
-
-    def _load(self, shard: Shard) -> None:
-        self._start(self._load_in_turn(shard), f"load {shard}")
-
-    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """A task of `run`, now or when that begins."""
-        if self._closed.is_set():
-            work.close()
-        elif self._tasks is None:
-            self._to_start.append((work, name))
-        else:
-            self._tasks.create_task(work, name=name)
-
-    async def _load_in_turn(self, shard: Shard) -> None:
-        async with self._loading:
-            if shard.status is Status.LOADING:
-                await shard.load()
-
-    def _load_again(self, shard: Shard) -> None:
-        self._timers.add_after(RELOAD_PAUSE_MS, partial(self._load_if_led, shard))
-
-    def _load_if_led(self, shard: Shard) -> None:
-        if self._shards.get(shard.partition) is shard and shard.status is Status.LOADING:
-            self._load(shard)
-
-    # -- finding the shard -----------------------------------------------------------------
-
-    def partition_of(self, group: str) -> int:
-        count = self._log.partition_count() or self._config().offsets_topic_partitions
-        return partition_for(group, count)
-
-    async def ensure_topic(self) -> ErrorCode:
-        """For who looks for a coordinator: NONE once the topic of offsets exists."""
-        if self._log.partition_count() is not None:
-            return ErrorCode.NONE
-        return await self._log.ensure_topic()
-
-    def find_shard(self, partition: int) -> Shard | None:
-        return self._shards.get(partition)
-
-    def _find_shard(self, group: str) -> Shard | ErrorCode:
-        count = self._log.partition_count()
-        if self._closed.is_set() or count is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        shard = self._shards.get(partition_for(group, count))
-        if shard is None or shard.status is Status.GONE or not shard.is_led:
-            return ErrorCode.NOT_COORDINATOR
-        if shard.status is Status.LOADING:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return shard
 
     async def _ask(
         self, group: str, command: Command[Answer], *, is_soft: bool = False

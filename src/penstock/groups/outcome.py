@@ -5,14 +5,13 @@ Invariant: durable state changes only by replaying records, so a replay of the l
 """
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, NewType, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from penstock.groups.records import GroupRecord
 from penstock.model.values import dataclass
+from penstock.state_topics.answers import Waiter
 
 Answer = TypeVar("Answer")
-
-Waiter = NewType("Waiter", int)  # a request whose answer comes later, from another command
 
 
 class Later:

@@ -1,67 +1,12 @@
 """What the group coordinator needs of the rooms beside it; the broker joins them. No behaviour.
 
-The log of a partition is known by its number: the topic is `__consumer_offsets` for everybody.
+Its log is a `state_topics.StateLog` of the topic `__consumer_offsets`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.waiting.timing_wheel import Timer
-
-NOT_WRITTEN = -1
-
-Done = Callable[[ErrorCode], None]
-Call = Callable[[], None]
-
-
-class LogEnds(NamedTuple):
-    start: int  # where its records begin
-    committed: int  # the high watermark: every replica in sync has what is below
-    end: int
-
-
-class Chunk(NamedTuple):
-    batches: bytes  # whole ones
-    end_offset: int  # where the next read goes on
-
-
-class Append(NamedTuple):
-    """How far an append got at once. `code`: None if it is written and `done` will tell the rest;
-    NONE if it is committed already; else why it was refused, or is not known to be committed."""
-
-    base_offset: int  # NOT_WRITTEN where it was refused
-    code: ErrorCode | None
-
-
-class OffsetsLog(Protocol):
-    """The topic's partitions on this broker. Nothing here blocks but what awaits."""
-
-    def partition_count(self) -> int | None:
-        """None while the topic does not exist."""
-
-    async def ensure_topic(self) -> ErrorCode:
-        """Create it unless it is there; NONE when this broker knows of it."""
-
-    def find_term(self, partition: int) -> object | None:
-        """Stands for one time of leading, by its identity; None while another broker leads."""
-
-    def ends(self, partition: int) -> LogEnds:
-        """All 0 where there is no such log here."""
-
-    def max_batch_bytes(self, partition: int) -> int: ...
-
-    async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
-        """From `start` to the log's end, so many bytes at most or one batch. May raise Refusal."""
-
-    def append(
-        self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
-    ) -> Append:
-        """All in one write. `done` later and once, if the answer's code is None."""
-
-    def when_committed(self, partition: int, offset: int, *, timeout_ms: int, done: Done) -> None:
-        """`done`, perhaps at once, when everything below `offset` is committed, or why not."""
 
 
 class TopicView(NamedTuple):
@@ -77,14 +22,6 @@ class Topics(Protocol):
     def all(self) -> Mapping[str, TopicView]: ...
 
     def find_name(self, topic_id: TopicId) -> str | None: ...
-
-
-class Timers(Protocol):
-    """`waiting.LoopTimers`, or a clock that tests move."""
-
-    def add_after(self, delay_ms: int, value: Call, /) -> Timer[Call]: ...
-
-    def cancel(self, timer: Timer[Call], /) -> bool: ...
 
 
 def has_partition(topics: Topics, partition: TopicPartition) -> bool:

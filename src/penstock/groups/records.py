@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicId
 from penstock.model.values import dataclass
-from penstock.protocol.state_values import MalformedRecord, ValueReader, ValueWriter
+from penstock.protocol.state_values import MalformedRecord, UnknownKey, ValueReader, ValueWriter
 
 NO_TIME = -1
 NO_EPOCH = -1
@@ -170,10 +170,6 @@ Value = (
 class GroupRecord(NamedTuple):
     key: Key
     value: Value | None  # None: a tombstone
-
-
-class UnknownKey(MalformedRecord):
-    """A kind of record that is not known here; a newer broker may have written it."""
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:

@@ -8,23 +8,24 @@ is what a replay of the log would give, but for what is soft, which a reload for
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence, Set
-from enum import Enum
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.groups.answers import Answers, Failed, Write
-from penstock.groups.batches import TooLarge, build_batches
+from penstock.groups.batches import Entry, Skimmer, build_batches
 from penstock.groups.config import GroupConfig
-from penstock.groups.error_codes import answer_code
-from penstock.groups.loading import LoadStopped, load
-from penstock.groups.outcome import LATER, CancelTimer, Outcome, SetTimer, TimerKey, Waiter
-from penstock.groups.ports import NOT_WRITTEN, OffsetsLog, Timers, Topics
+from penstock.groups.outcome import LATER, CancelTimer, Outcome, SetTimer, TimerKey
+from penstock.groups.ports import Topics
 from penstock.groups.records import GroupRecord
 from penstock.groups.state import ShardState
-from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
 from penstock.model.values import dataclass
 from penstock.protocol.compression import Codec
+from penstock.state_topics.answers import Failed, Waiter
+from penstock.state_topics.batches import TooLarge
+from penstock.state_topics.error_codes import answer_code
+from penstock.state_topics.ports import Report, StateLog, Timers
+from penstock.state_topics.shard import StateShard, Status
 from penstock.waiting.timing_wheel import Timer
 
 Answer = TypeVar("Answer")
@@ -36,17 +37,11 @@ NOBODY = Waiter(0)  # waits for what a timer does
 GROUPS_A_SWEEP = 200  # looked through for expired offsets in one turn of the loop
 
 
-class Status(Enum):
-    LOADING = "loading"
-    ACTIVE = "active"
-    GONE = "gone"  # led by another broker, or by a later shard of this one
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What every shard of a broker shares."""
 
-    log: OffsetsLog
+    log: StateLog
     topics: Topics
     timers: Timers
     wall_ms: Callable[[], int]
@@ -55,31 +50,13 @@ class Surroundings:
     load_again: Callable[["Shard"], None]
 
 
-class Shard:
+class Shard(StateShard[ShardState]):
     def __init__(self, partition: int, around: Surroundings) -> None:
-        self.partition = partition
-        self.status = Status.LOADING
-        self.term = around.log.find_term(partition)  # of leading, which this shard is good for
         self._around = around
-        self._answers = Answers(asyncio.get_running_loop().create_future)
         self._timers: dict[str, dict[TimerKey, Timer[Callable[[], None]]]] = {}  # by group
         self._sweep: Timer[Callable[[], None]] | None = None
         self._gone_topics: set[str] = set()  # deleted while it was loaded
-        self._written_end = 0  # everything of ours in the log is below
-        self.state = self._new_state()
-
-    def _new_state(self) -> ShardState:
-        return ShardState(topics=self._around.topics, config=self._around.config)
-
-    @property
-    def is_led(self) -> bool:
-        """Whether it is still the same time of leading: another broker may have written since."""
-        term = self._around.log.find_term(self.partition)
-        return term is not None and term is self.term
-
-    @property
-    def waiting(self) -> int:
-        return self._answers.waiting
+        super().__init__(partition, around)
 
     def groups_with_timers(self) -> set[str]:
         return set(self._timers)
@@ -123,7 +100,7 @@ class Shard:
         for change in outcome.timers:
             self._change_timer(change)
         if outcome.answer is not LATER or outcome.replies:
-            self._keep_order()
+            self._keep_order(timeout_ms=self._commit_timeout_ms())
         if outcome.answer is not LATER:
             self._answers.answer(waiter, outcome.answer)
         for reply in outcome.replies:
@@ -143,58 +120,30 @@ class Shard:
     # -- writing ---------------------------------------------------------------------------
 
     def _write(self, records: Sequence[GroupRecord]) -> ErrorCode:
-        around, log = self._around, self._around.log
+        around = self._around
         if not self.is_led:
             return ErrorCode.NOT_COORDINATOR
         try:
             batches = build_batches(
                 records,
                 now_ms=around.wall_ms(),
-                max_bytes=log.max_batch_bytes(self.partition),
+                max_bytes=around.log.max_batch_bytes(self.partition),
                 codec=Codec(around.config().offsets_topic_compression_codec),
             )
         except TooLarge as error:
             around.report(f"{self}: {error}")
             return answer_code(ErrorCode.MESSAGE_TOO_LARGE)
-        write = self._answers.begin()
-        base_offset, code = log.append(
-            self.partition,
-            batches,
-            timeout_ms=around.config().offsets_commit_timeout_ms,
-            done=partial(self._on_written, write),
+        return self._append(
+            batches, partial(self._replay, records), timeout_ms=self._commit_timeout_ms()
         )
-        if base_offset == NOT_WRITTEN:
-            assert code is not None
-            self._answers.withdraw(write)
-            return answer_code(code)
-        self._replay(records, base_offset)
-        if code is not None:
-            self._on_written(write, code)
-        return ErrorCode.NONE
 
-    def _replay(self, records: Sequence[GroupRecord], base_offset: int) -> None:
+    def _replay(self, records: Sequence[GroupRecord], base_offset: int) -> int:
         for offset, record in enumerate(records, base_offset):
             self.state.replay(record, offset=offset, producer_id=NO_PRODUCER_ID)
-        self._written_end = base_offset + len(records)
+        return base_offset + len(records)
 
-    def _on_written(self, write: Write, code: ErrorCode) -> None:
-        self._answers.end(write, answer_code(code))
-
-    def _keep_order(self) -> None:
-        """An answer shows what is written: it waits where a write of before has not got through
-        and nobody waits for it any more."""
-        ends = self._around.log.ends
-        if self._answers.is_writing or not self._written_end or not self.is_led:
-            return
-        if ends(self.partition).committed >= self._written_end:
-            return
-        write = self._answers.begin()
-        self._around.log.when_committed(
-            self.partition,
-            self._written_end,
-            timeout_ms=self._around.config().offsets_commit_timeout_ms,
-            done=partial(self._on_written, write),
-        )
+    def _commit_timeout_ms(self) -> int:
+        return self._around.config().offsets_commit_timeout_ms
 
     # -- timers ----------------------------------------------------------------------------
 
@@ -249,39 +198,29 @@ class Shard:
         else:
             self._sweep_later()
 
-    def _is_active(self) -> bool:
-        return self.status is Status.ACTIVE
+    # -- its life --------------------------------------------------------------------------
 
-    # -- loading and ending ----------------------------------------------------------------
+    def _new_state(self) -> ShardState:
+        return ShardState(topics=self._around.topics, config=self._around.config)
 
-    async def load(self) -> None:
-        """Active when it returns, or gone where it is not led any more."""
-        ends = self._around.log.ends(self.partition)
-        if ends.start < ends.end:
-            try:
-                self._written_end = await load(
-                    self.partition,
-                    self.state,
-                    log=self._around.log,
-                    chunk_bytes=self._around.config().offsets_load_buffer_bytes,
-                    is_wanted=lambda: self.status is Status.LOADING and self.is_led,
-                    report=lambda line: self._around.report(f"{self}: {line}"),
-                )
-            except (LoadStopped, Refusal) as stop:
-                if isinstance(stop, Refusal):
-                    self._around.report(f"{self} cannot be loaded: {stop}")
-                self.end(ErrorCode.NOT_COORDINATOR)
-                return
-        self.activate()
+    def _new_reader(self, report: Report) -> Skimmer:
+        return Skimmer(report)
 
-    def activate(self) -> None:
-        assert self.status is Status.LOADING
-        self.status = Status.ACTIVE
+    def _take(self, entry: Entry) -> None:
+        self.state.take(entry)
+
+    def _chunk_bytes(self) -> int:
+        return self._around.config().offsets_load_buffer_bytes
+
+    def _begin(self) -> None:
         self._sweep_later()
         self._decide(lambda state, _, now_ms: state.on_loaded(now_ms), NOBODY, is_soft=True)
         gone, self._gone_topics = self._gone_topics, set()
         if gone and self._is_active():
             self.delete_of_topics(gone)
+
+    def _forget(self) -> None:
+        self._cancel_timers()
 
     def delete_of_topics(self, topics: Set[str]) -> None:
         """Now, or when it is loaded."""
@@ -290,22 +229,6 @@ class Shard:
             self._decide(lambda state, _, now: state.delete_of_topics(gone), NOBODY, is_soft=False)
         else:
             self._gone_topics |= topics
-
-    def reload(self, code: ErrorCode) -> None:
-        """Forget what is soft. Whoever waits is told the code, and may come again."""
-        if self.status is Status.GONE:
-            return
-        self._cancel_timers()
-        self.state = self._new_state()
-        self.status = Status.LOADING
-        self._answers.fail_all(code)
-        self._around.load_again(self)
-
-    def end(self, code: ErrorCode) -> None:
-        """For good."""
-        self.status = Status.GONE
-        self._cancel_timers()
-        self._answers.fail_all(code)
 
     def __str__(self) -> str:
         return f"__consumer_offsets-{self.partition}"

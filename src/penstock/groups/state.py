@@ -20,7 +20,7 @@ from penstock.groups.consumer_state import ConsumerGroup
 from penstock.groups.expiry import expire
 from penstock.groups.offset_commands import Codes
 from penstock.groups.offsets import OffsetStore
-from penstock.groups.outcome import CancelTimer, Outcome, SetTimer, TimerKey, Waiter
+from penstock.groups.outcome import CancelTimer, Outcome, SetTimer, TimerKey
 from penstock.groups.ports import Topics
 from penstock.groups.records import GroupRecord, OffsetKey, OffsetValue
 from penstock.groups.requests import (
@@ -40,6 +40,7 @@ from penstock.groups.requests import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.state_topics.answers import Waiter
 
 
 class ShardState:

@@ -7,12 +7,11 @@ differs. What was committed in the log before is not seen, and nothing of it is 
 from collections.abc import Callable, Mapping, Sequence
 
 from penstock.coordination.errors import CoordinationError
-from penstock.groups.answers import Failed
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator, is_wanted
 from penstock.groups.offset_commands import Codes, check_offset, refuse_commit
 from penstock.groups.outcome import Outcome
-from penstock.groups.ports import OffsetsLog, Timers, Topics
+from penstock.groups.ports import Topics
 from penstock.groups.requests import (
     CommitOffsets,
     DescribedGroup,
@@ -23,6 +22,8 @@ from penstock.groups.requests import (
 from penstock.groups.tree_offsets import Keeper, can_be_named
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.state_topics.answers import Failed
+from penstock.state_topics.ports import StateLog, Timers
 
 EMPTY = "Empty"
 _AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE  # of a tree that cannot be reached: try again
@@ -33,7 +34,7 @@ class TreeCoordinator(GroupCoordinator):
         self,
         *,
         keeper: Keeper,
-        log: OffsetsLog,
+        log: StateLog,
         topics: Topics,
         timers: Timers,
         wall_ms: Callable[[], int],

@@ -25,6 +25,10 @@ class MalformedRecord(MalformedMessage):
     """A coordinator's record does not read as what it says it is."""
 
 
+class UnknownKey(MalformedRecord):
+    """A kind of record that is not known here; a newer broker may have written it."""
+
+
 class ValueWriter:
     """`flexible`: compact lengths, and tagged fields at the end of every structure."""
 

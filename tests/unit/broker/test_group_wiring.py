@@ -7,7 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from tests.unit.broker.test_offsets_log import Administrator
+from tests.unit.broker.test_state_log import Administrator
 from tests.unit.replication.stage import ME, OTHER, ManualClock, Stage
 
 from penstock.broker.group_wiring import ConfigInForce, Groups

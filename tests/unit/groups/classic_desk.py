@@ -13,7 +13,7 @@ from uuid import UUID
 from penstock.groups import classic
 from penstock.groups.classic import ClassicGroup
 from penstock.groups.config import GroupConfig
-from penstock.groups.outcome import LATER, Outcome, SetTimer, TimerKey, Waiter
+from penstock.groups.outcome import LATER, Outcome, SetTimer, TimerKey
 from penstock.groups.records import (
     GroupRecord,
     GroupValue,
@@ -31,6 +31,7 @@ from penstock.groups.requests import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.state_values import ValueWriter
+from penstock.state_topics.answers import Waiter
 
 GROUP = "billing"
 SESSION_MS = 10_000

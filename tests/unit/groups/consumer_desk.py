@@ -23,11 +23,12 @@ from penstock.groups.consumer_requests import (
     ConsumerHeartbeatAnswer,
 )
 from penstock.groups.consumer_state import ConsumerGroup
-from penstock.groups.outcome import LATER, Outcome, SetTimer, TimerKey, Waiter
+from penstock.groups.outcome import LATER, Outcome, SetTimer, TimerKey
 from penstock.groups.ports import TopicView
 from penstock.groups.records import GroupRecord, decode_record, encode_record
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
+from penstock.state_topics.answers import Waiter
 
 GROUP = "billing"
 START_MS = 1_000_000

@@ -15,7 +15,7 @@ from tests.unit.storage.compacted_logs import Table, iter_batches
 from penstock.groups.batches import read_batches
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds, TopicView
+from penstock.groups.ports import TopicView
 from penstock.groups.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
@@ -29,6 +29,7 @@ from penstock.groups.requests import (
 from penstock.groups.state import ShardState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
 from penstock.storage.engine import Origin
 from penstock.waiting.timing_wheel import Timer, TimingWheel
 
@@ -92,7 +93,7 @@ class Term:
 
 
 class TableLog:
-    """An OffsetsLog whose partitions are tables, one of `tests.unit.storage` each."""
+    """An StateLog whose partitions are tables, one of `tests.unit.storage` each."""
 
     def __init__(self, partitions: int = 1, **config: object) -> None:
         self.tables = [Table(**config) for _ in range(partitions)]

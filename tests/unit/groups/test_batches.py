@@ -8,7 +8,6 @@ from tests.unit.groups.coordinator_desk import FixedTopics
 from penstock.groups.batches import (
     Latest,
     Replayed,
-    TooLarge,
     build_batches,
     read_batches,
     skim_batches,
@@ -27,6 +26,7 @@ from penstock.protocol.batch import read_header, stamp_offset_and_epoch
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
+from penstock.state_topics.batches import TooLarge
 
 NOW_MS = 1_700_000_000_000
 NEVER = GroupRecord(GroupKey("gone"), None)

@@ -17,7 +17,6 @@ from tests.unit.groups.coordinator_desk import (
 )
 
 from penstock.groups.config import GroupConfig
-from penstock.groups.ports import Chunk, LogEnds
 from penstock.groups.records import (
     GroupKey,
     GroupRecord,
@@ -30,6 +29,7 @@ from penstock.groups.requests import FetchOffsets, Heartbeat
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.records import Record, build_batch
+from penstock.state_topics.ports import Chunk, LogEnds
 
 FETCH = FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=(T0,))
 

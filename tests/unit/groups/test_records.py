@@ -27,12 +27,11 @@ from penstock.groups.records import (
     TargetMemberKey,
     TargetMemberValue,
     TopicPartitions,
-    UnknownKey,
     decode_record,
     encode_record,
 )
 from penstock.model.ids import TopicId
-from penstock.protocol.state_values import MalformedRecord
+from penstock.protocol.state_values import MalformedRecord, UnknownKey
 
 TOPIC_ID = TopicId(UUID("00112233-4455-6677-8899-aabbccddeeff"))
 ID_HEX = "00112233445566778899aabbccddeeff"

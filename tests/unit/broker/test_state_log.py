@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import pytest
 from tests.unit.replication.stage import ME, OTHER, THIRD, Stage, some_batch
 
-from penstock.broker.offsets_log import ReplicatedOffsetsLog
+from penstock.broker.state_log import ReplicatedStateLog
 from penstock.config.log_config import LogConfig
 from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
-from penstock.groups.ports import NOT_WRITTEN, Append, LogEnds
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
     BrokerEpoch,
@@ -22,6 +21,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import iter_headers
+from penstock.state_topics.ports import NOT_WRITTEN, Append, LogEnds
 
 NONE = ErrorCode.NONE
 NAME = TopicPartition(OFFSETS_TOPIC, 0)
@@ -62,8 +62,10 @@ class Administrator:
         raise AssertionError
 
 
-def log_of(stage: Stage, administrator: Administrator | None = None) -> ReplicatedOffsetsLog:
-    return ReplicatedOffsetsLog(
+def log_of(stage: Stage, administrator: Administrator | None = None) -> ReplicatedStateLog:
+    return ReplicatedStateLog(
+        OFFSETS_TOPIC,
+        replication_factor="offsets.topic.replication.factor",
         replicas=stage.replicas,
         cluster=stage.cluster,
         administration=administrator or Administrator(stage),
@@ -78,7 +80,7 @@ def unexpected(code: ErrorCode) -> None:
     pytest.fail(f"answered late: {code}")
 
 
-def append(log: ReplicatedOffsetsLog, *sizes: int, told: list[ErrorCode] | None = None) -> Append:
+def append(log: ReplicatedStateLog, *sizes: int, told: list[ErrorCode] | None = None) -> Append:
     done = unexpected if told is None else told.append
     return log.append(0, [some_batch(size) for size in sizes], timeout_ms=1000, done=done)
 
@@ -170,7 +172,9 @@ def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None
     def broken(descriptor: int, length: int, position: int) -> bytes:
         raise OSError("the disk has gone")
 
-    log = ReplicatedOffsetsLog(
+    log = ReplicatedStateLog(
+        OFFSETS_TOPIC,
+        replication_factor="offsets.topic.replication.factor",
         replicas=stage.replicas,
         cluster=stage.cluster,
         administration=Administrator(stage),

@@ -1,4 +1,4 @@
-"""What a client of a group is told when the offsets topic refuses a write: as Kafka maps it."""
+"""What a client of a coordinator is told when its topic refuses a write: as Kafka maps it."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -7,10 +7,11 @@ or it is replaced by the reason why that is not known.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NewType
 
-from penstock.groups.outcome import Waiter
 from penstock.model.errors import ErrorCode
+
+Waiter = NewType("Waiter", int)  # a request whose answer may come later, from another command
 
 
 class Failed(NamedTuple):

@@ -1,11 +1,11 @@
-"""Which partition of the offsets topic keeps a group: by the hash of its name, as in Java."""
+"""Which partition of a coordinator's topic keeps a name: by its hash, as in Java."""
 
 from functools import lru_cache
 
 
-@lru_cache(maxsize=10_000)  # every request of a group asks, and the hash goes letter by letter
-def partition_for(group: str, partitions: int) -> int:
-    hashed = java_hash(group)
+@lru_cache(maxsize=10_000)  # every request asks, and the hash goes letter by letter
+def partition_for(name: str, partitions: int) -> int:
+    hashed = java_hash(name)
     # Java's abs of its smallest number is that number; Kafka takes zero for it.
     return (0 if hashed == -(2**31) else abs(hashed)) % partitions
 

@@ -1,17 +1,15 @@
-"""The offsets topic as the group coordinator sees it, on this broker's replicas. Keeps nothing.
+"""A coordinator's topic as the coordinator sees it, on this broker's replicas. Keeps nothing.
 
-Adapter of `groups.OffsetsLog`: appends go the way of every other write, with acks of all in sync.
+Adapter of `state_topics.StateLog`: appends go the way of every other write, with acks of all in
+sync.
 """
 
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
 
 from penstock.config.resolve import Resolved, Source
 from penstock.controller.interface import CreatesTopics, NewTopic, Refused
-from penstock.groups.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
-from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice
@@ -20,24 +18,26 @@ from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.partition import Leadership, Partition
 from penstock.replication.replicas import Clock, Replicas
 from penstock.replication.storage_errors import as_refusal
+from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
 from penstock.storage.engine import Origin
 from penstock.storage.errors import StorageError
 from penstock.waiting.delayed import TooManyWaiting
 
 CREATION_TIMEOUT_MS = 30_000
-REPLICATION_FACTOR = "offsets.topic.replication.factor"
 Pread = Callable[[int, int, int], bytes]
 
 _ALL_IN_SYNC = -1
 _NO_LOG = LogEnds(0, 0, 0)
 
 
-class ReplicatedOffsetsLog:
-    """A `groups.OffsetsLog`. Owned by the event loop."""
+class ReplicatedStateLog:
+    """A `state_topics.StateLog`. Owned by the event loop."""
 
     def __init__(
         self,
+        topic: str,
         *,
+        replication_factor: str,  # the setting that says it
         replicas: Replicas,
         cluster: ClusterView,
         administration: CreatesTopics,
@@ -46,6 +46,9 @@ class ReplicatedOffsetsLog:
         report: Callable[[str], None],
         pread: Pread = os.pread,
     ) -> None:
+        self._topic = topic
+        self._replication_factor = replication_factor
+        self._names: dict[int, TopicPartition] = {}
         self._replicas = replicas
         self._cluster = cluster
         self._administration = administration
@@ -58,7 +61,7 @@ class ReplicatedOffsetsLog:
     # -- the topic -------------------------------------------------------------------------
 
     def partition_count(self) -> int | None:
-        topic = self._cluster.find_topic(OFFSETS_TOPIC)
+        topic = self._cluster.find_topic(self._topic)
         return None if topic is None else len(topic.partitions)
 
     async def ensure_topic(self) -> ErrorCode:
@@ -70,16 +73,16 @@ class ReplicatedOffsetsLog:
 
     async def _create_topic(self) -> None:
         """Its number of partitions and its settings are the controller's to fill in."""
-        topic = NewTopic(name=OFFSETS_TOPIC, replication_factor=self._choose_replication_factor())
+        topic = NewTopic(name=self._topic, replication_factor=self._choose_replication_factor())
         (answer,) = await self._administration.create_topics(
             [topic], validate_only=False, timeout_ms=CREATION_TIMEOUT_MS
         )
         if isinstance(answer, Refused) and answer.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            self._report(f"{OFFSETS_TOPIC} could not be created: {answer.message}")
+            self._report(f"{self._topic} could not be created: {answer.message}")
 
     def _choose_replication_factor(self) -> int:
         """As it was asked for; where nobody said how many, no more than there are brokers."""
-        wanted = self._settings().get_resolved(REPLICATION_FACTOR)
+        wanted = self._settings().get_resolved(self._replication_factor)
         assert isinstance(wanted.value, int)
         if wanted.source is not Source.DEFAULT:
             return wanted.value
@@ -98,12 +101,12 @@ class ReplicatedOffsetsLog:
         return LogEnds(found.log_start_offset, found.high_watermark, found.log_end_offset)
 
     def max_batch_bytes(self, partition: int) -> int:
-        config = self._replicas.get(_name(partition)).log.config
+        config = self._replicas.get(self._name(partition)).log.config
         return min(config.max_message_bytes, config.segment_bytes)
 
     async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
         """Off the loop: the files may be cold."""
-        log = self._replicas.get(_name(partition)).log
+        log = self._replicas.get(self._name(partition)).log
         try:
             read = log.read(
                 Offset(start), below=log.log_end_offset, max_bytes=max_bytes, at_least_one=True
@@ -122,7 +125,7 @@ class ReplicatedOffsetsLog:
         self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
     ) -> Append:
         appending = _Appending(done)
-        name, before = _name(partition), self.ends(partition).end
+        name, before = self._name(partition), self.ends(partition).end
         self._replicas.append(
             [(name, memoryview(batch)) for batch in batches],
             acks=_ALL_IN_SYNC,
@@ -145,7 +148,13 @@ class ReplicatedOffsetsLog:
             done(ErrorCode.REQUEST_TIMED_OUT)
 
     def _find(self, partition: int) -> Partition | None:
-        return self._replicas.find(_name(partition))
+        return self._replicas.find(self._name(partition))
+
+    def _name(self, partition: int) -> TopicPartition:
+        name = self._names.get(partition)
+        if name is None:
+            name = self._names[partition] = TopicPartition(self._topic, partition)
+        return name
 
 
 class _Appending:
@@ -209,8 +218,3 @@ def _read_slice(pread: Pread, piece: FileSlice) -> Iterator[bytes]:
         yield data
         position += len(data)
         left -= len(data)
-
-
-@cache
-def _name(partition: int) -> TopicPartition:
-    return TopicPartition(OFFSETS_TOPIC, partition)

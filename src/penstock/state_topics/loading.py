@@ -8,11 +8,13 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from penstock.groups.batches import Entry, Latest, Report, skim_batches, take_latest
-from penstock.groups.ports import OffsetsLog
 from penstock.model.errors import ErrorCode
+from penstock.state_topics.ports import Report, StateLog
+
+Entry = TypeVar("Entry")
+EntryRead = TypeVar("EntryRead", covariant=True)
 
 TURN_S = 0.002  # of decoding, before others get the loop
 ENTRIES_BETWEEN_LOOKS = 16  # at the clock
@@ -24,33 +26,39 @@ class LoadStopped(Exception):
     """The partition is not led here any more, or the shard is not wanted."""
 
 
-class Loaded(Protocol):
-    def take(self, entry: Entry) -> None: ...
+class Reader(Protocol[EntryRead]):
+    """Makes entries of a log's bytes; None among them is nothing: a place to stop for a moment."""
+
+    def read(self, data: bytes) -> Iterator[EntryRead | None]: ...
+
+    def rest(self) -> Iterator[EntryRead | None]:
+        """What it has kept back until everything is read."""
 
 
 async def load(
     partition: int,
-    state: Loaded,
+    take: Callable[[Entry], None],
     *,
-    log: OffsetsLog,
+    log: StateLog,
+    new_reader: Callable[[Report], Reader[Entry]],
     chunk_bytes: int,
     is_wanted: Callable[[], bool],
     report: Report,
 ) -> int:
     """Replays everything; the offset up to which it did, which is committed."""
     said = _Bounded(report)
-    latest: Latest = {}
+    reader = new_reader(said)
     position = log.ends(partition).start
     while position < log.ends(partition).end:
         chunk = await log.read(partition, position, chunk_bytes)
         _check(is_wanted)
-        await _replay(skim_batches(chunk.batches, latest, said), state, is_wanted)
+        await _replay(reader.read(chunk.batches), take, is_wanted)
         # A log that ends in a gap, as compaction leaves them, has an end that no read reaches.
         if chunk.end_offset <= position:
             break
         position = chunk.end_offset
         _check(is_wanted)
-    await _replay(take_latest(latest, said), state, is_wanted)
+    await _replay(reader.rest(), take, is_wanted)
     position = log.ends(partition).end
     await _wait_committed(partition, position, log, is_wanted)
     _check(is_wanted)
@@ -59,12 +67,12 @@ async def load(
 
 
 async def _replay(
-    entries: Iterator[Entry | None], state: Loaded, is_wanted: Callable[[], bool]
+    entries: Iterator[Entry | None], take: Callable[[Entry], None], is_wanted: Callable[[], bool]
 ) -> None:
     turn_ends_s = time.monotonic() + TURN_S
     for number, entry in enumerate(entries):
         if entry is not None:
-            state.take(entry)
+            take(entry)
         if number % ENTRIES_BETWEEN_LOOKS == 0 and time.monotonic() >= turn_ends_s:
             await asyncio.sleep(0)
             _check(is_wanted)
@@ -72,7 +80,7 @@ async def _replay(
 
 
 async def _wait_committed(
-    partition: int, offset: int, log: OffsetsLog, is_wanted: Callable[[], bool]
+    partition: int, offset: int, log: StateLog, is_wanted: Callable[[], bool]
 ) -> None:
     while log.ends(partition).committed < offset:
         told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

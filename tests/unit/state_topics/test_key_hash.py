@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.groups.group_hash import java_hash, partition_for
+from penstock.state_topics.key_hash import java_hash, partition_for
 
 
 # Values of String.hashCode, by its definition: s[0]*31^(n-1) + ... + s[n-1], in 32 bits.

@@ -1,0 +1,1 @@
+"""A coordinator's state, kept in a compacted internal topic: what groups and transactions share."""
