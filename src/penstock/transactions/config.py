@@ -1,0 +1,40 @@
+"""What a broker grants its transactions, typed from its settings. Values only, already checked.
+
+Kafka's names and defaults, in milliseconds and bytes throughout.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from penstock.model.values import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionConfig:
+    """A field's default is the declared setting's default."""
+
+    max_timeout_ms: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    abort_interval_ms: int = 10_000  # between two looks for what has taken too long
+    expiry_interval_ms: int = 3_600_000  # between two looks for ids to forget
+    two_phase_enabled: bool = False
+
+    # The topic that keeps them.
+    topic_partitions: int = 50
+    load_buffer_bytes: int = 5_242_880
+
+    @classmethod
+    def from_broker(cls, resolved: Mapping[str, Any]) -> Self:
+        """From a broker's resolved settings: setting name -> typed value, all present."""
+        return cls(**{field: resolved[name] for field, name in _SOURCE_NAMES.items()})
+
+
+_SOURCE_NAMES: Mapping[str, str] = {
+    "max_timeout_ms": "transaction.max.timeout.ms",
+    "id_expiration_ms": "transactional.id.expiration.ms",
+    "abort_interval_ms": "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    "expiry_interval_ms": "transaction.remove.expired.transaction.cleanup.interval.ms",
+    "two_phase_enabled": "transaction.two.phase.commit.enable",
+    "topic_partitions": "transaction.state.log.num.partitions",
+    "load_buffer_bytes": "transaction.state.log.load.buffer.size",
+}

@@ -1,0 +1,85 @@
+"""What is asked of the transaction coordinator, and what it answers, as plain values."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.model.values import dataclass
+
+NO_EPOCH = -1
+NO_TIME = -1
+
+
+class Producer(NamedTuple):
+    """One incarnation of a producer: a later epoch of the same id fences it."""
+
+    id: int
+    epoch: int
+
+
+NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_EPOCH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitProducer:
+    """Id and epoch are those that the producer had (KIP-360), both or none."""
+
+    transactional_id: str
+    timeout_ms: int
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    two_phase: bool = False  # its transactions never time out (KIP-939)
+    keep_prepared: bool = False  # what is open stays, for the new epoch to end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Initialised:
+    code: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    ongoing_producer_id: int = NO_PRODUCER_ID  # of the transaction that was kept
+    ongoing_producer_epoch: int = NO_EPOCH
+
+
+class Ended(NamedTuple):
+    """The producer that may go on: since KIP-890 with an epoch of its own, or another id."""
+
+    code: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    transactional_id: str
+    code: ErrorCode
+    state: str = ""
+    timeout_ms: int = 0
+    started_ms: int = NO_TIME
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    partitions: tuple[TopicPartition, ...] = ()  # in order
+    is_two_phase: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListTransactions:
+    """Of nothing asked all is wanted."""
+
+    states: frozenset[str] = frozenset()
+    producer_ids: frozenset[int] = frozenset()
+    min_duration_ms: int = -1  # below 0: any
+    is_wanted: Callable[[str], bool] | None = None  # by transactional id
+
+
+class Listed(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+class ListedTransactions(NamedTuple):
+    code: ErrorCode
+    unknown_states: tuple[str, ...] = ()  # that were asked for
+    transactions: tuple[Listed, ...] = ()
