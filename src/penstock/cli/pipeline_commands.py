@@ -1,7 +1,5 @@
 """`penstock pipeline`: run and check a pipeline's file on Spark, or begin a new one."""
 
-import os
-import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from penstock.cli.connect import (
     wants_json,
 )
 from penstock.cli.pipeline_progress import note, progress_display, show_totals
+from penstock.cli.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +44,8 @@ MasterOption = Annotated[
 RemoteOption = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host.")
 ]
+
+_STOPPING = "stopping; the next run goes on from here"
 
 _RUN_HELP = """Run a pipeline until Ctrl-C; with --once, until it has read what is there now.
 
@@ -124,7 +125,7 @@ def _run_yaml(
     stop = threading.Event()
     with (
         _session(pipeline, place) as spark,
-        _stopped_by_signals(stop),
+        stopped_by_signals(stop, _STOPPING),
         progress_display(as_json=as_json) as show,
     ):
         from penstock.spark.pipeline.run import Run, run_pipeline
@@ -162,13 +163,13 @@ def _run_python(file: Path, place: Place, bootstrap: str, as_json: bool) -> "Map
     note(f"starting Spark for {file}; its log is {declared.log_file}")
     stop = threading.Event()
     if place.remote is not None:
-        with _stopped_by_signals(stop):
+        with stopped_by_signals(stop, _STOPPING):
             run_declared(declared, place.remote, stop=stop, note=note)
             return {}
     settings = server_settings(declared)
     with (
         pipeline_session(file.stem, settings, declared.log_file, master=place.master) as spark,
-        _stopped_by_signals(stop),
+        stopped_by_signals(stop, _STOPPING),
         progress_display(as_json=as_json) as show,
     ):
         watch = Watch(spark, show)
@@ -275,22 +276,3 @@ def _failures_told() -> Iterator[None]:
         raise typer.Exit(2) from None
     except (PipelineFailed, JavaMissing, MissingYaml) as error:
         fail(str(error), 1)
-
-
-@contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM stops between looks at the queries; a second one is not waited
-    for. Spark's own handler, which cuts through whatever runs, is put aside."""
-
-    def ask(number: int, _: object) -> None:
-        if stop.is_set():
-            os._exit(128 + number)
-        stop.set()
-        note("stopping; the next run goes on from here")
-
-    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)

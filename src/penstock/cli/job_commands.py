@@ -1,0 +1,333 @@
+"""`penstock job`: audit, replay and measure what topics hold, on Spark.
+
+Exit code 0: done, and an audit found nothing. 1: the answer is no, or an audit found problems.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    fail,
+    get_bootstrap,
+    keep_shared,
+    wants_json,
+)
+from penstock.cli.job_output import show_audit, show_replay, show_stats, write_plots
+from penstock.cli.job_progress import job_progress
+from penstock.cli.pipeline_progress import note
+from penstock.cli.stopping import stopped_by_signals
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.client.data_calls import Isolation
+    from penstock.spark.connections import BlockingClient
+    from penstock.spark.jobs.running import Watch
+    from penstock.spark.jobs.scope import Scope
+
+_Result = TypeVar("_Result")
+
+app = typer.Typer(
+    add_completion=False,
+    help="Audit, replay and measure what topics hold, on Spark.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or more.")]
+PartitionsOption = Annotated[
+    str | None, typer.Option("--partitions", metavar="0,1", help="Only these.  [default: all]")
+]
+_EDGE = "an offset, a time (2026-01-31T13:45:00Z), earliest or latest"
+StartOption = Annotated[str, typer.Option("--start", metavar="WHERE", help=f"First: {_EDGE}.")]
+EndOption = Annotated[
+    str, typer.Option("--end", metavar="WHERE", help=f"The end, itself left out: {_EDGE}.")
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option("--master", metavar="URL", help="Where Spark runs.  [default: local[*]]"),
+]
+IsolationOption = Annotated[
+    str,
+    typer.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted."),
+]
+
+_AUDIT_HELP = """Check that every record is there, once, in order and whole.
+
+Looks at every batch of every partition: CRC, records, offsets, leader epochs, sequences of
+producers; then compares records with each other. Offsets that compaction removed and markers of
+transactions are no problem. Each problem is named by topic, partition and offset.
+
+\b
+Examples:
+  penstock job audit orders
+  penstock job audit orders payments --start 2026-01-31T00:00:00Z
+  penstock job audit orders --identity key,value
+  penstock job audit orders --sequence "get_json_object(cast(value AS string), '$.number')"
+"""
+
+_REPLAY_HELP = """Copy a part of a topic into another one, as it is or changed.
+
+SQL sees the columns key, value (both binary), headers, topic, partition, offset and timestamp. A
+Python function gets a record and returns it, changed with record._replace(value=...), or a list of
+records, or None to leave it out.
+
+\b
+Examples:
+  penstock job replay orders orders-copy --create
+  penstock job replay orders test --start 2026-01-31T13:00:00Z --end 2026-01-31T14:00:00Z
+  penstock job replay orders test --where "partition = 0" --value "upper(cast(value AS string))"
+  penstock job replay orders test --function masking.py:hide_names --keep-partitions
+"""
+
+_STATS_HELP = """Measure topics: sizes, keys, skew, rates; with --plots as pictures, too.
+
+\b
+Examples:
+  penstock job stats orders
+  penstock job stats orders payments --plots ./plots --top 20
+"""
+
+
+@app.callback()
+def _shared(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    keep_shared(ctx, bootstrap, as_json)
+
+
+@app.command(help=_AUDIT_HELP)
+def audit(
+    ctx: typer.Context,
+    topics: TopicsArgument,
+    partitions: PartitionsOption = None,
+    start: StartOption = "earliest",
+    end: EndOption = "latest",
+    compare: Annotated[
+        bool, typer.Option(help="Compare records with each other to find duplicates.")
+    ] = True,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            "--identity",
+            metavar="COLUMNS",
+            help="What makes records duplicates, of key,value,headers,timestamp.",
+        ),
+    ] = None,
+    sequence: Annotated[
+        str | None,
+        typer.Option(
+            "--sequence",
+            metavar="SQL",
+            help="A record's number: for each key, one more than before.",
+        ),
+    ] = None,
+    master: MasterOption = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    as_json = wants_json(ctx, as_json)
+    with _failures_told():
+        from penstock.spark.jobs.audit import Audit, run_audit
+        from penstock.spark.jobs.content import Identity, parse_identity
+
+        asked = Audit(
+            scope=_scope(topics, partitions, start, end),
+            compares=compare,
+            identity=Identity() if identity is None else parse_identity(identity),
+            sequence=sequence,
+        )
+        result = _run(
+            "audit",
+            get_bootstrap(ctx, bootstrap),
+            master,
+            as_json,
+            lambda spark, client, watch: run_audit(spark, client, asked, watch),
+        )
+    show_audit(result, as_json=as_json)
+    if result.problems:
+        raise typer.Exit(1)
+
+
+@app.command(help=_REPLAY_HELP)
+def replay(
+    ctx: typer.Context,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Read from here.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Written to this topic.")],
+    partitions: PartitionsOption = None,
+    start: StartOption = "earliest",
+    end: EndOption = "latest",
+    where: Annotated[
+        str | None, typer.Option("--where", metavar="SQL", help="Only records for which it holds.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="SQL", help="What becomes the key.")
+    ] = None,
+    value: Annotated[
+        str | None, typer.Option("--value", metavar="SQL", help="What becomes the value.")
+    ] = None,
+    function: Annotated[
+        str | None,
+        typer.Option("--function", metavar="MODULE:NAME", help="Python that changes each record."),
+    ] = None,
+    keep_partitions: Annotated[
+        bool, typer.Option("--keep-partitions", help="Not by key: into the same partition.")
+    ] = False,
+    mark_origin: Annotated[
+        bool, typer.Option("--mark-origin", help="Headers say where each record comes from.")
+    ] = False,
+    create: Annotated[
+        bool, typer.Option("--create", help="Make TARGET, with as many partitions.")
+    ] = False,
+    compression: Annotated[
+        str, typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4, zstd.")
+    ] = "none",
+    isolation: IsolationOption = "read_committed",
+    master: MasterOption = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    as_json = wants_json(ctx, as_json)
+    with _failures_told():
+        from penstock.spark.jobs.replay import Replay, run_replay
+        from penstock.spark.jobs.replay_function import load_function
+
+        asked = Replay(
+            scope=_scope([topic], partitions, start, end),
+            target=target,
+            where=where,
+            key=key,
+            value=value,
+            function=None if function is None else load_function(function),
+            keeps_partitions=keep_partitions,
+            marks_origin=mark_origin,
+            creates_target=create,
+            isolation=_isolation(isolation),
+            compression=_codec(compression),
+        )
+        result = _run(
+            "replay",
+            get_bootstrap(ctx, bootstrap),
+            master,
+            as_json,
+            lambda spark, client, watch: run_replay(spark, client, asked, watch),
+        )
+    show_replay(result, target, as_json=as_json)
+
+
+@app.command(help=_STATS_HELP)
+def stats(
+    ctx: typer.Context,
+    topics: TopicsArgument,
+    partitions: PartitionsOption = None,
+    start: StartOption = "earliest",
+    end: EndOption = "latest",
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="So many frequent keys.")] = 10,
+    plots: Annotated[
+        Path | None, typer.Option("--plots", metavar="DIR", help="Write SVG pictures there.")
+    ] = None,
+    isolation: IsolationOption = "read_committed",
+    master: MasterOption = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    as_json = wants_json(ctx, as_json)
+    with _failures_told():
+        from penstock.spark.jobs.stats import Stats, run_stats
+
+        asked = Stats(
+            scope=_scope(topics, partitions, start, end),
+            top=top,
+            isolation=_isolation(isolation),
+        )
+        result = _run(
+            "stats",
+            get_bootstrap(ctx, bootstrap),
+            master,
+            as_json,
+            lambda spark, client, watch: run_stats(spark, client, asked, watch),
+        )
+    show_stats(result, as_json=as_json)
+    for path in write_plots(result, plots) if plots is not None else ():
+        note(f"wrote {path}")
+
+
+def _run(
+    name: str,
+    bootstrap: str,
+    master: str | None,
+    as_json: bool,
+    work: "Callable[[SparkSession, BlockingClient, Watch], _Result]",
+) -> _Result:
+    """The cluster is asked before Spark is started: a wrong address shows at once."""
+    from penstock.spark.jobs.running import Watch
+    from penstock.spark.jobs.scope import connect
+    from penstock.spark.pipeline.launch import log_file_of, pipeline_session
+    from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
+
+    client = connect(bootstrap)
+    log_file = log_file_of(DEFAULT_CHECKPOINTS, f"job-{name}")
+    note(f"starting Spark for job {name}; its log is {log_file}")
+    stop = threading.Event()
+    with (
+        pipeline_session(f"job {name}", {}, log_file, master=master) as spark,
+        stopped_by_signals(stop, "stopping"),
+        job_progress(as_json=as_json) as show,
+    ):
+        return work(spark, client, Watch(stop=stop, show=show))
+
+
+def _scope(topics: list[str], partitions: str | None, start: str, end: str) -> "Scope":
+    from penstock.spark.jobs.scope import Scope, parse_edge, parse_partitions
+
+    return Scope(
+        topics=tuple(dict.fromkeys(topics)),
+        partitions=None if partitions is None else parse_partitions(partitions),
+        start=parse_edge("--start", start),
+        end=parse_edge("--end", end),
+    )
+
+
+def _isolation(text: str) -> "Isolation":
+    from penstock.client.data_calls import Isolation
+
+    names = {each.name.lower(): each for each in Isolation}
+    if text not in names:
+        fail(f"--isolation {text!r}: write one of {', '.join(names)}", 2)
+    return names[text]
+
+
+def _codec(text: str) -> str:
+    from penstock.protocol.compression import Codec
+
+    names = [codec.name.lower() for codec in Codec]
+    if text not in names:
+        fail(f"--compression {text!r}: write one of {', '.join(names)}", 2)
+    return text
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """Without a stack trace: 2 for what cannot be meant, 1 for what the world says."""
+    from penstock.client.errors import ClientError
+    from penstock.config.java import JavaMissing
+    from penstock.spark.errors import SparkSourceError
+    from penstock.spark.jobs.failures import JobFailed, JobRefused
+    from penstock.spark.pipeline.failures import PipelineFailed
+    from penstock.spark.pipeline.launch import check_spark
+
+    try:
+        check_spark()
+        yield
+    except JobRefused as error:
+        fail(str(error), 2)
+    except (JobFailed, PipelineFailed, JavaMissing, ClientError, SparkSourceError) as error:
+        fail(str(error), 1)

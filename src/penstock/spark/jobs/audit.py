@@ -1,0 +1,192 @@
+"""The job `audit`: is every record there, once, in order and whole? Over all partitions of topics,
+by ranges of offsets, in tasks of Spark's.
+
+First every batch is looked at as bytes, then records are compared with each other. A verdict is
+about the log as it was when the job began.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.admin_values import Resource, ResourceKind
+from penstock.client.errors import ClientError
+from penstock.model.ids import TopicPartition
+from penstock.model.values import dataclass
+from penstock.spark.connections import BlockingClient, ClientSettings
+from penstock.spark.jobs.audit_task import audit_range, read_records
+from penstock.spark.jobs.content import (
+    ROW_SCHEMA,
+    Identity,
+    Repeats,
+    Step,
+    find_repeats,
+    find_steps,
+)
+from penstock.spark.jobs.content_verdict import judge_repeats, judge_steps
+from penstock.spark.jobs.failures import NotReady
+from penstock.spark.jobs.findings import Finding, Kind
+from penstock.spark.jobs.range_audit import AuditRange
+from penstock.spark.jobs.running import Watch, run_watched
+from penstock.spark.jobs.scope import EdgeKind, Found, Scope, find_scope, topics_of
+from penstock.spark.jobs.verdict import PartitionTotals, Verdict, conclude
+from penstock.spark.plan import split_ranges
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+RANGE_OFFSETS = 250_000  # of one task: half a second, so that progress shows
+_POLICY = "cleanup.policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """What is asked of an audit."""
+
+    scope: Scope
+    compares: bool = True  # records with each other, too
+    identity: Identity = Identity()
+    sequence: str | None = None  # SQL for the number of a record among those of its key
+    range_offsets: int = RANGE_OFFSETS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditResult:
+    totals: Sequence[PartitionTotals]
+    findings: Sequence[Finding]
+    left_out: int  # findings beyond the most that are told
+    seconds: float
+
+    @property
+    def problems(self) -> int:
+        return sum(finding.is_problem for finding in self.findings) + self.left_out
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for each in self.totals)
+
+
+def run_audit(
+    spark: "SparkSession", client: BlockingClient, audit: Audit, watch: Watch
+) -> AuditResult:
+    started_s = time.monotonic()
+    found = find_scope(client, audit.scope)
+    asked = plan_audit(found, find_compacted(client, topics_of(found)), audit.range_offsets)
+    settings = client.settings
+    verdict = _look_at_batches(spark, asked, settings, watch)
+    findings = [*_deleted(audit.scope, found), *verdict.findings]
+    if audit.compares or audit.sequence is not None:
+        findings += _compare(spark, asked, settings, audit, verdict, watch)
+    findings.sort(key=lambda finding: (finding.partition, finding.offset))
+    return AuditResult(
+        totals=_with_problems(verdict.totals, findings),
+        findings=findings,
+        left_out=verdict.left_out,
+        seconds=time.monotonic() - started_s,
+    )
+
+
+def plan_audit(found: Found, compacted: Mapping[str, bool], range_offsets: int) -> list[AuditRange]:
+    """By partition and offset; partitions with nothing to look at are left out."""
+    sized = [each for each in found.ranges if each.size]
+    starts = {each.partition: each.start for each in sized}
+    return [
+        AuditRange(
+            wanted=piece,
+            is_first=piece.start == starts[piece.partition],
+            high_watermark=found.log_ends[piece.partition],
+            gaps_are_normal=compacted[piece.partition.topic],
+        )
+        for piece in split_ranges(sized, min_partitions=None, max_records=range_offsets)
+    ]
+
+
+def find_compacted(client: BlockingClient, topics: Sequence[str]) -> dict[str, bool]:
+    """Of these logs compaction may have removed records."""
+    resources = [Resource(ResourceKind.TOPIC, topic) for topic in topics]
+    try:
+        described = client.run(lambda each: each.admin.describe_configs(resources, names=[_POLICY]))
+    except ClientError as error:
+        raise NotReady(f"{error}; the audit must know whether topics are compacted") from None
+    return {
+        resource.name: any("compact" in (entry.value or "") for entry in entries)
+        for resource, entries in described.items()
+    }
+
+
+def _look_at_batches(
+    spark: "SparkSession", asked: Sequence[AuditRange], settings: ClientSettings, watch: Watch
+) -> Verdict:
+    if not asked:
+        return Verdict([], [], 0)
+    look = partial(audit_range, client=settings)
+    tasks = spark.sparkContext.parallelize(asked, len(asked)).map(look)
+    return conclude(asked, run_watched(spark, "look at batches", watch, tasks.collect))
+
+
+def _compare(
+    spark: "SparkSession",
+    asked: Sequence[AuditRange],
+    settings: ClientSettings,
+    audit: Audit,
+    verdict: Verdict,
+    watch: Watch,
+) -> Iterator[Finding]:
+    if not asked:
+        return
+    partitions = sorted({each.wanted.partition for each in asked})
+    rows = _records(spark, asked, partitions, settings)
+    if audit.compares:
+        repeats = find_repeats(rows, audit.identity)
+        found = run_watched(spark, "compare records", watch, repeats.collect)
+        records = {each.partition: each.records for each in verdict.totals}
+        yield from judge_repeats(
+            partitions, records, (Repeats(*row) for row in found), audit.identity
+        )
+    if audit.sequence is not None:
+        steps = find_steps(rows, audit.sequence)
+        found = run_watched(spark, "follow numbers", watch, steps.collect)
+        yield from judge_steps(partitions, (_step(row) for row in found))
+
+
+def _records(
+    spark: "SparkSession",
+    asked: Sequence[AuditRange],
+    partitions: Sequence[TopicPartition],
+    settings: ClientSettings,
+) -> "DataFrame":
+    """A task for each range: rows of `ROW_SCHEMA`."""
+    work = [(each, partitions.index(each.wanted.partition)) for each in asked]
+
+    def read(numbers: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                each, place = work[number]
+                yield from read_records(each, place, settings)
+
+    return spark.range(0, len(work), 1, len(work)).mapInArrow(read, ROW_SCHEMA)
+
+
+def _step(row: Any) -> Step:
+    key = None if row.key is None else bytes(row.key)
+    return Step(row.place, key, row.offset, row.number, row.highest)
+
+
+def _deleted(scope: Scope, found: Found) -> Iterator[Finding]:
+    """Offsets that were named and are not there any more."""
+    if scope.start.kind is not EdgeKind.OFFSET:
+        return
+    for each in found.ranges:
+        first = found.log_starts[each.partition]
+        if scope.start.value < first:
+            text = f"deleted: the log begins at offset {first}"
+            yield Finding(Kind.DELETED, each.partition, scope.start.value, first - 1, text)
+
+
+def _with_problems(
+    totals: Sequence[PartitionTotals], findings: Sequence[Finding]
+) -> list[PartitionTotals]:
+    problems = [finding.partition for finding in findings if finding.is_problem]
+    return [each._replace(problems=problems.count(each.partition)) for each in totals]

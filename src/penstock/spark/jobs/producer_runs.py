@@ -1,0 +1,201 @@
+"""Sequences of idempotent producers, from the headers of batches: gathered by a task for its range,
+judged on the driver for a whole partition. Pure.
+
+A producer whose batches came once and in order has one run in a range, however many they are.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.model.ids import TopicPartition
+from penstock.protocol.batch import MAX_SEQUENCE, BatchHeader
+from penstock.spark.jobs.findings import Finding, Kind
+from penstock.spark.jobs.numbering import Anomaly, Flaw, Run, judge
+
+_SEQUENCES = MAX_SEQUENCE + 1  # 0 follows the last
+
+
+class ProducerRun(NamedTuple):
+    """Sequences that follow one another within an epoch."""
+
+    producer_id: int
+    producer_epoch: int
+    first: int
+    length: int
+    offset: int  # of the first
+    last_offset: int
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.first + self.length) % _SEQUENCES
+
+
+class ProducerRuns:
+    """Fed with every sound batch of a range, in the order of the log."""
+
+    def __init__(self, *, gaps_are_normal: bool) -> None:
+        self._gaps_are_normal = gaps_are_normal  # compaction removes batches
+        self._open: dict[int, ProducerRun] = {}
+        self._highest: dict[int, int] = {}  # of the epoch: the sequence after the highest seen
+        self._done: list[ProducerRun] = []
+
+    def take(self, header: BatchHeader) -> None:
+        if not header.has_producer or header.base_sequence < 0:
+            return
+        producer = header.producer_id
+        run = _of_batch(header)
+        before = self._open.get(producer)
+        if before is None or before.producer_epoch != run.producer_epoch:
+            self._start(run)
+        elif self._goes_on(before, run):
+            self._open[producer] = _joined(before, run)
+            self._highest[producer] = run.next_sequence
+        else:
+            self._break(before, run)
+
+    def runs(self) -> list[ProducerRun]:
+        """In the order of the log."""
+        return sorted([*self._done, *self._open.values()], key=lambda run: run.offset)
+
+    def _goes_on(self, before: ProducerRun, run: ProducerRun) -> bool:
+        ahead = _distance(before.next_sequence, run.first)
+        is_behind = _distance(self._highest[before.producer_id], before.next_sequence) < 0
+        return not is_behind and (ahead == 0 or (ahead > 0 and self._gaps_are_normal))
+
+    def _start(self, run: ProducerRun) -> None:
+        before = self._open.get(run.producer_id)
+        if before is not None:
+            self._done.append(before)
+        self._open[run.producer_id] = run
+        self._highest[run.producer_id] = run.next_sequence
+
+    def _break(self, before: ProducerRun, run: ProducerRun) -> None:
+        highest = self._highest[run.producer_id]
+        self._done.append(before)
+        self._open[run.producer_id] = run
+        if _distance(highest, run.next_sequence) > 0:
+            self._highest[run.producer_id] = run.next_sequence
+
+
+def _of_batch(header: BatchHeader) -> ProducerRun:
+    return ProducerRun(
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.last_offset_delta + 1,
+        header.base_offset,
+        header.last_offset,
+    )
+
+
+def _joined(before: ProducerRun, run: ProducerRun) -> ProducerRun:
+    length = before.length + _distance(before.next_sequence, run.first) + run.length
+    return before._replace(length=length, last_offset=run.last_offset)
+
+
+def _distance(start: int, end: int) -> int:
+    """How far ahead `end` is; negative: behind. Sequences go in a circle."""
+    ahead = (end - start) % _SEQUENCES
+    return ahead if ahead < _SEQUENCES // 2 else ahead - _SEQUENCES
+
+
+# On the driver.
+
+
+def judge_producers(
+    partition: TopicPartition,
+    runs: Iterable[ProducerRun],
+    *,
+    gaps_are_normal: bool,
+    lost: Sequence[tuple[int, int]] = (),
+) -> Iterator[Finding]:
+    """Runs of all ranges of a partition, in the order of the log. `lost` has the first and the last
+    of offsets whose records are not known: that their sequences lack is no news."""
+    for producer_runs in _by_producer(runs).values():
+        for epoch_runs in _by_epoch(producer_runs):
+            yield from _judge_epoch(partition, epoch_runs, gaps_are_normal, lost)
+        yield from _older_epochs(partition, producer_runs)
+
+
+def _by_producer(runs: Iterable[ProducerRun]) -> dict[int, list[ProducerRun]]:
+    grouped: dict[int, list[ProducerRun]] = {}
+    for run in runs:
+        grouped.setdefault(run.producer_id, []).append(run)
+    return grouped
+
+
+def _by_epoch(runs: Sequence[ProducerRun]) -> Iterable[list[ProducerRun]]:
+    grouped: dict[int, list[ProducerRun]] = {}
+    for run in runs:
+        grouped.setdefault(run.producer_epoch, []).append(run)
+    return grouped.values()
+
+
+def _judge_epoch(
+    partition: TopicPartition,
+    runs: Sequence[ProducerRun],
+    gaps_are_normal: bool,
+    lost: Sequence[tuple[int, int]],
+) -> Iterator[Finding]:
+    last_offsets = {run.offset: run.last_offset for run in runs}
+    for anomaly in judge(_straightened(runs)):
+        if anomaly.flaw is Flaw.MISSING and (gaps_are_normal or _is_lost(anomaly, runs, lost)):
+            continue
+        last_offset = min(
+            last_offsets.get(anomaly.offset, anomaly.offset),
+            anomaly.offset + anomaly.last - anomaly.first,
+        )
+        yield _finding(partition, runs[0], anomaly, last_offset)
+
+
+def _is_lost(
+    anomaly: Anomaly, runs: Iterable[ProducerRun], lost: Iterable[tuple[int, int]]
+) -> bool:
+    """Whether there is room for what lacks among the lost offsets just before it shows."""
+    before = max((run.last_offset for run in runs if run.last_offset < anomaly.offset), default=-1)
+    room = sum(last - first + 1 for first, last in lost if before < first and last < anomaly.offset)
+    return room > anomaly.last - anomaly.first
+
+
+def _straightened(runs: Iterable[ProducerRun]) -> Iterator[Run]:
+    """Sequences as numbers that go on upwards where the circle closes."""
+    position: int | None = None
+    for run in runs:
+        first = run.first if position is None else position + _distance(position, run.first)
+        yield Run(first, first + run.length - 1, run.offset)
+        position = first + run.length
+
+
+def _finding(
+    partition: TopicPartition, producer: ProducerRun, anomaly: Anomaly, last_offset: int
+) -> Finding:
+    who = f"producer {producer.producer_id} (epoch {producer.producer_epoch})"
+    what = _numbers(anomaly)
+    offset = anomaly.offset
+    match anomaly.flaw:
+        case Flaw.MISSING:
+            text = f"{what} of {who} are missing before this record"
+            return Finding(Kind.MISSING, partition, offset, offset, text)
+        case Flaw.LATE:
+            text = f"{what} of {who} come after later ones, which are at offset {anomaly.behind}"
+            return Finding(Kind.ORDER, partition, offset, last_offset, text)
+        case Flaw.REPEATED:
+            text = f"{what} of {who} are there a second time"
+            return Finding(Kind.DUPLICATE, partition, offset, last_offset, text)
+
+
+def _numbers(anomaly: Anomaly) -> str:
+    first, last = anomaly.first % _SEQUENCES, anomaly.last % _SEQUENCES
+    return f"sequences {first} to {last}"
+
+
+def _older_epochs(partition: TopicPartition, runs: Sequence[ProducerRun]) -> Iterator[Finding]:
+    latest = -1
+    for run in runs:
+        if run.producer_epoch < latest:
+            text = (
+                f"producer {run.producer_id} wrote with epoch {run.producer_epoch} after epoch "
+                f"{latest} had begun"
+            )
+            yield Finding(Kind.EPOCH, partition, run.offset, run.last_offset, text)
+        latest = max(latest, run.producer_epoch)

@@ -1,0 +1,184 @@
+"""Every batch of a range as the cluster has it, damaged ones included; the next request is under
+way while one reply is looked at.
+
+Judges nothing itself. Invariant: it goes on behind whatever cannot be read, and comes to an end.
+"""
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import NamedTuple
+
+from penstock.client.data_calls import EARLIEST, Fetched, FetchFrom
+from penstock.client.errors import ClientError, OutOfTime, Refused
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset
+from penstock.protocol.batch import CorruptBatch, iter_headers
+from penstock.spark.connections import BlockingClient
+from penstock.spark.errors import SparkSourceError
+from penstock.spark.fetch_ahead import next_offset
+from penstock.spark.jobs.findings import Kind
+from penstock.spark.jobs.range_audit import RangeAudit
+from penstock.spark.visible_batches import Placed
+
+_FETCH_BYTES = 8 * 1024 * 1024
+_PROBE_BYTES = 64 * 1024
+_MAX_WAIT_MS = 500
+# A broker says at once that it cannot read a batch, and the client asks again until this is over.
+_ATTEMPT_MS = 5_000
+_PROBE_MS = 1_000
+_PATIENCE_S = 60.0  # with brokers that fail or move
+_UNREADABLE = "the broker finds no batch there"
+
+
+class Looked(NamedTuple):
+    """A reply, and which of its batches are sound."""
+
+    fetched: memoryview
+    sound: list[Placed]
+
+
+class _Damaged(Exception):
+    """The broker cannot read what it has there."""
+
+
+class RangeReading:
+    """`for looked in RangeReading(client, audit)`; afterwards the audit has its report."""
+
+    def __init__(
+        self, client: BlockingClient, audit: RangeAudit, patience_s: float = _PATIENCE_S
+    ) -> None:
+        self._client = client
+        self._audit = audit
+        self._wanted = audit.asked.wanted
+        self._patience_s = patience_s
+        self._ahead: tuple[int, Future[list[Fetched]]] | None = None
+
+    def __iter__(self) -> Iterator[Looked]:
+        offset = self._wanted.start
+        try:
+            while not self._audit.is_done:
+                yield from self._step(offset)
+                following = self._audit.next_offset
+                if following <= offset:
+                    return
+                offset = following
+        finally:
+            self._drop_ahead()
+
+    def _step(self, offset: int) -> Iterator[Looked]:
+        """One reply. If it brings the audit no further, there is no more."""
+        try:
+            fetched = self._wait(offset)
+        except _Damaged:
+            self._pass_damage(offset, _UNREADABLE)
+            return
+        if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._pass_deleted(offset)
+        elif fetched.batches:
+            self._ask_ahead(offset, fetched.batches)
+            taken = self._audit.take(fetched.batches)
+            yield Looked(fetched.batches, taken.sound)
+            if taken.damage is not None or (taken.next_offset == offset and not taken.is_done):
+                self._pass_damage(taken.next_offset, taken.damage or _UNREADABLE)
+
+    # Asking.
+
+    def _wait(self, offset: int) -> Fetched:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            reply = self._take_ahead(offset) or self._start(offset, _FETCH_BYTES, _ATTEMPT_MS)
+            is_late = time.monotonic() >= deadline
+            try:
+                (fetched,) = reply.result()
+            except OutOfTime as error:
+                if _is_damaged(error):
+                    raise _Damaged from None
+                if is_late:
+                    raise
+                continue
+            if is_late or not self._is_behind(fetched):
+                return self._checked(fetched, offset)
+
+    def _is_behind(self, fetched: Fetched) -> bool:
+        """A leader that is new may not know yet how far the log goes."""
+        is_empty = fetched.error is ErrorCode.NONE and not fetched.batches
+        return is_empty and fetched.high_watermark < self._wanted.end
+
+    def _start(self, offset: int, most_bytes: int, timeout_ms: int) -> "Future[list[Fetched]]":
+        wanted = [FetchFrom(self._wanted.partition, Offset(offset), most_bytes)]
+        return self._client.start(
+            lambda client: client.fetch(
+                wanted, max_wait_ms=_MAX_WAIT_MS, max_bytes=most_bytes, timeout_ms=timeout_ms
+            )
+        )
+
+    def _checked(self, fetched: Fetched, offset: int) -> Fetched:
+        if fetched.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
+            raise SparkSourceError(
+                f"{self._wanted.partition} cannot be read at offset {offset}: "
+                f"{fetched.error.message} ({fetched.error.name})"
+            )
+        return fetched
+
+    def _ask_ahead(self, offset: int, batches: memoryview) -> None:
+        try:
+            following = next_offset(batches)
+        except CorruptBatch:
+            return
+        if following is not None and offset < following < self._wanted.end:
+            self._ahead = following, self._start(following, _FETCH_BYTES, _ATTEMPT_MS)
+
+    def _take_ahead(self, offset: int) -> "Future[list[Fetched]] | None":
+        ahead = self._ahead
+        if ahead is None or ahead[0] != offset:
+            self._drop_ahead()
+            return None
+        self._ahead = None
+        return ahead[1]
+
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead[1].cancel()
+            self._ahead = None
+
+    # Going on behind what cannot be read.
+
+    def _pass_deleted(self, offset: int) -> None:
+        partition = self._wanted.partition
+        earliest = self._client.list_offsets({partition: EARLIEST})[partition].offset
+        if earliest > offset:
+            text = "deleted while the audit ran, by retention or on demand"
+            self._audit.skip(min(earliest, self._wanted.end), Kind.DELETED, text, is_problem=False)
+
+    def _pass_damage(self, offset: int, reason: str) -> None:
+        """Step further and further until a batch is found, then back to the first such offset."""
+        end = self._wanted.end
+        bad, step = offset, 1
+        good = offset + step
+        while good < end and not self._is_readable(good):
+            bad, step = good, step * 2
+            good = offset + step
+        good = min(good, end)
+        while good - bad > 1:
+            middle = (bad + good) // 2
+            bad, good = (bad, middle) if self._is_readable(middle) else (middle, good)
+        self._audit.skip(good, Kind.UNREADABLE, f"{reason}; no batch can be read before {good}")
+
+    def _is_readable(self, offset: int) -> bool:
+        """Whether a batch is found that has this offset, or a later one."""
+        try:
+            (fetched,) = self._start(offset, _PROBE_BYTES, _PROBE_MS).result()
+            found = next(iter_headers(self._checked(fetched, offset).batches), None)
+        except CorruptBatch:
+            return False
+        except OutOfTime as error:
+            if _is_damaged(error):
+                return False
+            raise
+        return found is not None and found[1].last_offset >= offset
+
+
+def _is_damaged(error: ClientError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, Refused) and cause.code is ErrorCode.CORRUPT_MESSAGE

@@ -1,0 +1,183 @@
+"""The job `replay`: a part of a topic, by offsets or by time, copied into another one, as it is or
+changed by SQL or a Python function.
+
+One task reads one partition from front to back, so that records keep their order; how often a
+record is written is what the sink promises for a batch.
+"""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+from penstock.client.admin_values import NewTopic
+from penstock.client.data_calls import LATEST, Isolation
+from penstock.client.errors import ClientError
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.model.values import dataclass
+from penstock.spark.connections import BlockingClient
+from penstock.spark.jobs.failures import JobRefused, NotReady
+from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, Change, change_batches
+from penstock.spark.jobs.running import Progress, Watch, run_watched
+from penstock.spark.jobs.scope import Found, Scope, find_scope, source_options
+from penstock.spark.pipeline.spark_messages import explain
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_FORMAT = "penstock"
+_STEP = "copy records"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What is asked of a replay: of one topic into another."""
+
+    scope: Scope
+    target: str
+    where: str | None = None  # SQL
+    key: str | None = None  # SQL
+    value: str | None = None  # SQL
+    function: Change | None = None
+    keeps_partitions: bool = False
+    marks_origin: bool = False
+    creates_target: bool = False
+    isolation: Isolation = Isolation.READ_COMMITTED
+    compression: str = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    offsets: int  # looked at
+    written: int  # records
+    seconds: float
+
+
+def run_replay(
+    spark: "SparkSession", client: BlockingClient, replay: Replay, watch: Watch
+) -> ReplayResult:
+    started_s = time.monotonic()
+    found = find_scope(client, replay.scope, replay.isolation)
+    targets = prepare_target(client, replay, found)
+    before = _end(client, targets)
+    if found.offsets:
+        rows = change_rows(_read(spark, client.settings.bootstrap, found, replay), replay)
+        writer = rows.write.format(_FORMAT).mode("append").options(**_sink_options(client, replay))
+        counting = _counting(client, targets, before, watch)
+        run_watched(spark, _STEP, counting, writer.save)
+    return ReplayResult(
+        offsets=found.offsets,
+        written=_end(client, targets) - before,
+        seconds=time.monotonic() - started_s,
+    )
+
+
+# Where to.
+
+
+def prepare_target(client: BlockingClient, replay: Replay, found: Found) -> list[TopicPartition]:
+    """The partitions of the target, which exists afterwards."""
+    if replay.target in replay.scope.topics:
+        raise JobRefused(f"{replay.target} would be copied into itself: name another target")
+    most = max(each.partition.partition for each in found.ranges) + 1
+    try:
+        told = client.metadata([replay.target]).topics[replay.target]
+        if told.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and replay.creates_target:
+            wanted = NewTopic(name=replay.target, partitions=most)
+            client.run(lambda each: each.admin.create_topics([wanted]))
+            return [TopicPartition(replay.target, each) for each in range(most)]
+        told.check()
+    except ClientError as error:
+        raise NotReady(f"{error}; --create makes the target, with as many partitions") from None
+    if replay.keeps_partitions and len(told.partitions) < most:
+        raise NotReady(
+            f"topic {replay.target!r} has {len(told.partitions)} partitions, and --keep-partitions "
+            f"needs {most}: penstock topic alter {replay.target} --partitions {most}"
+        )
+    return [TopicPartition(replay.target, each.partition) for each in told.partitions]
+
+
+def _end(client: BlockingClient, targets: Sequence[TopicPartition]) -> int:
+    listed = client.list_offsets(dict.fromkeys(targets, LATEST))
+    return sum(each.offset for each in listed.values())
+
+
+def _counting(
+    client: BlockingClient, targets: Sequence[TopicPartition], before: int, watch: Watch
+) -> Watch:
+    """Tasks are few here, so that progress is told in records: how far the target has grown."""
+
+    def show(progress: Progress) -> None:
+        watch.show(progress._replace(records=_end(client, targets) - before))
+
+    return Watch(stop=watch.stop, show=show)
+
+
+def _sink_options(client: BlockingClient, replay: Replay) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": client.settings.bootstrap,
+        "topic": replay.target,
+        "kafka.compression.type": replay.compression,
+    }
+
+
+# What.
+
+
+def _read(spark: "SparkSession", bootstrap: str, found: Found, replay: Replay) -> "DataFrame":
+    return (
+        spark.read.format(_FORMAT)
+        .options(**source_options(bootstrap, found))
+        .option("includeHeaders", "true")
+        .option("kafka.isolation.level", replay.isolation.name.lower())
+        .load()
+    )
+
+
+def change_rows(rows: "DataFrame", replay: Replay) -> "DataFrame":
+    """In this order: choose, change with SQL, change with the function, mark."""
+    try:
+        if replay.where is not None:
+            rows = rows.where(replay.where)
+        changed = {
+            name: _bytes_or_text(rows, expression)
+            for name, expression in (("key", replay.key), ("value", replay.value))
+            if expression is not None
+        }
+        rows = rows.withColumns(changed)
+        _ = rows.schema
+    except PySparkException as error:
+        raise JobRefused(f"the SQL cannot be used: {explain(str(error))}") from None
+    if replay.function is not None:
+        rows = rows.mapInArrow(partial(change_batches, replay.function), OUTPUT_SCHEMA)
+    headers = _with_origin() if replay.marks_origin else f.col("headers")
+    partition = f.col("partition") if replay.keeps_partitions else f.lit(None).cast("int")
+    return rows.select("key", "value", headers.alias("headers"), partition.alias("partition"))
+
+
+def _bytes_or_text(rows: "DataFrame", expression: str) -> "Column":
+    made = f.expr(expression)
+    (field,) = rows.select(made.alias("made")).schema.fields
+    is_sendable = field.dataType.simpleString() in ("binary", "string")
+    return (made if is_sendable else made.cast("string")).cast("binary")
+
+
+def _with_origin() -> "Column":
+    """Where each record comes from, and when it was written there."""
+    time_ms = f.unix_millis(f.col("timestamp"))
+    origin = {
+        "penstock.topic": f.col("topic"),
+        "penstock.partition": f.col("partition").cast("string"),
+        "penstock.offset": f.col("offset").cast("string"),
+        "penstock.timestamp": time_ms.cast("string"),
+    }
+    added = [
+        f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
+        for name, value in origin.items()
+    ]
+    nothing = f.array().cast("array<struct<key:string,value:binary>>")
+    return f.concat(f.coalesce(f.col("headers"), nothing), f.array(*added))

@@ -1,0 +1,97 @@
+"""A user's function on its way: found, sent along, applied to rows of Arrow."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from penstock.spark.jobs.failures import JobRefused
+from penstock.spark.jobs.replay_function import (
+    BadChange,
+    Change,
+    ReplayRecord,
+    change_batches,
+    load_function,
+)
+from penstock.spark.row_columns import COLUMN_TYPES
+
+SOURCE = """
+PREFIX = b"seen "
+
+def mark(record):
+    if record.value is None:
+        return None
+    return record._replace(value=PREFIX + record.value)
+"""
+ROWS: list[dict[str, Any]] = [
+    {
+        "key": b"k",
+        "value": value,
+        "topic": "t",
+        "partition": 1,
+        "offset": 7 + place,
+        "timestamp": datetime.fromtimestamp(12.345, UTC),
+        "headers": [{"key": "h", "value": None}] if place else None,
+    }
+    for place, value in enumerate([b"a", None, b"c"])
+]
+SCHEMA = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in ROWS[0]])
+
+
+def apply(change: Change) -> list[dict[str, Any]]:
+    batch = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
+    return [row for made in change_batches(change, [batch]) for row in made.to_pylist()]
+
+
+def test_a_function_changes_and_leaves_out_records(tmp_path: Path) -> None:
+    file = tmp_path / "marking_for_test.py"
+    file.write_text(SOURCE)
+    rows = apply(load_function(f"{file}:mark"))
+    assert [(row["value"], row["offset"]) for row in rows] == [(b"seen a", 7), (b"seen c", 9)]
+    assert rows[0]["timestamp"] == ROWS[0]["timestamp"]
+    assert [row["headers"] for row in rows] == [None, [{"key": "h", "value": None}]]
+
+
+def test_it_travels_with_its_module(tmp_path: Path) -> None:
+    file = tmp_path / "travelling_for_test.py"
+    file.write_text(SOURCE)
+    dumps: Any = cloudpickle.dumps
+    assert b"seen " in dumps(load_function(f"{file}:mark"))
+
+
+def test_one_record_can_become_several() -> None:
+    rows = apply(lambda record: [record, record._replace(key=None)])
+    assert [row["key"] for row in rows] == [b"k", None] * 3
+
+
+def test_a_function_sees_the_record_whole() -> None:
+    seen: list[ReplayRecord] = []
+    assert apply(lambda record: seen.append(record)) == []
+    assert seen[1] == ReplayRecord(b"k", None, (("h", None),), "t", 1, 8, 12_345)
+
+
+def test_what_a_function_does_wrong_is_told_with_the_records_place() -> None:
+    def fail(record: ReplayRecord) -> ReplayRecord:
+        raise KeyError("price")
+
+    with pytest.raises(BadChange, match=r"failed for t-1 offset 7: KeyError: 'price'"):
+        apply(fail)
+    with pytest.raises(BadChange, match=r"returned int for t-1 offset 7: return the record"):
+        apply(lambda record: [1])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing", "write MODULE:FUNCTION"),
+        ("no_such_module_here:f", "cannot import no_such_module_here"),
+        ("no_such_file.py:f", "cannot load it: FileNotFoundError"),
+        ("json:no_such_function", "json has no function 'no_such_function'"),
+    ],
+)
+def test_a_function_that_cannot_be_found_is_told(text: str, said: str) -> None:
+    with pytest.raises(JobRefused, match=said):
+        load_function(text)

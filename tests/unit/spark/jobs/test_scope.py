@@ -1,0 +1,108 @@
+"""Which offsets a job is about, asked of a real broker."""
+
+import json
+from itertools import count
+
+import pytest
+from tests.unit.spark.source_log import Log
+
+import penstock
+from penstock.spark.jobs.audit import find_compacted, plan_audit
+from penstock.spark.jobs.failures import JobRefused, NotReady
+from penstock.spark.jobs.scope import (
+    Edge,
+    EdgeKind,
+    Found,
+    Scope,
+    connect,
+    find_scope,
+    parse_edge,
+    parse_partitions,
+    source_options,
+)
+
+pytestmark = pytest.mark.xdist_group("spark-source")
+_numbers = count(1)
+
+
+@pytest.fixture
+def log(penstock_broker: penstock.Broker) -> Log:
+    log = Log(penstock_broker.bootstrap_servers, f"job-scope-{next(_numbers)}")
+    log.create(partitions=2)
+    log.write(0, [b"a", b"b", b"c"], time_ms=1_000)
+    log.write(0, [b"d", b"e"], time_ms=2_000)
+    log.write(1, [b"f"], time_ms=3_000)
+    return log
+
+
+def found(log: Log, start: str = "earliest", end: str = "latest", partitions: str = "0,1") -> Found:
+    scope = Scope(
+        topics=(log.topic,),
+        partitions=parse_partitions(partitions),
+        start=parse_edge("--start", start),
+        end=parse_edge("--end", end),
+    )
+    return find_scope(log.client, scope)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        ("earliest", "latest", [(0, 5), (0, 1)]),
+        ("2", "4", [(2, 4), (1, 1)]),
+        ("1970-01-01T00:00:02+00:00", "latest", [(3, 5), (0, 1)]),
+        ("earliest", "1970-01-01T00:00:02", [(0, 3), (0, 0)]),
+        ("latest", "earliest", [(5, 5), (1, 1)]),
+        ("99", "latest", [(5, 5), (1, 1)]),
+    ],
+)
+def test_edges_are_offsets_within_the_log(
+    log: Log, start: str, end: str, expected: list[tuple[int, int]]
+) -> None:
+    assert [(each.start, each.end) for each in found(log, start, end).ranges] == expected
+
+
+def test_the_source_is_told_of_ranges_with_something_in_them(log: Log) -> None:
+    options = source_options(log.servers, found(log, "2", "4"))
+    assert json.loads(options["assign"]) == {log.topic: [0]}
+    assert json.loads(options["startingOffsets"]) == {log.topic: {"0": 2}}
+    assert json.loads(options["endingOffsets"]) == {log.topic: {"0": 4}}
+
+
+def test_tasks_get_pieces_and_know_the_first_and_the_end(log: Log) -> None:
+    log.trim(0, 1)
+    planned = plan_audit(found(log), {log.topic: True}, 2)
+    assert [(each.wanted[1:], each.is_first, each.high_watermark) for each in planned] == [
+        ((1, 3), True, 5),
+        ((3, 5), False, 5),
+        ((0, 1), True, 1),
+    ]
+    assert all(each.gaps_are_normal for each in planned)
+
+
+def test_compacted_topics_are_told_from_others(log: Log) -> None:
+    other = Log(log.servers, f"{log.topic}-compacted")
+    other.create(cleanup_policy="compact,delete")
+    assert find_compacted(log.client, [log.topic, other.topic]) == {
+        log.topic: False,
+        other.topic: True,
+    }
+
+
+def test_what_is_not_there_is_told(log: Log) -> None:
+    with pytest.raises(NotReady, match=r"does not have job-scope-\d+-2: correct --partitions"):
+        found(log, partitions="0,2")
+    with pytest.raises(NotReady, match="penstock topic create no-such-topic"):
+        find_scope(log.client, Scope(("no-such-topic",)))
+    with pytest.raises(NotReady, match="is the broker running"):
+        connect("127.0.0.1:1")
+
+
+def test_edges_are_numbers_times_and_words() -> None:
+    assert parse_edge("--start", "17") == Edge(EdgeKind.OFFSET, 17)
+    assert parse_edge("--start", "latest") == Edge(EdgeKind.LATEST)
+    assert parse_edge("--end", "1970-01-01T01:00:01+01:00") == Edge(EdgeKind.TIME, 1_000)
+    with pytest.raises(JobRefused, match="--end 'soon': write an offset, a time"):
+        parse_edge("--end", "soon")
+    with pytest.raises(JobRefused, match="--partitions"):
+        parse_partitions("0,x")
