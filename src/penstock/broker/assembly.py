@@ -19,7 +19,7 @@ from penstock.broker.addresses import (
     listeners_of,
 )
 from penstock.broker.current_session import CurrentSession
-from penstock.broker.late_groups import LateGroups
+from penstock.broker.late_coordinator import LateCoordinator
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.order_taker import OrderTaker
 from penstock.broker.settings import BrokerSettings
@@ -48,7 +48,7 @@ from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.services import Services
-from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
+from penstock.model.cluster import OFFSETS_TOPIC, BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.model.ids import TopicPartition
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
@@ -66,6 +66,7 @@ from penstock.waiting.run import LoopTimers
 if TYPE_CHECKING:
     from penstock.broker.cluster_wiring import ClusterWiring
     from penstock.broker.group_wiring import Groups
+    from penstock.handlers.group_service import GroupService
 
 Report = Callable[[str], None]
 
@@ -109,7 +110,7 @@ class Assembly:
         self._orders: OrderTaker
         self._wiring: ClusterWiring | None = None  # None: a single node
         self._controller: Controller
-        self._groups: LateGroups
+        self._groups: LateCoordinator[GroupService]
         self._server: Server
         self._upkeep: Upkeep
         self.addresses: Addresses  # once bound
@@ -319,8 +320,10 @@ class Assembly:
         policy = str(self._settings()["controller.election"])
         return controller_election(session, broker_id, now_ms=wall_ms(), policy=policy)
 
-    def _make_groups(self, broker_id: BrokerId) -> LateGroups:
-        groups = LateGroups(broker_id, self._cluster, partial(self._build_groups, broker_id))
+    def _make_groups(self, broker_id: BrokerId) -> "LateCoordinator[GroupService]":
+        groups: LateCoordinator[GroupService] = LateCoordinator(
+            OFFSETS_TOPIC, broker_id, self._cluster, partial(self._build_groups, broker_id)
+        )
         if str(self._settings()["offsets.storage"]).lower() != "kafka":
             groups.get()  # to forget topics that go, whether or not somebody asks for a group
         return groups

@@ -5,9 +5,10 @@ Only translates; decides nothing about groups. Owned by the event loop.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
-from penstock.broker.state_log import ReplicatedStateLog
+from penstock.broker.in_force import ConfigInForce
+from penstock.broker.leading import Leading
+from penstock.broker.state_log import LoopClock, ReplicatedStateLog
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import CreatesTopics
 from penstock.coordination.interface import Session
@@ -19,12 +20,7 @@ from penstock.groups.tree_offsets import TreeOffsets
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, MetadataUpdate, TopicState
 from penstock.model.ids import TopicId
 from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Clock, Replicas
-from penstock.state_topics.ports import Timers
-
-
-class LoopClock(Timers, Clock, Protocol):
-    """`waiting.LoopTimers`, or a clock that tests move."""
+from penstock.replication.replicas import Replicas
 
 
 class Groups:
@@ -43,12 +39,11 @@ class Groups:
         wall_ms: Callable[[], int],
         report: Callable[[str], None],
     ) -> None:
-        self._broker_id = broker_id
         self._cluster = cluster
         self._topic_ids: dict[str, TopicId] = {}  # as of the last update
-        self._led: set[int] = set()  # partitions of the offsets topic
+        self._leading = Leading(OFFSETS_TOPIC, broker_id, cluster)
         self.topics = ClusterTopics(cluster)
-        config = ConfigInForce(settings)
+        config = ConfigInForce(settings, GroupConfig.from_broker)
         log = ReplicatedStateLog(
             OFFSETS_TOPIC,
             replication_factor="offsets.topic.replication.factor",
@@ -82,7 +77,7 @@ class Groups:
         )
         cluster.listen(self._on_update)
         self._topic_ids.update({name: each.topic_id for name, each in cluster.topics.items()})
-        self._follow_leadership()
+        self._leading.tell(self.coordinator)
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         tasks.create_task(self.coordinator.run(), name="groups")
@@ -94,26 +89,12 @@ class Groups:
     # -- the cluster's changes -------------------------------------------------------------
 
     def _on_update(self, update: MetadataUpdate) -> None:
-        self._follow_leadership()
+        self._leading.tell(self.coordinator)
         gone = self._note_topics(update)
         if gone:
             self.coordinator.on_topics_deleted(gone)
         if gone or update.topics or update.is_full:
             self.coordinator.on_topics_changed()
-
-    def _follow_leadership(self) -> None:
-        topic = self._cluster.find_topic(OFFSETS_TOPIC)
-        states = () if topic is None else topic.partitions
-        led = {
-            number: state.leader_epoch
-            for number, state in enumerate(states)
-            if state.leader == self._broker_id
-        }
-        for number in self._led.difference(led):
-            self.coordinator.drop_partition(number)
-        for number, leader_epoch in led.items():
-            self.coordinator.take_partition(number, leader_epoch)
-        self._led = set(led)
 
     def _note_topics(self, update: MetadataUpdate) -> list[str]:
         """Names whose topic is not the one of before: deleted, or deleted and made anew."""
@@ -152,19 +133,3 @@ class ClusterTopics:
 
     def find_name(self, topic_id: TopicId) -> str | None:
         return self._cluster.find_name(topic_id)
-
-
-class ConfigInForce:
-    """The groups' settings, read again only when the broker's have changed."""
-
-    def __init__(self, settings: Callable[[], Resolved]) -> None:
-        self._settings = settings
-        self._resolved: Resolved | None = None
-        self._config = GroupConfig()
-
-    def __call__(self) -> GroupConfig:
-        resolved = self._settings()
-        if resolved is not self._resolved:
-            self._resolved = resolved
-            self._config = GroupConfig.from_broker(resolved)
-        return self._config

@@ -7,6 +7,7 @@ sync.
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from penstock.config.resolve import Resolved, Source
 from penstock.controller.interface import CreatesTopics, NewTopic, Refused
@@ -18,7 +19,7 @@ from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.partition import Leadership, Partition
 from penstock.replication.replicas import Clock, Replicas
 from penstock.replication.storage_errors import as_refusal
-from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
+from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds, Timers
 from penstock.storage.engine import Origin
 from penstock.storage.errors import StorageError
 from penstock.waiting.delayed import TooManyWaiting
@@ -28,6 +29,10 @@ Pread = Callable[[int, int, int], bytes]
 
 _ALL_IN_SYNC = -1
 _NO_LOG = LogEnds(0, 0, 0)
+
+
+class LoopClock(Timers, Clock, Protocol):
+    """`waiting.LoopTimers`, or a clock that tests move."""
 
 
 class ReplicatedStateLog:

@@ -60,7 +60,8 @@ class TopicState:
 
 
 OFFSETS_TOPIC = "__consumer_offsets"
-INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, "__transaction_state"))
+TRANSACTIONS_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 
 # Orders of the controller to a broker; those of an older controller's epoch are refused.

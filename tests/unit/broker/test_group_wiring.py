@@ -10,10 +10,12 @@ import pytest
 from tests.unit.broker.test_state_log import Administrator
 from tests.unit.replication.stage import ME, OTHER, ManualClock, Stage
 
-from penstock.broker.group_wiring import ConfigInForce, Groups
+from penstock.broker.group_wiring import Groups
+from penstock.broker.in_force import ConfigInForce
 from penstock.config.given import Given
 from penstock.config.resolve import resolve_broker
 from penstock.coordination.interface import Session
+from penstock.groups.config import GroupConfig
 from penstock.groups.ports import TopicView
 from penstock.groups.requests import Commit, CommitOffsets, FetchOffsets
 from penstock.groups.tree_coordinator import TreeCoordinator
@@ -216,7 +218,7 @@ def test_offsets_are_kept_where_the_broker_is_told_to(storage: str, in_tree: boo
 
 def test_settings_that_change_are_seen() -> None:
     settings = resolve_broker(Given.from_mapping({}, where="test"))
-    config = ConfigInForce(lambda: settings)
+    config = ConfigInForce(lambda: settings, GroupConfig.from_broker)
     assert config().offsets_retention_ms == 7 * 86_400_000
     assert config() is config()
     settings = resolve_broker(Given.from_mapping({"offsets.retention.minutes": "1"}, where="test"))

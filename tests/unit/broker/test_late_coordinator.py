@@ -1,11 +1,10 @@
-"""When the group coordinator comes into being, and that none is missed or made twice."""
+"""When a coordinator comes into being, and that none is missed or made twice."""
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Self, cast
 from uuid import UUID
 
-from penstock.broker.group_wiring import Groups
-from penstock.broker.late_groups import LateGroups
+from penstock.broker.late_coordinator import LateCoordinator
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
     BrokerId,
@@ -21,11 +20,14 @@ ME, OTHER = BrokerId(1), BrokerId(2)
 
 
 class Built:
-    """Stands where `Groups` does."""
+    """Stands where `Groups` or `Transactions` does."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-        self.coordinator = self
+
+    @property
+    def coordinator(self) -> Self:
+        return self
 
     def start(self, tasks: object) -> None:
         self.calls.append("start")
@@ -38,11 +40,13 @@ class Bench:
     def __init__(self) -> None:
         self.cluster = ClusterView()
         self.built: list[Built] = []
-        self.late = LateGroups(ME, self.cluster, self._build)
+        self.late: LateCoordinator[Built] = LateCoordinator(
+            OFFSETS_TOPIC, ME, self.cluster, self._build
+        )
 
-    def _build(self) -> Groups:
+    def _build(self) -> Built:
         self.built.append(Built())
-        return cast("Groups", self.built[-1])
+        return self.built[-1]
 
     def start(self) -> None:
         self.late.start(cast("Any", object()))
