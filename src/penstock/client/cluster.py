@@ -34,6 +34,7 @@ from penstock.client.links import Lane
 from penstock.client.metadata import ClusterMetadata, Node
 from penstock.client.placement import Placement
 from penstock.client.router import Router, RouterSettings
+from penstock.client.transactions import Transactions
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import Buffer
@@ -67,6 +68,7 @@ class ClusterClient:
         self.admin = Admin(self._router)
         self.groups = Groups(self._router)
         self.placement = Placement(self._router)
+        self.transactions = Transactions(self._router)
 
     async def __aenter__(self) -> Self:
         try:

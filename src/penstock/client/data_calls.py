@@ -255,6 +255,16 @@ def group_by_topic(
     return grouped
 
 
+def group_numbers(
+    partitions: Iterable[TopicPartition], field: str
+) -> list[Mapping[str, str | list[int]]]:
+    """Topics by name, with the numbers of their partitions in `field`."""
+    grouped: dict[str, list[int]] = {}
+    for each in partitions:
+        grouped.setdefault(each.topic, []).append(each.partition)
+    return [{"name": name, field: numbers} for name, numbers in grouped.items()]
+
+
 def _ms(time: datetime | None) -> int:
     return -1 if time is None else round(time.timestamp() * 1000)
 

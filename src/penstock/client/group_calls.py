@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.client.address import Address
 from penstock.client.call import Call
-from penstock.client.data_calls import group_by_topic
+from penstock.client.data_calls import group_by_topic, group_numbers
 from penstock.client.errors import Refused
 from penstock.client.group_values import (
     CLASSIC,
@@ -16,7 +15,6 @@ from penstock.client.group_values import (
     ListedGroup,
 )
 from penstock.client.metadata import Node, read_error
-from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -26,24 +24,6 @@ LIST_CALL = Call(ApiKey.LIST_GROUPS, range(6), {})
 _NO_GENERATION = -1
 _NO_OFFSET = -1
 _DEAD = "Dead"  # how brokers before DescribeGroups 6 say that they know no such group
-_GROUP_KEY = 0  # of FindCoordinator: a group's, not a transaction's
-
-
-# Where a group lives.
-
-
-def find_coordinator_call(group: str) -> Call:
-    fields = {"key": group, "key_type": _GROUP_KEY, "coordinator_keys": [group]}
-    return Call(ApiKey.FIND_COORDINATOR, range(5), fields)
-
-
-def read_coordinator(group: str, answer: Any) -> Node:
-    found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
-    code = read_error(found.error_code)
-    if code:
-        what = f"find the coordinator of group {group!r}"
-        raise Refused(what, code, getattr(found, "error_message", None))
-    return Node(BrokerId(found.node_id), Address(found.host, found.port))
 
 
 # What groups there are, and what is in them.
@@ -158,7 +138,7 @@ def _read_consumer_member(member: Any) -> GroupMember:
 
 def fetch_offsets_call(group: str, partitions: Iterable[TopicPartition] | None) -> Call:
     """None: all that the group has committed. Version 10 names topics by id: not sent."""
-    topics = None if partitions is None else _group_numbers(partitions)
+    topics = None if partitions is None else group_numbers(partitions, "partition_indexes")
     fields = {
         "group_id": group,
         "topics": topics,
@@ -227,10 +207,3 @@ def check_partitions(what: str, answer: Any) -> None:
             code = read_error(each.error_code)
             if code:
                 raise Refused(f"{what} in {topic.name}-{each.partition_index}", code)
-
-
-def _group_numbers(partitions: Iterable[TopicPartition]) -> list[Mapping[str, Any]]:
-    grouped: dict[str, list[int]] = {}
-    for each in partitions:
-        grouped.setdefault(each.topic, []).append(each.partition)
-    return [{"name": name, "partition_indexes": numbers} for name, numbers in grouped.items()]

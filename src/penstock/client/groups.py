@@ -4,12 +4,12 @@ Each request goes to the group's coordinator, which is found anew when it has mo
 is not this module's: `penstock.Consumer` is.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from penstock.client.call import Call
+from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.deadline import Deadline
-from penstock.client.errors import ClientError, ConnectionLost, Refused, UnsupportedByBroker
+from penstock.client.errors import ConnectionLost, Refused, UnsupportedByBroker
 from penstock.client.group_calls import (
     LIST_CALL,
     check_partitions,
@@ -19,10 +19,8 @@ from penstock.client.group_calls import (
     describe_classic_call,
     describe_consumer_call,
     fetch_offsets_call,
-    find_coordinator_call,
     read_classic,
     read_consumer,
-    read_coordinator,
     read_listed,
     read_offsets,
 )
@@ -33,15 +31,13 @@ from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
-_Answer = TypeVar("_Answer")
-
 
 class Groups:
     """Every operation takes `timeout_ms`, the time for all its attempts together."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
-        self._coordinators: dict[str, Node] = {}  # forgotten as soon as one fails
+        self._coordinators = Coordinators(router, CoordinatorKind.GROUP)
 
     async def list_groups(self, *, timeout_ms: int | None = None) -> list[ListedGroup]:
         """Of every broker, by name."""
@@ -59,12 +55,7 @@ class Groups:
 
     async def find_coordinator(self, group: str, *, timeout_ms: int | None = None) -> Node:
         """Asked now, not remembered."""
-        deadline = self._router.deadline(timeout_ms)
-        return await self._router.persist(
-            f"find the coordinator of group {group!r}",
-            deadline,
-            lambda: self._find_coordinator(group, deadline),
-        )
+        return await self._coordinators.find(group, timeout_ms=timeout_ms)
 
     async def describe(self, group: str, *, timeout_ms: int | None = None) -> GroupDescription:
         """Refused with GROUP_ID_NOT_FOUND where there is none."""
@@ -79,7 +70,7 @@ class Groups:
                 raise Refused(what, ErrorCode.GROUP_ID_NOT_FOUND)
             return found
 
-        return await self._persist(what, group, ask, timeout_ms)
+        return await self._coordinators.persist(what, group, ask, timeout_ms)
 
     async def fetch_offsets(
         self,
@@ -94,7 +85,9 @@ class Groups:
         async def ask(node: Node, deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
             return read_offsets(group, await self._router.ask(node.address, call, deadline))
 
-        return await self._persist(f"committed offsets of group {group!r}", group, ask, timeout_ms)
+        return await self._coordinators.persist(
+            f"committed offsets of group {group!r}", group, ask, timeout_ms
+        )
 
     async def commit_offsets(
         self,
@@ -110,7 +103,7 @@ class Groups:
         async def ask(node: Node, deadline: Deadline) -> None:
             check_partitions(what, await self._router.ask(node.address, call, deadline))
 
-        await self._persist(what, group, ask, timeout_ms)
+        await self._coordinators.persist(what, group, ask, timeout_ms)
 
     async def delete_offsets(
         self, group: str, partitions: Iterable[TopicPartition], *, timeout_ms: int | None = None
@@ -124,7 +117,7 @@ class Groups:
             _check(what, answer)
             check_partitions(what, answer)
 
-        await self._persist(what, group, ask, timeout_ms)
+        await self._coordinators.persist(what, group, ask, timeout_ms)
 
     async def delete(self, group: str, *, timeout_ms: int | None = None) -> None:
         """With its offsets. Refused with NON_EMPTY_GROUP while it has members."""
@@ -144,9 +137,7 @@ class Groups:
                 if not (was_lost and is_gone):
                     _check(what, each)
 
-        await self._persist(what, group, ask, timeout_ms)
-
-    # Finding the way.
+        await self._coordinators.persist(what, group, ask, timeout_ms)
 
     async def _describe_consumer(
         self, group: str, node: Node, deadline: Deadline
@@ -156,31 +147,6 @@ class Groups:
             return read_consumer(await self._router.ask(node.address, call, deadline), node)
         except UnsupportedByBroker:
             return None  # then no group of its can be of the newer protocol
-
-    async def _persist(
-        self,
-        what: str,
-        group: str,
-        ask: Callable[[Node, Deadline], Awaitable[_Answer]],
-        timeout_ms: int | None,
-    ) -> _Answer:
-        deadline = self._router.deadline(timeout_ms)
-
-        async def attempt() -> _Answer:
-            node = self._coordinators.get(group) or await self._find_coordinator(group, deadline)
-            try:
-                return await ask(node, deadline)
-            except ClientError:
-                self._coordinators.pop(group, None)
-                raise
-
-        return await self._router.persist(what, deadline, attempt)
-
-    async def _find_coordinator(self, group: str, deadline: Deadline) -> Node:
-        call: Call = find_coordinator_call(group)
-        node = read_coordinator(group, await self._router.ask_any(call, deadline))
-        self._coordinators[group] = node
-        return node
 
 
 def _check(what: str, result: Any) -> None:

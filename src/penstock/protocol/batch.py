@@ -49,6 +49,7 @@ _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 _UINT32 = struct.Struct(">I")
+_PRODUCER = struct.Struct(">qhi")  # id, epoch, base sequence
 
 
 class CorruptBatch(ValueError):
@@ -280,3 +281,20 @@ def stamp_append_time(
     _INT64.pack_into(buffer, position + MAX_TIMESTAMP_POSITION, timestamp_ms)
     crc = compute_crc(memoryview(buffer)[position : position + size])
     _UINT32.pack_into(buffer, position + CRC_POSITION, crc)
+
+
+def stamp_producer(
+    buffer: bytearray | memoryview,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    transactional: bool,
+) -> None:
+    """Make the batch, which is all of `buffer`, one of this producer's."""
+    attributes: int = _INT16.unpack_from(buffer, ATTRIBUTES_POSITION)[0]
+    if transactional:
+        attributes |= TRANSACTIONAL
+    _INT16.pack_into(buffer, ATTRIBUTES_POSITION, attributes)
+    _PRODUCER.pack_into(buffer, PRODUCER_ID_POSITION, producer_id, producer_epoch, base_sequence)
+    _UINT32.pack_into(buffer, CRC_POSITION, compute_crc(buffer))

@@ -1,0 +1,206 @@
+"""Requests about transactions, as values: what is asked, what came back. No connections here.
+
+Version 5 of EndTxn and 12 of Produce are another protocol (transactions v2) and are not sent:
+partitions are added with a request of their own, which a prepared transaction shows as written.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from penstock.client.call import Call
+from penstock.client.data_calls import group_numbers
+from penstock.client.errors import Refused
+from penstock.client.metadata import Node, read_error
+from penstock.client.transaction_values import (
+    InitialisedProducer,
+    ListedTransaction,
+    OpenTransaction,
+    PreparedState,
+    TransactionalProducerId,
+    TransactionDescription,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+
+_TWO_PHASE_VERSION = 6
+_NO_START_OFFSET = -1
+
+
+# What a producer asks.
+
+
+def init_producer_call(
+    transactional_id: str, *, timeout_ms: int, two_phase: bool, keep_prepared: bool
+) -> Call:
+    fields = {
+        "transactional_id": transactional_id,
+        "transaction_timeout": timedelta(milliseconds=timeout_ms),
+        "producer_id": NO_PRODUCER_ID,
+        "producer_epoch": -1,
+        "enable2_pc": two_phase,
+        "keep_prepared_txn": keep_prepared,
+    }
+    lowest = _TWO_PHASE_VERSION if two_phase or keep_prepared else 4
+    return Call(ApiKey.INIT_PRODUCER_ID, range(lowest, _TWO_PHASE_VERSION + 1), fields)
+
+
+def read_initialised(transactional_id: str, answer: Any) -> InitialisedProducer:
+    check(f"begin as {transactional_id!r}", answer)
+    producer = TransactionalProducerId(transactional_id, answer.producer_id, answer.producer_epoch)
+    ongoing = getattr(answer, "ongoing_txn_producer_id", NO_PRODUCER_ID)
+    if ongoing == NO_PRODUCER_ID:
+        return InitialisedProducer(producer)
+    prepared = PreparedState(transactional_id, ongoing, answer.ongoing_txn_producer_epoch)
+    return InitialisedProducer(producer, prepared)
+
+
+def add_partitions_call(
+    producer: TransactionalProducerId, partitions: Iterable[TopicPartition]
+) -> Call:
+    fields = {
+        "v3_and_below_transactional_id": producer.transactional_id,
+        "v3_and_below_producer_id": producer.producer_id,
+        "v3_and_below_producer_epoch": producer.producer_epoch,
+        "v3_and_below_topics": group_numbers(partitions, "partitions"),
+    }
+    return Call(ApiKey.ADD_PARTITIONS_TO_TXN, range(2, 4), fields)
+
+
+def check_added(what: str, answer: Any) -> None:
+    """Refused for the partition that kept the others from being added."""
+    codes = {
+        TopicPartition(topic.name, each.partition_index): read_error(each.partition_error_code)
+        for topic in answer.results_by_topic_v3_and_below
+        for each in topic.results_by_partition
+    }
+    failed = {partition: code for partition, code in codes.items() if code}
+    for partition, code in sorted(failed.items(), key=_is_consequence):
+        raise Refused(f"{what}: {partition}", code)
+
+
+def _is_consequence(failed: tuple[TopicPartition, ErrorCode]) -> bool:
+    return failed[1] is ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+def end_call(producer: TransactionalProducerId, *, commit: bool) -> Call:
+    return Call(ApiKey.END_TXN, range(2, 5), {**producer._asdict(), "committed": commit})
+
+
+# What an administrator asks.
+
+
+def list_call(states: Sequence[str], producer_ids: Sequence[int], *, min_duration_ms: int) -> Call:
+    """A filter that a version lacks would be left out unseen."""
+    fields = {
+        "state_filters": states,
+        "producer_id_filters": producer_ids,
+        "duration_filter": min_duration_ms,
+    }
+    return Call(ApiKey.LIST_TRANSACTIONS, range(1 if min_duration_ms >= 0 else 0, 2), fields)
+
+
+def read_listed(answer: Any, coordinator: int) -> list[ListedTransaction]:
+    check("list transactions", answer)
+    if answer.unknown_state_filters:
+        unknown = ", ".join(answer.unknown_state_filters)
+        raise Refused(
+            "list transactions", ErrorCode.INVALID_REQUEST, f"no state is named {unknown}"
+        )
+    return [
+        ListedTransaction(
+            each.transactional_id, each.producer_id, each.transaction_state, coordinator
+        )
+        for each in answer.transaction_states
+    ]
+
+
+def describe_call(transactional_id: str) -> Call:
+    return Call(ApiKey.DESCRIBE_TRANSACTIONS, range(1), {"transactional_ids": [transactional_id]})
+
+
+def read_described(answer: Any, coordinator: Node) -> TransactionDescription:
+    (found,) = answer.transaction_states
+    check(f"describe transactional id {found.transactional_id!r}", found)
+    return TransactionDescription(
+        transactional_id=found.transactional_id,
+        coordinator=coordinator,
+        state=found.transaction_state,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        timeout_ms=found.transaction_timeout // timedelta(milliseconds=1),
+        start_ms=_find_ms(found.transaction_start_time),
+        partitions=tuple(
+            sorted(
+                TopicPartition(topic.topic, number)
+                for topic in found.topics
+                for number in topic.partitions
+            )
+        ),
+    )
+
+
+def describe_producers_call(partitions: Iterable[TopicPartition]) -> Call:
+    topics = group_numbers(partitions, "partition_indexes")
+    return Call(ApiKey.DESCRIBE_PRODUCERS, range(1), {"topics": topics})
+
+
+def read_producers(
+    answer: Any,
+) -> dict[TopicPartition, tuple[ErrorCode, str | None, list[OpenTransaction]]]:
+    """Only those with an open transaction."""
+    found = {}
+    for topic in answer.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.name, each.partition_index)
+            open_ones = [
+                _read_open(partition, producer)
+                for producer in each.active_producers
+                if producer.current_txn_start_offset != _NO_START_OFFSET
+            ]
+            found[partition] = read_error(each.error_code), each.error_message, open_ones
+    return found
+
+
+def _read_open(partition: TopicPartition, producer: Any) -> OpenTransaction:
+    return OpenTransaction(
+        partition,
+        producer.producer_id,
+        producer.producer_epoch,
+        producer.coordinator_epoch,
+        producer.current_txn_start_offset,
+        producer.last_timestamp,
+    )
+
+
+def abort_marker_call(hanging: OpenTransaction) -> Call:
+    """As Kafka's own tool sends it: with the last coordinator's epoch, which nobody is after."""
+    marker = {
+        "producer_id": hanging.producer_id,
+        "producer_epoch": hanging.producer_epoch,
+        "transaction_result": False,
+        "topics": group_numbers([hanging.partition], "partition_indexes"),
+        "coordinator_epoch": max(hanging.coordinator_epoch, 0),
+        "transaction_version": 0,
+    }
+    return Call(ApiKey.WRITE_TXN_MARKERS, range(1, 3), {"markers": [marker]})
+
+
+def read_marked(answer: Any) -> dict[TopicPartition, ErrorCode]:
+    return {
+        TopicPartition(topic.name, each.partition_index): read_error(each.error_code)
+        for marker in answer.markers
+        for topic in marker.topics
+        for each in topic.partitions
+    }
+
+
+def check(what: str, result: Any) -> None:
+    code = read_error(result.error_code)
+    if code:
+        raise Refused(what, code, getattr(result, "error_message", None))
+
+
+def _find_ms(time: datetime | None) -> int | None:
+    return None if time is None else round(time.timestamp() * 1000)

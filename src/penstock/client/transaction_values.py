@@ -1,0 +1,57 @@
+"""Transactions as their producers and administrators see them, as plain values."""
+
+from typing import NamedTuple
+
+from penstock.client.metadata import Node
+from penstock.model.ids import TopicPartition
+from penstock.model.values import dataclass
+
+
+class TransactionalProducerId(NamedTuple):
+    """Who may write to and end a transaction: the last to be given an epoch, nobody before."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class PreparedState(TransactionalProducerId):
+    """A transaction that is written and not decided. Whoever has this can decide it, from any
+    process and as often as it takes: keep it where the decision is kept."""
+
+    __slots__ = ()
+
+
+class InitialisedProducer(NamedTuple):
+    producer: TransactionalProducerId
+    prepared: PreparedState | None = None  # what a former life has left undecided, if it is kept
+
+
+class ListedTransaction(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    state: str  # as Kafka names them
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionDescription:
+    transactional_id: str
+    coordinator: Node
+    state: str
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int  # of two-phase commit: as large as it can be, and never up
+    start_ms: int | None  # None: nothing is open
+    partitions: tuple[TopicPartition, ...]
+
+
+class OpenTransaction(NamedTuple):
+    """As a partition's leader knows of it."""
+
+    partition: TopicPartition
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int  # of the last marker; -1: there was none
+    start_offset: int  # the last stable offset stays at or before
+    last_timestamp_ms: int  # of its last record

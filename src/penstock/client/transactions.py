@@ -1,0 +1,186 @@
+"""Transactions of a cluster: what their producers ask of the coordinator, and what people look for.
+
+No batches here: `raw_transaction` writes those. Each request may be sent twice and counts once.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from penstock.client.coordinators import CoordinatorKind, Coordinators
+from penstock.client.deadline import Deadline
+from penstock.client.errors import ClientError, Refused
+from penstock.client.metadata import Node
+from penstock.client.router import Router
+from penstock.client.transaction_calls import (
+    abort_marker_call,
+    add_partitions_call,
+    check,
+    check_added,
+    describe_call,
+    describe_producers_call,
+    end_call,
+    init_producer_call,
+    list_call,
+    read_described,
+    read_initialised,
+    read_listed,
+    read_marked,
+    read_producers,
+)
+from penstock.client.transaction_values import (
+    InitialisedProducer,
+    ListedTransaction,
+    OpenTransaction,
+    TransactionalProducerId,
+    TransactionDescription,
+)
+from penstock.model.cluster import BrokerId
+from penstock.model.ids import TopicPartition
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
+ANY_DURATION = -1
+
+
+class Transactions:
+    """Every operation takes `timeout_ms`, the time for all its attempts together."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._coordinators = Coordinators(router, CoordinatorKind.TRANSACTION)
+
+    # What a producer asks.
+
+    async def init_producer(
+        self,
+        transactional_id: str,
+        *,
+        transaction_timeout_ms: int = DEFAULT_TRANSACTION_TIMEOUT_MS,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+        timeout_ms: int | None = None,
+    ) -> InitialisedProducer:
+        """From here on everybody else with this transactional id is fenced, and what they left open
+        is aborted; with `keep_prepared` it is left to be decided instead, by the new producer.
+
+        `two_phase`: transactions never time out; the broker must allow it
+        (transaction.two.phase.commit.enable).
+        """
+        call = init_producer_call(
+            transactional_id,
+            timeout_ms=transaction_timeout_ms,
+            two_phase=two_phase,
+            keep_prepared=keep_prepared,
+        )
+
+        async def ask(node: Node, deadline: Deadline) -> InitialisedProducer:
+            answer = await self._router.ask(node.address, call, deadline)
+            return read_initialised(transactional_id, answer)
+
+        what = f"begin as {transactional_id!r}"
+        return await self._coordinators.persist(what, transactional_id, ask, timeout_ms)
+
+    async def add_partitions(
+        self,
+        producer: TransactionalProducerId,
+        partitions: Iterable[TopicPartition],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """All or none; what belongs to the transaction already is added again without harm."""
+        what = f"add partitions to the transaction of {producer.transactional_id!r}"
+        call = add_partitions_call(producer, partitions)
+
+        async def ask(node: Node, deadline: Deadline) -> None:
+            check_added(what, await self._router.ask(node.address, call, deadline))
+
+        await self._coordinators.persist(what, producer.transactional_id, ask, timeout_ms)
+
+    async def end(
+        self,
+        producer: TransactionalProducerId,
+        *,
+        commit: bool,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Decide it. Once decided, the same decision again is no error, and the other one is."""
+        verb = "commit" if commit else "abort"
+        what = f"{verb} the transaction of {producer.transactional_id!r}"
+        call = end_call(producer, commit=commit)
+
+        async def ask(node: Node, deadline: Deadline) -> None:
+            check(what, await self._router.ask(node.address, call, deadline))
+
+        await self._coordinators.persist(what, producer.transactional_id, ask, timeout_ms)
+
+    # What people look for.
+
+    async def list_transactions(
+        self,
+        *,
+        states: Sequence[str] = (),
+        producer_ids: Sequence[int] = (),
+        min_duration_ms: int = ANY_DURATION,
+        timeout_ms: int | None = None,
+    ) -> list[ListedTransaction]:
+        """Of every coordinator, by transactional id."""
+        deadline = self._router.deadline(timeout_ms)
+        call = list_call(states, producer_ids, min_duration_ms=min_duration_ms)
+        metadata = await self._router.get_current((), deadline)
+        found: set[ListedTransaction] = set()
+        for broker_id in metadata.brokers:
+
+            async def attempt(broker_id: BrokerId = broker_id) -> list[ListedTransaction]:
+                answer = await self._router.ask_broker(broker_id, call, deadline)
+                return read_listed(answer, broker_id)
+
+            found.update(await self._router.persist("list transactions", deadline, attempt))
+        return sorted(found)
+
+    async def describe(
+        self, transactional_id: str, *, timeout_ms: int | None = None
+    ) -> TransactionDescription:
+        """Refused with TRANSACTIONAL_ID_NOT_FOUND where there is none."""
+        call = describe_call(transactional_id)
+
+        async def ask(node: Node, deadline: Deadline) -> TransactionDescription:
+            return read_described(await self._router.ask(node.address, call, deadline), node)
+
+        what = f"describe transactional id {transactional_id!r}"
+        return await self._coordinators.persist(what, transactional_id, ask, timeout_ms)
+
+    async def list_open(
+        self, partitions: Collection[TopicPartition], *, timeout_ms: int | None = None
+    ) -> list[OpenTransaction]:
+        """What holds back the last stable offset of these partitions, as their leaders know it."""
+        deadline = self._router.deadline(timeout_ms)
+
+        async def ask(
+            node: Node, part: Mapping[TopicPartition, None]
+        ) -> Mapping[TopicPartition, list[OpenTransaction] | ClientError]:
+            answer = await self._router.ask(node.address, describe_producers_call(part), deadline)
+            return {
+                partition: Refused(f"producers of {partition}", code, message)
+                if code
+                else open_ones
+                for partition, (code, message, open_ones) in read_producers(answer).items()
+            }
+
+        wanted = dict.fromkeys(partitions)
+        found = await self._router.persist_with_leaders("list producers", wanted, ask, deadline)
+        return sorted(each for open_ones in found.values() for each in open_ones)
+
+    async def abort_hanging(
+        self, hanging: OpenTransaction, *, timeout_ms: int | None = None
+    ) -> None:
+        """End a transaction in a partition that its coordinator does not know of any more."""
+        deadline = self._router.deadline(timeout_ms)
+        what = f"abort producer {hanging.producer_id} in {hanging.partition}"
+        call = abort_marker_call(hanging)
+
+        async def ask(
+            node: Node, part: Mapping[TopicPartition, None]
+        ) -> Mapping[TopicPartition, ClientError | None]:
+            codes = read_marked(await self._router.ask(node.address, call, deadline))
+            return {each: Refused(what, code) if code else None for each, code in codes.items()}
+
+        wanted = {hanging.partition: None}
+        await self._router.persist_with_leaders(what, wanted, ask, deadline)
