@@ -26,7 +26,7 @@ _PROBE_BYTES = 64 * 1024
 _MAX_WAIT_MS = 500
 # A broker says at once that it cannot read a batch, and the client asks again until this is over.
 _ATTEMPT_MS = 5_000
-_PROBE_MS = 1_000
+_PROBE_MS = 400
 _PATIENCE_S = 60.0  # with brokers that fail or move
 _UNREADABLE = "the broker finds no batch there"
 
@@ -53,13 +53,14 @@ class RangeReading:
         self._wanted = audit.asked.wanted
         self._patience_s = patience_s
         self._ahead: tuple[int, Future[list[Fetched]]] | None = None
+        self._readable_from = audit.asked.wanted.start  # no fetch before it can succeed
 
     def __iter__(self) -> Iterator[Looked]:
         offset = self._wanted.start
         try:
             while not self._audit.is_done:
                 yield from self._step(offset)
-                following = self._audit.next_offset
+                following = max(self._audit.next_offset, self._readable_from)
                 if following <= offset:
                     return
                 offset = following
@@ -152,31 +153,41 @@ class RangeReading:
             self._audit.skip(min(earliest, self._wanted.end), Kind.DELETED, text, is_problem=False)
 
     def _pass_damage(self, offset: int, reason: str) -> None:
-        """Step further and further until a batch is found, then back to the first such offset."""
-        end = self._wanted.end
-        bad, step = offset, 1
-        good = offset + step
-        while good < end and not self._is_readable(good):
+        """Step further and further until a batch is found, then back to the first such offset: a
+        broker finds batches behind damage only from where its index points to."""
+        bad, good, step = offset, offset + 1, 1
+        found = self._find_base(good)
+        while found is None:
             bad, step = good, step * 2
-            good = offset + step
-        good = min(good, end)
+            good = min(offset + step, self._wanted.end)
+            found = self._find_base(good)
         while good - bad > 1:
             middle = (bad + good) // 2
-            bad, good = (bad, middle) if self._is_readable(middle) else (middle, good)
-        self._audit.skip(good, Kind.UNREADABLE, f"{reason}; no batch can be read before {good}")
+            nearer = self._find_base(middle)
+            if nearer is None:
+                bad = middle
+            else:
+                good, found = middle, nearer
+        until = max(offset, min(found, self._wanted.end))
+        self._audit.skip(until, Kind.UNREADABLE, f"{reason}; no batch can be read before {until}")
+        self._readable_from = good
 
-    def _is_readable(self, offset: int) -> bool:
-        """Whether a batch is found that has this offset, or a later one."""
+    def _find_base(self, offset: int, timeout_ms: int = _PROBE_MS) -> int | None:
+        """Where the batch begins that is found for this offset; the end, which nobody looks for."""
+        if offset >= self._wanted.end:
+            return self._wanted.end
         try:
-            (fetched,) = self._start(offset, _PROBE_BYTES, _PROBE_MS).result()
+            (fetched,) = self._start(offset, _PROBE_BYTES, timeout_ms).result()
             found = next(iter_headers(self._checked(fetched, offset).batches), None)
         except CorruptBatch:
-            return False
+            return None
         except OutOfTime as error:
             if _is_damaged(error):
-                return False
-            raise
-        return found is not None and found[1].last_offset >= offset
+                return None
+            if timeout_ms == _ATTEMPT_MS:
+                raise
+            return self._find_base(offset, _ATTEMPT_MS)
+        return None if found is None or found[1].last_offset < offset else found[1].base_offset
 
 
 def _is_damaged(error: ClientError) -> bool:

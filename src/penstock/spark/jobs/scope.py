@@ -5,7 +5,7 @@ is now; what was asked for beyond it is told, not read.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
@@ -164,10 +164,3 @@ def _listed(
 
 def topics_of(found: Found) -> list[str]:
     return sorted({each.partition.topic for each in found.ranges})
-
-
-def describe(ranges: Sequence[OffsetRange] | Iterable[OffsetRange]) -> str:
-    """For people: how much it is."""
-    sized = [each for each in ranges if each.size]
-    offsets = sum(each.size for each in sized)
-    return f"{offsets:,} offsets of {len(sized)} partitions"

@@ -13,7 +13,10 @@ from penstock.spark.jobs.numbering import Anomaly, Flaw, judge
 from penstock.spark.jobs.producer_runs import judge_producers
 from penstock.spark.jobs.range_audit import AuditRange, RangeReport
 
-_LOSSES = (Kind.MISSING, Kind.CRC, Kind.RECORDS, Kind.UNREADABLE, Kind.DELETED)
+_LOSSES = (
+    *(Kind.MISSING, Kind.CRC, Kind.RECORDS, Kind.UNREADABLE, Kind.DELETED),
+    Kind.ORDER,  # a wrong offset: whose records they are is not known
+)
 
 
 class PartitionTotals(NamedTuple):
