@@ -48,8 +48,16 @@ nothing but the new leader. Without arguments: the moves that are under way.
 \b
 Examples:
   penstock cluster reassign orders-0 --to 2,3,4
+  penstock cluster reassign orders-0 --to 2,3,4 --throttle 10000000    (then: unthrottle)
   penstock cluster reassign
   penstock cluster reassign orders-0 --cancel
+"""
+
+_UNTHROTTLE_HELP = """Let replicas be copied at full speed again, in all topics and on all brokers.
+
+\b
+Examples:
+  penstock cluster unthrottle
 """
 
 _ELECT_HELP = """Let preferred replicas lead again, for example after a restart.
@@ -112,19 +120,33 @@ def reassign(
         str | None, typer.Option("--to", metavar="ID,ID,...", help="The brokers it is to live on.")
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="End its move; it stays.")] = False,
+    throttle: Annotated[
+        int | None,
+        typer.Option(metavar="BYTES", min=1, help="At most so many bytes a second of a broker."),
+    ] = None,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
     where = get_bootstrap(ctx, bootstrap)
     if partition is None:
-        if to is not None or cancel:
+        if to is not None or cancel or throttle:
             fail("name the partition that is to move, for example orders-0", 2)
         _show_moving(where, wants_json(ctx, as_json))
         return
     if (to is None) != cancel:
         fail(f"say where {partition} is to live with --to 1,2,3, or --cancel its move", 2)
-    target = {parse_partition(partition): None if to is None else parse_brokers(to)}
-    outcomes = ask_cluster(where, lambda client: client.placement.move(target))
+    name, brokers = parse_partition(partition), None if to is None else parse_brokers(to)
+    if throttle is not None and brokers is None:
+        fail("--throttle is for a move: say where to with --to", 2)
+
+    async def move(client: "ClusterClient") -> "Mapping[TopicPartition, Outcome]":
+        if throttle is None or brokers is None:
+            return await client.placement.move({name: brokers})
+        from penstock.cli.throttled_moves import move_throttled
+
+        return await move_throttled(client, name, brokers, rate=throttle)
+
+    outcomes = ask_cluster(where, move)
     _end(outcomes, "moves" if to else "stays", as_json=wants_json(ctx, as_json))
 
 
@@ -143,6 +165,14 @@ def _show_moving(where: str, as_json: bool) -> None:
         show_table(columns, rows)
     else:
         typer.echo("nothing is being moved", err=True)
+
+
+@app.command(help=_UNTHROTTLE_HELP)
+def unthrottle(ctx: typer.Context, bootstrap: BootstrapOption = None) -> None:
+    from penstock.cli.throttled_moves import end_throttles
+
+    ask_cluster(get_bootstrap(ctx, bootstrap), end_throttles)
+    print("nothing is throttled any more")
 
 
 @app.command("elect-leaders", help=_ELECT_HELP)

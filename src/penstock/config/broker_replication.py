@@ -235,6 +235,7 @@ _THROTTLES: tuple[Setting, ...] = (
         LONG_MAX,
         "Bytes a second that leaders send to throttled replicas.",
         at_least(0),
+        effect=ACTIVE,
     ),
     _per_broker(
         "follower.replication.throttled.rate",
@@ -242,6 +243,7 @@ _THROTTLES: tuple[Setting, ...] = (
         LONG_MAX,
         "Bytes a second that throttled replicas fetch.",
         at_least(0),
+        effect=ACTIVE,
     ),
     _per_broker(
         "replica.alter.log.dirs.io.max.bytes.per.second",

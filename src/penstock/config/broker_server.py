@@ -7,6 +7,7 @@ from penstock.config.declare import broker, named
 from penstock.config.setting import ACTIVE, NOT_YET, Kind, Setting, no_effect
 
 NO_JMX = no_effect("there is no JVM and no JMX")
+NO_SAMPLES = no_effect("a throttle counts bytes as they pass, without samples")
 
 _later = partial(broker, effect=NOT_YET)
 
@@ -53,19 +54,21 @@ _QUOTAS: tuple[Setting, ...] = (
     _later(
         "quota.window.size.seconds", Kind.INT, 1, "Length of a client quota's sample.", at_least(1)
     ),
-    _later(
+    broker(
         "replication.quota.window.num",
         Kind.INT,
         11,
         "Samples kept for replication quotas.",
         at_least(1),
+        effect=NO_SAMPLES,
     ),
-    _later(
+    broker(
         "replication.quota.window.size.seconds",
         Kind.INT,
         1,
         "Length of a replication quota's sample.",
         at_least(1),
+        effect=NO_SAMPLES,
     ),
     _later(
         "alter.log.dirs.replication.quota.window.num",

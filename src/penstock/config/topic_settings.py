@@ -261,7 +261,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         (),
         "Replicas (partition:broker, or *) whose leaders' sending is throttled.",
         _REPLICAS,
-        effect=NOT_YET,
     ),
     topic(
         "follower.replication.throttled.replicas",
@@ -269,7 +268,6 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         (),
         "Replicas (partition:broker, or *) whose followers' fetching is throttled.",
         _REPLICAS,
-        effect=NOT_YET,
     ),
     topic(
         "remote.storage.enable",

@@ -22,6 +22,7 @@ from penstock.handlers.fetch_sessions import (
     Topic,
 )
 from penstock.handlers.replica_fetch import find_replica_targets, replica_of
+from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.values import new_tuple
@@ -65,6 +66,7 @@ def fetch(request: Request, services: "Services") -> None:
         isolation=isolation,
         min_bytes=min(message.min_bytes, max_bytes),
         max_bytes=max_bytes,
+        follower=follower if follower >= 0 else NO_BROKER,
         rack=rack,
     )
     max_wait_ms = message.max_wait // _MILLISECOND

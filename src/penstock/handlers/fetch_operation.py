@@ -17,6 +17,7 @@ from penstock.handlers.fetch_response import (
 )
 from penstock.handlers.fetch_sessions import Asked, FetchContext
 from penstock.handlers.leader_hints import NO_HINT, LeaderHint, find_leader_hint, find_nodes
+from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileRun, Releasable
@@ -64,6 +65,7 @@ class FetchOperation:
 
     __slots__ = (
         "_context",
+        "_follower",
         "_isolation",
         "_max_bytes",
         "_min_bytes",
@@ -84,6 +86,7 @@ class FetchOperation:
         isolation: Isolation,
         min_bytes: int,
         max_bytes: int,
+        follower: BrokerId = NO_BROKER,
         rack: str | None = None,
     ) -> None:
         self._request = request
@@ -93,6 +96,7 @@ class FetchOperation:
         self._isolation = isolation
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
+        self._follower = follower  # NO_BROKER: a client asks
         self._rack = rack  # of a reader that followers may serve, too; None: only leaders may
         # What was there to read at the last look, by partition, up to its end at the time.
         self._sizes: dict[TopicPartition, tuple[Offset, int]] = {}
@@ -121,7 +125,7 @@ class FetchOperation:
                     return True
                 if self._rack and self._find_read_replica(partition, asked) != NO_REPLICA:
                     return True
-                if end <= asked.offset:
+                if end <= asked.offset or self._is_held_back(partition):
                     continue
                 if missing_bytes > 1:
                     missing_bytes -= self._size_of(partition, asked, end)
@@ -200,7 +204,7 @@ class FetchOperation:
         is_committed = isolation is Isolation.READ_COMMITTED
         below = last_stable if is_committed else high_watermark
         if isolation is Isolation.LOG_END:
-            below = log.log_end_offset
+            below = start if self._is_held_back(partition) else log.log_end_offset
         diverging = None
         if asked.last_fetched_epoch >= 0:
             diverging = partition.find_divergence(start, asked.last_fetched_epoch)
@@ -221,6 +225,8 @@ class FetchOperation:
             aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
         else:
             leases.add(read.lease)
+            if isolation is Isolation.LOG_END:
+                self._services.replicas.throttling.note_sent(partition, read.size_bytes)
             records = FileRun(read.slices)
             aborted = log.aborted(start, read.end_offset) if is_committed else None
         known = (asked, _NONE, high_watermark, last_stable, log_start)
@@ -251,6 +257,12 @@ class FetchOperation:
         else:
             partition.check_reader(asked.leader_epoch)
         return partition
+
+    def _is_held_back(self, partition: Partition) -> bool:
+        """A follower that is throttled, for now."""
+        if self._follower == NO_BROKER:
+            return False
+        return self._services.replicas.throttling.holds_back(partition, self._follower)
 
     def _find_read_replica(self, partition: Partition, asked: Asked) -> int:
         found = find_read_replica(

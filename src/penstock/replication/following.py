@@ -14,6 +14,7 @@ from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
 from penstock.replication.follower_settings import FollowerSettings
 from penstock.replication.hosted import ReplicaEngine
 from penstock.replication.partition import Partition, Role
+from penstock.replication.throttling import Throttling
 from penstock.replication.topic_rules import Report
 from penstock.replication.truncation import restart_offset, truncation_offset
 from penstock.storage.engine import AppendItem, Origin
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE_MS = 20  # doubled with each failure in a row, up to replica.fetch.backoff.ms
 MOST_DOUBLINGS = 20
+HELD_MS = 1000  # throttled, before it is looked again: the rate may be another by then
 
 # The controller's order, here or there, is on the way.
 _PASSING = frozenset(
@@ -51,7 +53,15 @@ class Upkeep(Protocol):
 class Followed:
     """One partition of one leader, in one epoch; only `Following` touches it."""
 
-    __slots__ = ("failures", "leader", "leader_epoch", "not_before_ms", "partition", "reported")
+    __slots__ = (
+        "failures",
+        "is_behind",
+        "leader",
+        "leader_epoch",
+        "not_before_ms",
+        "partition",
+        "reported",
+    )
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
@@ -59,6 +69,7 @@ class Followed:
         self.leader_epoch = partition.leader_epoch
         self.failures = 0  # in a row
         self.not_before_ms = 0  # after something went wrong
+        self.is_behind = True  # what is committed, as the leader last said
         self.reported: ErrorCode | None = None  # what went wrong is said once
 
 
@@ -67,6 +78,7 @@ class Following:
         self,
         *,
         engine: ReplicaEngine,
+        throttling: Throttling,
         upkeep: Upkeep,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
@@ -74,6 +86,7 @@ class Following:
         report: Report,
     ) -> None:
         self._engine = engine
+        self._throttling = throttling
         self._upkeep = upkeep
         self._now_ms = now_ms
         self._wall_ms = wall_ms
@@ -136,17 +149,22 @@ class Following:
         return [
             fetch_from(followed.partition, max_bytes)
             for followed in of_leader
-            if followed.not_before_ms <= now_ms
+            if self._due_ms(followed, now_ms) <= now_ms
         ]
 
     def next_due_ms(self, leader: BrokerId) -> int | None:
         """When a partition that rests may be asked for again; None: none does."""
-        resting = [
-            each.not_before_ms
-            for each in self._by_leader.get(leader, {}).values()
-            if each.not_before_ms > self._now_ms()
-        ]
-        return min(resting, default=None)
+        now_ms = self._now_ms()
+        of_leader = self._by_leader.get(leader, {}).values()
+        due = (self._due_ms(each, now_ms) for each in of_leader)
+        return min((each for each in due if each > now_ms), default=None)
+
+    def _due_ms(self, followed: Followed, now_ms: int) -> int:
+        due_ms = followed.not_before_ms
+        if followed.is_behind and self._throttling.is_fetching(followed.partition.partition):
+            ready_ms = self._throttling.fetching.ready_at_ms
+            due_ms = max(due_ms, min(ready_ms, now_ms + HELD_MS))
+        return due_ms
 
     # -- the answer ------------------------------------------------------------------------
 
@@ -163,7 +181,9 @@ class Following:
             return
         if len(answer.batches) and not self._try_append(followed, answer.batches):
             return
+        self._throttling.note_fetched(asked.partition, len(answer.batches))
         self._follow_marks(followed.partition, answer)
+        followed.is_behind = followed.partition.log_end_offset < answer.high_watermark
         self._upkeep.on_fetched(followed.partition)
 
     def _find_current(self, leader: BrokerId, asked: "FetchFrom") -> Followed | None:

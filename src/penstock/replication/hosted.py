@@ -74,6 +74,8 @@ class Hosted:
         self._wall_ms = wall_ms
         self._report = report
         self._on_changed = on_changed
+        # Called with each whose log has failed, and again when an order meets it.
+        self.on_failed: Callable[[TopicPartition], None] = lambda partition: None
         cluster.listen(self._on_update)
 
     # -- which there are -------------------------------------------------------------------
@@ -112,7 +114,11 @@ class Hosted:
 
     def apply(self, order: LeadAndFollow) -> dict[TopicPartition, ErrorCode]:
         self._check_order(order)
-        return {each.partition: self._apply_one(each) for each in order.partitions}
+        answers = {each.partition: self._apply_one(each) for each in order.partitions}
+        for name, code in answers.items():
+            if code is ErrorCode.KAFKA_STORAGE_ERROR:
+                self.on_failed(name)
+        return answers
 
     def stop(self, order: StopReplicas) -> dict[TopicPartition, ErrorCode]:
         self._check_order(order)
@@ -199,6 +205,10 @@ class Hosted:
     def topics(self) -> list[str]:
         return list(self._by_topic)
 
+    def find_rules(self, topic: str) -> TopicRules | None:
+        """None where no partition of it lives here."""
+        return self._rules.get(topic)
+
     def reconfigure(self, topic: str) -> None:
         rules = self._find_rules(topic) if topic in self._by_topic else None
         if rules is None or rules == self._rules[topic]:
@@ -223,6 +233,7 @@ class Hosted:
         for partition in list(self.partitions.values()):
             if partition.failure is None and self._has_failed(partition):
                 self._on_changed(partition)
+                self.on_failed(partition.partition)
 
     def _has_failed(self, partition: Partition) -> bool:
         failure = partition.log.failure

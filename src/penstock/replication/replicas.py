@@ -29,6 +29,7 @@ from penstock.replication.in_sync_upkeep import InSyncUpkeep
 from penstock.replication.partition import Partition, PartitionStatistics, Role
 from penstock.replication.progress import NO_BROKER_EPOCH, LagLimits
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
+from penstock.replication.throttling import Throttling
 from penstock.replication.topic_rules import Report
 from penstock.storage.engine import AppendItem, Origin, PartitionLog
 from penstock.storage.errors import LogFenced, StorageError
@@ -66,6 +67,14 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int  # of its last record; -1: it has none
 
 
+class _OwnSettings(NamedTuple):
+    """What the room needs of the broker's settings."""
+
+    source: Resolved
+    follower: FollowerSettings
+    lag_limits: LagLimits
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasStatistics:
     partitions: tuple[PartitionStatistics, ...]
@@ -90,6 +99,7 @@ class Replicas:
         self._engine = engine
         self._cluster = cluster
         self._settings = settings
+        self._own: _OwnSettings | None = None  # of the settings as they were last
         self._timers = timers
         self._wall_ms = wall_ms
         self._hosted = Hosted(
@@ -110,8 +120,15 @@ class Replicas:
             limits=self._lag_limits,
             on_changed=self._on_changed,
         )
+        self.throttling = Throttling(
+            broker_id,
+            settings=settings,
+            rules_of=self._hosted.find_rules,
+            now_ms=timers.now_ms,
+        )
         self.following = Following(
             engine=engine,
+            throttling=self.throttling,
             upkeep=self,
             now_ms=timers.now_ms,
             wall_ms=wall_ms,
@@ -162,10 +179,18 @@ class Replicas:
         self._wake(partition.partition)
 
     def _lag_limits(self) -> LagLimits:
-        return lag_limits(self._settings())
+        return self._own_settings().lag_limits
 
     def follower_settings(self) -> FollowerSettings:
-        return FollowerSettings.from_broker(self._settings())
+        return self._own_settings().follower
+
+    def _own_settings(self) -> "_OwnSettings":
+        """Worked out once for each change: every fetch of a follower asks for them."""
+        settings = self._settings()
+        if self._own is None or self._own.source is not settings:
+            follower = FollowerSettings.from_broker(settings)
+            self._own = _OwnSettings(settings, follower, lag_limits(settings))
+        return self._own
 
     def _wake(self, name: TopicPartition) -> None:
         self.produces.check(name)
@@ -360,6 +385,10 @@ class Replicas:
         """As a follower it has more than before, or less."""
         self.keep_durable(partition)
         self.fetches.check(partition.partition)
+
+    def tell_failures(self, on_failed: Callable[[TopicPartition], None]) -> None:
+        """Call it with each replica whose log has failed, perhaps more than once."""
+        self._hosted.on_failed = on_failed
 
     def note_failures(self) -> None:
         """Partitions whose log has failed lose their role, and those who wait for them are told.

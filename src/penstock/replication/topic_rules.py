@@ -9,6 +9,7 @@ from penstock.config.log_config import LogConfig
 from penstock.config.resolve import Resolved, resolve_topic
 from penstock.config.setting import LONG_MAX
 from penstock.model.values import dataclass
+from penstock.replication.throttle import NO_REPLICAS, ReplicaSet, parse_replicas
 
 Report = Callable[[str], None]
 
@@ -21,6 +22,8 @@ class TopicRules:
     is_synchronous: bool  # a write counts once it is on the disk, of every replica
     log: LogConfig  # as the topic has it: what its logs are opened with at a start
     served: LogConfig  # as storage gets it once a replica is served
+    throttled_sending: ReplicaSet = NO_REPLICAS
+    throttled_fetching: ReplicaSet = NO_REPLICAS
 
     @classmethod
     def of(cls, config: LogConfig, min_in_sync: int) -> "TopicRules":
@@ -69,7 +72,17 @@ def resolve_rules(
         # They were checked when they were stored, perhaps beside other settings of the broker.
         report(f"{error}\n  topic {topic} runs with the broker's settings until they are mended")
         resolved = resolve_topic(NOTHING_GIVEN, broker)
-    return TopicRules.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
+    rules = TopicRules.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
+    return replace(
+        rules,
+        throttled_sending=_replicas(resolved, "leader.replication.throttled.replicas"),
+        throttled_fetching=_replicas(resolved, "follower.replication.throttled.replicas"),
+    )
+
+
+def _replicas(resolved: Mapping[str, Any], name: str) -> ReplicaSet:
+    named = resolved[name]
+    return parse_replicas(named) if named else NO_REPLICAS
 
 
 def _min_in_sync(resolved: Mapping[str, Any]) -> int:

@@ -1,0 +1,81 @@
+"""Moves that must not take all of a network: the settings that say so, and their end.
+
+Kafka's names: a rate for each broker, and in the topic the replicas that it holds for.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from penstock.client.admin_values import (
+    ConfigChange,
+    ConfigOperation,
+    Resource,
+    ResourceKind,
+)
+from penstock.client.cluster import ClusterClient
+from penstock.client.placement import Outcome
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+LEADER_REPLICAS = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+
+Changes = dict[Resource, list[ConfigChange]]
+
+
+async def move_throttled(
+    client: ClusterClient, partition: TopicPartition, to: Sequence[int], *, rate: int
+) -> Mapping[TopicPartition, Outcome]:
+    """The settings first: a move that has begun copies as fast as it can."""
+    metadata = await client.metadata([partition.topic])
+    found = metadata.find_partition(*partition)
+    if found is None:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return {partition: Outcome(code, None)}
+    changes = throttle(
+        partition, held_by=found.replicas, to=to, brokers=metadata.brokers, rate=rate
+    )
+    await client.admin.incremental_alter_configs(changes)
+    return await client.placement.move({partition: list(to)})
+
+
+async def end_throttles(client: ClusterClient) -> None:
+    metadata = await client.metadata()
+    await client.admin.incremental_alter_configs(unthrottle(metadata.topics, metadata.brokers))
+
+
+def throttle(
+    partition: TopicPartition,
+    *,
+    held_by: Sequence[int],
+    to: Sequence[int],
+    brokers: Iterable[int],
+    rate: int,
+) -> Changes:
+    """Whoever holds it may lead it, and sends; those that are added fetch."""
+    number = partition.partition
+    senders = ",".join(f"{number}:{each}" for each in held_by)
+    fetchers = ",".join(f"{number}:{each}" for each in to if each not in held_by)
+    replicas = [ConfigChange(LEADER_REPLICAS, senders, ConfigOperation.APPEND)]
+    if fetchers:
+        replicas.append(ConfigChange(FOLLOWER_REPLICAS, fetchers, ConfigOperation.APPEND))
+    return {
+        **{_broker(each): [ConfigChange(name, str(rate)) for name in RATES] for each in brokers},
+        Resource(ResourceKind.TOPIC, partition.topic): replicas,
+    }
+
+
+def unthrottle(topics: Iterable[str], brokers: Iterable[int]) -> Changes:
+    lists = (LEADER_REPLICAS, FOLLOWER_REPLICAS)
+    return {
+        **{Resource(ResourceKind.TOPIC, each): _deleted(lists) for each in topics},
+        **{_broker(each): _deleted(RATES) for each in brokers},
+    }
+
+
+def _broker(broker: int) -> Resource:
+    return Resource(ResourceKind.BROKER, str(broker))
+
+
+def _deleted(names: Iterable[str]) -> list[ConfigChange]:
+    return [ConfigChange(name, None, ConfigOperation.DELETE) for name in names]

@@ -1,0 +1,36 @@
+"""The settings of a throttled move, and how they go again."""
+
+from penstock.cli.throttled_moves import RATES, throttle, unthrottle
+from penstock.client.admin_values import ConfigChange, ConfigOperation, Resource, ResourceKind
+from penstock.model.ids import TopicPartition
+
+TOPIC = Resource(ResourceKind.TOPIC, "orders")
+
+
+def broker(number: int) -> Resource:
+    return Resource(ResourceKind.BROKER, str(number))
+
+
+def test_who_holds_it_sends_slowly_and_who_is_added_fetches_slowly() -> None:
+    changes = throttle(
+        TopicPartition("orders", 4), held_by=(1, 2), to=(2, 3), brokers=(1, 2, 3), rate=500
+    )
+    assert changes[TOPIC] == [
+        ConfigChange("leader.replication.throttled.replicas", "4:1,4:2", ConfigOperation.APPEND),
+        ConfigChange("follower.replication.throttled.replicas", "4:3", ConfigOperation.APPEND),
+    ]
+    for each in (1, 2, 3):
+        assert changes[broker(each)] == [ConfigChange(name, "500") for name in RATES]
+
+
+def test_a_move_that_adds_nobody_names_no_fetcher() -> None:
+    changes = throttle(TopicPartition("orders", 0), held_by=(1, 2), to=(2,), brokers=(1,), rate=9)
+    assert [each.name for each in changes[TOPIC]] == ["leader.replication.throttled.replicas"]
+
+
+def test_all_of_it_goes_again() -> None:
+    changes = unthrottle(["orders"], [1, 2])
+    assert set(changes) == {TOPIC, broker(1), broker(2)}
+    for each in changes.values():
+        assert {change.operation for change in each} == {ConfigOperation.DELETE}
+    assert {change.name for change in changes[broker(1)]} == set(RATES)
