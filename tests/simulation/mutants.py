@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from penstock.broker.order_taker import OrderTaker
 from penstock.client.data_calls import FetchFrom
 from penstock.controller import load
 from penstock.coordination.election import Leadership
 from penstock.coordination.interface import Operation
-from penstock.model.cluster import BrokerId
+from penstock.model.cluster import BrokerId, SentOrder
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
 from penstock.replication import following, in_sync
 from penstock.replication import partition as partition_room
@@ -140,6 +141,20 @@ def vouch_before_the_flush() -> Iterator[None]:
 
 
 @contextmanager
+def take_late_copies() -> Iterator[None]:
+    """An order is taken whenever it comes, also behind what was ordered since."""
+
+    take = OrderTaker.take
+
+    def take_any(self: OrderTaker, sent: SentOrder) -> None:
+        self._last = self._last._replace(number=0)
+        take(self, sent)
+
+    with patch.object(OrderTaker, "take", take_any):
+        yield
+
+
+@contextmanager
 def lead_again_in_the_same_epoch() -> Iterator[None]:
     """A leader that came back while there was no controller goes on, without what it has lost."""
     with patch.object(load, "find_returned", lambda tree: {}):
@@ -156,4 +171,5 @@ MUTANTS: dict[Planted, int] = {  # with a seed that shows it
     commit_over_the_stored_set: 0,
     vouch_before_the_flush: 21,
     lead_again_in_the_same_epoch: 619,
+    take_late_copies: 23,
 }

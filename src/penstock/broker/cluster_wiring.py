@@ -6,6 +6,7 @@ A single node builds none of it. Only joins parts; the deciding is theirs.
 import asyncio
 from collections.abc import Callable
 
+from penstock.broker.failure_sender import FailureSender
 from penstock.broker.forwarding import ForwardingAdministration
 from penstock.broker.in_sync_sender import InSyncSender
 from penstock.broker.late_fetchers import LateFetchers
@@ -57,7 +58,7 @@ class ClusterWiring:
             timers=timers,
             report=report,
         )
-        self._sending: asyncio.Task[None] | None = None
+        self._sending: list[asyncio.Task[None]] = []
         self.channel = RemoteChannel(
             broker_id,
             local=LocalChannel(orders),
@@ -93,8 +94,20 @@ class ClusterWiring:
             broker_epoch=self._get_broker_epoch,
             wait_ms=_sleep_ms,
         )
+        failures = FailureSender(
+            own,
+            cluster=cluster,
+            membership=controller,
+            peers=peers,
+            broker_epoch=self._get_broker_epoch,
+            wait_ms=_sleep_ms,
+        )
         self._replicas.in_sync.changes = sender
-        self._sending = tasks.create_task(sender.run(), name="in-sync-changes")
+        self._replicas.tell_failures(failures.note)
+        self._sending = [
+            tasks.create_task(sender.run(), name="in-sync-changes"),
+            tasks.create_task(failures.run(), name="failed-replicas"),
+        ]
         self._fetchers.start(tasks)
 
     async def hand_over(self) -> None:
@@ -103,8 +116,8 @@ class ClusterWiring:
 
     async def close(self) -> None:
         self._fetchers.stop()
-        if self._sending is not None:
-            self._sending.cancel()
+        for task in self._sending:
+            task.cancel()
         await self._peers.close()
 
     def _get_broker_epoch(self) -> BrokerEpoch:

@@ -3,7 +3,7 @@
 import asyncio
 
 from penstock.broker.order_taker import OrderTaker
-from penstock.model.cluster import BrokerNode, Order, SentOrder
+from penstock.model.cluster import BrokerNode, SentOrder
 
 
 class LocalChannel:
@@ -12,8 +12,8 @@ class LocalChannel:
     def __init__(self, taker: OrderTaker) -> None:
         self._taker = taker
 
-    async def send(self, node: BrokerNode, order: Order) -> None:
+    async def send(self, node: BrokerNode, sent: SentOrder) -> None:
         if node.id != self._taker.broker_id:
             raise ConnectionError(f"broker {node.id} is not in this process")
         await asyncio.sleep(0)  # orders follow each other: clients have their turn in between
-        self._taker.take(SentOrder(node.epoch, order))
+        self._taker.take(sent)

@@ -1,15 +1,17 @@
 """The broker's end of the controller's orders: applied in one step each, however they came.
 
 Not the way to it: that is a channel. An order to an earlier life of this broker, or of an older
-controller, is refused with Refusal and changes nothing.
+controller, is refused with Refusal and changes nothing. One that was taken is not taken again: a
+copy that comes late would take back what came since.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, Protocol
 
-from penstock.broker.settings import BrokerSettings
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
+    ControllerEpoch,
     LeadAndFollow,
     MetadataUpdate,
     SentOrder,
@@ -17,8 +19,20 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.replication.cluster_view import ClusterView
+from penstock.replication.cluster_view import ClusterView, refuse_stale_controller
 from penstock.replication.replicas import Replicas
+
+
+class DynamicSettings(Protocol):
+    def take_dynamic(self, configs: Mapping[str, Mapping[str, str]]) -> bool:
+        """What is stored for brokers; True if values of this one have changed."""
+
+
+class _Position(NamedTuple):
+    """Of an order among all that controllers ever gave."""
+
+    controller_epoch: ControllerEpoch
+    number: int
 
 
 class OrderTaker:
@@ -30,11 +44,12 @@ class OrderTaker:
         *,
         replicas: Replicas,
         cluster: ClusterView,
-        settings: BrokerSettings,
+        settings: DynamicSettings,
         report: Callable[[str], None],
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = BrokerEpoch(-1)  # of the present registration; -1: none yet
+        self._last = _Position(ControllerEpoch(-1), 0)  # of what was taken; never moves back
         self._replicas = replicas
         self._cluster = cluster
         self._settings = settings
@@ -53,6 +68,14 @@ class OrderTaker:
                 f"the order is for broker {self.broker_id} of epoch {sent.broker_epoch}, which "
                 f"has registered anew as {self.broker_epoch}",
             )
+        order = sent.order
+        refuse_stale_controller(order.controller_epoch, self._last.controller_epoch)
+        position = _Position(order.controller_epoch, sent.number)
+        if position > self._last:
+            self._obey(sent)
+            self._last = position
+
+    def _obey(self, sent: SentOrder) -> None:
         order = sent.order
         if isinstance(order, LeadAndFollow):
             self._tell_failures("take up", self._replicas.apply(order))

@@ -6,7 +6,7 @@ life of it came since is a Refusal; whatever else keeps it from being applied is
 
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.peers import Peers
-from penstock.model.cluster import BrokerId, BrokerNode, Order, SentOrder
+from penstock.model.cluster import BrokerId, BrokerNode, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.order_messages import ORDER_VERSIONS, encode_order
 from penstock.protocol.private_keys import PrivateKey
@@ -25,11 +25,11 @@ class RemoteChannel:
         self._peers = peers
         self._timeout_ms = timeout_ms
 
-    async def send(self, node: BrokerNode, order: Order) -> None:
+    async def send(self, node: BrokerNode, sent: SentOrder) -> None:
         if node.id == self._own_id:
-            await self._local.send(node, order)
+            await self._local.send(node, sent)
             return
-        encoded = encode_order(SentOrder(node.epoch, order))
+        encoded = encode_order(sent)
         answer = await self._peers.ask(
             node,
             PrivateKey.BROKER_ORDER,

@@ -41,8 +41,10 @@ def take_over(
     changes = dict(_elect_where_needed(state, live, live, allows_unclean))
     for name, brokers in came_back.items():
         if name.topic not in state.deleting:
-            elected = _elect_one(state, name, live.difference(brokers), allows_unclean)
-            changes[name.topic] = {**changes.get(name.topic, {}), **elected}
+            elected = elect_one(state, name, live.difference(brokers), allows_unclean)
+            if elected is not None:
+                known = changes.get(name.topic, {})
+                changes[name.topic] = {**known, name.partition: elected}
     after = with_changes(state, changes)
     orders = [
         Addressed(broker, order) for broker in after.brokers for order in everything(after, broker)
@@ -64,7 +66,8 @@ def brokers_changed(
     )
     if len(stayed) == len(state.brokers) == len(brokers):
         return Decision(state=state)
-    changes = _elect_where_needed(state, brokers, stayed, allows_unclean)
+    state = replace(state, failed=_still_failed(state, stayed))
+    changes = _elect_where_needed(state, frozenset(brokers), stayed, allows_unclean)
     after = replace(
         with_changes(state, changes), brokers=dict(brokers), leaving=state.leaving & stayed
     )
@@ -88,6 +91,17 @@ def elect_leaderless(
     live = frozenset(state.brokers)
     decision = changed_partitions(state, _elect_where_needed(part, live, live, allows_unclean))
     return decision.then(finish_reassignments(decision.state, topics=some))
+
+
+def elect_one(
+    state: ClusterState,
+    name: TopicPartition,
+    stayed: frozenset[BrokerId],
+    allows_unclean: AllowsUnclean,
+) -> PartitionState | None:
+    """None: it is as it should be."""
+    topic = state.topics[name.topic]
+    return _elect(state, topic, name.partition, frozenset(state.brokers), stayed, allows_unclean)
 
 
 def hide_deleted(after: ClusterState, *, before: ClusterState) -> Decision:
@@ -114,7 +128,7 @@ def _away(state: ClusterState) -> Iterator[str]:
 
 def _elect_where_needed(
     state: ClusterState,
-    live: Collection[BrokerId],
+    live: frozenset[BrokerId],
     stayed: frozenset[BrokerId],
     allows_unclean: AllowsUnclean,
 ) -> Changes:
@@ -128,28 +142,10 @@ def _elect_where_needed(
     return changes
 
 
-def _elect_one(
-    state: ClusterState,
-    name: TopicPartition,
-    stayed: frozenset[BrokerId],
-    allows_unclean: AllowsUnclean,
-) -> dict[int, PartitionState]:
-    topic = state.topics[name.topic]
-    after = next_state(
-        topic.partitions[name.partition],
-        live=state.brokers,
-        stayed=stayed,
-        leaving=state.leaving,
-        allows_unclean=lambda: allows_unclean(topic),
-        controller_epoch=state.controller_epoch,
-    )
-    return {} if after is None else {name.partition: after}
-
-
 def _elect_topic(
     state: ClusterState,
     topic: TopicState,
-    live: Collection[BrokerId],
+    live: frozenset[BrokerId],
     stayed: frozenset[BrokerId],
     allows_unclean: AllowsUnclean,
 ) -> dict[int, PartitionState]:
@@ -157,14 +153,34 @@ def _elect_topic(
     for number, partition in enumerate(topic.partitions):
         if partition.leader in stayed and stayed.issuperset(partition.in_sync):
             continue  # nearly all of them, nearly always
-        after = next_state(
-            partition,
-            live=live,
-            stayed=stayed,
-            leaving=state.leaving,
-            allows_unclean=lambda: allows_unclean(topic),
-            controller_epoch=state.controller_epoch,
-        )
+        after = _elect(state, topic, number, live, stayed, allows_unclean)
         if after is not None:
             found[number] = after
     return found
+
+
+def _elect(
+    state: ClusterState,
+    topic: TopicState,
+    number: int,
+    live: frozenset[BrokerId],
+    stayed: frozenset[BrokerId],
+    allows_unclean: AllowsUnclean,
+) -> PartitionState | None:
+    failed = state.failed.get(TopicPartition(topic.name, number), ())
+    return next_state(
+        topic.partitions[number],
+        live=live.difference(failed),
+        stayed=stayed.difference(failed),
+        leaving=state.leaving,
+        allows_unclean=lambda: allows_unclean(topic),
+        controller_epoch=state.controller_epoch,
+    )
+
+
+def _still_failed(
+    state: ClusterState, stayed: frozenset[BrokerId]
+) -> dict[TopicPartition, frozenset[BrokerId]]:
+    """A broker that came back says anew what it cannot serve."""
+    left = ((name, brokers & stayed) for name, brokers in state.failed.items())
+    return {name: brokers for name, brokers in left if brokers}

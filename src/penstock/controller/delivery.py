@@ -1,17 +1,19 @@
 """The way of the controller's orders: one outbox a broker, in order, tried until it is gone.
 
 An order is never dropped while its broker lives. Outboxes are bounded: one that is full is
-emptied, and the broker is told everything anew.
+emptied, and the broker is told everything anew. By an order's number its broker knows a copy that
+comes late.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from penstock.controller.interface import BrokerChannel
 from penstock.controller.state import Addressed
-from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Order
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Order, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
 
 MAX_PENDING = 1000
@@ -22,7 +24,7 @@ Delivery = asyncio.Future[bool]  # True: applied. False: the broker, or the lead
 
 
 class _Item(NamedTuple):
-    order: Order
+    sent: SentOrder
     delivery: Delivery
 
 
@@ -43,6 +45,7 @@ class Outboxes:
         self._tasks = tasks
         self._wiring = wiring
         self._outboxes: dict[BrokerId, _Outbox] = {}
+        self._numbers = count(1)  # one series for all: another life of a broker goes on in it
 
     def follow(self, brokers: Mapping[BrokerId, BrokerNode]) -> None:
         """Begin with those that came, end those that went; another life is another broker."""
@@ -51,7 +54,7 @@ class Outboxes:
                 self._outboxes.pop(broker).close()
         for broker, node in brokers.items():
             if broker not in self._outboxes:
-                self._outboxes[broker] = _Outbox(node, self._tasks, self._wiring)
+                self._outboxes[broker] = _Outbox(node, self._tasks, self._wiring, self._numbers)
 
     def push(self, orders: Sequence[Addressed]) -> list[Delivery]:
         return [self._outboxes[each.broker].push(each.order) for each in orders]
@@ -61,11 +64,18 @@ class Outboxes:
 
 
 class _Outbox:
-    def __init__(self, node: BrokerNode, tasks: asyncio.TaskGroup, wiring: Wiring) -> None:
+    def __init__(
+        self,
+        node: BrokerNode,
+        tasks: asyncio.TaskGroup,
+        wiring: Wiring,
+        numbers: Iterator[int],
+    ) -> None:
         self.epoch: BrokerEpoch = node.epoch
         self._broker = node.id
         self._node = node
         self._wiring = wiring
+        self._numbers = numbers
         self._pending: deque[_Item] = deque()
         self._limit = MAX_PENDING
         self._sending: _Item | None = None
@@ -73,11 +83,16 @@ class _Outbox:
         self._task = tasks.create_task(self._run(), name=f"controller-orders-{node.id}")
 
     def push(self, order: Order) -> Delivery:
-        delivery: Delivery = asyncio.get_running_loop().create_future()
-        self._pending.append(_Item(order, delivery))
+        delivery = self._put(order)
         if len(self._pending) > self._limit:
             self._start_anew()
         self._wake.set()
+        return delivery
+
+    def _put(self, order: Order) -> Delivery:
+        delivery: Delivery = asyncio.get_running_loop().create_future()
+        sent = SentOrder(self.epoch, order, next(self._numbers))
+        self._pending.append(_Item(sent, delivery))
         return delivery
 
     def close(self) -> None:
@@ -98,7 +113,7 @@ class _Outbox:
         whole = self._wiring.everything(self._broker)
         self._limit = max(MAX_PENDING, 2 * len(whole))  # or each order would start it anew
         for order in whole:
-            self._pending.append(_Item(order, asyncio.get_running_loop().create_future()))
+            self._put(order)
 
         def settle_all(last: Delivery) -> None:
             for delivery in waiting:
@@ -112,15 +127,15 @@ class _Outbox:
             self._wake.clear()
             while self._pending:
                 item = self._sending = self._pending.popleft()
-                applied = await self._send(item.order)
+                applied = await self._send(item.sent)
                 self._sending = None
                 _settle(item.delivery, applied=applied)
 
-    async def _send(self, order: Order) -> bool:
+    async def _send(self, sent: SentOrder) -> bool:
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:
-                await self._wiring.channel.send(self._node, order)
+                await self._wiring.channel.send(self._node, sent)
             except ConnectionError as error:
                 if pause_ms == FIRST_PAUSE_MS:
                     self._wiring.report(

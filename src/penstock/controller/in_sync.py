@@ -28,7 +28,7 @@ def change_in_sync(
     changes: Sequence[InSyncChange],
 ) -> tuple[Decision, list[InSyncOutcome]]:
     """An answer at each change's place. Refusal where the asker is not the broker of that id."""
-    _check_asker(state, broker, broker_epoch)
+    check_asker(state, broker, broker_epoch)
     names = {topic.topic_id: topic.name for topic in state.topics.values()}
     changed: dict[TopicPartition, PartitionState] = {}
     outcomes: list[InSyncOutcome] = []
@@ -43,7 +43,7 @@ def change_in_sync(
     return _decision(state, changed), outcomes
 
 
-def _check_asker(state: ClusterState, broker: BrokerId, broker_epoch: BrokerEpoch) -> None:
+def check_asker(state: ClusterState, broker: BrokerId, broker_epoch: BrokerEpoch) -> None:
     known = state.brokers.get(broker)
     if known is None or known.epoch != broker_epoch:
         raise Refusal(

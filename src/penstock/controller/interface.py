@@ -13,8 +13,8 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     BrokerNode,
-    Order,
     PartitionState,
+    SentOrder,
     TopicState,
 )
 from penstock.model.errors import ErrorCode
@@ -167,6 +167,16 @@ class Membership(Protocol):
     ) -> tuple[TopicPartition, ...]:
         """Move what it leads to others, before it stops; the partitions that it still leads."""
 
+    async def fail_replicas(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """Its logs of these take nothing any more: others lead, and are in sync without it."""
+
 
 class ProducerIds(Protocol):
     async def next_producer_id(self) -> int:
@@ -176,6 +186,6 @@ class ProducerIds(Protocol):
 class BrokerChannel(Protocol):
     """The way of the controller's orders to a broker: in process, or over the network."""
 
-    async def send(self, node: BrokerNode, order: Order) -> None:
+    async def send(self, node: BrokerNode, sent: SentOrder) -> None:
         """Returns when the broker has applied it; ConnectionError where it cannot be reached, and
         Refusal where that life of it is over or knows of a newer controller."""

@@ -31,7 +31,7 @@ def elect_leaders(
     answers: dict[TopicPartition, Refused | None] = {}
     for name in _all_partitions(state) if partitions is None else partitions:
         try:
-            changed[name] = elect(state, get_partition(state, name))
+            changed[name] = elect(state, get_partition(state, name), state.able(name))
             answers[name] = None
         except Refusal as refusal:
             if partitions is not None or refusal.code is not ErrorCode.ELECTION_NOT_NEEDED:
@@ -65,11 +65,13 @@ def _can_go_back(state: ClusterState, partition: PartitionState) -> bool:
     return first in partition.in_sync and first not in state.leaving and not is_moving(partition)
 
 
-def _preferred(state: ClusterState, partition: PartitionState) -> PartitionState:
+def _preferred(
+    state: ClusterState, partition: PartitionState, able: frozenset[BrokerId]
+) -> PartitionState:
     first = partition.replicas[0]
     if partition.leader == first:
         raise Refusal(ErrorCode.ELECTION_NOT_NEEDED)
-    if first not in partition.in_sync or first not in state.brokers or first in state.leaving:
+    if first not in partition.in_sync or first not in able or first in state.leaving:
         raise Refusal(
             ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
             f"broker {first}, the preferred leader, is not in sync or not alive",
@@ -77,10 +79,12 @@ def _preferred(state: ClusterState, partition: PartitionState) -> PartitionState
     return _led_by(state, partition, first, partition.in_sync)
 
 
-def _unclean(state: ClusterState, partition: PartitionState) -> PartitionState:
+def _unclean(
+    state: ClusterState, partition: PartitionState, able: frozenset[BrokerId]
+) -> PartitionState:
     if partition.leader != NO_BROKER:
         raise Refusal(ErrorCode.ELECTION_NOT_NEEDED)
-    found = find_successor(partition.replicas, state.brokers, state.leaving)
+    found = find_successor(partition.replicas, able, state.leaving)
     if found is None:
         raise Refusal(
             ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,

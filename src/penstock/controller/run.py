@@ -269,6 +269,19 @@ class Controller:
 
         return await self._requests.ask_or_raise(work, timeout_ms)
 
+    async def fail_replicas(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        async def work(term: Term) -> Outcome[None]:
+            return await term.fail_replicas(broker, broker_epoch, partitions)
+
+        await self._requests.ask_or_raise(work, timeout_ms)
+
     # Of the owner task.
 
     async def _campaign(self) -> Leadership | None:

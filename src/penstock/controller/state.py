@@ -16,6 +16,7 @@ from penstock.model.cluster import (
     Order,
     TopicState,
 )
+from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
 
 
@@ -33,11 +34,18 @@ class ClusterState:
     # Brokers that are about to stop, in the life they have now. Not in the tree: whoever is the
     # next controller is told again.
     leaving: frozenset[BrokerId] = frozenset()
+    # Replicas whose log has failed, by partition, in the life that their broker has now. Not in
+    # the tree either.
+    failed: Mapping[TopicPartition, frozenset[BrokerId]] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()  # nodes of topics that are none: nobody may use these
 
     def find_topic(self, name: str) -> TopicState | None:
         """One that is not being deleted."""
         return None if name in self.deleting else self.topics.get(name)
+
+    def able(self, partition: TopicPartition) -> frozenset[BrokerId]:
+        """Live brokers, but for those whose replica of it has failed."""
+        return frozenset(self.brokers).difference(self.failed.get(partition, ()))
 
     def with_topics(self, topics: Iterable[TopicState]) -> "ClusterState":
         changed = {topic.name: topic for topic in topics}

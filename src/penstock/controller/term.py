@@ -14,6 +14,7 @@ from penstock.config.given import ConfigError, Given
 from penstock.config.resolve import Resolved, resolve_broker
 from penstock.controller import alteration, creation, decide, deletion, growth, leadership_moves
 from penstock.controller.delivery import Delivery, Outboxes
+from penstock.controller.failed_replicas import fail_replicas
 from penstock.controller.in_sync import change_in_sync
 from penstock.controller.interface import (
     ConfigChange,
@@ -263,6 +264,18 @@ class Term:
             if order.broker != broker
         ]
         return Outcome([left], {0: others})
+
+    async def fail_replicas(
+        self, broker: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
+    ) -> Outcome[None]:
+        try:
+            decision = fail_replicas(
+                self.state, broker, broker_epoch, partitions, self._allows_unclean
+            )
+        except Refusal as refusal:
+            return Outcome([refused(refusal)], {})
+        await self.carry_out(decision)
+        return Outcome([None], {})
 
     # What happens.
 

@@ -118,3 +118,4 @@ class SentOrder(NamedTuple):
 
     broker_epoch: BrokerEpoch  # a later life refuses it
     order: Order
+    number: int  # grows with every order of one controller epoch; a copy has the same

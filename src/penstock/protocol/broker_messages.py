@@ -12,6 +12,7 @@ from penstock.protocol.batch import Buffer
 from penstock.protocol.state_values import ValueReader, ValueWriter
 
 LEAVE_VERSIONS = range(1)
+FAILED_VERSIONS = range(1)
 
 
 class PrivateResult(NamedTuple):
@@ -78,6 +79,36 @@ def decode_leave(body: Buffer) -> LeaveRequest:
     reader.tags()
     reader.end()
     return request
+
+
+class FailedReplicas(NamedTuple):
+    broker: BrokerId
+    broker_epoch: BrokerEpoch
+    timeout_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+def encode_failed(told: FailedReplicas) -> bytes:
+    writer = ValueWriter(flexible=True)
+    writer.int32(told.broker)
+    writer.int64(told.broker_epoch)
+    writer.int32(told.timeout_ms)
+    writer.array(told.partitions, _write_partition)
+    writer.tags()
+    return writer.done()
+
+
+def decode_failed(body: Buffer) -> FailedReplicas:
+    reader = ValueReader(body, flexible=True)
+    told = FailedReplicas(
+        BrokerId(reader.int32()),
+        BrokerEpoch(reader.int64()),
+        reader.int32(),
+        tuple(reader.array(_read_partition)),
+    )
+    reader.tags()
+    reader.end()
+    return told
 
 
 def _write_partition(writer: ValueWriter, partition: TopicPartition) -> None:

@@ -40,6 +40,7 @@ def encode_order(sent: SentOrder) -> bytes:
     order = sent.order
     writer.int32(order.controller_id)
     writer.int32(order.controller_epoch)
+    writer.int64(sent.number)
     match order:
         case LeadAndFollow():
             writer.int8(_LEAD_AND_FOLLOW)
@@ -60,6 +61,7 @@ def decode_order(body: Buffer) -> SentOrder:
     head = _Head(
         BrokerEpoch(reader.int64()), BrokerId(reader.int32()), ControllerEpoch(reader.int32())
     )
+    number = reader.int64()
     kind = reader.int8()
     read = _READERS.get(kind)
     if read is None:
@@ -67,7 +69,7 @@ def decode_order(body: Buffer) -> SentOrder:
     order = read(reader, head)
     reader.tags()
     reader.end()
-    return SentOrder(head.broker_epoch, order)
+    return SentOrder(head.broker_epoch, order, number)
 
 
 class _Head(NamedTuple):

@@ -15,6 +15,7 @@ class PrivateKey(IntEnum):
     BROKER_ORDER = 31_001  # the controller tells a broker what to do
     BROKER_LEAVES = 31_002  # a broker asks the controller to move what it leads elsewhere
     FORWARDED_CONFIGS = 31_003  # settings that were changed at a broker that is not the controller
+    REPLICAS_FAILED = 31_004  # a broker's replicas whose log takes nothing any more
 
     @property
     def title(self) -> str:

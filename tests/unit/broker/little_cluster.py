@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from tests.unit.handlers.groups_twin import GroupsTwin
 
 from penstock.broker.current_session import CurrentSession
+from penstock.broker.failure_sender import FailureSender
 from penstock.broker.forwarding import ForwardingAdministration
 from penstock.broker.in_sync_sender import InSyncSender
 from penstock.broker.leaving import Leaving
@@ -62,10 +63,11 @@ class LittleBroker:
         self.cluster = ClusterView()
         self.settings = BrokerSettings(given, broker, self.reports.append)
         self.timers = LoopTimers()
+        self.disk = SimulatedDisk("/data")
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=("/data",)),
             config_of=lambda topic: LogConfig(),
-            disk=SimulatedDisk("/data"),
+            disk=self.disk,
         )
         self.engine.recover(lambda *, done, total: None, NOW_MS)
         self.peers = Peers(own_id=self.id, listener=BROKERS)
@@ -113,6 +115,15 @@ class LittleBroker:
             broker_epoch=lambda: self.orders.broker_epoch,
             wait_ms=sleep_ms,
         )
+        self.failures = FailureSender(
+            self.id,
+            cluster=self.cluster,
+            membership=self.controller,
+            peers=self.peers,
+            broker_epoch=lambda: self.orders.broker_epoch,
+            wait_ms=sleep_ms,
+        )
+        self.replicas.tell_failures(self.failures.note)
         self.leaving = Leaving(
             self.id,
             cluster=self.cluster,
@@ -132,7 +143,8 @@ class LittleBroker:
             report=self.reports.append,
         )
         await self.standing.register()
-        for work in (self.standing.run(), self.in_sync.run(), self.timers.run()):
+        works = (self.standing.run(), self.in_sync.run(), self.failures.run(), self.timers.run())
+        for work in works:
             self._running.append(self._tasks.create_task(work))
 
     def _make_election(self, session: Session) -> Election:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.broker.little_cluster import (
@@ -32,9 +33,13 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
+    LeadAndFollow,
     MetadataUpdate,
+    Order,
+    PartitionOrder,
     PartitionState,
     SentOrder,
+    StopReplicas,
     TopicState,
 )
 from penstock.model.errors import ErrorCode, Refusal
@@ -227,7 +232,7 @@ def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> Non
             controller_id=old.id, controller_epoch=state.controller_epoch, is_full=True
         )
         with pytest.raises(Refusal) as refused:
-            three.orders.take(SentOrder(three.orders.broker_epoch, stale))
+            three.orders.take(SentOrder(three.orders.broker_epoch, stale, 1))
         assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
         assert seen(three).leader == 2
 
@@ -242,10 +247,43 @@ def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -
         )
         epoch = one.orders.broker_epoch
         with pytest.raises(Refusal) as refused:
-            one.orders.take(SentOrder(BrokerEpoch(epoch - 1), update))
+            one.orders.take(SentOrder(BrokerEpoch(epoch - 1), update, 1))
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
-        one.orders.take(SentOrder(BrokerEpoch(epoch + 1), replace(update)))
+        one.orders.take(SentOrder(BrokerEpoch(epoch + 1), replace(update), 1))
         assert one.cluster.controller_epoch == 50
+
+    tell(story, 1)
+
+
+def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
+    """Its connection was given up, and what was ordered since came first."""
+
+    async def story(cluster: LittleCluster) -> None:
+        topic = await make(cluster.leading, "t", (1,))
+        one = cluster.brokers[1]
+        epoch = one.orders.broker_epoch
+        head: dict[str, Any] = {
+            "controller_id": BrokerId(1),
+            "controller_epoch": ControllerEpoch(50),
+        }
+        order = PartitionOrder(T0, topic.topic_id, topic.partitions[0], False)
+        stop = StopReplicas(**head, broker_epoch=epoch, partitions=(T0,), delete=True)
+        lead = LeadAndFollow(**head, broker_epoch=epoch, partitions=(order,))
+        forget = MetadataUpdate(**head, is_full=False, deleted_topics=("t",))
+        learn = MetadataUpdate(**head, is_full=False, topics=(topic,))
+
+        def send(number: int, order: Order) -> None:
+            one.orders.take(SentOrder(epoch, order, number))
+
+        orders: tuple[Order, ...] = (stop, forget, lead, learn)
+        for number, each in enumerate(orders, 1):
+            send(number, each)
+        for number, copy in ((1, stop), (2, forget), (4, forget)):
+            send(number, copy)
+            assert one.cluster.find_topic("t") is topic
+            assert one.replicas.find(T0) is not None
+        send(5, forget)
+        assert one.cluster.find_topic("t") is None
 
     tell(story, 1)
 
@@ -261,7 +299,7 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
         update = MetadataUpdate(
             controller_id=BrokerId(7), controller_epoch=ControllerEpoch(70), is_full=True
         )
-        order = encode_order(SentOrder(one.orders.broker_epoch, update))
+        order = encode_order(SentOrder(one.orders.broker_epoch, update, 1))
         leave = encode_leave(LeaveRequest(one.id, one.orders.broker_epoch, 100))
         for key, body in (
             (PrivateKey.BROKER_ORDER, order),

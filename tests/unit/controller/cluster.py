@@ -31,6 +31,7 @@ from penstock.model.cluster import (
     MetadataUpdate,
     Order,
     PartitionState,
+    SentOrder,
     StopReplicas,
     TopicState,
 )
@@ -88,15 +89,17 @@ class Channel:
     brokers: dict[BrokerId, BrokerTwin] = field(default_factory=dict)
     unreachable: set[BrokerId] = field(default_factory=set)
     refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # the next one's
+    sent: list[SentOrder] = field(default_factory=list)  # every try
 
-    async def send(self, node: BrokerNode, order: Order) -> None:
+    async def send(self, node: BrokerNode, sent: SentOrder) -> None:
         broker = node.id
+        self.sent.append(sent)
         await asyncio.sleep(0)
         if broker in self.unreachable:
             raise ConnectionRefusedError(f"broker {broker} does not answer")
         if broker in self.refusals:
             raise self.refusals.pop(broker)
-        self.brokers.setdefault(broker, BrokerTwin()).apply(order)
+        self.brokers.setdefault(broker, BrokerTwin()).apply(sent.order)
 
     def twin(self, broker: int = 0) -> BrokerTwin:
         return self.brokers.setdefault(BrokerId(broker), BrokerTwin())

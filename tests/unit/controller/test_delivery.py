@@ -94,6 +94,27 @@ def test_a_broker_that_cannot_be_reached_is_tried_again_and_nobody_waits_for_it(
     asyncio.run(story())
 
 
+def test_numbers_grow_from_order_to_order_and_over_lives_and_a_copy_has_the_same() -> None:
+    async def story() -> None:
+        post = Post()
+        async with post.outboxes() as outboxes:
+            post.channel.unreachable.add(B)
+            (first,) = outboxes.push([Addressed(B, news(1))])
+            await settled()
+            post.channel.unreachable.clear()
+            assert await first
+            tries = len(post.channel.sent)
+            assert tries > 1
+            assert len(set(post.channel.sent)) == 1
+            outboxes.follow({B: node(1, epoch=2)})
+            await asyncio.gather(*outboxes.push([Addressed(B, news(2)), Addressed(B, news(3))]))
+        later = post.channel.sent[tries:]
+        assert [each.broker_epoch for each in later] == [2, 2]
+        assert post.channel.sent[0].number < later[0].number < later[1].number
+
+    asyncio.run(story())
+
+
 def test_what_waits_for_a_broker_ends_when_the_broker_does() -> None:
     async def story() -> None:
         post = Post()

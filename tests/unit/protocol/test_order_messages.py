@@ -108,7 +108,7 @@ def sent_orders(draw: st.DrawFn) -> SentOrder:
             ),
         )
     )
-    return SentOrder(epoch, order)
+    return SentOrder(epoch, order, draw(int64))
 
 
 @given(sent_orders())
@@ -138,7 +138,7 @@ def test_a_cut_order_is_always_refused() -> None:
         partitions=(TopicPartition("t", 0),),
         delete=True,
     )
-    encoded = encode_order(SentOrder(BrokerEpoch(3), order))
+    encoded = encode_order(SentOrder(BrokerEpoch(3), order, 4))
     for length in range(len(encoded)):
         with pytest.raises(MalformedMessage):
             decode_order(encoded[:length])
@@ -158,6 +158,7 @@ def test_an_order_s_bytes_are_those_of_the_document() -> None:
     expected = (
         bytes.fromhex("0000000000000003")  # broker epoch
         + bytes.fromhex("00000001 00000002")  # controller's id and epoch
+        + bytes.fromhex("0000000000000004")  # the order's number
         + b"\x01"  # StopReplicas
         + b"\x02"  # one partition
         + b"\x03ab"
@@ -166,12 +167,12 @@ def test_an_order_s_bytes_are_those_of_the_document() -> None:
         + b"\x01"  # delete
         + b"\x00"
     )
-    assert encode_order(SentOrder(BrokerEpoch(3), order)) == expected
+    assert encode_order(SentOrder(BrokerEpoch(3), order, 4)) == expected
 
 
 def test_an_unknown_kind_of_order_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="kind 9"):
-        decode_order(bytes(16) + b"\x09" + b"\x00")
+        decode_order(bytes(24) + b"\x09" + b"\x00")
 
 
 def test_unknown_tags_are_skipped() -> None:
@@ -204,5 +205,5 @@ def test_ids_are_written_as_they_are() -> None:
         is_full=False,
         topics=(topic,),
     )
-    encoded = encode_order(SentOrder(BrokerEpoch(0), update))
+    encoded = encode_order(SentOrder(BrokerEpoch(0), update, 1))
     assert UUID(int=5).bytes in encoded

@@ -3,22 +3,16 @@
 Its connections, its place in the tree and its controller's duties are simulated; the rules are not.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
+from penstock.broker.order_taker import OrderTaker
 from penstock.client.data_calls import Fetched, FetchFrom
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.resolve import Resolved, resolve_broker
 from penstock.coordination.interface import NO_SESSION
-from penstock.model.cluster import (
-    BrokerEpoch,
-    BrokerId,
-    LeadAndFollow,
-    MetadataUpdate,
-    Order,
-    StopReplicas,
-)
+from penstock.model.cluster import BrokerEpoch, BrokerId, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
@@ -82,6 +76,13 @@ class Broker(Process):
             report=_ignore,
         )
         self.replicas.adopt(self.engine.recover(_no_progress, world.schedule.wall_ms()))
+        self.orders = OrderTaker(
+            broker_id,
+            replicas=self.replicas,
+            cluster=self.view,
+            settings=_FixedSettings(),
+            report=_ignore,
+        )
         self.replicas.in_sync.changes = self
         self.replicas.following.on_news = self._on_news
 
@@ -130,30 +131,21 @@ class Broker(Process):
             self.later(self.world.random.randint(0, BEAT_MS), self.term.end)
         self.session = self.world.tree.open_session()
         self.epoch = self.world.tree.register(self.session, self.broker_id)
-        self.replicas.set_broker_epoch(self.epoch)
+        self.orders.set_broker_epoch(self.epoch)
 
     # -- orders, and proposals to the controller -------------------------------------------
 
-    def send_order(
-        self, target: BrokerId, order: Order, is_open: Callable[[], bool], taken: Taken
-    ) -> None:
+    def send_order(self, target: BrokerId, sent: SentOrder, taken: Taken) -> None:
         def take(other: Process) -> None:
             assert isinstance(other, Broker)
-            if is_open():
-                code = other.obey(order)
-                other.answer(self, lambda: taken(code))
+            code = other.obey(sent)
+            other.answer(self, lambda: taken(code))
 
         self.send(target, take)
 
-    def obey(self, order: Order) -> ErrorCode:
+    def obey(self, sent: SentOrder) -> ErrorCode:
         try:
-            if isinstance(order, LeadAndFollow):
-                self.replicas.apply(order)
-            elif isinstance(order, StopReplicas):
-                self.replicas.stop(order)
-            else:
-                assert isinstance(order, MetadataUpdate)
-                self.view.apply(order)
+            self.orders.take(sent)
         except Refusal as refusal:
             return refusal.code
         return ErrorCode.NONE
@@ -292,6 +284,13 @@ class SlowDisk:
     def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
         for item in items:
             function(item)
+
+
+class _FixedSettings:
+    """Nobody changes the settings of a simulation's brokers."""
+
+    def take_dynamic(self, configs: Mapping[str, Mapping[str, str]]) -> bool:
+        return False
 
 
 class _Once:

@@ -5,7 +5,8 @@ is taken. Nothing stops a term that is over from going on, but the fence of its 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Protocol
 
 from penstock.controller import decide, load
@@ -15,7 +16,7 @@ from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
 from penstock.coordination.election import Leadership
 from penstock.coordination.interface import SessionId
-from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, Order
+from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, Order, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.replication.in_sync_changes import InSyncProposal
 from penstock.testing.simulation.schedule import Action
@@ -34,9 +35,7 @@ class Owner(Protocol):
     session: SessionId  # of now: a term may outlive the one it began with, for a moment
 
     def later(self, delay_ms: int, action: Action) -> None: ...
-    def send_order(
-        self, target: BrokerId, order: Order, is_open: Callable[[], bool], taken: Taken
-    ) -> None: ...
+    def send_order(self, target: BrokerId, sent: SentOrder, taken: Taken) -> None: ...
 
 
 class Term:
@@ -46,6 +45,7 @@ class Term:
         self._world = owner.world
         self._leadership = leadership
         self._outboxes: dict[tuple[BrokerId, BrokerEpoch], _Outbox] = {}
+        self._numbers = count(1)
         self.state: ClusterState
         self._begin(ControllerEpoch(leadership.epoch))
 
@@ -107,7 +107,7 @@ class Term:
             self._outboxes.pop(key).is_closed = True
         for key in lives:
             if key not in self._outboxes:
-                self._outboxes[key] = _Outbox(self.owner, key[0], self.end)
+                self._outboxes[key] = _Outbox(self.owner, key, self._numbers, self.end)
 
     def end(self) -> None:
         self.is_over = True
@@ -116,16 +116,25 @@ class Term:
 
 
 class _Outbox:
-    def __init__(self, owner: Owner, target: BrokerId, on_stale: Action) -> None:
+    """A copy may arrive long after what was sent behind it."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        life: tuple[BrokerId, BrokerEpoch],
+        numbers: Iterator[int],
+        on_stale: Action,
+    ) -> None:
         self.is_closed = False
         self._owner = owner
-        self._target = target
+        self._target, self._epoch = life
+        self._numbers = numbers
         self._on_stale = on_stale
-        self._pending: deque[Order] = deque()
+        self._pending: deque[SentOrder] = deque()
         self._attempt = 0
 
     def push(self, order: Order) -> None:
-        self._pending.append(order)
+        self._pending.append(SentOrder(self._epoch, order, next(self._numbers)))
         if len(self._pending) == 1:
             self._send()
 
@@ -133,21 +142,16 @@ class _Outbox:
         if self.is_closed or not self._pending:
             return
         self._attempt += 1
-        attempt, order = self._attempt, self._pending[0]
-        self._owner.send_order(
-            self._target,
-            order,
-            lambda: attempt == self._attempt,  # with the next one, its connection is given up
-            lambda code: self._on_taken(order, code),
-        )
+        attempt, sent = self._attempt, self._pending[0]
+        self._owner.send_order(self._target, sent, lambda code: self._on_taken(sent, code))
         self._owner.later(RESEND_MS, lambda: self._again(attempt))
 
     def _again(self, attempt: int) -> None:
         if attempt == self._attempt:
             self._send()
 
-    def _on_taken(self, order: Order, code: ErrorCode) -> None:
-        if self.is_closed or not self._pending or self._pending[0] is not order:
+    def _on_taken(self, sent: SentOrder, code: ErrorCode) -> None:
+        if self.is_closed or not self._pending or self._pending[0] is not sent:
             return
         self._attempt += 1
         if code is ErrorCode.STALE_CONTROLLER_EPOCH:

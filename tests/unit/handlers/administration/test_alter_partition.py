@@ -50,6 +50,16 @@ class Controller:
     ) -> tuple[TopicPartition, ...]:
         raise NotImplementedError
 
+    async def fail_replicas(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        raise NotImplementedError
+
 
 @pytest.fixture
 def controller(case: Case) -> Controller:
