@@ -111,6 +111,7 @@ class Assembly:
         self._wiring: ClusterWiring | None = None  # None: a single node
         self._controller: Controller
         self._groups: LateCoordinator[GroupService]
+        self._dispatcher: Dispatcher
         self._server: Server
         self._upkeep: Upkeep
         self.addresses: Addresses  # once bound
@@ -227,6 +228,7 @@ class Assembly:
         self._groups.start(self._tasks)
         if self._wiring is None:
             self._server.start()
+        self._dispatcher.open()
 
     async def _stand(self, broker_id: BrokerId) -> None:
         """Returns when this broker has applied what the controller wants of it."""
@@ -386,8 +388,9 @@ class Assembly:
 
     def _bind(self, services: Services) -> None:
         resolved = self._settings()
+        self._dispatcher = Dispatcher(APIS, services, is_open=False)
         self._server = Server(
-            on_request=Dispatcher(APIS, services).on_request,
+            on_request=self._dispatcher.on_request,
             timers=self._timers,
             limits=NetworkLimits.from_broker(resolved),
             report=self._report,

@@ -24,18 +24,24 @@ if TYPE_CHECKING:
 class Dispatcher:
     """Owned by the event loop's thread, like all that it calls."""
 
-    def __init__(self, apis: Mapping[ApiKey, Api], services: "Services") -> None:
+    def __init__(
+        self, apis: Mapping[ApiKey, Api], services: "Services", *, is_open: bool = True
+    ) -> None:
         self._apis = apis
+        self._is_open = is_open  # to clients; else only brokers' private requests are answered
         self._asked: dict[int, Api] = {}  # those of `apis` that were asked for, by key
         self._services = services
+
+    def open(self) -> None:
+        """From here on clients are answered: this broker knows its cluster."""
+        self._is_open = True
 
     def on_request(self, exchange: "Exchange") -> None:
         """Raises MalformedMessage for bytes that are no request: the caller closes then."""
         header = read_request_header(exchange.frame, FIRST_FLEXIBLE_OF_ALL)
         api = self._asked.get(header.api_key) or self._find(header.api_key, exchange)
         if api is None:
-            name = describe_api(header.api_key, header.api_version)
-            exchange.close(f"{name} is not served here; ApiVersions lists what is")
+            self._refuse(header, exchange)
             return
         if header.api_version not in api.versions:
             self._refuse_version(api, header, exchange)
@@ -55,7 +61,9 @@ class Dispatcher:
         key = find_api_key(api_key)
         if key is None:
             return self._find_private(api_key, exchange)
-        return self._asked.setdefault(api_key, self._apis[key]) if key in self._apis else None
+        if key not in self._apis or not (self._is_open or key is ApiKey.API_VERSIONS):
+            return None
+        return self._asked.setdefault(api_key, self._apis[key])
 
     def _find_private(self, api_key: int, exchange: "Exchange") -> Api | None:
         """On the brokers' own listener; elsewhere there is no such request."""
@@ -64,6 +72,13 @@ class Dispatcher:
         if key is None or known is None or exchange.caller.listener != known.listener:
             return None
         return load_private(key)
+
+    def _refuse(self, header: RequestHeader, exchange: "Exchange") -> None:
+        name = describe_api(header.api_key, header.api_version)
+        if self._is_open:
+            exchange.close(f"{name} is not served here; ApiVersions lists what is")
+        else:
+            exchange.close(f"{name} has to wait: this broker does not know its cluster yet")
 
     def _answer(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"

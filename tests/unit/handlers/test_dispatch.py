@@ -94,6 +94,20 @@ def test_a_handler_that_fails_unexpectedly_is_not_answered_for(bench: Workbench)
         bench.send_frame(frame(key, 0, bytes(4)))
 
 
+def test_a_broker_that_does_not_know_its_cluster_yet_turns_clients_away(bench: Workbench) -> None:
+    bench.dispatcher = Dispatcher(APIS, bench.services, is_open=False)
+    bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert "does not know its cluster yet" in str(bench.connection.closed_because)
+
+
+def test_it_still_tells_what_it_speaks_and_serves_clients_once_it_knows(bench: Workbench) -> None:
+    bench.dispatcher = Dispatcher(APIS, bench.services, is_open=False)
+    bench.send_frame(frame(ApiKey.API_VERSIONS, 0, b""))
+    bench.dispatcher.open()
+    bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert bench.connection.closed_because is None
+
+
 @pytest.mark.parametrize("key", SERVED)
 def test_every_handler_serves_what_the_table_says(key: ApiKey) -> None:
     assert (APIS[key].key, APIS[key].versions) == (key, SERVED[key])
