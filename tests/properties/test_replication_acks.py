@@ -49,7 +49,7 @@ class Led:
         self.epoch = -1
         self.partition_epoch = 0
         self.in_sync: tuple[BrokerId, ...] = (ME,)
-        self.ends: dict[BrokerId, int] = {}
+        self.ends: dict[BrokerId, int] = {}  # of followers, in sync or not, under this epoch
         self.term: Term | None = None  # None: another broker leads, or nobody
 
 
@@ -127,8 +127,7 @@ class Broker(RuleBasedStateMachine):
         if led.term is None or self.has_failed:
             return
         end = max(0, self.stage.partition(name).log_end_offset - behind)
-        if follower in led.in_sync:
-            led.ends[follower] = end
+        led.ends[follower] = end
         self.stage.replicas.note_follower_end(name, follower, Offset(end))
 
     @rule(name=NAME, in_sync=st.sampled_from(SETS))
@@ -148,7 +147,6 @@ class Broker(RuleBasedStateMachine):
         if led.term is None:
             return
         led.partition_epoch += 1
-        led.ends = {each: end for each, end in led.ends.items() if each in in_sync}
         led.in_sync = in_sync
         self.order(name, ME)
 
@@ -293,6 +291,7 @@ class Broker(RuleBasedStateMachine):
 EXPECTED = (
     ErrorCode.CORRUPT_MESSAGE,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

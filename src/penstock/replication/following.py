@@ -192,7 +192,7 @@ class Following:
             return None
         if followed.leader_epoch != asked.leader_epoch:
             return None
-        return followed if followed.partition.log_end_offset == asked.offset else None
+        return followed if _ends_as_asked(followed.partition, asked) else None
 
     def _try_append(self, followed: Followed, batches: memoryview) -> bool:
         partition = followed.partition
@@ -273,6 +273,14 @@ class Following:
         pause_ms = FIRST_PAUSE_MS << min(followed.failures, MOST_DOUBLINGS)
         followed.failures += 1
         followed.not_before_ms = self._now_ms() + min(pause_ms, self._settings().backoff_ms)
+
+
+def _ends_as_asked(partition: Partition, asked: "FetchFrom") -> bool:
+    """Whether the answer is about the log as it is. The offset alone does not tell: it may have
+    been cut and have grown to the same length again, with another history (seed 1694)."""
+    log = partition.log
+    same_end = log.log_end_offset == asked.offset
+    return same_end and log.latest_epoch == asked.last_fetched_epoch
 
 
 def _is_same(known: Followed, partition: Partition) -> bool:

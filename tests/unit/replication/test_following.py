@@ -133,6 +133,19 @@ def test_a_follower_cuts_what_its_leader_does_not_have() -> None:
     assert stage.end == 3
 
 
+def test_an_answer_about_another_history_of_the_same_length_cuts_nothing() -> None:
+    """The leader counts on what a follower asked from: it must not be gone again."""
+    stage = Follower(epoch=1)
+    stage.take(answer(records=batches(1, 1, 1)))
+    stage.follow(2)
+    asked = stage.ask()
+    stage.take(answer(diverging=(1, 1)), asked)
+    stage.take(answer(records=batches(2, 2, start=1)))
+    assert stage.end == 3
+    stage.take(answer(diverging=(1, 1)), asked)
+    assert stage.end == 3
+
+
 def test_a_follower_goes_on_asking_until_both_know_the_last_record() -> None:
     """KIP-279: the leader names an epoch that this log never had."""
     stage = Follower(epoch=5)
