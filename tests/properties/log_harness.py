@@ -37,6 +37,7 @@ from penstock.storage.errors import (
     OffsetOutOfRange,
     OutOfOrderSequence,
     StorageError,
+    UnknownProducer,
 )
 from penstock.storage.upkeep import CheckpointJob, RetentionJob
 from penstock.testing.simulated_disk import (
@@ -122,7 +123,8 @@ class Harness(Lives):
         [result] = self._send(self._batch_of(producer_id, epoch, expected + 7))
         if isinstance(result, LogFenced):
             raise result
-        assert isinstance(result, OutOfOrderSequence), result
+        expected_error = UnknownProducer if known is None else OutOfOrderSequence
+        assert isinstance(result, expected_error), result
 
     def mark(self) -> None:
         candidates = [p for p, q in self.producers.items() if q.open_since is not None]

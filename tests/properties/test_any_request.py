@@ -37,6 +37,8 @@ KEYS = (
     ApiKey.LEAVE_GROUP,
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.WRITE_TXN_MARKERS,
     ApiKey.OFFSET_DELETE,
     ApiKey.LIST_GROUPS,
     ApiKey.DELETE_GROUPS,

@@ -27,6 +27,7 @@ from penstock.model.ids import TopicPartition
 Answer = TypeVar("Answer")
 
 GROUPS = ["a", "b", "c"]
+PRODUCERS = [0, 2**63 - 1]
 TOPICS = {"orders": 2, "users": 1}
 PARTITIONS = [
     TopicPartition(topic, number) for topic, count in TOPICS.items() for number in range(count)
@@ -43,6 +44,18 @@ class CommitSome(NamedTuple):
     offsets: list[tuple[TopicPartition, int]]
     expires_after_ms: int | None
     as_member: bool
+
+
+class CommitInTransaction(NamedTuple):
+    group: str
+    producer: int
+    offsets: list[tuple[TopicPartition, int]]
+    as_member: bool
+
+
+class EndTransaction(NamedTuple):
+    producer: int
+    commit: bool
 
 
 class JoinGroup(NamedTuple):
@@ -101,6 +114,14 @@ steps = st.one_of(
         st.sampled_from([None, None, HOUR_MS, 10 * RETENTION_MS]),
         st.booleans(),
     ),
+    st.builds(
+        CommitInTransaction,
+        groups,
+        st.sampled_from(PRODUCERS),
+        st.lists(st.tuples(partitions, st.integers(0, 99)), min_size=1, max_size=3),
+        st.booleans(),
+    ),
+    st.builds(EndTransaction, st.sampled_from(PRODUCERS), st.booleans()),
     st.builds(JoinGroup, groups, st.lists(st.sampled_from(list(TOPICS)), max_size=2, unique=True)),
     st.builds(SyncGroup, groups),
     st.builds(Beat, groups, st.booleans()),
@@ -186,6 +207,14 @@ class Life:
                 self.clock.pass_ms(duration_ms)
             case DeleteTopic(topic):
                 self.desk.coordinator.on_topics_deleted([topic])
+            case CommitInTransaction(group, producer, offsets, as_member):
+                member, generation = self.classic.get(group, ("", -1)) if as_member else ("", -1)
+                commits = [commit_of(each, offset) for each, offset in offsets]
+                await self.desk.commit_in_transaction(
+                    *commits, producer=producer, group=group, member=member, generation=generation
+                )
+            case EndTransaction(producer, commit):
+                await self.desk.end_transaction(producer, commit=commit)
             case _:
                 await self.ask(step)
 

@@ -16,6 +16,7 @@ from penstock.storage.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     StorageError,
+    UnknownProducer,
 )
 from penstock.storage.producer_snapshot import decode, encode
 from penstock.storage.producers import ProducerState
@@ -112,7 +113,7 @@ class ProducerMachine(RuleBasedStateMachine):
         first = (known.next_sequence if known else 0) + gap
         epoch = known.epoch if known else 0
         sent = Sent(producer_id, epoch, first, first + count - 1, transactional)
-        assert self.send(sent) is OutOfOrderSequence
+        assert self.send(sent) is (OutOfOrderSequence if known else UnknownProducer)
 
     @invariant()
     def knows_batches_that_come_again(self) -> None:
@@ -172,7 +173,7 @@ class ProducerMachine(RuleBasedStateMachine):
     def judge(self, sent: Sent) -> type[StorageError] | None:
         known = self.producers.get(sent.producer_id)
         if known is None:
-            return OutOfOrderSequence if sent.first else None
+            return UnknownProducer if sent.first else None
         if sent.epoch < known.epoch:
             return ProducerFenced
         expected = known.next_sequence if sent.epoch == known.epoch else 0

@@ -52,7 +52,7 @@ SETTINGS: tuple[Setting, ...] = (
         "Time between two looks for transactional ids to forget.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.partition.verification.enable",
         Kind.BOOLEAN,
         True,

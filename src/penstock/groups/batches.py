@@ -123,7 +123,7 @@ def _skim_batch(
     try:
         for record in iter_records(batch):
             key = record.key
-            if key is not None and key[:2] == _OFFSET_KEY and _is_sound(record.value):
+            if key is not None and key[:2] == _OFFSET_KEY and _is_offset(record.value):
                 latest[key] = record.value, record.offset
                 if record.offset % RECORDS_A_STOP == 0:
                     yield None
@@ -136,10 +136,11 @@ def _skim_batch(
         report(f"the batch at offset {header.base_offset} is passed over from there: {error}")
 
 
-def _is_sound(value: bytes | None) -> bool:
-    """A tombstone, or an offset as we write it: what cannot be read must not replace what can."""
+def _is_offset(value: bytes | None) -> bool:
+    """As we write it: what cannot be read must not replace what can. A tombstone is none: an open
+    transaction's offset goes with it, and does not come back with a later one."""
     if value is None:
-        return True
+        return False
     is_ours = len(value) >= _OFFSET_VALUE_BYTES and value[:2] == _OFFSET_VALUE
     return is_ours and len(value) == _OFFSET_VALUE_BYTES + int.from_bytes(value[14:16], "big")
 

@@ -219,11 +219,23 @@ def tombstones(group: Group) -> Sequence[GroupRecord]:
 # -- offsets -------------------------------------------------------------------------------
 
 
-def check_commit(group: Group, request: CommitOffsets) -> ErrorCode:
+def check_commit(
+    group: Group, request: CommitOffsets, *, is_transactional: bool = False
+) -> ErrorCode:
     if isinstance(group, ClassicGroup):
-        return classic.check_commit(group, request.member, request.instance, request.generation)
+        return classic.check_commit(
+            group,
+            request.member,
+            request.instance,
+            request.generation,
+            is_transactional=is_transactional,
+        )
     return consumer_queries.check_commit(
-        group, request.member, request.generation, knows_epochs=request.is_consumer_protocol
+        group,
+        request.member,
+        request.generation,
+        knows_epochs=request.is_consumer_protocol,
+        is_transactional=is_transactional,
     )
 
 

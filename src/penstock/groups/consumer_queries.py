@@ -14,7 +14,7 @@ from penstock.groups.consumer_requests import (
 from penstock.groups.consumer_state import ConsumerGroup, ConsumerMember
 from penstock.groups.consumer_target import is_subscribed, preferred_assignor
 from penstock.groups.ports import Topics
-from penstock.groups.requests import ListedGroup
+from penstock.groups.requests import UNKNOWN_MEMBER, ListedGroup
 from penstock.model.errors import ErrorCode
 
 CONSUMER = "consumer"  # the kind of the group, and its protocol type as well
@@ -34,12 +34,17 @@ def check_commit(
     """
     if epoch < 0 and not group.members:
         return ErrorCode.NONE
+    if is_transactional and epoch < 0 and member == UNKNOWN_MEMBER:
+        return ErrorCode.NONE  # a transaction carries its own fence
     known = group.members.get(member)
     if known is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if not (knows_epochs or known.is_classic or is_transactional):
         return ErrorCode.UNSUPPORTED_VERSION
-    return _check_epoch(known, epoch)
+    code = _check_epoch(known, epoch)
+    # Of transactions no version knows the newer code.
+    is_stale = code is ErrorCode.STALE_MEMBER_EPOCH
+    return ErrorCode.ILLEGAL_GENERATION if is_transactional and is_stale else code
 
 
 def check_fetch(group: ConsumerGroup, member: str | None, epoch: int) -> ErrorCode:

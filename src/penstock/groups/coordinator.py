@@ -4,8 +4,9 @@ Finds the shard of each group and has it decide; faults of clients are answers, 
 Owned by the event loop.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from penstock.groups.config import GroupConfig
 from penstock.groups.consumer_requests import (
@@ -17,6 +18,7 @@ from penstock.groups.offset_commands import MAX_TEXT_BYTES, Codes, refuse_commit
 from penstock.groups.outcome import Outcome
 from penstock.groups.ports import Topics
 from penstock.groups.requests import (
+    CommitInTransaction,
     CommitOffsets,
     DescribedGroup,
     FetchedOffsets,
@@ -34,6 +36,7 @@ from penstock.groups.shard import Command, Shard, Surroundings
 from penstock.groups.state import refuse_join
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.model.markers import TransactionMarker
 from penstock.model.values import dataclass
 from penstock.state_topics.answers import Failed
 from penstock.state_topics.ports import StateLog, Timers
@@ -159,6 +162,23 @@ class GroupCoordinator(Sharded[Shard]):
         )
         return refuse_commit(request, answer.code) if isinstance(answer, Failed) else answer
 
+    async def commit_in_transaction(
+        self, request: CommitInTransaction
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """Every group has a name here, since a transaction names it."""
+        group = request.commit.group
+        if not group:
+            return refuse_commit(request.commit, ErrorCode.INVALID_GROUP_ID)
+        answer = await self._ask(
+            group, lambda state, _, now_ms: state.commit_in_transaction(request, now_ms)
+        )
+        return refuse_commit(request.commit, answer.code) if isinstance(answer, Failed) else answer
+
+    def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
+        """The marker is written when this returns; the answer comes when it is committed."""
+        shard = self._find_shard_of(partition)
+        return _Ended(shard if isinstance(shard, ErrorCode) else shard.end_transaction(marker))
+
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
         answer = await self._ask(
             request.group,
@@ -238,6 +258,18 @@ def is_wanted(group: ListedGroup, states: frozenset[str], kinds: frozenset[str])
     """Names are compared without regard to case, as Kafka does; of nothing asked all is wanted."""
     has_state = not states or group.state.lower() in {each.lower() for each in states}
     return has_state and (not kinds or group.kind.lower() in {each.lower() for each in kinds})
+
+
+class _Ended:
+    """Waits for a marker, or for nothing; may be dropped."""
+
+    def __init__(self, told: "ErrorCode | Future[ErrorCode | Failed]") -> None:
+        self._told = told
+
+    def __await__(self) -> Generator[Any, None, ErrorCode]:
+        told = self._told
+        answer = told if isinstance(told, ErrorCode) else (yield from told)
+        return answer.code if isinstance(answer, Failed) else answer
 
 
 def _can_be_written(request: Join) -> bool:

@@ -10,6 +10,7 @@ from typing import Generic, NamedTuple, TypeVar
 from penstock.groups.records import GroupRecord
 from penstock.model.values import dataclass
 from penstock.state_topics.answers import Waiter
+from penstock.state_topics.batches import NO_TRANSACTION, WrittenBy
 
 Answer = TypeVar("Answer")
 
@@ -53,3 +54,4 @@ class Outcome(Generic[Answer]):
     records: Sequence[GroupRecord] = ()
     replies: Sequence[Reply] = ()
     timers: Sequence[SetTimer | CancelTimer] = ()
+    written_by: WrittenBy = NO_TRANSACTION  # in whose transaction the records stand

@@ -3,7 +3,7 @@
 Handlers turn messages of any version into these and back. An error is an ErrorCode; NONE is done.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import NamedTuple
 
@@ -118,6 +118,17 @@ class CommitOffsets:
     generation: int  # or member epoch
     offsets: tuple[Commit, ...]
     is_consumer_protocol: bool = False  # the request's version knows STALE_MEMBER_EPOCH (v9+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitInTransaction:
+    """Offsets that count once their producer's transaction has committed (KIP-98)."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: CommitOffsets
+    # NONE while the transaction may be written to; asked in the same turn as the write.
+    find_refusal: Callable[[], ErrorCode]
 
 
 class Committed(NamedTuple):

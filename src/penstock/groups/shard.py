@@ -18,11 +18,12 @@ from penstock.groups.ports import Topics
 from penstock.groups.records import GroupRecord
 from penstock.groups.state import ShardState
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import NO_PRODUCER_ID
+from penstock.model.markers import TransactionMarker
 from penstock.model.values import dataclass
 from penstock.protocol.compression import Codec
+from penstock.protocol.control import build_end_marker_batch
 from penstock.state_topics.answers import Failed, Waiter
-from penstock.state_topics.batches import TooLarge
+from penstock.state_topics.batches import TooLarge, WrittenBy
 from penstock.state_topics.error_codes import answer_code
 from penstock.state_topics.ports import Report, StateLog, Timers
 from penstock.state_topics.shard import StateShard, Status
@@ -94,7 +95,7 @@ class Shard(StateShard[ShardState]):
     def _carry_out(self, outcome: Outcome[Any], waiter: Waiter) -> ErrorCode:
         """NONE, or why nothing of it was written."""
         if outcome.records:
-            code = self._write(outcome.records)
+            code = self._write(outcome.records, outcome.written_by)
             if code is not ErrorCode.NONE:
                 return code
         for change in outcome.timers:
@@ -119,7 +120,7 @@ class Shard(StateShard[ShardState]):
 
     # -- writing ---------------------------------------------------------------------------
 
-    def _write(self, records: Sequence[GroupRecord]) -> ErrorCode:
+    def _write(self, records: Sequence[GroupRecord], written_by: WrittenBy) -> ErrorCode:
         around = self._around
         if not self.is_led:
             return ErrorCode.NOT_COORDINATOR
@@ -129,18 +130,46 @@ class Shard(StateShard[ShardState]):
                 now_ms=around.wall_ms(),
                 max_bytes=around.log.max_batch_bytes(self.partition),
                 codec=Codec(around.config().offsets_topic_compression_codec),
+                written_by=written_by,
             )
         except TooLarge as error:
             around.report(f"{self}: {error}")
             return answer_code(ErrorCode.MESSAGE_TOO_LARGE)
         return self._append(
-            batches, partial(self._replay, records), timeout_ms=self._commit_timeout_ms()
+            batches,
+            partial(self._replay, records, written_by.producer_id),
+            timeout_ms=self._commit_timeout_ms(),
         )
 
-    def _replay(self, records: Sequence[GroupRecord], base_offset: int) -> int:
+    def _replay(self, records: Sequence[GroupRecord], producer_id: int, base_offset: int) -> int:
         for offset, record in enumerate(records, base_offset):
-            self.state.replay(record, offset=offset, producer_id=NO_PRODUCER_ID)
+            self.state.replay(record, offset=offset, producer_id=producer_id)
         return base_offset + len(records)
+
+    def end_transaction(self, marker: TransactionMarker) -> "asyncio.Future[ErrorCode | Failed]":
+        """Written now; NONE when it is committed. The offsets of the transaction count or go."""
+        assert self.status is Status.ACTIVE, f"shard {self.partition} is {self.status.value}"
+        waiter, future = self._answers.open()
+        batch = build_end_marker_batch(
+            commit=marker.commit,
+            coordinator_epoch=marker.coordinator_epoch,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=self._around.wall_ms(),
+        )
+        code = self._append(
+            [batch], partial(self._replay_end, marker), timeout_ms=self._commit_timeout_ms()
+        )
+        if code is ErrorCode.NONE:
+            self._keep_order(timeout_ms=self._commit_timeout_ms())
+            self._answers.answer(waiter, ErrorCode.NONE)
+        else:
+            self._answers.fail(waiter, code)
+        return future
+
+    def _replay_end(self, marker: TransactionMarker, offset: int) -> int:
+        self.state.end_transaction(marker.producer_id, commit=marker.commit)
+        return offset + 1
 
     def _commit_timeout_ms(self) -> int:
         return self._around.config().offsets_commit_timeout_ms

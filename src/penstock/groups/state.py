@@ -25,6 +25,7 @@ from penstock.groups.ports import Topics
 from penstock.groups.records import GroupRecord, OffsetKey, OffsetValue
 from penstock.groups.requests import (
     NO_GENERATION,
+    CommitInTransaction,
     CommitOffsets,
     DescribedGroup,
     FetchedOffsets,
@@ -41,6 +42,7 @@ from penstock.groups.requests import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.state_topics.answers import Waiter
+from penstock.state_topics.batches import WrittenBy
 
 
 class ShardState:
@@ -57,7 +59,7 @@ class ShardState:
     def take(self, entry: Entry) -> None:
         """What the log says, while it is loaded."""
         if isinstance(entry, TransactionEnd):
-            self.offsets.end_transaction(entry.producer_id, commit=entry.commit)
+            self.end_transaction(entry.producer_id, commit=entry.commit)
         else:
             self.replay(entry.record, offset=entry.offset, producer_id=entry.producer_id)
 
@@ -183,11 +185,13 @@ class ShardState:
 
     # -- offsets ---------------------------------------------------------------------------
 
-    def check_commit(self, request: CommitOffsets) -> ErrorCode:
+    def check_commit(self, request: CommitOffsets, *, is_transactional: bool = False) -> ErrorCode:
         """Whether the group lets them be committed; without one, whoever claims no membership."""
         group = self.find_group(request.group)
         if group is not None:
-            return consumer_or_classic.check_commit(group, request)
+            return consumer_or_classic.check_commit(
+                group, request, is_transactional=is_transactional
+            )
         if request.generation <= NO_GENERATION:
             return ErrorCode.NONE
         is_new_request = request.is_consumer_protocol
@@ -210,6 +214,26 @@ class ShardState:
         return Outcome(
             answer=outcome.answer, records=outcome.records, timers=self.sign_of_life(request)
         )
+
+    def commit_in_transaction(self, request: CommitInTransaction, now_ms: int) -> Outcome[Codes]:
+        """Whether the transaction goes on counts first: a fenced producer learns that it is."""
+        refusal = request.find_refusal()
+        if refusal is ErrorCode.NONE:
+            refusal = self.check_commit(request.commit, is_transactional=True)
+        if refusal is not ErrorCode.NONE:
+            return Outcome(answer=offset_commands.refuse_commit(request.commit, refusal))
+        outcome = offset_commands.commit(
+            request.commit, topics=self._topics, now_ms=now_ms, config=self._config()
+        )
+        return Outcome(
+            answer=outcome.answer,
+            records=outcome.records,
+            written_by=WrittenBy(request.producer_id, request.producer_epoch),
+        )
+
+    def end_transaction(self, producer_id: int, *, commit: bool) -> None:
+        """A marker stands in the log."""
+        self.offsets.end_transaction(producer_id, commit=commit)
 
     def fetch(self, request: FetchOffsets) -> FetchedOffsets:
         refusal = consumer_or_classic.check_fetch(self.groups.get(request.group), request)

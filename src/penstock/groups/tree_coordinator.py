@@ -13,6 +13,7 @@ from penstock.groups.offset_commands import Codes, check_offset, refuse_commit
 from penstock.groups.outcome import Outcome
 from penstock.groups.ports import Topics
 from penstock.groups.requests import (
+    CommitInTransaction,
     CommitOffsets,
     DescribedGroup,
     FetchedOffsets,
@@ -74,6 +75,13 @@ class TreeCoordinator(GroupCoordinator):
             ),
         )
         return answer.code if isinstance(answer, Failed) else answer
+
+    async def commit_in_transaction(
+        self, request: CommitInTransaction
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        """A marker in the log ends nothing in the tree. Of the codes that clients know here this
+        is the one that says so."""
+        return refuse_commit(request.commit, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
         if not can_be_named(request.group):

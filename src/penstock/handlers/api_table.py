@@ -18,7 +18,7 @@ from penstock.protocol.private_keys import PrivateKey
 # What is really served, as each file says again.
 SERVED: Mapping[ApiKey, range] = MappingProxyType(
     {
-        ApiKey.PRODUCE: range(12),
+        ApiKey.PRODUCE: range(13),
         ApiKey.FETCH: range(4, 17),
         ApiKey.LIST_OFFSETS: range(1, 9),
         ApiKey.METADATA: range(13),
@@ -36,6 +36,8 @@ SERVED: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.DELETE_TOPICS: range(1, 7),
         ApiKey.DELETE_RECORDS: range(3),
         ApiKey.INIT_PRODUCER_ID: range(6),
+        ApiKey.WRITE_TXN_MARKERS: range(1, 3),
+        ApiKey.TXN_OFFSET_COMMIT: range(6),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: range(2, 5),
         ApiKey.DESCRIBE_CONFIGS: range(1, 5),
         ApiKey.ALTER_CONFIGS: range(3),

@@ -4,7 +4,7 @@ Every call checks the group's id, whether this broker coordinates it and whether
 answers a client's fault with a code; none raises for it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.groups.consumer_requests import (
@@ -13,6 +13,7 @@ from penstock.groups.consumer_requests import (
     ConsumerHeartbeatAnswer,
 )
 from penstock.groups.requests import (
+    CommitInTransaction,
     CommitOffsets,
     DescribedGroup,
     FetchedOffsets,
@@ -28,6 +29,7 @@ from penstock.groups.requests import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.model.markers import TransactionMarker
 
 
 class GroupService(Protocol):
@@ -48,6 +50,14 @@ class GroupService(Protocol):
     ) -> tuple[ErrorCode, tuple[Left, ...]]: ...
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]: ...
+
+    async def commit_in_transaction(
+        self, request: CommitInTransaction
+    ) -> Mapping[TopicPartition, ErrorCode]: ...
+
+    def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
+        """The marker is written to that partition when this returns, and committed with the answer
+        NONE."""
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets: ...
 

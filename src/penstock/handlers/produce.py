@@ -1,11 +1,12 @@
-"""Produce (key 0), versions 0-11: batches are checked, stamped and written where they came in.
+"""Produce (key 0), versions 0-12: batches are checked, stamped and written where they came in.
 
 Versions 0-2 are for older message formats (see `old_produce`), 3 brought the one taken here, 5
-added log start offsets, 7 zstd, 8 error messages, 10 the leader to go to instead. Nothing is
-awaited and nothing kept of the records: replies leave when `acks` is satisfied, in order.
-Transactional batches are refused: without a coordinator nobody could ever end the transaction.
+added log start offsets, 7 zstd, 8 error messages, 10 the leader to go to instead, 11 and 12 more of
+transactions (see `transactional_produce`). Nothing is awaited and nothing kept of the records:
+replies leave when `acks` is satisfied, in order.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.handlers.api import Api, Request
@@ -25,7 +26,7 @@ from penstock.protocol.batch import (
     TRANSACTIONAL,
 )
 from penstock.protocol.compression import Codec
-from penstock.protocol.produce_request import ProduceRequest, TopicRecords, read_produce_request
+from penstock.protocol.produce_request import ProduceRequest, read_produce_request
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.storage.engine import Origin
@@ -51,8 +52,24 @@ def produce(request: Request, services: "Services") -> None:
         refuse_old_formats(request, services)
         return
     asked = read_produce_request(request.message, request.version)
-    batches, refused = _sort_out(request, services, asked)
+    batches, refused, is_transactional = _sort_out(request, services, asked)
+    if is_transactional:
+        # Loaded with the first of them: a start need not wait for it.
+        from penstock.handlers.transactional_produce import write_verified
 
+        write = partial(_write, request, services)
+        write_verified(request, services, asked, batches, refused, write)
+        return
+    _write(request, services, asked, batches, refused)
+
+
+def _write(
+    request: Request,
+    services: "Services",
+    asked: ProduceRequest,
+    batches: Batches,
+    refused: Refusals,
+) -> None:
     def done(answers: list[PartitionAppended]) -> None:
         _reply(request, services, asked, _merge(answers, refused) if refused else answers)
 
@@ -69,7 +86,7 @@ def produce(request: Request, services: "Services") -> None:
     if waiting is not None and waiting.ending is None:
         # The receive buffer is not ours any longer: who waits may hold no view of it.
         request.message = None
-        asked = asked._replace(topics=_without_records(asked.topics))
+        asked = asked.without_records()
         _park(request, services, waiting)
 
 
@@ -81,14 +98,10 @@ def _park(request: Request, services: "Services", waiting: Waiting[TopicPartitio
     request.exchange.on_close(give_up)
 
 
-def _without_records(topics: list[TopicRecords]) -> list[TopicRecords]:
-    return [(topic, [(index, None) for index, _ in entries]) for topic, entries in topics]
-
-
 def _sort_out(
     request: Request, services: "Services", asked: ProduceRequest
-) -> tuple[Batches, Refusals]:
-    """What may be written, and why the rest may not."""
+) -> tuple[Batches, Refusals, bool]:
+    """What may be written, why the rest may not, and whether a transaction has part in it."""
     batches: Batches = []
     refused: Refusals = {}
     has_transactional = False
@@ -109,8 +122,6 @@ def _sort_out(
                     flaw = _DENIED
                 elif records[MAGIC_POSITION] != MAGIC:
                     flaw = _refuse_magic(records[MAGIC_POSITION])
-                elif flags & TRANSACTIONAL:
-                    flaw = _TRANSACTIONAL
                 elif not takes_zstd and flags & CODEC_MASK == _ZSTD:
                     flaw = _ZSTD_REFUSED
                 else:
@@ -120,8 +131,8 @@ def _sort_out(
             refused[place] = flaw
             place += 1
     if has_transactional and not _may_use_transactions(request, services, asked.transactional_id):
-        return [], dict.fromkeys(range(place), _TRANSACTIONS_DENIED)
-    return batches, refused
+        return [], dict.fromkeys(range(place), _TRANSACTIONS_DENIED), False
+    return batches, refused, has_transactional
 
 
 def _may_use_transactions(
@@ -207,14 +218,9 @@ _MISSING = _refuse(
     ErrorCode.INVALID_RECORD,
     f"a partition's share of a request is one record batch, of {HEADER_BYTES} bytes at least",
 )
-_TRANSACTIONAL = _refuse(
-    ErrorCode.INVALID_TXN_STATE,
-    "transactions are not served here: the batch would stay undecided for ever; "
-    "produce without a transactional.id",
-)
 _ZSTD_REFUSED = _refuse(
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     f"zstd needs Produce version {FIRST_WITH_ZSTD} or later; use a newer client or another codec",
 )
 
-API = Api(key=ApiKey.PRODUCE, versions=range(12), direct=produce, max_frame_bytes=MAX_FRAME_BYTES)
+API = Api(key=ApiKey.PRODUCE, versions=range(13), direct=produce, max_frame_bytes=MAX_FRAME_BYTES)

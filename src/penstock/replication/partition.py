@@ -29,6 +29,7 @@ from penstock.replication.progress import (
 )
 from penstock.replication.topic_rules import TopicRules
 from penstock.replication.truncation import find_divergence
+from penstock.replication.verifications import Verifications
 from penstock.storage.engine import PartitionLog
 from penstock.storage.epochs import EpochEnd
 
@@ -71,11 +72,19 @@ class Leadership:
     Who waits for a write waits under the leadership that took it: a later one may have lost it.
     """
 
-    __slots__ = ("durable_offset", "ended", "high_watermark")
+    __slots__ = ("_verifications", "durable_offset", "ended", "high_watermark")
 
     def __init__(self) -> None:
+        self._verifications: Verifications | None = None  # made for who asks first
         self.ended: ErrorCode | None = None  # what to tell those whose write had not got through
         self.high_watermark = self.durable_offset = Offset(-1)  # as they were at the end
+
+    @property
+    def verifications(self) -> Verifications:
+        """Of transactions whose coordinator has not answered yet."""
+        if self._verifications is None:
+            self._verifications = Verifications()
+        return self._verifications
 
 
 class Partition:

@@ -255,7 +255,10 @@ class Replicas:
         for place, partition, result in zip(places, taken, results, strict=True):
             if isinstance(result, StorageError):
                 has_failed = has_failed or type(result) is LogFenced
-                answers[place] = _refuse(code_of(result), message_of(result))
+                # With the log's start: Java looks there for why its producer is not known.
+                answers[place] = _refuse(code_of(result), message_of(result))._replace(
+                    log_start_offset=partition.log.log_start_offset
+                )
                 continue
             log = partition.log
             base_offset, end_offset, append_time_ms, _ = result

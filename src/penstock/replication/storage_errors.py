@@ -25,6 +25,7 @@ CODES: Mapping[type[StorageError], ErrorCode] = MappingProxyType(
         errors.MalformedCheckpoint: ErrorCode.KAFKA_STORAGE_ERROR,
         errors.MalformedTransactionIndex: ErrorCode.KAFKA_STORAGE_ERROR,
         errors.CorruptSnapshot: ErrorCode.KAFKA_STORAGE_ERROR,
+        errors.UnknownProducer: ErrorCode.UNKNOWN_PRODUCER_ID,
         errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         errors.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         # Not PRODUCER_FENCED: old producers know this one only, and new ones take both (KIP-588).

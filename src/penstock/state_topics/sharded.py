@@ -126,9 +126,14 @@ class Sharded(ABC, Generic[Shard]):
     def _find_shard(self, name: str) -> Shard | ErrorCode:
         """One that can be asked, or why there is none."""
         count = self._log.partition_count()
-        if self._closed.is_set() or count is None:
+        if count is None:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        shard = self._shards.get(partition_for(name, count))
+        return self._find_shard_of(partition_for(name, count))
+
+    def _find_shard_of(self, partition: int) -> Shard | ErrorCode:
+        if self._closed.is_set():
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        shard = self._shards.get(partition)
         if shard is None or shard.status is Status.GONE or not shard.is_led:
             return ErrorCode.NOT_COORDINATOR
         if shard.status is Status.LOADING:

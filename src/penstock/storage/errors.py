@@ -152,6 +152,10 @@ class CorruptSnapshot(StorageError):
 # An idempotent or transactional producer broke a rule, or was replaced.
 
 
+class UnknownProducer(StorageError):
+    """Nothing is remembered of the producer here, and the batch is not its first."""
+
+
 class OutOfOrderSequence(StorageError):
     """Batches are missing between the producer's last one here and this one."""
 

@@ -18,6 +18,7 @@ from penstock.storage.errors import (
     InvalidTransactionState,
     OutOfOrderSequence,
     ProducerFenced,
+    UnknownProducer,
 )
 
 WINDOW_BATCHES = 5  # what a client may have in flight, and so may send again
@@ -144,8 +145,8 @@ class ProducerState:
 
         Stricter than Kafka where the producer is unknown here: since KIP-360 Kafka takes any first
         sequence then, and loses a first batch silently when the second one overtakes it
-        (KAFKA-14359, KAFKA-15591). Here it must be 0. A producer that was forgotten while idle
-        gets OutOfOrderSequence once, and clients since KIP-360 go on with a new epoch.
+        (KAFKA-14359, KAFKA-15591). Here it must be 0. A producer that was forgotten, or that knows
+        another topic of this name, gets UnknownProducer once and goes on with a new epoch.
 
         A batch without sequences is a coordinator's own (transactional offsets): clients' have
         been refused before. Only its epoch and transaction are checked.
@@ -153,7 +154,11 @@ class ProducerState:
         producer = self._producers.get(producer_id)
         if producer is None:
             if base_sequence > 0:
-                raise self._gap(producer_id, producer_epoch, base_sequence, expected=0)
+                raise UnknownProducer(
+                    f"{self._name}: nothing is known of producer {producer_id}, which sent "
+                    f"sequence {base_sequence}; send what is missing first, or go on with a new "
+                    f"epoch"
+                )
             return
         self._check_epoch(producer, producer_id, producer_epoch)
         if base_sequence != NO_SEQUENCE:
@@ -262,6 +267,20 @@ class ProducerState:
         while completed and completed[0].last_offset < offset:
             first_offset = completed.popleft().first_offset
             del self._completed_firsts[bisect_left(self._completed_firsts, first_offset)]
+
+    def has_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether one is open here that this very epoch has written to."""
+        producer = self._producers.get(producer_id)
+        return (
+            producer is not None
+            and producer.txn_first_offset is not None
+            and producer.producer_epoch == producer_epoch
+        )
+
+    def is_fenced(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a newer instance of this producer has been heard of here."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer_epoch < producer.producer_epoch
 
     # The whole of it.
 

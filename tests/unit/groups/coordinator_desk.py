@@ -20,7 +20,9 @@ from penstock.groups.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
     Commit,
+    CommitInTransaction,
     CommitOffsets,
+    FetchedOffsets,
     FetchOffsets,
     Join,
     Protocol,
@@ -29,6 +31,7 @@ from penstock.groups.requests import (
 from penstock.groups.state import ShardState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.markers import TransactionMarker
 from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
 from penstock.storage.engine import Origin
 from penstock.waiting.timing_wheel import Timer, TimingWheel
@@ -265,6 +268,41 @@ class Desk:
         request = commit_request(*commits, group=group, member=member, generation=generation)
         codes = await self.coordinator.commit(request)
         return [codes[each.partition] for each in commits]
+
+    async def commit_in_transaction(
+        self,
+        *commits: Commit,
+        producer: int,
+        epoch: int = 0,
+        refusal: ErrorCode = ErrorCode.NONE,
+        **more: Any,
+    ) -> list[ErrorCode]:
+        codes = await self.coordinator.commit_in_transaction(
+            CommitInTransaction(
+                producer_id=producer,
+                producer_epoch=epoch,
+                commit=commit_request(*commits, **more),
+                find_refusal=lambda: refusal,
+            )
+        )
+        return [codes[each.partition] for each in commits]
+
+    async def end_transaction(
+        self, producer: int, *, commit: bool, epoch: int = 0, partition: int = 0
+    ) -> ErrorCode:
+        marker = TransactionMarker(producer, epoch, commit, coordinator_epoch=0)
+        return await self.coordinator.end_transaction(partition, marker)
+
+    async def fetch_stable(self, *partitions: TopicPartition) -> FetchedOffsets:
+        return await self.coordinator.fetch(
+            FetchOffsets(
+                group=GROUP,
+                member=None,
+                member_epoch=-1,
+                partitions=partitions,
+                require_stable=True,
+            )
+        )
 
     async def fetch(self, *partitions: TopicPartition, group: str = GROUP) -> list[int]:
         answer = await self.coordinator.fetch(

@@ -113,12 +113,15 @@ def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None
     assert list(take_latest(latest, pytest.fail)) == [Replayed(records[-1], 999, -1)]
 
 
+DELETED = -1
+
+
 @settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
             st.integers(0, 1),  # of which partition
-            st.sampled_from([0, 1, 2, 3, 3, 3, 4, 99]),  # in which version
+            st.sampled_from([0, 1, 2, 3, 3, 3, 4, 99, DELETED]),  # in which version
             st.sampled_from([False, False, True]),  # cut off at its end
             st.sampled_from([None, None, None, 11]),  # in a transaction of that producer
         ),
@@ -133,6 +136,9 @@ def test_skimming_finds_what_reading_all_does(
     sequence = 0
     for number, (partition, version, is_cut, producer) in enumerate(history):
         key, _ = encode_record(GroupRecord(OffsetKey("g", "t", partition), None))
+        if version == DELETED:
+            data += build_batch([Record(number, NOW_MS, key, None)], base_offset=number)
+            continue
         value = _value_of(version, number)
         records = [Record(number, NOW_MS, key, value[:-3] if is_cut else value)]
         if producer is None:

@@ -1,6 +1,6 @@
 """A group coordinator that answers what a test tells it to, and remembers what it was asked."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 
 from penstock.groups.consumer_requests import (
     ConsumerDescribed,
@@ -8,6 +8,7 @@ from penstock.groups.consumer_requests import (
     ConsumerHeartbeatAnswer,
 )
 from penstock.groups.requests import (
+    CommitInTransaction,
     CommitOffsets,
     Committed,
     DescribedGroup,
@@ -24,6 +25,7 @@ from penstock.groups.requests import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.model.markers import TransactionMarker
 
 NONE = ErrorCode.NONE
 
@@ -77,6 +79,26 @@ class GroupsTwin:
         return {
             each.partition: self.refused.get(each.partition, self.code) for each in request.offsets
         }
+
+    async def commit_in_transaction(
+        self, request: CommitInTransaction
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        self.asked.append(request)
+        code = request.find_refusal()
+        if code is not NONE:
+            return {each.partition: code for each in request.commit.offsets}
+        return {
+            each.partition: self.refused.get(each.partition, self.code)
+            for each in request.commit.offsets
+        }
+
+    def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
+        self.asked.append((partition, marker))
+
+        async def wait() -> ErrorCode:
+            return self.code
+
+        return wait()
 
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
         self.asked.append(request)

@@ -183,6 +183,26 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 GROUP_DENIED,
             )
         ],
+        ApiKey.TXN_OFFSET_COMMIT: [
+            Row(
+                {
+                    "transactional_id": "t",
+                    "group_id": "g",
+                    "topics": [{"name": topic, "partitions": [{}]}],
+                },
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            )
+        ],
+        # Brokers' own, or an operator's.
+        ApiKey.WRITE_TXN_MARKERS: [
+            Row(
+                {"markers": [{"topics": [{"name": topic, "partition_indexes": [0]}]}]},
+                asked,
+                CLUSTER_DENIED,
+            )
+            for asked in (on_cluster(Operation.CLUSTER_ACTION), on_cluster(Operation.ALTER))
+        ],
         ApiKey.OFFSET_FETCH: [
             Row(
                 {

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.unit.handlers.groups_twin import GroupsTwin
+from tests.unit.handlers.verifier_twin import VerifierTwin
 
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -271,6 +272,7 @@ class Workbench:
         self.guard = Guard()
         self.controller = Controller(self)
         self.groups = GroupsTwin()
+        self.verifier = VerifierTwin()
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.runs_at_once = True
@@ -307,6 +309,7 @@ class Workbench:
             report=self.reports.append,
             get_groups=lambda: self.groups,
             wall_ms=lambda: self.wall_ms,
+            verify_transaction=self.verifier,
         )
         self.dispatcher = Dispatcher(APIS, self.services)
         self.connection = Connection()
@@ -315,6 +318,9 @@ class Workbench:
 
     def settings(self) -> Resolved:
         return self._settings
+
+    def set_settings(self, settings: Mapping[str, str]) -> None:
+        self._settings = resolve_broker(Given.from_mapping(settings, where="test"))
 
     def close(self) -> None:
         self.engine.abandon()  # nothing is read again

@@ -7,6 +7,7 @@ from penstock.storage.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     StorageError,
+    UnknownProducer,
 )
 from penstock.storage.producer_snapshot import decode, encode
 from penstock.storage.producers import CompletedTransaction, ProducerState
@@ -95,8 +96,8 @@ def test_a_producer_begins_at_sequence_zero_and_goes_on_without_gaps(log: Log) -
 
 def test_an_unknown_producer_may_not_begin_behind_zero(log: Log) -> None:
     """Else the second batch in flight overtakes the first, whose retries then fail for ever."""
-    log.refuses(OutOfOrderSequence, 1)
-    log.refuses(OutOfOrderSequence, 2**31 - 1)
+    log.refuses(UnknownProducer, 1)
+    log.refuses(UnknownProducer, 2**31 - 1)
     assert len(log.state) == 0
     log.append(0)
     log.append(1)

@@ -7,6 +7,7 @@ from penstock.storage.errors import (
     DuplicateSequence,
     OutOfOrderSequence,
     ProducerFenced,
+    UnknownProducer,
 )
 
 
@@ -27,7 +28,7 @@ def test_the_last_five_batches_can_be_sent_again_and_older_ones_are_only_known(c
 
 
 def test_sequences_begin_at_zero_and_leave_none_out(case: Case) -> None:
-    assert isinstance(case.try_append(of_producer(1)), OutOfOrderSequence)
+    assert isinstance(case.try_append(of_producer(1)), UnknownProducer)
     case.append(of_producer(0))
     assert isinstance(case.try_append(of_producer(2)), OutOfOrderSequence)
     assert case.log.log_end_offset == 1
