@@ -6,9 +6,12 @@ Pure. They may be created by anybody, and are made in a way that the coordinator
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.config.resolve import Resolved
+from penstock.config.resolve import Resolved, Source
 from penstock.config.setting import format_value
 from penstock.controller.interface import NewTopic
+
+_TOPIC_MIN_IN_SYNC = "min.insync.replicas"
+_MIN_IN_SYNC = "transaction.state.log.min.isr"
 
 # Topic setting -> the broker setting that it is taken from, or the value itself after "=".
 _OFFSETS = {
@@ -20,7 +23,7 @@ _TRANSACTIONS = {
     "cleanup.policy": "=compact",
     "compression.type": "=uncompressed",
     "unclean.leader.election.enable": "=false",
-    "min.insync.replicas": "transaction.state.log.min.isr",
+    _TOPIC_MIN_IN_SYNC: _MIN_IN_SYNC,
     "segment.bytes": "transaction.state.log.segment.bytes",
 }
 _CONFIGS = {"__consumer_offsets": _OFFSETS, "__transaction_state": _TRANSACTIONS}
@@ -31,17 +34,16 @@ def fill_in(asked: NewTopic, settings: Resolved) -> NewTopic:
     """Numbers and settings that were not given; other topics stay as they are."""
     if asked.name not in _CONFIGS:
         return asked
-    configs = {**_own_configs(_CONFIGS[asked.name], settings), **asked.configs}
+    own = _own_configs(_CONFIGS[asked.name], settings)
     if asked.assignment:
-        return replace(asked, configs=configs)
+        return replace(asked, configs={**own, **asked.configs})
     prefix = _PREFIXES[asked.name]
+    factor = _number(asked.replication_factor, settings, f"{prefix}.replication.factor")
     return replace(
         asked,
-        configs=configs,
+        configs={**own, **_in_sync_within(factor, own, settings), **asked.configs},
         partitions=_number(asked.partitions, settings, f"{prefix}.num.partitions"),
-        replication_factor=_number(
-            asked.replication_factor, settings, f"{prefix}.replication.factor"
-        ),
+        replication_factor=factor,
     )
 
 
@@ -61,6 +63,15 @@ def _own_configs(wanted: Mapping[str, str], settings: Resolved) -> dict[str, str
         name: source[1:] if source.startswith("=") else format_value(settings[source])
         for name, source in wanted.items()
     }
+
+
+def _in_sync_within(factor: int, own: Mapping[str, str], settings: Resolved) -> dict[str, str]:
+    """Where nobody said how many: one replica fewer than there are, as with the default of three,
+    and one at least. Else a single broker could never write its transactions down."""
+    is_default = settings.get_resolved(_MIN_IN_SYNC).source is Source.DEFAULT
+    if _TOPIC_MIN_IN_SYNC not in own or not is_default:
+        return {}
+    return {_TOPIC_MIN_IN_SYNC: str(max(1, min(int(own[_TOPIC_MIN_IN_SYNC]), factor - 1)))}
 
 
 def _number(asked: int, settings: Resolved, name: str) -> int:

@@ -266,6 +266,21 @@ def test_internal_topics_are_made_as_the_coordinators_need_them(
     assert (len(small.partitions), small.configs["segment.bytes"]) == (2, "1048576")
 
 
+@pytest.mark.parametrize(
+    ("factor", "given", "in_sync"),
+    [(1, None, "1"), (2, None, "1"), (3, None, "2"), (1, "2", "2"), (3, "3", "3")],
+)
+def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_are(
+    factor: int, given: str | None, in_sync: str
+) -> None:
+    """Unless somebody has said how many it takes."""
+    settings = {} if given is None else {"transaction.state.log.min.isr": given}
+    topic = NewTopic(name="__transaction_state", replication_factor=factor)
+    [made] = create(topic, given=settings)
+    assert isinstance(made, TopicState)
+    assert made.configs["min.insync.replicas"] == in_sync
+
+
 # Topics that grow.
 
 
