@@ -7,11 +7,20 @@ if TYPE_CHECKING:
     from penstock.client.consumer import Consumer
     from penstock.client.message import Message, RecordMetadata
     from penstock.client.producer import Producer
+    from penstock.client.transactional_producer import TransactionalProducer
     from penstock.testing.embedded_broker import Broker
 
 __version__ = "0.1.0"
 
-__all__ = ["Broker", "Consumer", "Message", "Producer", "RecordMetadata", "__version__"]
+__all__ = [
+    "Broker",
+    "Consumer",
+    "Message",
+    "Producer",
+    "RecordMetadata",
+    "TransactionalProducer",
+    "__version__",
+]
 
 # Imported when first used, so that `import penstock` costs nothing.
 _EXPORTS = {
@@ -20,6 +29,7 @@ _EXPORTS = {
     "Message": "penstock.client.message",
     "Producer": "penstock.client.producer",
     "RecordMetadata": "penstock.client.message",
+    "TransactionalProducer": "penstock.client.transactional_producer",
 }
 
 

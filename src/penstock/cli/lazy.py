@@ -16,6 +16,7 @@ SUBCOMMANDS = {
     "produce": "penstock.cli.produce_command",
     "consume": "penstock.cli.consume_command",
     "group": "penstock.cli.group_commands",
+    "transaction": "penstock.cli.transaction_commands",
     "cluster": "penstock.cli.cluster_commands",
     "log": "penstock.cli.log_commands",
     "pipeline": "penstock.cli.pipeline_commands",

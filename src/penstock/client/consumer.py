@@ -86,6 +86,7 @@ class Consumer:
         self._buffer: deque[RdKafkaMessage] = deque()  # read, not handed out yet
         self._current: tuple[TopicPartition, int] | None = None  # handed out, perhaps still in work
         self._done: dict[TopicPartition, int] = {}  # next offsets, not stored yet
+        self._reached: dict[TopicPartition, int] = {}  # next offsets, of all that is read here
         self._failure: ConsumeFailed | None = None  # to be raised when the buffer is empty
         self._stored_at = time.monotonic()
         self._whole: WholeTopics | None = None
@@ -160,6 +161,20 @@ class Consumer:
             except KafkaException as error:
                 if error.args[0].code() != LocalCode.NO_OFFSET:  # nothing new: as good as done
                     raise self._failed(error.args[0]) from error
+
+    def reached(self) -> dict[TopicPartition, int]:
+        """The next offset after what was handed out, of each partition that is read here: what
+        `commit` would commit, and what a transaction takes."""
+        with self._lock:
+            self._check_open()
+            self._finish_current()
+            return dict(self._reached)
+
+    def group_metadata(self) -> Any:
+        """Who this is in its group, for `TransactionalProducer.send_offsets`."""
+        if self.group is None:
+            raise ConsumeFailed("a consumer without a group has no offsets to commit; name a group")
+        return self._consumer.consumer_group_metadata()
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads at the moment."""
@@ -266,7 +281,7 @@ class Consumer:
         """Whoever asks for the next message has done with the last."""
         if self._current is not None:
             partition, next_offset = self._current
-            self._done[partition] = next_offset
+            self._done[partition] = self._reached[partition] = next_offset
             self._current = None
 
     def _store(self) -> None:
@@ -294,6 +309,7 @@ class Consumer:
             each for each in self._buffer if (each.topic(), each.partition()) not in gone
         )
         self._done = {each: offset for each, offset in self._done.items() if each not in gone}
+        self._reached = {each: offset for each, offset in self._reached.items() if each not in gone}
 
     # Places.
 
@@ -311,6 +327,7 @@ class Consumer:
         )
         for place in places:
             self._done.pop(TopicPartition(place.topic, place.partition), None)
+            self._reached.pop(TopicPartition(place.topic, place.partition), None)
             self._seek_one(place)
 
     def _at_end(self, place: Place) -> Place:

@@ -77,6 +77,18 @@ class FlushTimedOut(ClientError):
     """Records are still on their way when the time for flushing is over."""
 
 
+class TransactionFailed(ClientError):
+    """Something of the transaction was not done: abort it, and do it again in the next one."""
+
+
+class TransactionOver(ClientError):
+    """The transaction is committed, aborted or prepared: begin another one."""
+
+
+class ProducerFenced(ClientError):
+    """A newer producer with the same transactional id has taken over: this one is done."""
+
+
 class ConsumeFailed(ClientError):
     """Records cannot be read; the text says why and of what."""
 

@@ -12,19 +12,11 @@ from typing import Self
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import Produced
-from penstock.client.errors import ClientError
+from penstock.client.errors import ClientError, TransactionFailed, TransactionOver
 from penstock.client.transaction_values import PreparedState, TransactionalProducerId
 from penstock.client.transactions import DEFAULT_TRANSACTION_TIMEOUT_MS
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import MAX_SEQUENCE, Buffer, read_header, stamp_producer
-
-
-class TransactionFailed(ClientError):
-    """Something was not written: abort the transaction and write it again in the next one."""
-
-
-class TransactionOver(ClientError):
-    """It is committed, aborted or prepared: begin another one."""
 
 
 class RawTransaction:
@@ -124,14 +116,14 @@ class RawTransaction:
         self._next_sequences[partition] = (sequence + count) & MAX_SEQUENCE
         return produced
 
-    async def prepare(self) -> PreparedState:
+    async def prepare(self) -> PreparedState | None:
         """Promise to be able to commit. What it gives back decides the transaction, by
         `client.transactions.end`, from any process and whenever it may be; until then, readers of
-        committed records stop before it."""
+        committed records stop before it. None: nothing was written, so nothing is to be decided."""
         if not self._two_phase:
             raise ValueError("only a transaction that began with two_phase=True can be prepared")
         self._end()
-        return PreparedState(*self.producer)
+        return PreparedState(*self.producer) if self._added else None
 
     async def commit(self, *, timeout_ms: int | None = None) -> None:
         self._end()

@@ -26,8 +26,14 @@ class LocalCode(enum.IntEnum):
     UNKNOWN_PARTITION = -190
     ALL_BROKERS_DOWN = -187
     STATE = -172
+    FENCED = -144
     NO_OFFSET = -168
     MAX_POLL_EXCEEDED = -147
+
+
+FENCED_CODES = frozenset(
+    {LocalCode.FENCED, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+)
 
 
 class Trouble:

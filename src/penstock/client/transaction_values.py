@@ -45,6 +45,10 @@ class TransactionDescription:
     start_ms: int | None  # None: nothing is open
     partitions: tuple[TopicPartition, ...]
 
+    @property
+    def producer(self) -> TransactionalProducerId:
+        return TransactionalProducerId(self.transactional_id, self.producer_id, self.producer_epoch)
+
 
 class OpenTransaction(NamedTuple):
     """As a partition's leader knows of it."""

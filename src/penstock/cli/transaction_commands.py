@@ -1,0 +1,306 @@
+"""`penstock transaction`: list, describe and abort transactions; find those that hang."""
+
+import re
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli.connect import (
+    BootstrapOption,
+    JsonOption,
+    ask_cluster,
+    fail,
+    get_bootstrap,
+    keep_shared,
+    show_json,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from penstock.cli.transaction_search import TransactionReport
+    from penstock.client.cluster import ClusterClient
+    from penstock.client.transaction_values import ListedTransaction, OpenTransaction
+
+app = typer.Typer(
+    add_completion=False,
+    help="List, describe and abort transactions; find those that hang.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DEFAULT_HANGING_AGE = (
+    "15m"  # the longest that a transaction may ask for, unless a broker grants more
+)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The transactional id.")]
+
+_LIST_HELP = """List transactional ids with their states.
+
+\b
+Examples:
+  penstock transaction list
+  penstock transaction list --state Ongoing --older-than 10m
+  penstock transaction list --pattern 'billing-.*' --json
+"""
+
+_DESCRIBE_HELP = """Show what a transactional id is doing: state, age, and the partitions it writes.
+
+A transaction of two-phase commit never times out: it stays open until it is decided, and readers
+of committed records wait before it. Its age says for how long already.
+
+\b
+Examples:
+  penstock transaction describe billing-1
+  penstock transaction describe billing-1 --json | jq .age_ms
+"""
+
+_ABORT_HELP = """Abort the open transaction of a transactional id, prepared or not.
+
+For a transaction that hangs in a partition, which no coordinator knows of any more: name the
+partition and where the transaction begins, as find-hanging shows them.
+
+\b
+Examples:
+  penstock transaction abort billing-1
+  penstock transaction abort --topic orders --partition 3 --start-offset 1042
+"""
+
+_HANGING_HELP = """Find transactions that a partition holds open and no coordinator knows of.
+
+Nobody will end them but you: see `penstock transaction abort`.
+
+\b
+Examples:
+  penstock transaction find-hanging
+  penstock transaction find-hanging --topic orders --older-than 1h
+"""
+
+
+@app.callback()
+def _shared(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
+    keep_shared(ctx, bootstrap, as_json)
+
+
+@app.command("list", help=_LIST_HELP)
+def list_transactions(
+    ctx: typer.Context,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only in this state, as Kafka names them. Repeatable."),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option("--older-than", metavar="SPAN", help="Only those open for longer: 90m, PT2H."),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--pattern", metavar="REGEX", help="Only ids that match, as a whole."),
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli.tables import show_table
+
+    min_duration_ms = -1 if older_than is None else _parse_span("--older-than", older_than)
+    wanted = _parse_pattern(pattern)
+
+    async def work(client: "ClusterClient") -> "list[ListedTransaction]":
+        found = await client.transactions.list_transactions(
+            states=state or (), min_duration_ms=min_duration_ms
+        )
+        return [each for each in found if wanted.fullmatch(each.transactional_id)]
+
+    found = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json([each._asdict() for each in found])
+    elif found:
+        columns = ("transactional id", "producer id", "state", "coordinator")
+        show_table(columns, [list(each) for each in found])
+    else:
+        typer.echo("there are no such transactional ids", err=True)
+
+
+@app.command(help=_DESCRIBE_HELP)
+def describe(
+    ctx: typer.Context,
+    transactional_id: IdArgument,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    async def work(client: "ClusterClient") -> "TransactionReport":
+        from penstock.cli.transaction_search import TransactionReport
+
+        known = await client.transactions.describe(transactional_id)
+        return TransactionReport(known=known, now_ms=_now_ms())
+
+    report = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json(report.as_json())
+    else:
+        _show_report(report)
+
+
+def _show_report(report: "TransactionReport") -> None:
+    from penstock.cli.tables import show_table
+
+    known = report.known
+    timeout = "never: two-phase commit" if report.is_two_phase else _show_span(known.timeout_ms)
+    print(f"transactional id {known.transactional_id}")
+    print(f"state            {known.state}")
+    print(f"coordinator      {known.coordinator.id} ({known.coordinator.address})")
+    print(f"producer         {known.producer_id}, epoch {known.producer_epoch}")
+    print(f"times out after  {timeout}")
+    if report.age_ms is not None:
+        print(f"open for         {_show_span(report.age_ms)}")
+    if known.partitions:
+        print()
+        show_table(("topic", "partition"), [list(each) for each in known.partitions])
+
+
+@app.command(help=_ABORT_HELP)
+def abort(
+    ctx: typer.Context,
+    transactional_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="The transactional id.")
+    ] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Where it hangs.")] = None,
+    partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", min=0, help="Where it begins.")
+    ] = None,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    place = (topic, partition, start_offset)
+    if (transactional_id is None) == (place == (None, None, None)):
+        fail("name either a transactional id, or --topic, --partition and --start-offset", 2)
+    if transactional_id is not None:
+        _abort_id(ctx, transactional_id, get_bootstrap(ctx, bootstrap), as_json)
+    elif topic is None or partition is None or start_offset is None:
+        fail("a transaction that hangs needs all of --topic, --partition and --start-offset", 2)
+    else:
+        _abort_in_partition(
+            ctx, topic, partition, start_offset, get_bootstrap(ctx, bootstrap), as_json
+        )
+
+
+def _abort_id(ctx: typer.Context, transactional_id: str, bootstrap: str, as_json: bool) -> None:
+    from penstock.cli.transaction_search import abort_by_id
+
+    known = ask_cluster(bootstrap, lambda client: abort_by_id(client, transactional_id))
+    if wants_json(ctx, as_json):
+        show_json({"transactional_id": transactional_id, "partitions": len(known.partitions)})
+    else:
+        print(f"aborted {transactional_id} in {len(known.partitions)} partitions")
+
+
+def _abort_in_partition(
+    ctx: typer.Context,
+    topic: str,
+    partition: int,
+    start_offset: int,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    async def work(client: "ClusterClient") -> "OpenTransaction":
+        from penstock.cli.transaction_search import abort_in_partition
+        from penstock.model.ids import TopicPartition
+
+        return await abort_in_partition(client, TopicPartition(topic, partition), start_offset)
+
+    aborted = ask_cluster(bootstrap, work)
+    if wants_json(ctx, as_json):
+        show_json(_open_json(aborted))
+    else:
+        print(f"aborted producer {aborted.producer_id} in {aborted.partition}")
+
+
+@app.command("find-hanging", help=_HANGING_HELP)
+def find_hanging(
+    ctx: typer.Context,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="Only in this topic. Repeatable.")
+    ] = None,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than", metavar="SPAN", help="Only what was last written to so long ago."
+        ),
+    ] = DEFAULT_HANGING_AGE,
+    bootstrap: BootstrapOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    from penstock.cli.tables import show_table
+
+    min_age_ms = _parse_span("--older-than", older_than)
+
+    async def work(client: "ClusterClient") -> "list[OpenTransaction]":
+        from penstock.cli import transaction_search
+
+        return await transaction_search.find_hanging(
+            client, topic, min_age_ms=min_age_ms, now_ms=_now_ms()
+        )
+
+    found = ask_cluster(get_bootstrap(ctx, bootstrap), work)
+    if wants_json(ctx, as_json):
+        show_json([_open_json(each) for each in found])
+    elif found:
+        columns = ("topic", "partition", "producer id", "epoch", "start offset", "last written")
+        show_table(columns, [_open_row(each) for each in found])
+    else:
+        typer.echo("no transaction hangs", err=True)
+
+
+def _open_row(found: "OpenTransaction") -> list[object]:
+    age_ms = max(0, _now_ms() - found.last_timestamp_ms)
+    return [
+        found.partition.topic,
+        found.partition.partition,
+        found.producer_id,
+        found.producer_epoch,
+        found.start_offset,
+        f"{_show_span(age_ms)} ago",
+    ]
+
+
+def _open_json(found: "OpenTransaction") -> dict[str, object]:
+    return {
+        "topic": found.partition.topic,
+        "partition": found.partition.partition,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "start_offset": found.start_offset,
+        "last_timestamp_ms": found.last_timestamp_ms,
+    }
+
+
+def _parse_span(option: str, text: str) -> int:
+    from penstock.cli.offset_reset import Invalid, parse_duration_ms
+
+    try:
+        return parse_duration_ms(text)
+    except Invalid as error:
+        fail(f"{option} {error}", 2)
+
+
+def _parse_pattern(text: str | None) -> re.Pattern[str]:
+    try:
+        return re.compile(".*" if text is None else text, re.DOTALL if text is None else 0)
+    except re.error as error:
+        fail(f"--pattern {text!r}: {error}", 2)
+
+
+def _show_span(duration_ms: int) -> str:
+    seconds = duration_ms // 1000
+    days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
+    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
+    shown = [f"{value} {unit}" for value, unit in parts if value]
+    return " ".join([*shown, f"{seconds % 60} s"])
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

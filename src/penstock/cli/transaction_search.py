@@ -1,0 +1,129 @@
+"""What `penstock transaction` finds out: how old a transaction is, and which ones hang.
+
+A transaction hangs where a partition holds it open and no coordinator knows that it is: then nobody
+will ever end it, and readers of committed records wait before it.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.errors import Refused
+from penstock.client.transaction_values import OpenTransaction, TransactionDescription
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.model.values import dataclass
+
+NEVER_MS = 2**31 - 1  # the timeout that two-phase commit is described with
+_FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionReport:
+    known: TransactionDescription
+    now_ms: int
+
+    @property
+    def age_ms(self) -> int | None:
+        """None: nothing is open."""
+        return None if self.known.start_ms is None else max(0, self.now_ms - self.known.start_ms)
+
+    @property
+    def is_two_phase(self) -> bool:
+        return self.known.timeout_ms == NEVER_MS
+
+    def as_json(self) -> dict[str, object]:
+        known = self.known
+        return {
+            "transactional_id": known.transactional_id,
+            "coordinator": known.coordinator.id,
+            "state": known.state,
+            "producer_id": known.producer_id,
+            "producer_epoch": known.producer_epoch,
+            "two_phase": self.is_two_phase,
+            "timeout_ms": None if self.is_two_phase else known.timeout_ms,
+            "start_ms": known.start_ms,
+            "age_ms": self.age_ms,
+            "partitions": [each._asdict() for each in known.partitions],
+        }
+
+
+async def find_hanging(
+    client: ClusterClient, topics: Collection[str] | None, *, min_age_ms: int, now_ms: int
+) -> list[OpenTransaction]:
+    """Of these topics, or of all; younger ones may just be ending."""
+    metadata = await client.metadata(topics)
+    for topic in metadata.topics.values():
+        topic.check()
+    partitions = [
+        TopicPartition(topic.name, each.partition)
+        for topic in metadata.topics.values()
+        for each in topic.partitions
+    ]
+    found = await client.transactions.list_open(partitions)
+    old = [each for each in found if now_ms - each.last_timestamp_ms >= min_age_ms]
+    return unknown_to(old, await _describe_producers(client, old)) if old else []
+
+
+async def _describe_producers(
+    client: ClusterClient, open_ones: Iterable[OpenTransaction]
+) -> list[TransactionDescription]:
+    producer_ids = sorted({each.producer_id for each in open_ones})
+    listed = await client.transactions.list_transactions(producer_ids=producer_ids)
+    described = []
+    for each in listed:
+        try:
+            described.append(await client.transactions.describe(each.transactional_id))
+        except Refused as error:
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+    return described
+
+
+def unknown_to(
+    open_ones: Sequence[OpenTransaction], described: Iterable[TransactionDescription]
+) -> list[OpenTransaction]:
+    """Those that no coordinator has among its own."""
+    known = {
+        (each.producer_id, partition)
+        for each in described
+        if each.start_ms is not None
+        for partition in each.partitions
+    }
+    return [each for each in open_ones if (each.producer_id, each.partition) not in known]
+
+
+async def abort_by_id(client: ClusterClient, transactional_id: str) -> TransactionDescription:
+    """What was aborted. A transaction that a newer producer has been given to decide can only be
+    aborted by one that is newer still."""
+    known = await client.transactions.describe(transactional_id)
+    if known.start_ms is None:
+        raise Refused(
+            f"abort {transactional_id!r}",
+            ErrorCode.INVALID_TXN_STATE,
+            f"it has no open transaction: its state is {known.state}",
+        )
+    try:
+        await client.transactions.end(known.producer, commit=False)
+    except Refused as error:
+        if error.code not in _FENCED:
+            raise
+        await client.transactions.init_producer(transactional_id)
+    return known
+
+
+async def abort_in_partition(
+    client: ClusterClient, partition: TopicPartition, start_offset: int
+) -> OpenTransaction:
+    """What was aborted: the transaction that began at this offset."""
+    found = await client.transactions.list_open([partition])
+    for each in found:
+        if each.start_offset == start_offset:
+            await client.transactions.abort_hanging(each)
+            return each
+    starts = ", ".join(str(each.start_offset) for each in found) or "none"
+    raise Refused(
+        f"abort in {partition}",
+        ErrorCode.INVALID_TXN_STATE,
+        f"no open transaction begins at offset {start_offset}; those that are open begin at "
+        f"{starts}",
+    )

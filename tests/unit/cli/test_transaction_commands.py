@@ -1,0 +1,87 @@
+"""What needs no broker of `penstock transaction`: usage, ages, and what counts as hanging."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+from penstock.cli.transaction_search import NEVER_MS, TransactionReport, unknown_to
+from penstock.client.address import Address
+from penstock.client.metadata import Node
+from penstock.client.transaction_values import OpenTransaction, TransactionDescription
+from penstock.model.cluster import BrokerId
+from penstock.model.ids import TopicPartition
+
+NOBODY = {"PENSTOCK_BOOTSTRAP": "127.0.0.1:1"}
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--help"], ["list", "describe", "abort", "find-hanging"]),
+        (["list", "-h"], ["Examples:", "--older-than", "--json"]),
+        (["describe", "-h"], ["Examples:", "two-phase"]),
+        (["abort", "-h"], ["Examples:", "--start-offset"]),
+        (["find-hanging", "-h"], ["Examples:", "coordinator"]),
+    ],
+)
+def test_help_explains_itself_with_examples(arguments: list[str], words: list[str]) -> None:
+    result = CliRunner().invoke(app, ["transaction", *arguments])
+    assert result.exit_code == 0
+    for word in words:
+        assert word in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["abort"], "either a transactional id"),
+        (["abort", "x", "--topic", "t"], "either a transactional id"),
+        (["abort", "--topic", "t", "--partition", "0"], "--start-offset"),
+        (["list", "--older-than", "long"], "--older-than"),
+        (["list", "--pattern", "("], "--pattern"),
+        (["find-hanging", "--older-than", ""], "--older-than"),
+    ],
+)
+def test_wrong_usage_ends_with_2_before_anybody_is_asked(
+    arguments: list[str], complaint: str
+) -> None:
+    result = CliRunner().invoke(app, ["transaction", *arguments], env=NOBODY)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert complaint in result.stderr
+
+
+def described(
+    *partitions: TopicPartition, start_ms: int | None = 1_000, timeout_ms: int = 60_000
+) -> TransactionDescription:
+    return TransactionDescription(
+        transactional_id="x",
+        coordinator=Node(BrokerId(1), Address("127.0.0.1", 1)),
+        state="Ongoing",
+        producer_id=7,
+        producer_epoch=3,
+        timeout_ms=timeout_ms,
+        start_ms=start_ms,
+        partitions=partitions,
+    )
+
+
+def open_in(partition: TopicPartition, producer_id: int = 7) -> OpenTransaction:
+    return OpenTransaction(partition, producer_id, 3, -1, 5, 1_000)
+
+
+def test_a_transaction_hangs_where_no_coordinator_has_it() -> None:
+    found = [open_in(P0), open_in(P1), open_in(P0, producer_id=8)]
+    assert unknown_to(found, [described(P0)]) == found[1:]
+    assert unknown_to(found, [described(P0, P1, start_ms=None)]) == found  # it is over there
+
+
+def test_a_report_tells_age_and_two_phases() -> None:
+    report = TransactionReport(known=described(P0, timeout_ms=NEVER_MS), now_ms=61_000)
+    assert report.as_json()["age_ms"] == 60_000
+    assert report.as_json()["timeout_ms"] is None
+    assert report.is_two_phase
+    over = TransactionReport(known=described(start_ms=None), now_ms=61_000)
+    assert (over.age_ms, over.is_two_phase) == (None, False)

@@ -1,0 +1,262 @@
+"""A transaction of raw batches against a scripted cluster: what is sent, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.unit.client.conftest import Run
+from tests.unit.client.scripted_broker import (
+    ZERO,
+    Answer,
+    Asked,
+    Cluster,
+    HangUp,
+    ScriptedBroker,
+    produced,
+)
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.errors import Refused, TransactionFailed, TransactionOver
+from penstock.client.raw_transaction import RawTransaction
+from penstock.client.transaction_values import PreparedState, TransactionalProducerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import is_crc_valid, read_header
+from penstock.protocol.records import Record, build_batch
+
+FIND, INIT, PRODUCE = ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE
+ADD, END = ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+WHO = TransactionalProducerId("x", 7, 3)
+
+
+def some_batch(count: int) -> bytearray:
+    records = [
+        Record(offset=number, timestamp_ms=1, key=None, value=b"v") for number in range(count)
+    ]
+    return build_batch(records)
+
+
+class Stage:
+    """Two brokers: the first coordinates, the second leads."""
+
+    def __init__(self, coordinator: ScriptedBroker, leader: ScriptedBroker) -> None:
+        self.coordinator, self.leader = coordinator, leader
+        self.code = ErrorCode.NONE  # of what the coordinator is asked, but for the id
+        self.ongoing = (-1, -1)
+        Cluster(coordinator, leader).leaders = {"t": [leader.id, leader.id]}
+        for each in (coordinator, leader):
+            each.served |= {FIND: (0, 4), INIT: (0, 6), ADD: (0, 5), END: (0, 5)}
+            each.handlers |= {FIND: self._find, PRODUCE: produced}
+        coordinator.handlers |= {INIT: self._init, ADD: self._add, END: self._end}
+
+    def _find(self, asked: Asked) -> Answer:
+        assert asked.message.key_type == 1
+        address = self.coordinator.address
+        place = {"node_id": self.coordinator.id, "host": address.host, "port": address.port}
+        found = {"key": "x", "error_code": 0, "error_message": None, **place}
+        return {"throttle_time": ZERO, "coordinators": [found]}
+
+    def _init(self, asked: Asked) -> Answer:
+        ongoing_id, ongoing_epoch = self.ongoing
+        return {
+            "throttle_time": ZERO,
+            "error_code": 0,
+            "producer_id": 7,
+            "producer_epoch": 3,
+            "ongoing_txn_producer_id": ongoing_id,
+            "ongoing_txn_producer_epoch": ongoing_epoch,
+        }
+
+    def _add(self, asked: Asked) -> Answer:
+        results = [
+            {
+                "name": topic.name,
+                "results_by_partition": [
+                    {"partition_index": each, "partition_error_code": self.code}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in asked.message.v3_and_below_topics
+        ]
+        return {"throttle_time": ZERO, "results_by_topic_v3_and_below": results}
+
+    def _end(self, asked: Asked) -> Answer:
+        return {"throttle_time": ZERO, "error_code": self.code}
+
+    def sent(self, key: ApiKey) -> list[Asked]:
+        return [each for each in (*self.coordinator.asked, *self.leader.asked) if each[0] is key]
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[tuple[Stage, ClusterClient]]:
+    async with ScriptedBroker(1) as first, ScriptedBroker(2) as second:
+        made = Stage(first, second)
+        async with ClusterClient(str(first.address), retry_backoff_ms=1) as client:
+            yield made, client
+
+
+def test_batches_become_the_producers_own_and_partitions_are_added_once(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            transaction = await RawTransaction.begin(client, "x")
+            await transaction.add([T0, T1])
+            await transaction.write(T0, some_batch(3))
+            await transaction.write(T0, bytes(some_batch(2)))
+            await transaction.write(T1, some_batch(1))
+            await transaction.commit()
+            assert len(made.sent(ADD)) == 1
+            batches = [
+                each.message.topic_data[0].partition_data[0].records for each in made.sent(PRODUCE)
+            ]
+            headers = [read_header(each) for each in batches]
+            assert [each.base_sequence for each in headers] == [0, 3, 0]
+            assert {(each.producer_id, each.producer_epoch) for each in headers} == {(7, 3)}
+            assert all(each.is_transactional for each in headers)
+            assert all(is_crc_valid(each, 0, len(each)) for each in batches)
+            assert {each.message.transactional_id for each in made.sent(PRODUCE)} == {"x"}
+            (ended,) = made.sent(END)
+            assert (ended.message.producer_id, ended.message.committed) == (7, True)
+            assert ended.version < 5
+
+    run(story)
+
+
+def test_a_partition_that_was_not_added_is_before_its_first_batch(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            transaction = await RawTransaction.begin(client, "x")
+            await asyncio.gather(
+                *(transaction.write(each, some_batch(1)) for each in (T0, T1, T0, T1))
+            )
+            added = [each.message.v3_and_below_topics[0].partitions for each in made.sent(ADD)]
+            assert sorted(added) == [(0,), (1,)]
+            assert len(made.sent(PRODUCE)) == 4
+
+    run(story)
+
+
+def test_after_a_failed_write_nothing_is_left_but_to_abort(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            transaction = await RawTransaction.begin(client, "x", two_phase=True)
+            fenced = ErrorCode.INVALID_PRODUCER_EPOCH
+            made.leader.handlers[PRODUCE] = lambda asked: produced(asked, code=fenced)
+            with pytest.raises(Refused, match="INVALID_PRODUCER_EPOCH"):
+                await transaction.write(T0, some_batch(1))
+            made.leader.handlers[PRODUCE] = produced
+            for step in (transaction.commit, transaction.prepare):
+                with pytest.raises(TransactionFailed, match="only be aborted"):
+                    await step()
+            with pytest.raises(TransactionFailed):
+                await transaction.write(T0, some_batch(1))
+            await transaction.abort()
+            (ended,) = made.sent(END)
+            assert not ended.message.committed
+
+    run(story)
+
+
+def test_nothing_is_ended_that_was_never_begun(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            await (await RawTransaction.begin(client, "x")).commit()
+            await (await RawTransaction.begin(client, "x")).abort()
+            empty = await RawTransaction.begin(client, "x", two_phase=True)
+            assert await empty.prepare() is None
+            assert made.sent(END) == []
+
+    run(story)
+
+
+def test_a_prepared_transaction_is_decided_from_elsewhere(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            transaction = await RawTransaction.begin(client, "x", two_phase=True)
+            await transaction.write(T0, some_batch(1))
+            state = await transaction.prepare()
+            assert state is not None
+            assert state == PreparedState("x", 7, 3)
+            assert made.sent(END) == []
+            (asked,) = made.sent(INIT)
+            assert (asked.version, asked.message.enable2_pc) == (6, True)
+            with pytest.raises(TransactionOver):
+                await transaction.commit()
+        async with stage() as (made, client):
+            for commit in (True, True, False):
+                await client.transactions.end(PreparedState(*state), commit=commit)
+            ends = [
+                (each.message.producer_epoch, each.message.committed) for each in made.sent(END)
+            ]
+            assert ends == [(3, True), (3, True), (3, False)]
+
+    run(story)
+
+
+def test_only_two_phase_transactions_can_be_prepared(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (_, client):
+            transaction = await RawTransaction.begin(client, "x")
+            with pytest.raises(ValueError, match="two_phase=True"):
+                await transaction.prepare()
+
+    run(story)
+
+
+def test_what_a_former_life_has_prepared_can_be_taken_over(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            made.ongoing = (7, 2)
+            found = await client.transactions.init_producer("x", two_phase=True, keep_prepared=True)
+            assert found == (WHO, PreparedState("x", 7, 2))
+            made.ongoing = (-1, -1)
+            found = await client.transactions.init_producer("x", two_phase=True, keep_prepared=True)
+            assert found.prepared is None
+
+    run(story)
+
+
+def after_failures(
+    count: int, fail: Callable[[], Answer], then: Callable[[Asked], Answer]
+) -> Callable[[Asked], Answer]:
+    left = iter(range(count))
+    return lambda asked: then(asked) if next(left, None) is None else fail()
+
+
+def test_a_coordinator_that_has_moved_or_hangs_up_is_looked_for_again(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            ended = {"throttle_time": ZERO, "error_code": ErrorCode.NOT_COORDINATOR}
+
+            def hang_up() -> Answer:
+                raise HangUp
+
+            made.coordinator.handlers[END] = after_failures(1, lambda: ended, made._end)
+            await client.transactions.end(WHO, commit=True)
+            made.coordinator.handlers[END] = after_failures(1, hang_up, made._end)
+            await client.transactions.end(WHO, commit=True)
+            assert len(made.sent(FIND)) == 3
+
+    run(story)
+
+
+def test_the_partition_that_is_to_blame_is_named(run: Run) -> None:
+    async def story() -> None:
+        async with stage() as (made, client):
+            codes = {0: ErrorCode.OPERATION_NOT_ATTEMPTED, 1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+            results = [
+                {"partition_index": number, "partition_error_code": code}
+                for number, code in codes.items()
+            ]
+            made.coordinator.handlers[ADD] = lambda asked: {
+                "throttle_time": ZERO,
+                "results_by_topic_v3_and_below": [{"name": "t", "results_by_partition": results}],
+            }
+            with pytest.raises(Refused, match=r"t-1.*TOPIC_AUTHORIZATION_FAILED"):
+                await client.transactions.add_partitions(WHO, [T0, T1])
+
+    run(story)
