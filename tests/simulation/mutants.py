@@ -163,13 +163,13 @@ def lead_again_in_the_same_epoch() -> Iterator[None]:
 
 MUTANTS: dict[Planted, int] = {  # with a seed that shows it
     truncate_to_high_watermark: 1,
-    truncate_by_offset_alone: 0,
-    join_at_high_watermark: 347,
+    truncate_by_offset_alone: 1,
+    join_at_high_watermark: 395,
     acknowledge_before_in_sync: 0,
-    no_controller_epoch_check: 24,
+    no_controller_epoch_check: 12,
     high_watermark_from_any_fetch: 6,
     commit_over_the_stored_set: 0,
     vouch_before_the_flush: 21,
     lead_again_in_the_same_epoch: 619,
-    take_late_copies: 23,
+    take_late_copies: 58,
 }

@@ -1,8 +1,8 @@
 """The broker's end of the controller's orders: applied in one step each, however they came.
 
 Not the way to it: that is a channel. An order to an earlier life of this broker, or of an older
-controller, is refused with Refusal and changes nothing. One that was taken is not taken again: a
-copy that comes late would take back what came since.
+controller, is refused with Refusal and changes nothing, as is any before the first registration.
+One that was taken is not taken again: a copy that comes late would take back what came since.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -61,6 +61,13 @@ class OrderTaker:
         self._replicas.set_broker_epoch(epoch)
 
     def take(self, sent: SentOrder) -> None:
+        if self.broker_epoch < 0:
+            # It may be for the life before this one, whose registration is still there: what that
+            # one had on its disk, this one may have lost.
+            raise Refusal(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"broker {self.broker_id} has started and not registered yet",
+            )
         # A newer epoch is this life's own, of which the answer has not come yet (KAFKA-9839).
         if sent.broker_epoch < self.broker_epoch:
             raise Refusal(

@@ -255,6 +255,24 @@ def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -
     tell(story, 1)
 
 
+def test_a_broker_that_is_not_registered_yet_takes_no_order_and_is_asked_again() -> None:
+    """It could be one to the life before, whose registration has not ended."""
+
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (1, 2))
+        two = cluster.brokers[2]
+        epoch = two.orders.broker_epoch
+        two.orders.broker_epoch = BrokerEpoch(-1)
+        making = asyncio.ensure_future(make(cluster.leading, "u", (2, 1)))
+        await until(lambda: any("cannot be reached" in each for each in cluster.leading.reports))
+        assert two.replicas.find(TopicPartition("u", 0)) is None
+        two.orders.broker_epoch = epoch
+        await making
+        assert two.replicas.find(TopicPartition("u", 0)) is not None
+
+    tell(story, 1, 2)
+
+
 def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
     """Its connection was given up, and what was ordered since came first."""
 

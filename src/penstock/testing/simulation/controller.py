@@ -153,6 +153,8 @@ class _Outbox:
     def _on_taken(self, sent: SentOrder, code: ErrorCode) -> None:
         if self.is_closed or not self._pending or self._pending[0] is not sent:
             return
+        if code is ErrorCode.BROKER_NOT_AVAILABLE:
+            return  # it is sent again
         self._attempt += 1
         if code is ErrorCode.STALE_CONTROLLER_EPOCH:
             self._on_stale()
