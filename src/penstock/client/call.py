@@ -4,7 +4,7 @@ A field that a version lacks is left out, so `versions` must begin where everyth
 exists.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -24,6 +24,15 @@ class Call(NamedTuple):
 
     def compose(self, version: int) -> Any:
         return compose(get_request_schema(self.api_key, version), self.fields)
+
+
+class LeanCall(NamedTuple):
+    """A request that a broker makes so often that its bytes are written and read by hand."""
+
+    api_key: ApiKey
+    versions: range
+    encode: Callable[[int], bytes]  # the body, by version
+    decode: Callable[[int, memoryview], Any]
 
 
 class PrivateCall(NamedTuple):

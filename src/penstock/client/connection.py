@@ -7,11 +7,11 @@ late, malformed or unexpected reply) is given up whole, and every request on it 
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self, cast
 
 from penstock.client.address import Address
-from penstock.client.call import Call, PrivateCall
+from penstock.client.call import Call, LeanCall, PrivateCall
 from penstock.client.errors import (
     ClientError,
     ConnectFailed,
@@ -43,6 +43,8 @@ from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_k
 
 _MAX_CORRELATION_ID = 2**31 - 1
 
+AnyCall = Call | LeanCall | PrivateCall
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
@@ -59,6 +61,7 @@ class _Pending(NamedTuple):
     version: int
     reply: "asyncio.Future[Any]"
     alarm: asyncio.TimerHandle
+    decode: Callable[[int, memoryview], Any] | None  # where it is not the general way
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -122,7 +125,7 @@ class Connection(asyncio.BufferedProtocol):
         """The versions of a request that the broker serves."""
         return self._ranges.get(api_key)
 
-    async def call(self, call: Call | PrivateCall, *, timeout_ms: int) -> Any:
+    async def call(self, call: AnyCall, *, timeout_ms: int) -> Any:
         """The reply to this request. Cancelling stops the waiting, not what the broker does."""
         deadline = self._loop.time() + timeout_ms / 1000
         await self._wait_slot(call, deadline, timeout_ms)
@@ -134,7 +137,8 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException:
             self._slots.release()
             raise
-        self._pending.append(_Pending(correlation_id, call.api_key, version, reply, alarm))
+        decode = call.decode if isinstance(call, LeanCall) else None
+        self._pending.append(_Pending(correlation_id, call.api_key, version, reply, alarm, decode))
         self._write(parts)
         return await reply
 
@@ -173,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionLost(f"it refuses to name its versions ({answer.error_code.name})")
         self._ranges = read_ranges(answer)
 
-    async def _wait_slot(self, call: Call | PrivateCall, deadline: float, timeout_ms: int) -> None:
+    async def _wait_slot(self, call: AnyCall, deadline: float, timeout_ms: int) -> None:
         try:
             async with asyncio.timeout_at(deadline):
                 await self._writable.wait()
@@ -188,7 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._failure is not None:
             raise _again(self._failure)
 
-    def _pick_version(self, call: Call | PrivateCall) -> int:
+    def _pick_version(self, call: AnyCall) -> int:
         if isinstance(call, PrivateCall):
             return call.version
         version = pick_version(call.versions, self.find_range(call.api_key))
@@ -201,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
             )
         return version
 
-    def _encode(self, call: Call | PrivateCall, version: int) -> tuple[list[Any], int]:
+    def _encode(self, call: AnyCall, version: int) -> tuple[list[Any], int]:
         correlation_id = (self._last_correlation_id + 1) & _MAX_CORRELATION_ID
         self._last_correlation_id = correlation_id
         header = encode_request_header(
@@ -209,6 +213,8 @@ class Connection(asyncio.BufferedProtocol):
         )
         if isinstance(call, PrivateCall):
             body = [call.body]
+        elif isinstance(call, LeanCall):
+            body = [call.encode(version)]
         else:
             body = encode_parts(call.compose(version))
         parts = frame_parts([header, *body])
@@ -233,11 +239,11 @@ class Connection(asyncio.BufferedProtocol):
         if not request.reply.done():
             request.reply.set_result(message)
 
-    def _on_overdue(self, call: Call | PrivateCall, timeout_ms: int) -> None:
+    def _on_overdue(self, call: AnyCall, timeout_ms: int) -> None:
         # Replies come in order: behind a late one, no other can arrive either.
         self._give_up(self._overdue(call, timeout_ms))
 
-    def _overdue(self, call: Call | PrivateCall, timeout_ms: int) -> RequestTimedOut:
+    def _overdue(self, call: AnyCall, timeout_ms: int) -> RequestTimedOut:
         return RequestTimedOut(
             f"{self.address} did not answer {call.api_key.title} within {timeout_ms / 1000:g} s"
         )
@@ -290,6 +296,8 @@ class Connection(asyncio.BufferedProtocol):
 
 def _decode(request: _Pending, frame: memoryview) -> Any:
     _, body = read_response_header(frame, request.api_key, request.version, FIRST_FLEXIBLE_OF_ALL)
+    if request.decode is not None:
+        return request.decode(request.version, body)
     if find_private_key(request.api_key) is not None:
         return decode_answer(body)
     if request.api_key == API_VERSIONS.api_key:

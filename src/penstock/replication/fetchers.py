@@ -10,15 +10,10 @@ from typing import NamedTuple
 
 from penstock.client.address import Address
 from penstock.client.connection import Connection
-from penstock.client.data_calls import (
-    Fetched,
-    FetchFrom,
-    FetchOptions,
-    fetch_call,
-    read_fetched,
-)
+from penstock.client.data_calls import Fetched, FetchFrom, FetchOptions
 from penstock.client.deadline import backoff_ms
 from penstock.client.errors import ClientError, ConnectionLost
+from penstock.client.follower_fetch import follower_fetch_call
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -118,13 +113,13 @@ class _Fetcher:
     async def _ask(self, wanted: Sequence[FetchFrom]) -> list[Fetched]:
         connection = await self._connect()
         ids = {each.partition.topic: self._wiring.topic_id_of(each.partition) for each in wanted}
-        call = fetch_call(wanted, self._options(), ids)
+        call = follower_fetch_call(wanted, self._options(), ids)
         self._is_asking = True
         try:
-            answer = await connection.call(call, timeout_ms=self._wiring.settings().timeout_ms)
+            timeout_ms = self._wiring.settings().timeout_ms
+            code, fetched = await connection.call(call, timeout_ms=timeout_ms)
         finally:
             self._is_asking = False
-        code, fetched = read_fetched(answer, {number: name for name, number in ids.items()})
         if code is not ErrorCode.NONE:
             raise ConnectionLost(f"broker {self._leader} refuses the fetch: {code.name}")
         return fetched
