@@ -8,7 +8,6 @@ comes late.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import NamedTuple
 
 from penstock.controller.interface import BrokerChannel
@@ -36,6 +35,9 @@ class Wiring(NamedTuple):
     on_stale: Callable[[], None]  # a broker knows of a newer controller
     wait_ms: Callable[[int], Awaitable[None]]
     report: Callable[[str], None]
+    # Of the orders: one series for all brokers and all terms of a controller. A term that begins
+    # anew may have the same epoch, and brokers count on.
+    numbers: Iterator[int]
 
 
 class Outboxes:
@@ -45,7 +47,6 @@ class Outboxes:
         self._tasks = tasks
         self._wiring = wiring
         self._outboxes: dict[BrokerId, _Outbox] = {}
-        self._numbers = count(1)  # one series for all: another life of a broker goes on in it
 
     def follow(self, brokers: Mapping[BrokerId, BrokerNode]) -> None:
         """Begin with those that came, end those that went; another life is another broker."""
@@ -54,7 +55,7 @@ class Outboxes:
                 self._outboxes.pop(broker).close()
         for broker, node in brokers.items():
             if broker not in self._outboxes:
-                self._outboxes[broker] = _Outbox(node, self._tasks, self._wiring, self._numbers)
+                self._outboxes[broker] = _Outbox(node, self._tasks, self._wiring)
 
     def push(self, orders: Sequence[Addressed]) -> list[Delivery]:
         return [self._outboxes[each.broker].push(each.order) for each in orders]
@@ -64,18 +65,11 @@ class Outboxes:
 
 
 class _Outbox:
-    def __init__(
-        self,
-        node: BrokerNode,
-        tasks: asyncio.TaskGroup,
-        wiring: Wiring,
-        numbers: Iterator[int],
-    ) -> None:
+    def __init__(self, node: BrokerNode, tasks: asyncio.TaskGroup, wiring: Wiring) -> None:
         self.epoch: BrokerEpoch = node.epoch
         self._broker = node.id
         self._node = node
         self._wiring = wiring
-        self._numbers = numbers
         self._pending: deque[_Item] = deque()
         self._limit = MAX_PENDING
         self._sending: _Item | None = None
@@ -91,7 +85,7 @@ class _Outbox:
 
     def _put(self, order: Order) -> Delivery:
         delivery: Delivery = asyncio.get_running_loop().create_future()
-        sent = SentOrder(self.epoch, order, next(self._numbers))
+        sent = SentOrder(self.epoch, order, next(self._wiring.numbers))
         self._pending.append(_Item(sent, delivery))
         return delivery
 

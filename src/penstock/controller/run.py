@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
+from itertools import count
 from random import Random, SystemRandom
 
 from penstock.config.given import NOTHING_GIVEN, Given
@@ -120,6 +121,7 @@ class Controller:
         self._requests = Requests(self._wake.set)
         # What has happened; each is noted once, however often it is told.
         self._is_lost = False
+        self._order_numbers = count(1)
         self._happened: set[_Happening] = set()
         self._removed: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
         # The same for all terms: what an earlier one watches still is watched once.
@@ -327,6 +329,7 @@ class Controller:
             on_stale=self._note_lost,
             wait_ms=self._wait_ms,
             report=self._setup.report,
+            numbers=self._order_numbers,
         )
         term = Term(
             session=self._session,

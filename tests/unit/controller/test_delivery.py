@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 import pytest
 from tests.unit.controller.cluster import Channel, node, settled
@@ -51,6 +52,7 @@ class Post:
             on_stale=lambda: self.stale.append(True),
             wait_ms=self.pause,
             report=self.reports.append,
+            numbers=count(1),
         )
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
             outboxes = Outboxes(tasks, wiring)

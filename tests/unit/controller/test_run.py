@@ -65,6 +65,18 @@ class GatedSession(CrashingSession):
         return await super().multi(operations)
 
 
+class CutSession(CrashingSession):
+    """Its connection breaks in the next transaction, once it is cut."""
+
+    is_cut = False
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        if self.is_cut:
+            self.is_cut = False
+            raise ConnectionLost("nobody knows")
+        return await super().multi(operations)
+
+
 # Topics.
 
 
@@ -488,6 +500,30 @@ def test_a_tree_that_takes_nothing_any_more_ends_the_controller() -> None:
             disk.heal()
 
     asyncio.run(story())
+
+
+def test_orders_are_counted_on_where_a_controller_leads_on_with_the_same_epoch() -> None:
+    """Brokers would take the first ones for copies of old ones, and know nothing new for ever."""
+
+    async def story(cluster: Cluster) -> None:
+        session = CutSession(cluster.sessions[0])
+        controller = cluster.controller(session=session)
+        running = asyncio.create_task(controller.run())
+        await controller.wait_ready()
+        session.is_cut = True
+        assert await create(controller, NewTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
+        with pytest.raises(ConnectionLost):
+            await running
+        running = asyncio.create_task(controller.run())
+        await controller.wait_ready()
+        assert await create(controller, NewTopic(name="late")) == [ErrorCode.NONE]
+        await controller.close()
+        await running
+        orders = [(each.order.controller_epoch, each.number) for each in cluster.channel.sent]
+        assert orders == sorted(set(orders))
+        assert len({epoch for epoch, _ in orders}) == 1
+
+    tell(story)
 
 
 def test_a_mistake_of_a_channel_ends_the_controller() -> None:
