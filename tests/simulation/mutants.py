@@ -170,6 +170,6 @@ MUTANTS: dict[Planted, int] = {  # with a seed that shows it
     high_watermark_from_any_fetch: 6,
     commit_over_the_stored_set: 0,
     vouch_before_the_flush: 21,
-    lead_again_in_the_same_epoch: 619,
+    lead_again_in_the_same_epoch: 475,
     take_late_copies: 58,
 }

@@ -5,7 +5,7 @@ For `penstock up --brokers N` and for tests. It starts, stops and tells; it deci
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from penstock.broker.development import CLUSTER_SETTINGS
 from penstock.broker.process import BrokerNotStarted, BrokerProcess
@@ -14,12 +14,20 @@ from penstock.coordination.zookeeper_server import ZooKeeperEnsemble
 FIRST_ID = 1
 
 
+class Place(NamedTuple):
+    """Where a broker runs: its address, and what goes before its command so that it has it."""
+
+    host: str
+    prefix: tuple[str, ...] = ()
+
+
 class LocalCluster:
     """Brokers are numbered from 1; each has its folder and its log below `data`.
 
     `ports`: one for each broker, 0 for a free one, which it keeps from then on. `zookeeper`: the
     connect string of an ensemble that is there; else `zookeepers` servers are started.
-    `connect_of`: the connect string of one broker, where it is not everybody's.
+    `connect_of`: the connect string of one broker, where it is not everybody's; `place_of`: where
+    it runs, if not beside us.
     """
 
     def __init__(
@@ -32,14 +40,15 @@ class LocalCluster:
         zookeepers: int = 1,
         settings: Mapping[str, str] | None = None,
         connect_of: Callable[[int], str] | None = None,
+        place_of: Callable[[int], Place] | None = None,
     ) -> None:
         self._data = data
-        self._host = host
         self._ports = dict(enumerate(ports, FIRST_ID))
         self._connect = zookeeper
         self.ensemble = None if zookeeper else ZooKeeperEnsemble(data, zookeepers)
         self._settings = dict(settings or {})
         self._connect_of = connect_of or (lambda broker_id: self.connect)
+        self._place_of = place_of or (lambda broker_id: Place(host))
         self.processes: dict[int, BrokerProcess] = {}  # those that were started and not ended
 
     @property
@@ -49,7 +58,8 @@ class LocalCluster:
     @property
     def bootstrap_servers(self) -> str:
         """Of all brokers, also of those that do not run: they may come back."""
-        return ",".join(f"{self._host}:{port}" for port in self._ports.values())
+        ports = self._ports.items()
+        return ",".join(f"{self._place_of(each).host}:{port}" for each, port in ports)
 
     @property
     def connect(self) -> str:
@@ -110,15 +120,18 @@ class LocalCluster:
         return self._data / f"broker-{broker_id}.log"
 
     def _spawn(self, broker_id: int) -> None:
+        host, prefix = self._place_of(broker_id)
         settings = {
             **CLUSTER_SETTINGS,
             **self._settings,
             "broker.id": str(broker_id),
             "log.dirs": str(self.folder_of(broker_id)),
-            "listeners": f"PLAINTEXT://{self._host}:{self._ports[broker_id]}",
+            "listeners": f"PLAINTEXT://{host}:{self._ports[broker_id]}",
             "zookeeper.connect": self._connect_of(broker_id),
         }
-        self.processes[broker_id] = BrokerProcess(settings, log=self.log_of(broker_id))
+        self.processes[broker_id] = BrokerProcess(
+            settings, log=self.log_of(broker_id), prefix=prefix
+        )
 
     def _wait_ready(self, broker_id: int) -> None:
         process = self.processes[broker_id]

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 START_TIMEOUT_S = 60.0
@@ -24,18 +24,21 @@ class BrokerNotStarted(Exception):
 
 class BrokerProcess:
     """Spawned at once; `wait_ready` before anything else. `log` keeps what it says, at the end of
-    what is there; without it, what it says goes with it."""
+    what is there; without it, what it says goes with it. `prefix`: of its command, one that ends in
+    becoming it."""
 
     bootstrap_servers: str  # once ready
 
-    def __init__(self, settings: Mapping[str, str], *, log: Path | None = None) -> None:
+    def __init__(
+        self, settings: Mapping[str, str], *, log: Path | None = None, prefix: Sequence[str] = ()
+    ) -> None:
         # Closed in `stop` or `kill`.
         self._told = tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
         # -c and not -m: saves the start-up time of runpy. -P: what lies in the directory that the
         # parent happens to be in (a queue.py, say) is not for the broker to import.
         command = [sys.executable, "-P", "-c", "from penstock.broker.child import main; main()"]
         self._process = subprocess.Popen(
-            [*command, json.dumps(settings)],
+            [*prefix, *command, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._told,

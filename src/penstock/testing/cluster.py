@@ -19,8 +19,10 @@ from penstock.client.connection import ConnectionLimits
 from penstock.client.metadata import PartitionMetadata
 from penstock.coordination.zookeeper_server import ZooKeeperServer
 from penstock.testing.asking import as_text, new_topic, run_apart
+from penstock.testing.network_spaces import NetworkSpaces
 from penstock.testing.tcp_gate import TcpGate
 
+LOOPBACK = "127.0.0.1"
 WAIT_S = 60.0
 _LOOK_EVERY_S = 0.05
 _LIMITS = ConnectionLimits(connect_timeout_ms=2000)  # a paused broker takes them and says nothing
@@ -35,7 +37,9 @@ class NotInTime(AssertionError):
 class Cluster:
     """`with Cluster(brokers=3) as cluster:`; brokers are numbered from 1.
 
-    Without `data` everything goes with it. `config` has Kafka's names and is every broker's.
+    Without `data` everything goes with it. `config` has Kafka's names and is every broker's. With
+    `in_namespaces` each broker has a network of its own, and `cut` can lose what one sends another;
+    NoNamespaces, when it starts, where that cannot be had.
     """
 
     def __init__(
@@ -45,19 +49,22 @@ class Cluster:
         zookeepers: int = 1,
         data: str | Path | None = None,
         config: Mapping[str, object] | None = None,
+        in_namespaces: bool = False,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._paused: set[int] = set()
         self._gates: dict[int, list[TcpGate]] = {}  # of each broker, to each ZooKeeper server
+        self._spaces = NetworkSpaces(brokers) if in_namespaces else None
         self._is_temporary = data is None
         self._data = Path(tempfile.mkdtemp(prefix="penstock-") if data is None else data)
         self._local = LocalCluster(
             self._data,
-            host="127.0.0.1",
+            host=LOOPBACK,
             ports=[0] * brokers,
             zookeepers=zookeepers,
             connect_of=self._connect_of,
+            place_of=self._spaces.place if self._spaces else None,
             settings={name: as_text(value) for name, value in (config or {}).items()},
         )
 
@@ -76,9 +83,11 @@ class Cluster:
 
     def start_all(self) -> Self:
         try:
+            if self._spaces is not None:
+                self._spaces.open()
             self._local.start()
         except BaseException:
-            self._remove_temporary_data()
+            self._let_go()
             raise
         return self
 
@@ -86,12 +95,14 @@ class Cluster:
         try:
             self._local.stop()
         finally:
-            for gate in self._list_gates():
-                gate.close()
-            self._gates.clear()
-            self._remove_temporary_data()
+            self._let_go()
 
-    def _remove_temporary_data(self) -> None:
+    def _let_go(self) -> None:
+        for gate in self._list_gates():
+            gate.close()
+        self._gates.clear()
+        if self._spaces is not None:
+            self._spaces.close()
         if self._is_temporary:
             shutil.rmtree(self._data, ignore_errors=True)
 
@@ -125,6 +136,13 @@ class Cluster:
     def join_to_zookeeper(self, broker_id: int) -> None:
         for gate in self._gates[broker_id]:
             gate.open()
+
+    def cut(self, source: int, target: int) -> None:
+        """What broker `source` sends to broker `target` is lost; the other way is open."""
+        self._get_spaces().cut(source, target)
+
+    def join(self, source: int, target: int) -> None:
+        self._get_spaces().join(source, target)
 
     def kill_zookeeper(self, number: int = 1) -> None:
         self._get_ensemble_server(number).kill()
@@ -243,8 +261,13 @@ class Cluster:
         """Through gates of its own, so that one broker can be cut off."""
         if broker_id not in self._gates:
             ports = [int(each.rpartition(":")[2]) for each in self._local.connect.split(",")]
-            self._gates[broker_id] = [TcpGate(port) for port in ports]
+            host = LOOPBACK if self._spaces is None else self._spaces.own_host
+            self._gates[broker_id] = [TcpGate(port, host=host) for port in ports]
         return ",".join(gate.address for gate in self._gates[broker_id])
+
+    def _get_spaces(self) -> NetworkSpaces:
+        assert self._spaces is not None, "only a cluster in_namespaces has networks to cut"
+        return self._spaces
 
     def _list_gates(self) -> list[TcpGate]:
         return [gate for gates in self._gates.values() for gate in gates]

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 _CHUNK_BYTES = 64 * 1024
 _WAIT_S = 10.0
+_TARGET_HOST = "127.0.0.1"
 
 Answer = TypeVar("Answer")
 
@@ -17,8 +18,8 @@ Answer = TypeVar("Answer")
 class TcpGate:
     """Open from the start, until `close`. Has a thread and an event loop of its own."""
 
-    def __init__(self, target_port: int, *, host: str = "127.0.0.1") -> None:
-        self._host = host
+    def __init__(self, target_port: int, *, host: str = _TARGET_HOST) -> None:
+        self._host = host  # where it listens
         self._target_port = target_port
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
@@ -70,7 +71,7 @@ class TcpGate:
         self._passing.add(task)
         self._open.add(writer)
         try:
-            there, back = await asyncio.open_connection(self._host, self._target_port)
+            there, back = await asyncio.open_connection(_TARGET_HOST, self._target_port)
         except OSError:
             writer.transport.abort()
         else:

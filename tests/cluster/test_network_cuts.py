@@ -1,0 +1,129 @@
+"""Packets between brokers are lost, one way or both, while all of them see ZooKeeper: nobody is
+dead, the leader goes on alone or not at all, and nothing that was acknowledged is lost."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from tests.cluster.faults import BROKERS, heal
+from tests.cluster.load import PARTITIONS, Load
+from tests.profile import scaled
+
+from penstock.model.ids import TopicPartition
+from penstock.testing import Cluster
+from penstock.testing.network_spaces import NoNamespaces
+
+pytestmark = pytest.mark.xdist_group("cluster")
+
+ROUNDS = scaled(test=1, verify=3, release=6)
+TOPIC = "numbers"
+SETTINGS = {"replica.lag.time.max.ms": 3000, "replica.socket.timeout.ms": 3000}
+
+Link = tuple[int, int]  # from, to
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    cluster = Cluster(brokers=3, config=SETTINGS, in_namespaces=True)
+    try:
+        cluster.start_all()
+    except NoNamespaces as missing:
+        pytest.skip(f"no network namespaces: {missing}")
+    try:
+        cluster.create_topic(
+            TOPIC, partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}
+        )
+        heal(cluster, TOPIC)
+        yield cluster
+    finally:
+        cluster.stop_all()
+
+
+@pytest.fixture
+def tree(cluster: Cluster) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+def sends_nothing(leader: int, others: list[int]) -> list[Link]:
+    return [(leader, each) for each in others]
+
+
+def hears_nothing(leader: int, others: list[int]) -> list[Link]:
+    return [(each, leader) for each in others]
+
+
+def cut_off(leader: int, others: list[int]) -> list[Link]:
+    return sends_nothing(leader, others) + hears_nothing(leader, others)
+
+
+CUTS = (cut_off, sends_nothing, hears_nothing)[: scaled(test=1, verify=3, release=3)]
+
+
+def test_a_leader_that_loses_its_followers_costs_nothing_that_was_acknowledged(
+    cluster: Cluster, tree: KazooClient, record_property: Callable[[str, object], None]
+) -> None:
+    load = Load(cluster, TOPIC)
+    try:
+        load.wait_acknowledged()
+        plan = [cut for cut in CUTS for _ in range(ROUNDS)]
+        Random(11).shuffle(plan)
+        for cut in plan:
+            begun = time.monotonic()
+            witness = _cut_and_join(cluster, tree, cut)
+            heal(cluster, TOPIC)
+            load.wait_acknowledged()
+            silence_s = load.longest_silence_s(begun)
+            told = (
+                f"{cut.__name__}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
+            )
+            print(told)
+            record_property("fault", told)
+    finally:
+        load.stop()
+    load.check()
+    assert len(load.acknowledged) > 200 * len(plan)
+
+
+def _cut_and_join(
+    cluster: Cluster, tree: KazooClient, links_of: Callable[[int, list[int]], list[Link]]
+) -> str:
+    """The controller's broker, which can still write down that it is alone."""
+    leader = cluster.controller
+    partition = _lead_one(cluster, leader)
+    epoch = _stored(tree, partition)["leader_epoch"]
+    links = links_of(leader, [each for each in BROKERS if each != leader])
+    for link in links:
+        cluster.cut(*link)
+    try:
+        cluster.wait(lambda: _stored(tree, partition)["isr"], lambda found: found == [leader])
+    finally:
+        for link in links:
+            cluster.join(*link)
+    cluster.wait(lambda: len(_stored(tree, partition)["isr"]), lambda count: count == len(BROKERS))
+    assert _stored(tree, partition)["leader_epoch"] == epoch, "a leader that lives was replaced"
+    return f"broker {leader} was alone in sync in partition {partition}, and is not any more"
+
+
+def _lead_one(cluster: Cluster, broker: int) -> int:
+    """A partition that the broker leads, by an election if need be."""
+    (partition,) = (
+        each for each in range(PARTITIONS) if cluster.partition(TOPIC, each).replicas[0] == broker
+    )
+    place = TopicPartition(TOPIC, partition)
+    cluster.ask(lambda client: client.placement.elect_leaders([place]))
+    cluster.wait_partition(TOPIC, partition, lambda found: found.leader == broker)
+    return partition
+
+
+def _stored(tree: KazooClient, partition: int) -> dict[str, Any]:
+    """As the tree has it: while brokers are cut off, none of them knows all."""
+    value, _ = tree.get(f"/brokers/topics/{TOPIC}/partitions/{partition}/state")
+    return dict(json.loads(value))
