@@ -142,8 +142,9 @@ def _compare(
         repeats = find_repeats(rows, audit.identity)
         found = run_watched(spark, "compare records", watch, repeats.collect)
         records = {each.partition: each.records for each in verdict.totals}
+        compacted = {each.wanted.partition for each in asked if each.gaps_are_normal}
         yield from judge_repeats(
-            partitions, records, (Repeats(*row) for row in found), audit.identity
+            partitions, records, compacted, (Repeats(*row) for row in found), audit.identity
         )
     if audit.sequence is not None:
         steps = find_steps(rows, audit.sequence)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 IDENTITY_COLUMNS = ("key", "value", "headers", "timestamp")
-EXAMPLES = 1_000  # of a partition
+EXAMPLES = 10_000  # of a partition
 NUMBERS = 10_000  # of a partition: numbers that do not follow the one before
 ROW_SCHEMA = (
     "place int, offset bigint, timestamp timestamp, key binary, value binary, "
@@ -47,7 +47,8 @@ class Repeats(NamedTuple):
     place: int  # which partition
     first: int  # offsets
     last: int
-    twins: int  # copies at the same time that could be of one sending
+    copies: int  # beside the first
+    twins: int  # of these, at the same time, so that they could be of one sending
     twin_first: int | None
     twin_last: int | None
     all_twins: int  # in the partition
@@ -59,14 +60,17 @@ def find_repeats(rows: "DataFrame", identity: Identity) -> "DataFrame":
     named = [name for name in IDENTITY_COLUMNS if name in identity.columns and name != "timestamp"]
     parts = ", ".join(f"{name} IS NULL, {name}" for name in named)  # nulls alone change no hash
     backwards = ", ".join(f"{name}, {name} IS NULL" for name in reversed(named))
-    digests = rows.selectExpr(
+    # To delete what is deleted is nothing to tell of, unless somebody asks.
+    compared = rows if identity.is_given else rows.where("value IS NOT NULL")
+    digests = compared.selectExpr(
         "place",
         "offset",
         "timestamp" if identity.has_time else "timestamp_seconds(0) AS timestamp",
         "-1L AS source" if identity.is_given else "source",
         f"xxhash64({parts}) AS digest",
         f"hash({backwards}) AS second_digest",
-    ).repartition("place", "digest", "second_digest")
+    )
+    digests = digests.repartition("place", "digest", "second_digest")
     return digests.sparkSession.sql(_REPEATS, digests=digests, most=EXAMPLES)
 
 
@@ -89,7 +93,8 @@ WITH moments AS (
          row_number() OVER (PARTITION BY place ORDER BY twins = 0, last) AS number
   FROM contents WINDOW everything AS (PARTITION BY place)
 )
-SELECT place, first, last, twins, twin_first, twin_last, all_twins, all_repeats
+SELECT place, first, last, copies - 1 AS copies, twins, twin_first, twin_last, all_twins,
+       all_repeats
 FROM numbered WHERE number <= {most} ORDER BY place, number
 """
 

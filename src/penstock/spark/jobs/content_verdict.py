@@ -1,12 +1,12 @@
 """What repeated records and numbers out of step mean. Pure.
 
-Without being told what makes records the same one, an audit calls it a problem only where a copy
-has all of another record, its time included, and where such copies are rare: data that says the
-same thing again and again shows no duplicates.
+Whoever says what makes records the same one is believed. Else copies are a problem only where they
+are rare: data that says the same thing again and again shows no duplicates.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 from penstock.model.ids import TopicPartition
 from penstock.spark.jobs.content import Identity, Repeats, Step
@@ -14,57 +14,103 @@ from penstock.spark.jobs.findings import Finding, Kind
 from penstock.spark.jobs.numbering import Anomaly, Flaw, Run, judge
 
 _FEW = 3
-_RARE = 100  # at most one in so many
+# At most one in so many records. A batch that was sent again is many records of the same time; the
+# same at another time is more often meant so.
+_RARE_TWINS = 10
+_RARE_REPEATS = 1_000
+_ANOTHER_TIME = "key, value and headers, at another time or sequence"
 
 
 def judge_repeats(
     partitions: Sequence[TopicPartition],
     records: Mapping[TopicPartition, int],
+    compacted: Collection[TopicPartition],
     repeats: Iterable[Repeats],
     identity: Identity,
 ) -> Iterator[Finding]:
-    """`repeats` by partition; those with twins come first."""
+    """`repeats` by partition, those with twins first. Of compacted ones, to say the same again is
+    how they are used."""
     for place, found in groupby(repeats, key=lambda each: each.place):
         partition, contents = partitions[place], list(found)
         twins, copies = contents[0].all_twins, contents[0].all_repeats
-        if identity.is_given or is_rare(twins, records[partition]):
-            yield from (_twin(partition, each, identity) for each in contents if each.twins)
+        total = records[partition]
+        if identity.is_given or is_rare(twins, total, _RARE_TWINS):
+            yield from _problems(partition, _twins(contents), ", ".join(identity.columns))
         else:
-            yield _indistinct(partition, contents[0], records[partition])
-        if copies > twins and not identity.is_given:
-            yield _repeated(partition, contents, copies - twins)
+            yield _note(partition, _twins(contents)[0], twins, total, "key, value and time")
+        if identity.is_given or copies == twins:
+            continue
+        others = _others(contents)
+        if is_rare(copies - twins, total, _RARE_REPEATS) and partition not in compacted:
+            yield from _problems(partition, others, _ANOTHER_TIME)
+        elif others:
+            yield _note(partition, others[0], copies - twins, total, "key and value")
 
 
-def is_rare(copies: int, records: int) -> bool:
-    return copies <= max(_FEW, records // _RARE)
+def is_rare(copies: int, records: int, one_in: int) -> bool:
+    return copies <= max(_FEW, records // one_in)
 
 
-def _twin(partition: TopicPartition, found: Repeats, identity: Identity) -> Finding:
-    assert found.twin_first is not None
-    assert found.twin_last is not None
-    same = ", ".join(identity.columns)
-    text = f"the record is the same as that of offset {found.twin_first} ({same})"
-    if found.twins > 1:
-        text += f"; between them are {found.twins - 1} more"
-    return Finding(Kind.DUPLICATE, partition, found.twin_last, found.twin_last, text)
+class _Copies(NamedTuple):
+    """Records that are the same as earlier ones, one after the other."""
+
+    first: int  # offset of the earliest of the first
+    last: int  # offset of its latest copy
+    size: int  # how many records so, each with a copy at the same distance
+    between: int  # copies of one record between its first and last
 
 
-def _indistinct(partition: TopicPartition, first: Repeats, records: int) -> Finding:
-    text = (
-        f"{first.all_twins:,} of {records:,} records are not told apart by key, value, headers and "
-        "time: whether some are duplicates cannot be seen"
+def _twins(contents: Iterable[Repeats]) -> list[_Copies]:
+    return [
+        _Copies(each.twin_first, each.twin_last, 1, each.twins - 1)
+        for each in contents
+        if each.twin_first is not None and each.twin_last is not None
+    ]
+
+
+def _others(contents: Iterable[Repeats]) -> list[_Copies]:
+    return [
+        _Copies(each.first, each.last, 1, each.copies - 1) for each in contents if not each.twins
+    ]
+
+
+def _problems(partition: TopicPartition, copies: Iterable[_Copies], same: str) -> Iterator[Finding]:
+    for each in _together(sorted(copies, key=lambda copy: copy.last)):
+        end = each.last + each.size - 1
+        if each.size > 1:
+            text = f"the records are those of offsets {each.first} to {each.first + each.size - 1}"
+        else:
+            text = f"the record is that of offset {each.first}"
+        more = f"; {each.between} more lie between" if each.between else ""
+        yield Finding(Kind.DUPLICATE, partition, each.last, end, f"{text} again ({same}){more}")
+
+
+def _together(copies: Iterable[_Copies]) -> list[_Copies]:
+    """A batch that was written twice is one finding."""
+    joined: list[_Copies] = []
+    for each in copies:
+        before = joined[-1] if joined else None
+        if before is not None and _goes_on(before, each):
+            joined[-1] = before._replace(size=before.size + 1)
+        else:
+            joined.append(each)
+    return joined
+
+
+def _goes_on(before: _Copies, copy: _Copies) -> bool:
+    is_next = copy.last == before.last + before.size
+    return is_next and copy == before._replace(
+        first=before.first + before.size, last=copy.last, size=1
     )
-    offset = first.last if first.twin_last is None else first.twin_last
-    return Finding(Kind.DUPLICATE, partition, offset, offset, text, is_problem=False)
 
 
-def _repeated(partition: TopicPartition, contents: Sequence[Repeats], copies: int) -> Finding:
-    """A note: to say the same again at another time is nobody's fault."""
-    example = next((each for each in contents if not each.twins), contents[0])
+def _note(
+    partition: TopicPartition, example: _Copies, copies: int, records: int, same: str
+) -> Finding:
     text = (
-        f"{copies:,} records have the key, value and headers of an earlier one, as this one has "
-        f"those of offset {example.first}, and another time or sequence; --identity key,value "
-        "takes such for duplicates"
+        f"{copies:,} of {records:,} records have {same} of an earlier one, as this one those of "
+        f"offset {example.first}: whether some are duplicates cannot be seen; --identity says what "
+        "makes records the same"
     )
     return Finding(Kind.DUPLICATE, partition, example.last, example.last, text, is_problem=False)
 

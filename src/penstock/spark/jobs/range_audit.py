@@ -70,6 +70,7 @@ class RangeAudit:
         self._findings: list[Finding] = []
         self._left_out = 0
         self._damaged: BatchHeader | None = None  # the batch before: how far it goes is not known
+        self._decoys: set[tuple[int, int]] = set()
         self._first_epoch = self._last_epoch = _NO_EPOCH
         self._batches = self._records = self._markers = self._size_bytes = self._vacant = 0
         self._has_begun = asked.is_first
@@ -77,6 +78,7 @@ class RangeAudit:
     def take(self, fetched: memoryview) -> Taken:
         """A reply to a fetch of `next_offset`, which moves on."""
         headers, damage = _read_headers(fetched)
+        headers = self._without_resent(headers)
         sound: list[Placed] = []
         for place, placed in enumerate(headers):
             following = headers[place + 1].header if place + 1 < len(headers) else None
@@ -94,11 +96,11 @@ class RangeAudit:
     def skip(self, until: int, kind: Kind, reason: str, *, is_problem: bool = True) -> None:
         """Offsets from where `take` stopped that cannot be had."""
         first = self.next_offset
-        self._settle_damaged(first)
-        self._report(kind, first, max(first, until - 1), reason, is_problem=is_problem)
-        self._note_offsets(first, until - 1)
-        self.next_offset = until
-        self.is_done = until >= self.asked.wanted.end
+        if until > first:
+            self._settle_damaged(first)
+            self._report(kind, first, until - 1, reason, is_problem=is_problem)
+            self._note_offsets(first, until - 1)
+            self._go_on(until)
 
     def report(self) -> RangeReport:
         if self._damaged is not None:
@@ -119,6 +121,20 @@ class RangeAudit:
         )
 
     # Which batches.
+
+    def _without_resent(self, headers: list[Placed]) -> list[Placed]:
+        """Where a decoy comes first, the broker was drawn back to what has been seen."""
+        if not headers or not self.is_decoy(headers[0].header):
+            return headers
+        return [
+            each
+            for each in headers
+            if each.header.base_offset >= self.next_offset and not self.is_decoy(each.header)
+        ]
+
+    def is_decoy(self, header: BatchHeader) -> bool:
+        """A batch, seen already, whose wrong offsets a broker may believe that looks for others."""
+        return _name(header) in self._decoys
 
     def _is_beyond(self, header: BatchHeader, following: BatchHeader | None) -> bool:
         end, limit = self.asked.wanted.end, self.asked.high_watermark
@@ -157,6 +173,7 @@ class RangeAudit:
             kind, reason = problem
             self._report(kind, header.base_offset, self._likely_end(header) - 1, reason)
             self._damaged = header
+            self._decoys.add(_name(placed.header))
             return False
         self._note_offsets(header.base_offset, header.last_offset)
         self._note_epoch(header)
@@ -165,6 +182,7 @@ class RangeAudit:
 
     def _put_right(self, header: BatchHeader) -> BatchHeader:
         right = header._replace(base_offset=self.next_offset)
+        self._decoys.add(_name(header))
         reason = f"the batch at this place says that it begins at offset {header.base_offset}"
         self._report(Kind.ORDER, right.base_offset, right.last_offset, reason)
         return right
@@ -250,6 +268,10 @@ def _read_headers(fetched: memoryview) -> tuple[list[Placed], str | None]:
     except CorruptBatch as error:
         return placed, error.reason
     return placed, None
+
+
+def _name(header: BatchHeader) -> tuple[int, int]:
+    return header.base_offset, header.crc
 
 
 def _find_problem(placed: Placed, fetched: memoryview) -> tuple[Kind, str] | None:

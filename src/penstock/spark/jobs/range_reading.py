@@ -13,7 +13,7 @@ from penstock.client.data_calls import EARLIEST, Fetched, FetchFrom
 from penstock.client.errors import ClientError, OutOfTime, Refused
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
-from penstock.protocol.batch import CorruptBatch, iter_headers
+from penstock.protocol.batch import BatchHeader, CorruptBatch, iter_headers
 from penstock.spark.connections import BlockingClient
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.fetch_ahead import next_offset
@@ -187,7 +187,10 @@ class RangeReading:
             if timeout_ms == _ATTEMPT_MS:
                 raise
             return self._find_base(offset, _ATTEMPT_MS)
-        return None if found is None or found[1].last_offset < offset else found[1].base_offset
+        return None if found is None or self._is_wrong(found[1], offset) else found[1].base_offset
+
+    def _is_wrong(self, found: BatchHeader, offset: int) -> bool:
+        return found.last_offset < offset or self._audit.is_decoy(found)
 
 
 def _is_damaged(error: ClientError) -> bool:

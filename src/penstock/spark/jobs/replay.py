@@ -112,7 +112,11 @@ def _counting(
     """Tasks are few here, so that progress is told in records: how far the target has grown."""
 
     def show(progress: Progress) -> None:
-        watch.show(progress._replace(records=_end(client, targets) - before))
+        try:
+            records = _end(client, targets) - before
+        except ClientError:
+            return  # if the cluster is gone, the copy will say so
+        watch.show(progress._replace(records=records))
 
     return Watch(stop=watch.stop, show=show)
 

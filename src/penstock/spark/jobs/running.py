@@ -8,18 +8,19 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.model.values import dataclass
 from penstock.spark.jobs.failures import JobFailed, JobStopped
 from penstock.spark.pipeline.spark_messages import explain
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext, StatusTracker
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 _Result = TypeVar("_Result")
 _LOOK_EVERY_S = 0.5
+_GROUP = "spark.jobGroup.id"
 
 
 class Progress(NamedTuple):
@@ -35,63 +36,74 @@ class Watch:
     """How a job is run this time."""
 
     stop: threading.Event  # whoever sets it ends the job
-    show: Callable[[Progress], None]
+    show: Callable[[Progress], None]  # called on a thread of its own
 
 
 def run_watched(
     spark: "SparkSession", step: str, watch: Watch, work: Callable[[], _Result]
 ) -> _Result:
-    """The result of `work`, which runs Spark's actions on a thread of its own."""
-    started_s = time.monotonic()
+    """The result of `work`, which runs Spark's actions on this thread: Spark finds data sources
+    through the session that is active on it."""
     context = spark.sparkContext
-    thread = _Work(context, step, work)
-    thread.start()
+    watcher = _Watcher(context, step, watch)
+    context.setJobGroup(watcher.group, step)
+    watcher.start()
     try:
-        while thread.is_alive():
-            thread.join(_LOOK_EVERY_S)
-            if watch.stop.is_set():
-                raise JobStopped(f"stopped before the end of: {step}")
-            tasks, done = _count_tasks(context.statusTracker(), thread.group)
-            watch.show(Progress(step, tasks, done, time.monotonic() - started_s))
+        _check_stop(step, watch)
+        result = work()
+        _check_stop(step, watch)
+        return result
+    except JobFailed:
+        raise
+    except Exception as error:
+        _check_stop(step, watch)  # it was cancelled
+        raise JobFailed(f"{step}: {explain(str(error))}") from error
     finally:
-        while thread.is_alive():  # a job may just be about to start
-            context.cancelJobGroup(thread.group)
-            thread.join(_LOOK_EVERY_S)
-    return thread.outcome()
+        watcher.end()
+        context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type] # removes it
 
 
-class _Work(threading.Thread, Generic[_Result]):
-    def __init__(self, context: "SparkContext", step: str, work: Callable[[], _Result]) -> None:
+def _check_stop(step: str, watch: Watch) -> None:
+    if watch.stop.is_set():
+        raise JobStopped(f"stopped before the end of: {step}")
+
+
+class _Watcher(threading.Thread):
+    def __init__(self, context: "SparkContext", step: str, watch: Watch) -> None:
         super().__init__(name=f"penstock-job {step}", daemon=True)
         self.group = f"penstock-{uuid.uuid4()}"
         self._context = context
         self._step = step
-        self._work = work
-        self._results: list[_Result] = []
-        self._error: Exception | None = None
+        self._watch = watch
+        self._started_s = time.monotonic()
+        self._is_over = threading.Event()
 
     def run(self) -> None:
-        try:
-            self._context.setJobGroup(self.group, self._step)
-            self._results.append(self._work())
-        except Exception as error:  # told to whoever waits
-            self._error = error
+        while not self._is_over.wait(_LOOK_EVERY_S):
+            if self._watch.stop.is_set():
+                self._context.cancelJobGroup(self.group)
+            else:
+                self._look()
 
-    def outcome(self) -> _Result:
-        if self._error is None:
-            return self._results[0]
-        if isinstance(self._error, JobFailed):
-            raise self._error
-        raise JobFailed(f"{self._step}: {explain(str(self._error))}") from self._error
+    def end(self) -> None:
+        """Tells once more how far it came."""
+        self._is_over.set()
+        self.join()
+        self._look()
 
+    def _look(self) -> None:
+        tasks, done = self._count_tasks()
+        seconds = time.monotonic() - self._started_s
+        self._watch.show(Progress(self._step, tasks, done, seconds))
 
-def _count_tasks(tracker: "StatusTracker", group: str) -> tuple[int, int]:
-    tasks = done = 0
-    for job in tracker.getJobIdsForGroup(group):
-        found = tracker.getJobInfo(job)
-        for stage in found.stageIds if found is not None else ():
-            told = tracker.getStageInfo(stage)
-            if told is not None:
-                tasks += told.numTasks
-                done += told.numCompletedTasks
-    return tasks, done
+    def _count_tasks(self) -> tuple[int, int]:
+        tracker = self._context.statusTracker()
+        tasks = done = 0
+        for job in tracker.getJobIdsForGroup(self.group):
+            found = tracker.getJobInfo(job)
+            for stage in found.stageIds if found is not None else ():
+                told = tracker.getStageInfo(stage)
+                if told is not None:
+                    tasks += told.numTasks
+                    done += told.numCompletedTasks
+        return tasks, done

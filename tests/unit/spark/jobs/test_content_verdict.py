@@ -9,8 +9,26 @@ PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 RECORDS = dict.fromkeys(PARTITIONS, 10_000)
 
 
-def judged(*repeats: Repeats, identity: Identity | None = None) -> list[Finding]:
-    return list(judge_repeats(PARTITIONS, RECORDS, repeats, identity or Identity()))
+def judged(
+    *repeats: Repeats, identity: Identity | None = None, compacted: bool = False
+) -> list[Finding]:
+    return list(
+        judge_repeats(
+            PARTITIONS,
+            RECORDS,
+            PARTITIONS if compacted else (),
+            repeats,
+            identity or Identity(),
+        )
+    )
+
+
+def twin(first: int, last: int, *, twins: int = 1, all_twins: int = 1) -> Repeats:
+    return Repeats(1, first, last, twins, twins, first, last, all_twins, all_twins)
+
+
+def later(first: int, last: int, *, copies: int = 1, all_copies: int = 1) -> Repeats:
+    return Repeats(1, first, last, copies, 0, None, None, 0, all_copies)
 
 
 def numbered(*steps: tuple[int, int, int], key: bytes | None = b"k") -> list[tuple[Kind, int, str]]:
@@ -21,38 +39,51 @@ def numbered(*steps: tuple[int, int, int], key: bytes | None = b"k") -> list[tup
 
 
 def test_a_rare_copy_is_a_problem_named_by_its_offset() -> None:
-    (finding,) = judged(Repeats(1, 5, 90, 1, 5, 90, all_twins=1, all_repeats=1))
+    (finding,) = judged(twin(5, 90))
     assert str(finding) == (
-        "t-1 offset 90: the record is the same as that of offset 5 (key, value, headers, timestamp)"
+        "t-1 offset 90: the record is that of offset 5 again (key, value, headers, timestamp)"
     )
     assert finding.is_problem
+    (finding,) = judged(later(5, 90, copies=3, all_copies=3))
+    assert str(finding) == (
+        "t-1 offset 90: the record is that of offset 5 again (key, value and headers, at another "
+        "time or sequence); 2 more lie between"
+    )
+
+
+def test_a_batch_that_was_written_twice_is_one_finding() -> None:
+    copies = [twin(first, first + 20, all_twins=11) for first in (*range(10), 50)]
+    first, alone = judged(*copies)
+    assert (first.offset, first.last_offset) == (20, 29)
+    assert first.message.startswith("the records are those of offsets 0 to 9 again")
+    assert (alone.offset, alone.last_offset) == (70, 70)
 
 
 def test_data_that_repeats_itself_shows_no_duplicates() -> None:
-    (finding,) = judged(Repeats(0, 0, 9_999, 5_000, 0, 7, all_twins=5_000, all_repeats=5_000))
-    assert not finding.is_problem
-    assert "5,000 of 10,000 records are not told apart" in finding.message
-
-
-def test_the_same_at_another_time_is_a_note() -> None:
-    (finding,) = judged(Repeats(0, 3, 80, 0, None, None, all_twins=0, all_repeats=40))
+    (finding,) = judged(twin(0, 7, twins=5_000, all_twins=5_000))
+    assert (finding.is_problem, finding.offset) == (False, 7)
+    assert "5,000 of 10,000 records have key, value and time of an earlier one" in finding.message
+    (finding,) = judged(later(3, 80, copies=40, all_copies=40))
     assert (finding.is_problem, finding.offset) == (False, 80)
-    assert "40 records" in finding.message
-    assert "offset 3" in finding.message
+
+
+def test_to_say_the_same_again_is_how_compacted_topics_are_used() -> None:
+    assert [each.is_problem for each in judged(later(5, 90), compacted=True)] == [False]
+    assert [each.is_problem for each in judged(twin(5, 90), compacted=True)] == [True]
 
 
 def test_whoever_says_what_makes_records_the_same_is_believed() -> None:
-    many = Repeats(0, 0, 9_999, 5_000, 0, 7, all_twins=5_000, all_repeats=6_000)
+    many = twin(0, 7, twins=5_000, all_twins=5_000)
     (finding,) = judged(many, identity=parse_identity("key, value"))
     assert finding.is_problem
-    assert finding.message.endswith("(key, value); between them are 4999 more")
+    assert finding.message.endswith("again (key, value); 4999 more lie between")
 
 
-def test_rare_is_one_in_a_hundred_or_very_few() -> None:
-    assert is_rare(3, 5)
-    assert not is_rare(4, 5)
-    assert is_rare(100, 10_000)
-    assert not is_rare(101, 10_000)
+def test_rare_is_one_in_so_many_or_very_few() -> None:
+    assert is_rare(3, 5, 10)
+    assert not is_rare(4, 5, 10)
+    assert is_rare(100, 1_000, 10)
+    assert not is_rare(101, 1_000, 10)
 
 
 def test_numbers_that_lack_are_missing_before_the_next() -> None:

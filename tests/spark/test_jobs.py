@@ -1,0 +1,308 @@
+"""Jobs over the log on Spark: what an audit finds, what a replay writes, what stats count."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.profile import scaled
+from tests.spark.planted_faults import ALSO_EXPECTED, EXPECTED, TOPIC, broker_with_faults
+from tests.spark.topics import Sent, create_topic, send, trim
+from tests.spark.written import read_records
+
+import penstock
+from penstock.protocol.records import Record
+from penstock.spark.jobs.audit import Audit, AuditResult, run_audit
+from penstock.spark.jobs.content import parse_identity
+from penstock.spark.jobs.failures import JobFailed, JobRefused, JobStopped, NotReady
+from penstock.spark.jobs.replay import Replay, ReplayResult, run_replay
+from penstock.spark.jobs.replay_function import load_function
+from penstock.spark.jobs.running import Progress, Watch
+from penstock.spark.jobs.scope import Edge, EdgeKind, Scope, connect
+from penstock.spark.jobs.stats import Stats, run_stats
+from penstock.spark.jobs.stats_summary import TopicStats
+
+PENSTOCK = str(Path(sys.executable).parent / "penstock")
+TIMEOUT_S = 400  # a busy machine takes minutes for what takes half of one
+
+
+class Watched:
+    """A job that nobody stops, and what it told."""
+
+    def __init__(self) -> None:
+        self.told: list[Progress] = []
+        self.watch = Watch(stop=threading.Event(), show=self.told.append)
+
+
+def audit(spark: SparkSession, servers: str, asked: Audit) -> AuditResult:
+    return run_audit(spark, connect(servers), asked, Watched().watch)
+
+
+def problems(result: AuditResult, partition: int = 0) -> list[tuple[str, int, int]]:
+    return [
+        (each.kind.value, each.offset, each.last_offset)
+        for each in result.findings
+        if each.is_problem and each.partition.partition == partition
+    ]
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker]:
+    with broker_with_faults(tmp_path_factory.mktemp("faulty") / "data") as broker:
+        yield broker
+
+
+def test_an_audit_names_every_planted_fault_and_no_other(
+    spark: SparkSession, faulty: penstock.Broker
+) -> None:
+    asked = Audit(scope=Scope((TOPIC,)), range_offsets=900)
+    result = audit(spark, faulty.bootstrap_servers, asked)
+    for partition, expected in EXPECTED.items():
+        also = ALSO_EXPECTED.get(partition, [])
+        assert problems(result, partition) == [*expected, *also], partition
+    assert {each.partition.topic for each in result.findings} == {TOPIC}
+
+
+def test_the_command_tells_faults_and_ends_with_one(
+    faulty: penstock.Broker, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [PENSTOCK, "job", "audit", TOPIC, "--master", "local[2]", "--partitions", "0,3"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PENSTOCK_BOOTSTRAP": faulty.bootstrap_servers},
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 1, done.stderr
+    first, *_, last = done.stdout.splitlines()
+    assert first.startswith(f"PROBLEM [crc] {TOPIC}-3 offset 1000 to 1049: the CRC ")
+    assert last.startswith("NOT CLEAN: 1 problems; 3,950 records in ")
+    assert "look at batches: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_clean_topic_is_clean(
+    spark: SparkSession,
+    broker: penstock.Broker,
+    topic_name: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    servers = broker.bootstrap_servers
+    records = scaled(test=100_000, verify=10_000_000, release=10_000_000)
+    create_topic(servers, topic_name, partitions=4)
+    rows = spark.range(records).selectExpr(
+        "cast(id % 1000 AS string) AS key", "concat('value number ', id) AS value"
+    )
+    options = {"kafka.bootstrap.servers": servers, "topic": topic_name}
+    rows.write.format("penstock").options(**options).mode("append").save()
+    watched = Watched()
+    result = run_audit(spark, connect(servers), Audit(scope=Scope((topic_name,))), watched.watch)
+    assert result.findings == []
+    assert result.records == records
+    assert {each.step for each in watched.told} == {"look at batches", "compare records"}
+    with capsys.disabled():
+        pace = records / result.seconds
+        print(f"\naudit of {records:,} records: {result.seconds:.1f} s, {pace:,.0f} records/s")
+
+
+def test_the_same_record_again_is_told_and_so_are_numbers_out_of_step(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    servers = create_with(broker, topic_name, [b"1", b"2", b"4", b"3", b"3", b"7"])
+    scope = Scope((topic_name,), partitions=(0,))
+    assert problems(audit(spark, servers, Audit(scope=scope))) == [("duplicate", 4, 4)]
+    whole = Audit(scope=scope, identity=parse_identity("key,value,timestamp"))
+    assert problems(audit(spark, servers, whole)) == []
+    numbered = Audit(scope=scope, compares=False, sequence="cast(value AS string)")
+    assert problems(audit(spark, servers, numbered)) == [
+        ("order", 3, 3),
+        ("duplicate", 4, 4),
+        ("missing", 5, 5),
+    ]
+
+
+def create_with(broker: penstock.Broker, topic: str, values: list[bytes]) -> str:
+    """Two partitions of these, the second an hour later."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic, partitions=2)
+    records = [
+        Sent(value, b"k", partition, hour_ms(partition) + place, [("h", b"x")])
+        for partition in range(2)
+        for place, value in enumerate(values)
+    ]
+    send(servers, topic, records)
+    return servers
+
+
+def hour_ms(hour: int) -> int:
+    return 1_700_000_000_000 + hour * 3_600_000
+
+
+def test_offsets_that_were_asked_for_and_are_deleted_are_told(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
+    trim(servers, topic_name, {0: 2})
+    scope = Scope((topic_name,), partitions=(0,))
+    assert audit(spark, servers, Audit(scope=scope, compares=False)).findings == []
+    named = scope._replace(start=Edge(EdgeKind.OFFSET, 1))
+    assert problems(audit(spark, servers, Audit(scope=named, compares=False))) == [
+        ("deleted", 1, 1)
+    ]
+
+
+# Replay.
+
+
+def replay(spark: SparkSession, servers: str, asked: Replay) -> ReplayResult:
+    return run_replay(spark, connect(servers), asked, Watched().watch)
+
+
+def contents(records: list[Record]) -> list[tuple[bytes | None, bytes | None]]:
+    return [(each.key, each.value) for each in records]
+
+
+def test_a_replay_copies_a_span_of_time_into_the_same_partitions(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
+    scope = Scope((topic_name,), start=Edge(EdgeKind.TIME, hour_ms(0) + 1))
+    asked = Replay(
+        scope=scope._replace(end=Edge(EdgeKind.TIME, hour_ms(1) + 2)),
+        target=f"{topic_name}.copy",
+        creates_target=True,
+        keeps_partitions=True,
+        marks_origin=True,
+    )
+    result = replay(spark, servers, asked)
+    assert (result.offsets, result.written) == (4, 4)
+    copied = read_records(servers, asked.target)
+    assert contents(copied[0]) == [(b"k", b"b"), (b"k", b"c")]
+    assert contents(copied[1]) == [(b"k", b"a"), (b"k", b"b")]
+    assert dict(copied[0][1].headers) == {
+        "h": b"x",
+        "penstock.topic": topic_name.encode(),
+        "penstock.partition": b"0",
+        "penstock.offset": b"2",
+        "penstock.timestamp": str(hour_ms(0) + 2).encode(),
+    }
+
+
+CHANGES = """
+def twice_but_not_b(record):
+    if record.value == b"B!":
+        return None
+    return [record, record._replace(key=b"second")]
+"""
+
+
+def test_a_replay_changes_records_by_sql_and_by_a_function(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
+    create_topic(servers, f"{topic_name}.changed")
+    file = tmp_path / "changes_of_records.py"
+    file.write_text(CHANGES)
+    asked = Replay(
+        scope=Scope((topic_name,)),
+        target=f"{topic_name}.changed",
+        where="partition = 0",
+        key="offset + 100",
+        value="concat(upper(cast(value AS string)), '!')",
+        function=load_function(f"{file}:twice_but_not_b"),
+    )
+    assert replay(spark, servers, asked).written == 4
+    assert contents(read_records(servers, asked.target)[0]) == [
+        (b"100", b"A!"),
+        (b"second", b"A!"),
+        (b"102", b"C!"),
+        (b"second", b"C!"),
+    ]
+
+
+def test_a_replay_that_cannot_be_done_is_refused(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    servers = create_with(broker, topic_name, [b"a"])
+    create_topic(servers, f"{topic_name}.narrow")
+    asked = Replay(scope=Scope((topic_name,)), target=f"{topic_name}.narrow", keeps_partitions=True)
+    with pytest.raises(NotReady, match=r"has 1 partitions, and --keep-partitions needs 2"):
+        replay(spark, servers, asked)
+    with pytest.raises(JobRefused, match="copied into itself"):
+        replay(spark, servers, Replay(scope=Scope((topic_name,)), target=topic_name))
+    with pytest.raises(NotReady, match=r"does not exist.*--create makes the target"):
+        replay(spark, servers, Replay(scope=Scope((topic_name,)), target="nowhere-to-be-found"))
+    wrong = Replay(scope=Scope((topic_name,)), target=f"{topic_name}.narrow", value="no_such(1)")
+    with pytest.raises(JobRefused, match=r"the SQL cannot be used: .*no_such"):
+        replay(spark, servers, wrong)
+
+
+def test_a_function_that_fails_is_told_with_its_record(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = create_with(broker, topic_name, [b"a"])
+    create_topic(servers, f"{topic_name}.out")
+    file = tmp_path / "failing_on_records.py"
+    file.write_text("def fail(record):\n    raise KeyError('price')\n")
+    scope = Scope((topic_name,), partitions=(0,))
+    function = load_function(f"{file}:fail")
+    asked = Replay(scope=scope, target=f"{topic_name}.out", function=function)
+    with pytest.raises(JobFailed, match=rf"failed for {topic_name}-0 offset 0: KeyError: 'price'"):
+        replay(spark, servers, asked)
+
+
+def test_a_job_that_is_stopped_ends_and_says_so(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    servers = create_with(broker, topic_name, [b"a"])
+    watch = Watch(stop=threading.Event(), show=lambda progress: None)
+    watch.stop.set()
+    with pytest.raises(JobStopped, match="stopped before the end of: look at batches"):
+        run_audit(spark, connect(servers), Audit(scope=Scope((topic_name,))), watch)
+    assert spark.range(3).count() == 3
+
+
+# Stats.
+
+
+def test_stats_count_sizes_keys_skew_and_rates(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=2)
+    sent = [
+        Sent(
+            b"x" * (10 + place % 3), b"hot" if place % 2 else b"k%d" % place, 0, hour_ms(0) + place
+        )
+        for place in range(300)
+    ]
+    send(servers, topic_name, [*sent, Sent(None, None, 1, hour_ms(0) + 2_000)])
+    watched = Watched()
+    asked = Stats(scope=Scope((topic_name,)), top=2)
+    (topic,) = run_stats(spark, connect(servers), asked, watched.watch).topics
+    assert isinstance(topic, TopicStats)
+    first, second = topic.partitions
+    assert (first.records, first.without_key, first.value_bytes) == (300, 0, 3_300)
+    assert (second.records, second.without_key, second.without_value) == (1, 1, 1)
+    assert (first.least_value_bytes, first.median_value_bytes, first.most_value_bytes) == (
+        *(10, 11, 12),
+    )
+    assert (topic.records, topic.keys) == (301, 151)
+    hottest, _ = topic.top_keys
+    assert (hottest.key, hottest.records, hottest.partitions) == (b"hot", 150, 1)
+    assert [each.records for each in topic.buckets] == [300, 1]
+    assert topic.sizes[0] == (1, 1)
+    assert sum(records for _, records in topic.sizes) == 301
+    assert topic.skew == pytest.approx(2 * 300 / 301)
+    assert json.loads(json.dumps(topic.as_json()))["records"] == 301
+    assert {each.step for each in watched.told} == {
+        *("measure partitions", "measure times and sizes", "count keys"),
+    }
