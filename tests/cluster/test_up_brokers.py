@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from random import randrange
+from typing import Any
 
 import pytest
 from tests.scenarios.up_process import UpProcess, penstock_up, try_up
@@ -107,16 +108,34 @@ def test_a_partition_is_moved_and_led_by_who_was_asked_for(up: UpProcess) -> Non
     assert "small-0" not in str(status(servers)["not_preferred"])
 
 
-def wait_moved(servers: str, replicas: list[int]) -> dict[str, object]:
+def wait_moved(servers: str, replicas: list[int], topic: str = "small") -> dict[str, object]:
     deadline = time.monotonic() + PATIENCE_S
-    while (found := describe(servers))["replicas"] != replicas or status(servers)["moving"]:
+    while (found := describe(servers, topic))["replicas"] != replicas or status(servers)["moving"]:
         assert time.monotonic() < deadline, found
     return found
 
 
-def describe(servers: str) -> dict[str, object]:
-    (only,) = json.loads(say(servers, "topic", "describe", "small", "--json"))["partitions"]
+def describe(servers: str, topic: str = "small") -> dict[str, Any]:
+    (only,) = json.loads(say(servers, "topic", "describe", topic, "--json"))["partitions"]
     return dict(only)
+
+
+def test_a_throttled_move_waits_until_it_is_let_go(up: UpProcess) -> None:
+    """At a byte a second, of what does not fit into one answer."""
+    servers = up.bootstrap_servers
+    say(servers, "topic", "create", "heavy", "--replication-factor", "1")
+    with penstock.Producer(servers) as producer:
+        for _ in range(6):
+            producer.send_and_wait("heavy", bytes(500_000))
+    (held,) = describe(servers, "heavy")["replicas"]
+    target = [each for each in (1, 2, 3) if each != held][:1]
+    move = ("cluster", "reassign", "heavy-0", "--to", str(target[0]))
+    assert say(servers, *move, "--throttle", "1") == "heavy-0 moves\n"
+    for _ in range(3):  # a command takes longer than the whole move would
+        assert "heavy-0" in str(status(servers)["moving"])
+    assert describe(servers, "heavy")["isr"] == [held]
+    assert say(servers, "cluster", "unthrottle") == "nothing is throttled any more\n"
+    assert wait_moved(servers, target, "heavy")["isr"] == target
 
 
 def test_nothing_to_do_is_told(up: UpProcess) -> None:
