@@ -20,6 +20,7 @@ SUBCOMMANDS = {
     "cluster": "penstock.cli.cluster_commands",
     "log": "penstock.cli.log_commands",
     "pipeline": "penstock.cli.pipeline_commands",
+    "table": "penstock.cli.table_commands",
     "job": "penstock.cli.job_commands",
 }
 

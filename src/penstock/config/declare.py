@@ -42,6 +42,7 @@ def topic(
     *,
     synonyms: tuple[Fallback, ...] = (),
     effect: str = ACTIVE,
+    own: bool = False,
 ) -> Setting:
     return Setting(
         name=name,
@@ -53,6 +54,7 @@ def topic(
         effect=effect,
         update=UpdateMode.CLUSTER_WIDE,
         fallbacks=synonyms,
+        own=own,
     )
 
 

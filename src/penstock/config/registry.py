@@ -17,6 +17,7 @@ from penstock.config import (
     broker_zookeeper,
 )
 from penstock.config.setting import Scope, Setting
+from penstock.config.table_settings import TABLE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SETTINGS as _TOPIC_SETTINGS
 
 # Heading of the documentation -> declarations, in the order a reader wants them.
@@ -47,7 +48,7 @@ def by_name(settings: Iterable[Setting]) -> Mapping[str, Setting]:
 
 
 BROKER_SETTINGS = by_name(setting for theme in BROKER_THEMES.values() for setting in theme)
-TOPIC_SETTINGS = by_name(_TOPIC_SETTINGS)
+TOPIC_SETTINGS = by_name((*_TOPIC_SETTINGS, *TABLE_SETTINGS))
 
 
 def settings_of(scope: Scope) -> Mapping[str, Setting]:

@@ -15,7 +15,7 @@ from penstock.spark.discovery import Discovery
 from penstock.spark.filters import Pushed, least_time_ms, narrow, understand
 from penstock.spark.offset_json import Offsets
 from penstock.spark.plan import OffsetRange, split_ranges
-from penstock.spark.read_task import ReadRange, read_range, read_settings
+from penstock.spark.read_task import ReadRange, plan_tasks, read_settings
 from penstock.spark.source_options import BoundKind, SourceOptions
 
 if TYPE_CHECKING:
@@ -39,11 +39,11 @@ class PenstockReader(DataSourceReader):
             max_records=options.max_records_per_partition,
         )
         # Without any, Spark would ask for the rows of a task that it makes up itself.
-        return [ReadRange(each) for each in pieces] or [ReadRange(_NOTHING)]
+        return plan_tasks(pieces, discovery.history) or [ReadRange(_NOTHING)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, ReadRange)
-        return read_range(partition.wanted, self._settings)
+        return partition.read(self._settings)
 
 
 class FilteringReader(PenstockReader):

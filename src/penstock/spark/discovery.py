@@ -7,6 +7,7 @@ isolation level that records are read with.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom
 from penstock.client.metadata import TopicMetadata
@@ -18,6 +19,9 @@ from penstock.spark.connections import BlockingClient
 from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.offset_json import Offsets, show
 from penstock.spark.source_options import Bound, BoundKind, Fallback, SourceOptions
+
+if TYPE_CHECKING:
+    from penstock.spark.tables.history import History
 
 _log = logging.getLogger(__name__)
 _SOON_S = 0.1  # a topic that was just created is not known to every broker yet
@@ -34,6 +38,7 @@ class Discovery:
         self._client = client
         self._options = options
         self._sleep = sleep
+        self.history = _find_history(options, client)
 
     # Partitions.
 
@@ -74,7 +79,9 @@ class Discovery:
     # Offsets.
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._listed(dict.fromkeys(partitions, EARLIEST))
+        """Of the logs, or of the tables that hold what the logs have not any more."""
+        found = self._listed(dict.fromkeys(partitions, EARLIEST))
+        return found if self.history is None else self.history.earliest(found)
 
     def latest(
         self, partitions: Iterable[TopicPartition], known: Offsets | None = None
@@ -94,9 +101,10 @@ class Discovery:
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first record that is not older, if there is one."""
-        return {
+        found = {
             each: None if offset < 0 else offset for each, offset in self._listed(times).items()
         }
+        return found if self.history is None else {**found, **self.history.at_times(times)}
 
     def _listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
@@ -177,6 +185,14 @@ class Discovery:
             if self._options.fail_on_data_loss:
                 raise DataLoss(what)
             _log.warning("%s; going on, since failOnDataLoss is false", what)
+
+
+def _find_history(options: SourceOptions, client: BlockingClient) -> "History | None":
+    if options.history is None:
+        return None
+    from penstock.spark.tables.history import History  # brings what reads tables
+
+    return History(options.history, client)
 
 
 def _partitions_of(topics: Iterable[TopicMetadata]) -> list[TopicPartition]:

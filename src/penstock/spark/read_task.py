@@ -3,7 +3,7 @@
 Imported by Spark's workers, which keep connections and compiled code for their next task.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.spark.decode import Decoder
+    from penstock.spark.tables.history import History
+    from penstock.spark.tables.history_task import PastFiles
 
 
 class ReadRange(InputPartition):
@@ -29,6 +31,36 @@ class ReadRange(InputPartition):
     def __init__(self, wanted: OffsetRange) -> None:
         super().__init__(wanted)
         self.wanted = wanted
+
+    def read(self, settings: "ReadSettings") -> "Iterator[pa.RecordBatch]":
+        return read_range(self.wanted, settings)
+
+
+class ReadPast(ReadRange):
+    """The work of one task that reads a table instead of the topic."""
+
+    def __init__(self, wanted: OffsetRange, past: "PastFiles") -> None:
+        super().__init__(wanted)
+        self.past = past
+
+    def read(self, settings: "ReadSettings") -> "Iterator[pa.RecordBatch]":
+        from penstock.spark.tables.history_task import read_past
+
+        return read_past(self.wanted, self.past, settings.columns)
+
+
+def plan_tasks(ranges: Sequence[OffsetRange], history: "History | None") -> list[InputPartition]:
+    """What tables hold is read from them, the rest from the topic."""
+    tasks: list[InputPartition] = []
+    if history is not None:
+        history.look(ranges)
+    for each in ranges:
+        past, live = (None, each) if history is None else history.cut(each)
+        if past is not None and history is not None:
+            tasks.append(ReadPast(past, history.files(past)))
+        if live is not None:
+            tasks.append(ReadRange(live))
+    return tasks
 
 
 class ReadSettings(NamedTuple):

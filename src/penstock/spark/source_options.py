@@ -46,7 +46,7 @@ _OWN_OPTIONS = (
     *("maxRecordsPerPartition", "maxOffsetsPerTrigger", "maxBytesPerTrigger"),
     *("minOffsetsPerTrigger", "maxTriggerDelay", "kafkaConsumer.pollTimeoutMs"),
     *("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-    *("publishGroupOffsets", "filterPushdown"),
+    *("publishGroupOffsets", "filterPushdown", "history"),
 )
 _OF_CLIENT = (
     *("group.id", "isolation.level", "max.partition.fetch.bytes", "fetch.max.bytes"),
@@ -118,6 +118,7 @@ class SourceOptions:
     offset_retry_interval_ms: int
     fetch_bytes: int
     pushes_filters: bool
+    history: str | None = None  # a folder of tables that hold what topics have deleted
 
 
 def parse_source_options(options: Mapping[str, str], mode: Mode) -> SourceOptions:
@@ -155,6 +156,7 @@ def parse_source_options(options: Mapping[str, str], mode: Mode) -> SourceOption
         offset_retry_interval_ms=given.natural("fetchOffset.retryIntervalMs", 1_000),
         fetch_bytes=_fetch_bytes(given),
         pushes_filters=given.flag("filterPushdown", False),
+        history=given.find("history") or None,
     )
     _check_together(parsed)
     return parsed

@@ -35,7 +35,7 @@ from penstock.spark.plan import (
     should_wait,
     split_ranges,
 )
-from penstock.spark.read_task import ReadRange, read_range, read_settings
+from penstock.spark.read_task import ReadRange, plan_tasks, read_settings
 from penstock.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, ReadRange)
-        return read_range(partition.wanted, self._settings)
+        return partition.read(self._settings)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._get_driver().fix_end()
@@ -187,7 +187,7 @@ class _Driver:
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
-        return [ReadRange(each) for each in pieces]
+        return plan_tasks(pieces, self._discovery.history)
 
     def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
         """With the trigger availableNow a run reads what it found at its beginning."""

@@ -64,6 +64,10 @@ _KAFKAS_BROKER_DEFAULTS: dict[str, Value] = {
 _PENSTOCKS_OWN: dict[str, Value] = {
     "controller.election": "race",
     "offsets.storage": "kafka",
+    "penstock.table.format": "none",
+    "penstock.table.partition.by": (),
+    "penstock.table.upsert": False,
+    "penstock.table.value": "raw",
     "replica.lag.max.messages": -1,
     "send.method": "sendfile",
     "storage.engine": "segmented",

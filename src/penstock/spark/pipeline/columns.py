@@ -14,7 +14,7 @@ class NotColumns(ValueError):
 
 def column_names(ddl: str) -> list[str]:
     """Of `user STRING, at TIMESTAMP, tags ARRAY<STRING>`."""
-    names = [_name(each) for each in _split(ddl)]
+    names = [_name(each) for each in split_columns(ddl)]
     seen: set[str] = set()
     for name in names:
         if name.lower() in seen:
@@ -32,7 +32,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _split(ddl: str) -> list[str]:
+def split_columns(ddl: str) -> list[str]:
     """At commas outside of brackets and quotes."""
     parts, depth, quote, start = [], 0, "", 0
     for place, letter in enumerate(ddl):

@@ -1,0 +1,98 @@
+"""What `penstock table` shows: progress on stderr, results on stdout; with --json objects."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cli.connect import show_json
+from penstock.cli.tables import show_table
+
+if TYPE_CHECKING:
+    from penstock.spark.tables.status import TableStatus
+    from penstock.spark.tables.sync import Progress
+
+
+class Totals(NamedTuple):
+    commits: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    busy_ms: int = 0
+    lag: int = 0
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows * 1000 / self.busy_ms if self.busy_ms else 0.0
+
+
+class Display:
+    """Owned by one run."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self.totals: dict[str, Totals] = {}
+
+    def show(self, progress: "Progress") -> None:
+        before = self.totals.get(progress.topic, Totals())
+        self.totals[progress.topic] = Totals(
+            before.commits + 1,
+            before.rows + progress.rows,
+            before.dead_letters + progress.bad,
+            before.busy_ms + progress.batch_ms,
+            progress.lag,
+        )
+        if self._as_json:
+            show_json(progress._asdict())
+            sys.stdout.flush()
+        else:
+            print(_line(progress), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def sync_display(*, as_json: bool) -> Iterator[Display]:
+    yield Display(as_json=as_json)
+
+
+def _line(progress: "Progress") -> str:
+    rate = progress.rows * 1000 / progress.batch_ms if progress.batch_ms else 0
+    bad = f", {progress.bad:,} dead letters" if progress.bad else ""
+    return (
+        f"{progress.topic}: {progress.rows:,} records{bad}, {rate:,.0f} records/s, "
+        f"lag {progress.lag:,}"
+    )
+
+
+def show_totals(totals: Mapping[str, Totals], *, as_json: bool) -> None:
+    if as_json:
+        show_json({"tables": {topic: each._asdict() for topic, each in totals.items()}})
+        return
+    rows = [
+        [topic, each.commits, each.rows, each.dead_letters, round(each.rows_per_s), each.lag]
+        for topic, each in totals.items()
+    ]
+    if rows:
+        show_table(("topic", "commits", "records", "dead letters", "records/s", "lag"), rows)
+
+
+def show_statuses(found: "Sequence[TableStatus]", *, as_json: bool) -> None:
+    if as_json:
+        for each in found:
+            show_json(_as_json(each))
+        return
+    rows = [
+        [t.topic, t.format, t.rows, t.files, t.size_bytes, t.dead_letters, t.lag] for t in found
+    ]
+    show_table(("topic", "format", "rows", "files", "bytes", "dead letters", "lag"), rows)
+
+
+def _as_json(status: "TableStatus") -> dict[str, object]:
+    partitions = [
+        {
+            "partition": each.partition,
+            "start": each.held.start,
+            "end": each.held.end,
+            "lag": each.lag,
+        }
+        for each in status.partitions
+    ]
+    return {**status._asdict(), "partitions": partitions}

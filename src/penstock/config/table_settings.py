@@ -1,0 +1,39 @@
+"""Settings of a topic that say what table is kept of it. Brokers keep them; `penstock table` reads
+them. Kafka knows none of these."""
+
+from penstock.config.check import one_of
+from penstock.config.declare import topic
+from penstock.config.setting import Kind, Setting
+
+TABLE_SETTINGS: tuple[Setting, ...] = (
+    topic(
+        "penstock.table.format",
+        Kind.STRING,
+        "none",
+        "Format of the table that `penstock table sync` keeps of this topic; none: no table.",
+        one_of("none", "delta", "iceberg", "parquet"),
+        own=True,
+    ),
+    topic(
+        "penstock.table.value",
+        Kind.STRING,
+        "raw",
+        "What the table makes of values: raw bytes, text, or columns of JSON.",
+        one_of("raw", "text", "json"),
+        own=True,
+    ),
+    topic(
+        "penstock.table.partition.by",
+        Kind.LIST,
+        (),
+        "What the table is divided by: columns, or day(_timestamp) and the like.",
+        own=True,
+    ),
+    topic(
+        "penstock.table.upsert",
+        Kind.BOOLEAN,
+        False,
+        "Whether the table has one row for each key, the latest, instead of every record.",
+        own=True,
+    ),
+)

@@ -1,0 +1,123 @@
+"""Tables of a folder, opened or made for a topic, after the cluster was asked about it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.model.values import dataclass
+from penstock.spark.connections import BlockingClient
+from penstock.spark.source_options import Mode, SourceOptions, parse_source_options
+from penstock.spark.tables.errors import TableError
+from penstock.spark.tables.spec import (
+    BadValues,
+    TableSpec,
+    changes_of,
+    check_spec,
+    differences,
+)
+from penstock.spark.tables.store import (
+    TableStore,
+    create_store,
+    dead_letters_of,
+    find_store,
+)
+from penstock.spark.tables.table_schema import dead_letter_schema, table_schema, value_fields
+
+
+class Tables(NamedTuple):
+    """Of one topic."""
+
+    spec: TableSpec  # as it is for this run
+    store: TableStore
+    dead_letters: TableStore | None
+
+    def close(self) -> None:
+        self.store.close()
+        if self.dead_letters is not None:
+            self.dead_letters.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A folder of tables."""
+
+    folder: Path
+
+    def of(self, topic: str) -> Path:
+        return self.folder.absolute() / topic
+
+
+def open_tables(
+    place: Place,
+    spec: TableSpec | None,
+    topic: str,
+    client: BlockingClient,
+    changes: Mapping[str, Any] | None = None,
+) -> Tables:
+    """`spec` None: the table is there, and is taken as it is. `changes`: for this run."""
+    location = place.of(topic)
+    store = find_store(location)
+    topic_id = _get_topic_id(client, topic)
+    if store is None:
+        if spec is None:
+            raise TableError(
+                f"there is no table of topic {topic} in {place.folder}: say what it is to be, at "
+                "least with --format"
+            )
+        store = _create(location, _with_topic_id(spec, topic_id))
+    else:
+        _check_same(store, spec, topic_id)
+    now = replace(store.spec, **changes_of(spec), **(changes or {}))
+    return Tables(now, store, _open_dead_letters(location, now))
+
+
+def sync_options(bootstrap: str, topic: str) -> SourceOptions:
+    """How a sync reads: committed records, none of them lost without a word."""
+    options = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "kafka.isolation.level": "read_committed",
+        "kafka.client.id": "penstock-table",
+    }
+    return parse_source_options(options, Mode.BATCH)
+
+
+def _create(location: Path, spec: TableSpec) -> TableStore:
+    check_spec(spec)
+    return create_store(location, spec, table_schema(spec, value_fields(spec)))
+
+
+def _open_dead_letters(location: Path, spec: TableSpec) -> TableStore | None:
+    if not spec.can_be_bad or spec.bad_values is BadValues.FAIL:
+        return None
+    place = dead_letters_of(location)
+    found = find_store(place)
+    if found is not None:
+        return found
+    raw = TableSpec(topic=spec.topic, format=spec.format, topic_id=spec.topic_id)
+    return create_store(place, raw, dead_letter_schema())
+
+
+def _check_same(store: TableStore, spec: TableSpec | None, topic_id: str | None) -> None:
+    kept = store.spec
+    if None not in (kept.topic_id, topic_id) and kept.topic_id != topic_id:
+        raise TableError(
+            f"topic {kept.topic} was deleted and made anew since {store.location} began (its id "
+            f"was {kept.topic_id} and is {topic_id}): keep the old table under another name"
+        )
+    if spec is not None and (found := differences(kept, _with_topic_id(spec, kept.topic_id))):
+        raise TableError(
+            f"the table in {store.location} cannot be changed to that: {'; '.join(found)}. Leave "
+            "the options out to go on with it, or begin another in a new folder"
+        )
+
+
+def _with_topic_id(spec: TableSpec, topic_id: str | None) -> TableSpec:
+    return replace(spec, topic_id=topic_id)
+
+
+def _get_topic_id(client: BlockingClient, topic: str) -> str | None:
+    found = client.metadata([topic]).topics[topic]
+    found.check()
+    return None if found.topic_id is None else str(found.topic_id)

@@ -1,0 +1,298 @@
+"""A table that follows its topic: plan, have tasks write files, commit, again.
+
+The table is the only memory. Invariant: after any crash, at any line, the next batch begins where
+the last commit ended, so that every record is in the table once, as a row or as a dead letter.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+import pyarrow as pa
+
+from penstock.model.values import dataclass
+from penstock.spark.discovery import Discovery
+from penstock.spark.plan import split_ranges
+from penstock.spark.read_task import read_settings
+from penstock.spark.source_options import SourceOptions
+from penstock.spark.tables.compaction import CompactTask, choose_groups, run_compact_task
+from penstock.spark.tables.errors import CommitConflict, TableError
+from penstock.spark.tables.evolution import grow, join_fields
+from penstock.spark.tables.part_reader import Located
+from penstock.spark.tables.part_writer import WriteRules, remove_parts
+from penstock.spark.tables.parts import Change, Held, Part
+from penstock.spark.tables.plan import SyncPlan, TopicEdges, plan_sync
+from penstock.spark.tables.spec import TableSpec
+from penstock.spark.tables.store import TableStore
+from penstock.spark.tables.sync_task import Outcome, SyncSettings, SyncTask, run_sync_task
+from penstock.spark.tables.table_schema import divisions_of, values_of_schema
+from penstock.spark.tables.values import READ_COLUMNS
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+_MOST_LOOKS = 8  # at a batch whose values have ever more fields
+_MOST_CONFLICTS = 3  # in a row
+_COMPACT_EVERY = 16  # commits
+_WORTH_COMPACTING = 16  # files of one place
+_NO_TYPE = pa.null()
+
+
+class RunTasks(Protocol):
+    """Does the tasks, somewhere; results in their order."""
+
+    def __call__(
+        self, work: Callable[[_Task], _Result], tasks: Sequence[_Task]
+    ) -> list[_Result]: ...
+
+
+class Progress(NamedTuple):
+    """One batch that is in the table."""
+
+    topic: str
+    rows: int
+    bad: int  # of them, dead letters
+    files: int
+    lag: int
+    batch_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRules:
+    most_records: int = 1_000_000  # of a batch
+    task_records: int = 250_000
+    target_bytes: int = 128 * 1024 * 1024
+    allows_loss: bool = False  # go on where the topic has deleted what the table lacks
+    compacts: bool = True
+
+
+class TableSync:
+    """`dead_letters` is the table beside this one, where values can be bad."""
+
+    def __init__(
+        self,
+        *,
+        spec: TableSpec,
+        store: TableStore,
+        dead_letters: TableStore | None,
+        source: SourceOptions,
+        discovery: Discovery,
+        run_tasks: RunTasks,
+        rules: SyncRules,
+        note: Callable[[str], None],
+    ) -> None:
+        self._spec = spec
+        self._store = store
+        self._dead = dead_letters
+        self._source = source
+        self._discovery = discovery
+        self._run_tasks = run_tasks
+        self._rules = rules
+        self._note = note
+        self._commits = 0
+
+    def run_batch(self) -> Progress | None:
+        """What has come since the last one is in the table. None: nothing has."""
+        for _ in range(_MOST_CONFLICTS):
+            try:
+                return self._try_batch()
+            except CommitConflict as conflict:
+                self._note(f"{conflict}; planning again")
+        raise TableError(
+            f"somebody else changes {self._store.location} all the time: does another sync run?"
+        )
+
+    def _try_batch(self) -> Progress | None:
+        began_at = time.monotonic()
+        self._store.load()
+        plan = self._plan()
+        if not plan.ranges:
+            return None
+        outcomes = self._write(plan)
+        self._commit(plan, outcomes)
+        batch_ms = round((time.monotonic() - began_at) * 1000)
+        return _progress(self._spec.topic, plan, outcomes, batch_ms)
+
+    def _plan(self) -> SyncPlan:
+        spec = self._spec
+        partitions = self._discovery.find_partitions()
+        edges = TopicEdges(self._discovery.earliest(partitions), self._discovery.latest(partitions))
+        most = self._rules.most_records
+        plan = plan_sync(spec.topic, self._store.state.held, edges, most_records=most)
+        for loss in plan.losses:
+            if not self._rules.allows_loss:
+                raise TableError(
+                    f"{loss}, and {self._store.location} lacks it. --allow-loss goes on with what "
+                    "is there; a new folder begins anew"
+                )
+            self._note(f"{loss}; going on, as it is allowed")
+        return plan
+
+    # What tasks write.
+
+    def _write(self, plan: SyncPlan) -> list[Outcome]:
+        """Again with more columns where values have fields that the table lacks."""
+        spec = self._spec
+        looks_first = spec.infers and not values_of_schema(spec, self._store.schema)
+        for _ in range(_MOST_LOOKS):
+            outcomes = self._run_tasks(run_sync_task, self._tasks(plan, looks_first))
+            found = join_fields(each.found for each in outcomes)
+            if not self._grow(found) and not looks_first:
+                return outcomes
+            self._discard(outcomes)
+            looks_first = False
+        raise TableError(
+            f"values of topic {spec.topic} have new fields at every look; see --schema"
+        )
+
+    def _grow(self, found: Sequence[pa.Field]) -> bool:
+        spec = self._spec
+        known = values_of_schema(spec, self._store.schema)
+        grown = grow(known, found)
+        if not grown.added:
+            return False
+        before = {each.name: each.type for each in known}
+        self._store.add_columns(
+            [each for each in grown.fields if before.get(each.name, _NO_TYPE) != each.type]
+        )
+        self._note(f"{spec.topic}: new columns {', '.join(grown.added)}")
+        return True
+
+    def _tasks(self, plan: SyncPlan, looks_first: bool) -> list[SyncTask]:
+        spec, settings = self._spec, self._settings(looks_first)
+        most = None if spec.upserts else self._rules.task_records
+        pieces = split_ranges(plan.ranges, min_partitions=None, max_records=most)
+        dead_held = self._find_dead_held()
+        existing = self._located() if spec.upserts else {}
+        return [
+            SyncTask(
+                each,
+                _dead_from(dead_held, each.partition.partition),
+                settings,
+                existing.get(each.partition.partition, ()),
+            )
+            for each in pieces
+        ]
+
+    def _settings(self, looks_first: bool) -> SyncSettings:
+        store = self._store
+        schema = store.schema
+        return SyncSettings(
+            read=read_settings(self._source, READ_COLUMNS),
+            spec=self._spec,
+            fields=values_of_schema(self._spec, schema),
+            rules=write_rules(store, self._rules.target_bytes),
+            dead_rules=write_rules(self._dead or store, self._rules.target_bytes),
+            only_finds_fields=looks_first,
+        )
+
+    def _located(self) -> Mapping[int, list[Located]]:
+        found: dict[int, list[Located]] = {}
+        for part in self._store.parts():
+            assert part.topic_partition is not None, "divided by the topic's partitions"
+            place = Located(part, self._store.path_of(part))
+            found.setdefault(part.topic_partition, []).append(place)
+        return found
+
+    def _discard(self, outcomes: Sequence[Outcome]) -> None:
+        for each in outcomes:
+            remove_parts(str(self._store.location), each.added)
+            if self._dead is not None:
+                remove_parts(str(self._dead.location), each.dead)
+
+    def _find_dead_held(self) -> Mapping[int, Held]:
+        if self._dead is None:
+            return {}
+        self._dead.load()
+        return self._dead.state.held
+
+    # The commit.
+
+    def _commit(self, plan: SyncPlan, outcomes: Sequence[Outcome]) -> None:
+        """Dead letters first: a crash between the two leaves a dead-letter table that is ahead, and
+        its own end tells the next run which of them it has."""
+        added = [part for each in outcomes for part in each.added]
+        removed = [part for each in outcomes for part in each.removed]
+        dead = [part for each in outcomes for part in each.dead]
+        if dead:
+            self._commit_dead(dead, plan.held, outcomes)
+        try:
+            self._store.commit(Change(added, removed, plan.held))
+        except CommitConflict:
+            remove_parts(str(self._store.location), added)
+            raise
+        self._commits += 1
+
+    def _commit_dead(
+        self, parts: Sequence[Part], held: Mapping[int, Held], outcomes: Sequence[Outcome]
+    ) -> None:
+        assert self._dead is not None, "only where values can be bad"
+        before = self._dead.state.held
+        after = {number: _later(before.get(number), each) for number, each in held.items()}
+        try:
+            self._dead.commit(Change(parts, [], after))
+        except CommitConflict:
+            self._discard(outcomes)
+            raise
+
+    # Small files.
+
+    def compact_sometimes(self) -> int:
+        """Files that went into larger ones, if it is time to look."""
+        if not self._rules.compacts or self._commits < _COMPACT_EVERY:
+            return 0
+        self._commits = 0
+        return self.compact(least_files=_WORTH_COMPACTING)
+
+    def compact(self, *, least_files: int = 2) -> int:
+        return compact_table(self._store, self._run_tasks, self._rules, least_files=least_files)
+
+
+def compact_table(
+    store: TableStore, run_tasks: RunTasks, rules: SyncRules, *, least_files: int
+) -> int:
+    """How many small files became larger ones."""
+    store.load()
+    target = rules.target_bytes
+    groups = choose_groups(store.parts(), target_bytes=target, least_files=least_files)
+    if not groups:
+        return 0
+    files = [tuple(Located(part, store.path_of(part)) for part in group) for group in groups]
+    tasks = [CompactTask(group, write_rules(store, target)) for group in files]
+    done = run_tasks(run_compact_task, tasks)
+    added = [part for each in done for part in each.added]
+    removed = [part for each in done for part in each.removed]
+    try:
+        store.commit(Change(added, removed, store.state.held, is_new_data=False))
+    except CommitConflict:
+        remove_parts(str(store.location), added)
+        raise
+    return len(removed)
+
+
+def write_rules(store: TableStore, target_bytes: int) -> WriteRules:
+    return WriteRules(
+        table=str(store.location.absolute()),
+        layout=store.layout,
+        schema=store.schema,
+        divisions=divisions_of(store.spec),
+        target_bytes=target_bytes,
+    )
+
+
+def _dead_from(held: Mapping[int, Held], number: int) -> int:
+    return held[number].end if number in held else 0
+
+
+def _later(one: Held | None, other: Held) -> Held:
+    return other if one is None else Held(min(one.start, other.start), max(one.end, other.end))
+
+
+def _progress(topic: str, plan: SyncPlan, outcomes: Sequence[Outcome], batch_ms: int) -> Progress:
+    return Progress(
+        topic=topic,
+        rows=sum(each.rows for each in outcomes),
+        bad=sum(each.bad for each in outcomes),
+        files=sum(len(each.added) for each in outcomes),
+        lag=plan.lag,
+        batch_ms=batch_ms,
+    )

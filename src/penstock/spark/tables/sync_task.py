@@ -1,0 +1,132 @@
+"""What a task of a sync does: read a range of one partition of the topic, and write files of it.
+
+Runs in Spark's Python workers; keeps nothing. Invariant: every record of the range is in a file
+that the outcome names, as a row or as a dead letter, unless the outcome says that columns are
+missing.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.spark.plan import OffsetRange
+from penstock.spark.read_task import ReadSettings, read_range
+from penstock.spark.tables.errors import TableError
+from penstock.spark.tables.evolution import grow, join_fields
+from penstock.spark.tables.part_reader import Located
+from penstock.spark.tables.part_writer import PartWriter, WriteRules
+from penstock.spark.tables.parts import Part
+from penstock.spark.tables.spec import BadValues, TableSpec
+from penstock.spark.tables.table_schema import ERROR, OFFSET, VALUE
+from penstock.spark.tables.upsert import latest_rows, rewrite_without
+from penstock.spark.tables.values import Shaped, Shaper
+
+
+class SyncSettings(NamedTuple):
+    """What all tasks of a batch share."""
+
+    read: ReadSettings
+    spec: TableSpec
+    fields: Sequence[pa.Field]  # columns of values, so far
+    rules: WriteRules
+    dead_rules: WriteRules
+    only_finds_fields: bool = False  # the first look at values whose columns nobody has said
+
+
+class SyncTask(NamedTuple):
+    wanted: OffsetRange
+    dead_from: int  # earlier dead letters are in their table already
+    settings: SyncSettings
+    existing: Sequence[Located] = ()  # of this partition, where rows are replaced
+
+
+class Outcome(NamedTuple):
+    added: list[Part]
+    removed: list[Part]
+    dead: list[Part]
+    rows: int  # that were read
+    bad: int
+    found: list[pa.Field]  # all fields of values, where there are columns missing; else none
+
+
+def run_sync_task(task: SyncTask) -> Outcome:
+    settings = task.settings
+    number = task.wanted.partition.partition
+    good = PartWriter(settings.rules, number)
+    dead = PartWriter(settings.dead_rules, number)
+    work = _Work(task, good, dead)
+    try:
+        for batch in read_range(task.wanted, settings.read):
+            work.add(batch)
+        return work.finish()
+    except BaseException:
+        good.give_up()
+        dead.give_up()
+        raise
+
+
+class _Work:
+    def __init__(self, task: SyncTask, good: PartWriter, dead: PartWriter) -> None:
+        self._task = task
+        self._settings = task.settings
+        self._good = good
+        self._dead = dead
+        self._shaper = Shaper(task.settings.spec, task.settings.fields)
+        self._found: list[list[pa.Field]] = []
+        self._waiting: list[pa.Table] = []  # of a table of latest rows
+        self._rows = self._bad = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        shaped = self._shaper.shape(batch)
+        self._rows += batch.num_rows
+        self._found.append(shaped.found)
+        if self._settings.only_finds_fields or self._lacks_columns(shaped.found):
+            return  # what is written now would have to be written again
+        self._add_dead(shaped)
+        if self._settings.spec.upserts:
+            self._waiting.append(shaped.rows)
+        else:
+            self._good.add(shaped.rows)
+
+    def finish(self) -> Outcome:
+        found = join_fields(self._found)
+        if self._settings.only_finds_fields or self._lacks_columns(found):
+            self._good.give_up()
+            self._dead.give_up()
+            return Outcome([], [], [], self._rows, 0, found)
+        removed: list[Part] = []
+        if self._waiting:
+            removed = self._replace_rows()
+        return Outcome(self._good.close(), removed, self._dead.close(), self._rows, self._bad, [])
+
+    def _lacks_columns(self, found: Sequence[pa.Field]) -> bool:
+        return bool(found) and bool(grow(self._settings.fields, found).added)
+
+    def _add_dead(self, shaped: Shaped) -> None:
+        if not shaped.dead.num_rows:
+            return
+        if self._settings.spec.bad_values is BadValues.FAIL:
+            raise TableError(_complaint(self._task, shaped.dead))
+        is_new = pc.greater_equal(shaped.dead.column(OFFSET), self._task.dead_from)
+        self._bad += shaped.dead.num_rows
+        self._dead.add(shaped.dead.filter(is_new))
+
+    def _replace_rows(self) -> list[Part]:
+        latest = latest_rows(pa.concat_tables(self._waiting))
+        removed = rewrite_without(
+            latest.keys, self._task.existing, self._settings.rules.schema, self._good
+        )
+        self._good.add(latest.rows)
+        return removed
+
+
+def _complaint(task: SyncTask, dead: pa.Table) -> str:
+    first: dict[str, object] = dead.slice(0, 1).to_pylist()[0]
+    value = first[VALUE]
+    begins = value[:60].decode(errors="replace") if isinstance(value, bytes) else "nothing"
+    return (
+        f"{task.wanted.partition}, offset {first[OFFSET]}: {first[ERROR]}; the value begins with "
+        f"{begins!r}. Put the record right, or keep such records aside: --bad-values dead-letter"
+    )

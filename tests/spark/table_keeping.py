@@ -1,0 +1,97 @@
+"""Tables for tests: kept of a topic with tasks in this process or on Spark, and what they hold.
+
+What a table holds is read by its format's own package, as anybody would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.dataset
+
+import penstock
+from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
+from penstock.spark.tables.follow import make_sync
+from penstock.spark.tables.opening import Place, Tables, open_tables
+from penstock.spark.tables.spec import TableFormat, parse_spec
+from penstock.spark.tables.store import DEAD_LETTERS
+from penstock.spark.tables.sync import Progress, RunTasks, SyncRules, TableSync
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+
+class Keeper(NamedTuple):
+    """A table, its sync, and the folder that it is in."""
+
+    tables: Tables
+    sync: TableSync
+    notes: list[str]
+
+    def drain(self) -> list[Progress]:
+        done = []
+        while (progress := self.sync.run_batch()) is not None:
+            done.append(progress)
+        return done
+
+
+def run_here(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
+    """What Spark does with tasks, in this process."""
+    return [work(each) for each in tasks]
+
+
+def keep(
+    broker: penstock.Broker,
+    folder: Path,
+    topic: str,
+    *,
+    run_tasks: RunTasks = run_here,
+    most_records: int = 1_000_000,
+    allows_loss: bool = False,
+    said: Mapping[str, object] | None = None,
+) -> Keeper:
+    """Said nothing: the table is there, and goes on as it is."""
+    spec = parse_spec({"topic": topic, **said}) if said else None
+    tables = open_tables(Place(folder=folder), spec, topic, client_of(broker))
+    notes: list[str] = []
+    rules = SyncRules(most_records=most_records, task_records=100, allows_loss=allows_loss)
+    sync = make_sync(tables, client_of(broker), run_tasks, rules, notes.append)
+    return Keeper(tables, sync, notes)
+
+
+def client_of(broker: penstock.Broker) -> BlockingClient:
+    return shared_client(ClientSettings(broker.bootstrap_servers))
+
+
+def read_table(folder: Path, name: str, kind: TableFormat) -> pa.Table:
+    """Without a line of Penstock's."""
+    if kind is TableFormat.DELTA:
+        from deltalake import DeltaTable
+
+        return DeltaTable(folder / name).to_pyarrow_table()
+    if kind is TableFormat.ICEBERG:
+        return _read_iceberg(folder, name)
+    return pyarrow.dataset.dataset(
+        folder / name, format="parquet", partitioning="hive", exclude_invalid_files=False
+    ).to_table()
+
+
+def _read_iceberg(folder: Path, name: str) -> pa.Table:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    with SqlCatalog("penstock", uri=f"sqlite:///{folder}/catalog.db") as catalog:
+        return catalog.load_table(("penstock", name)).scan().to_arrow()
+
+
+def places_of(rows: pa.Table) -> list[tuple[int, int]]:
+    """Partition and offset of every row, sorted."""
+    numbers, offsets = rows.column("_partition").to_pylist(), rows.column("_offset").to_pylist()
+    return sorted(zip(map(int, numbers), offsets, strict=True))
+
+
+def dead_letters(folder: Path, topic: str, kind: TableFormat) -> list[dict[str, Any]]:
+    rows = read_table(folder, topic + DEAD_LETTERS, kind)
+    return sorted(rows.to_pylist(), key=lambda row: (row["_partition"], row["_offset"]))

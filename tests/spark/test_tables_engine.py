@@ -1,0 +1,298 @@
+"""Tables that follow their topics, with tasks in this process: everything but Spark is real."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from tests.spark.table_keeping import (
+    Keeper,
+    dead_letters,
+    keep,
+    places_of,
+    read_table,
+    run_here,
+)
+from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
+
+import penstock
+from penstock.spark.tables.errors import TableError
+from penstock.spark.tables.parts import Held
+from penstock.spark.tables.spec import TableFormat
+
+PARTITIONS = 2
+FORMATS = pytest.mark.parametrize("kind", list(TableFormat))
+
+
+def numbered(first: int, count: int, *, bad_every: int = 0) -> list[Sent]:
+    """Record n has the number n in its value; some have nothing of use in theirs."""
+    return [
+        Sent(
+            b"broken" if bad_every and n % bad_every == 0 else json.dumps({"n": n}).encode(),
+            b"key-%d" % (n % 10),
+            n % PARTITIONS,
+            1_700_000_000_000 + n,
+            [("number", b"%d" % n)],
+        )
+        for n in range(first, first + count)
+    ]
+
+
+@contextmanager
+def kept(*arguments: Any, **options: Any) -> Iterator[Keeper]:
+    keeper = keep(*arguments, **options)
+    try:
+        yield keeper
+    finally:
+        keeper.tables.close()
+
+
+@FORMATS
+def test_every_record_is_a_row_or_a_dead_letter(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    send(servers, topic_name, numbered(0, 500, bad_every=50))
+    said = {"format": kind, "value": "json", "partition_by": ("day(_timestamp)",)}
+    with kept(broker, tmp_path, topic_name, most_records=200, said=said) as keeper:
+        done = keeper.drain()
+        assert [each.rows for each in done] == [200, 200, 100]
+        assert [each.lag for each in done] == [300, 100, 0]
+        send(servers, topic_name, numbered(500, 100))
+        assert keeper.drain()[0].rows == 100
+
+    rows = read_table(tmp_path, topic_name, kind)
+    good = [n for n in range(600) if n >= 500 or n % 50]
+    assert sorted(rows.column("n").to_pylist()) == good
+    row = next(each for each in rows.to_pylist() if each["n"] == 7)
+    assert (row["_partition"], row["_offset"], row["_key"]) == (1, 3, b"key-7")
+    assert row["_value"] == b'{"n": 7}'
+    assert [dict(each) for each in row["_headers"]] == [{"key": "number", "value": b"7"}]
+    assert row["_timestamp"].timestamp() == 1_700_000_000.007
+    letters = dead_letters(tmp_path, topic_name, kind)
+    assert [each["_offset"] for each in letters] == list(range(0, 250, 25))
+    assert {each["_value"] for each in letters} == {b"broken"}
+    assert letters[0]["_error"].startswith("it is no JSON: ")
+
+
+class Crash(Exception):
+    """The driver dies here."""
+
+
+def _die(*_: object) -> NoReturn:
+    raise Crash
+
+
+def _tasks_end_too_late(work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    run_here(work, tasks)  # their files are there, and nobody is told
+    raise Crash
+
+
+CRASHES = ("before the tasks", "after the tasks", "before the commit", "after the commit")
+
+
+@FORMATS
+@pytest.mark.parametrize("where", CRASHES)
+def test_a_crash_anywhere_loses_nothing_and_doubles_nothing(
+    broker: penstock.Broker,
+    topic_name: str,
+    tmp_path: Path,
+    kind: TableFormat,
+    where: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also of dead letters, which are in a table of their own, and committed first."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    send(servers, topic_name, numbered(0, 100, bad_every=10))
+    said = {"format": kind, "value": "json", "columns": "n BIGINT"}
+    with kept(broker, tmp_path, topic_name, most_records=60, said=said) as keeper:
+        assert keeper.sync.run_batch() is not None
+        with monkeypatch.context() as patch:
+            if where == "before the tasks":
+                patch.setattr(keeper.sync, "_run_tasks", _die)
+            elif where == "after the tasks":
+                patch.setattr(keeper.sync, "_run_tasks", _tasks_end_too_late)
+            elif where == "before the commit":
+                patch.setattr(keeper.tables.store, "commit", _die)
+            else:
+                patch.setattr("penstock.spark.tables.sync._progress", _die)
+            with pytest.raises(Crash):
+                keeper.sync.run_batch()
+    with kept(broker, tmp_path, topic_name, most_records=7) as keeper:
+        keeper.drain()
+        paths = [each.path for each in keeper.tables.store.parts()]
+    assert len(set(paths)) == len(paths)
+    rows = read_table(tmp_path, topic_name, kind)
+    assert sorted(rows.column("n").to_pylist()) == [n for n in range(100) if n % 10]
+    assert [each["_offset"] for each in dead_letters(tmp_path, topic_name, kind)] == list(
+        range(0, 50, 5)
+    )
+
+
+@FORMATS
+def test_two_syncs_of_one_table_keep_it_right_together(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    send(servers, topic_name, numbered(0, 40))
+    rival: list[Keeper] = []
+
+    def run_tasks(work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        done = run_here(work, tasks)
+        if rival:
+            rival.pop().drain()  # commits between our tasks and our commit
+        return done
+
+    said = {"format": kind, "value": "json", "columns": "n BIGINT"}
+    with (
+        kept(broker, tmp_path, topic_name, run_tasks=run_tasks, said=said) as keeper,
+        kept(broker, tmp_path, topic_name, most_records=11) as other,
+    ):
+        rival.append(other)
+        assert keeper.drain() == []
+        assert "planning again" in keeper.notes[0]
+    assert places_of(read_table(tmp_path, topic_name, kind)) == [
+        (number, offset) for number in range(PARTITIONS) for offset in range(20)
+    ]
+
+
+@FORMATS
+def test_new_fields_become_columns_of_the_same_table(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b'{"a": 1, "s": {"x": 1}}'), Sent(None), Sent(b'{"a": 2}')])
+    with kept(broker, tmp_path, topic_name, said={"format": kind, "value": "json"}) as keeper:
+        keeper.drain()
+        values = [b'{"a": 3, "b": "new", "s": {"x": 2, "y": [true]}}', b'{"a": "not a number"}']
+        send(servers, topic_name, [Sent(value) for value in values])
+        keeper.drain()
+        first, second = (set(note.split(": new columns ")[1].split(", ")) for note in keeper.notes)
+        assert (first, second) == ({"a", "s"}, {"b", "s.*"})
+    rows = sorted(
+        read_table(tmp_path, topic_name, kind).to_pylist(), key=lambda row: int(row["_offset"])
+    )
+    assert [(row["a"], row["b"]) for row in rows] == [
+        (1, None),
+        (None, None),
+        (2, None),
+        (3, "new"),
+    ]
+    assert rows[3]["s"] == {"x": 2, "y": [True]}
+    (letter,) = dead_letters(tmp_path, topic_name, kind)
+    assert letter["_error"] == 'field a: "not a number" is no int64'
+
+
+@FORMATS
+def test_the_latest_record_of_each_key_is_its_row(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    send(servers, topic_name, numbered(0, 100))
+    said = {"format": kind, "value": "json", "upserts": True}
+    with kept(broker, tmp_path, topic_name, most_records=30, said=said) as keeper:
+        keeper.drain()
+        first = read_table(tmp_path, topic_name, kind)
+        assert sorted(first.column("n").to_pylist()) == list(range(90, 100))
+        gone = [Sent(None, b"key-3", 1), Sent(b'{"n": 1004}', b"key-4", 0), Sent(b'{"n": 0}', None)]
+        send(servers, topic_name, gone)
+        keeper.drain()
+    rows = {row["_key"]: row["n"] for row in read_table(tmp_path, topic_name, kind).to_pylist()}
+    assert rows == {b"key-%d" % n: 90 + n for n in range(10) if n != 3} | {b"key-4": 1004}
+    (letter,) = dead_letters(tmp_path, topic_name, kind)
+    assert letter["_error"] == "it has no key, and the table has a row for each key"
+
+
+@FORMATS
+def test_small_files_become_larger_ones_with_the_same_rows(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    values = [b'{"n": %d, "country": "AT"}' % n for n in range(100)]
+    send(servers, topic_name, [Sent(value, None, n % 2) for n, value in enumerate(values)])
+    said = {"format": kind, "value": "json", "columns": "country STRING", "evolves": True}
+    said |= {"partition_by": ("country",)}
+    with kept(broker, tmp_path, topic_name, most_records=10, said=said) as keeper:
+        keeper.drain()
+        store = keeper.tables.store
+        assert len(store.parts()) == 20
+        held = store.state.held
+        assert keeper.sync.compact() == 20
+        assert store.state.held == held
+        assert [(part.rows, part.first_offset, part.last_offset) for part in store.parts()] == [
+            (50, 0, 49),
+            (50, 0, 49),
+        ]
+        assert keeper.sync.compact() == 0
+    rows = read_table(tmp_path, topic_name, kind)
+    assert sorted(rows.column("n").to_pylist()) == list(range(100))
+
+
+def test_what_the_topic_deleted_before_it_was_read_is_not_passed_over_in_silence(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b"%d" % n) for n in range(10)])
+    with kept(broker, tmp_path, topic_name, said={"format": "parquet"}) as keeper:
+        keeper.drain()
+        send(servers, topic_name, [Sent(b"%d" % n) for n in range(10, 30)])
+        trim(servers, topic_name, {0: 20})
+        with pytest.raises(TableError, match=r"offsets 10 to 19 of .* are deleted"):
+            keeper.drain()
+    with kept(broker, tmp_path, topic_name, allows_loss=True) as keeper:
+        keeper.drain()
+        assert keeper.tables.store.state.held == {0: Held(0, 30)}
+    rows = read_table(tmp_path, topic_name, TableFormat.PARQUET)
+    assert [offset for _, offset in places_of(rows)] == [*range(10), *range(20, 30)]
+
+
+def test_a_topic_made_anew_does_not_go_on_in_the_old_table(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b"old")])
+    with kept(broker, tmp_path, topic_name, said={"format": "parquet"}) as keeper:
+        keeper.drain()
+    delete_topic(servers, topic_name)
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b"new"), Sent(b"new")])
+    with pytest.raises(TableError, match="was deleted and made anew"):
+        keep(broker, tmp_path, topic_name)
+
+
+def test_a_table_cannot_become_another_one(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    create_topic(broker.bootstrap_servers, topic_name)
+    with kept(broker, tmp_path, topic_name, said={"format": "parquet"}):
+        pass
+    with pytest.raises(TableError, match='format is "parquet", not "delta"'):
+        keep(broker, tmp_path, topic_name, said={"format": "delta"})
+    with pytest.raises(TableError, match="at least with --format"):
+        keep(broker, tmp_path / "elsewhere", topic_name)
+
+
+def test_a_bad_value_stops_the_sync_where_that_was_asked_for(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b"{}"), Sent(b"broken")])
+    said = {"format": "parquet", "value": "json", "columns": "n INT", "bad_values": "fail"}
+    with kept(broker, tmp_path, topic_name, said=said) as keeper:
+        with pytest.raises(TableError, match=r"-0, offset 1: it is no JSON.*'broken'"):
+            keeper.drain()
+        assert keeper.tables.store.state.held == {}
+    assert not list(tmp_path.rglob("*.parquet"))

@@ -1,0 +1,196 @@
+"""Old records from a table and live ones from the topic, as one: `option("history", ...)`."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.table_keeping import keep
+from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
+
+import penstock
+from penstock.spark.batch_reader import PenstockReader
+from penstock.spark.errors import DataLoss, SparkSourceError
+from penstock.spark.read_task import ReadPast
+from penstock.spark.source_options import Mode, parse_source_options
+from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.tables.spec import TableFormat
+
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+START_MS = 1_700_000_000_000
+
+
+def numbered(first: int, count: int, *, partitions: int = 2) -> list[Sent]:
+    return [
+        Sent(
+            b'{"n": %d}' % n if n % 9 else b"no JSON",
+            None if n % 5 else b"key",
+            n % partitions,
+            START_MS + n,
+            [("h", None)] if n % 7 == 0 else (),
+        )
+        for n in range(first, first + count)
+    ]
+
+
+class Query:
+    """What Spark does with the source, by hand, in this process."""
+
+    def __init__(self, broker: penstock.Broker, topic: str, **options: str) -> None:
+        self._given = {
+            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "subscribe": topic,
+            "startingOffsets": "earliest",
+            **options,
+        }
+
+    def batch(self) -> list[dict[str, Any]]:
+        reader = PenstockReader(parse_source_options(self._given, Mode.BATCH), COLUMNS)
+        return _read(reader, reader.partitions())
+
+    def past_ranges(self) -> list[tuple[int, int]]:
+        reader = PenstockReader(parse_source_options(self._given, Mode.BATCH), COLUMNS)
+        parts = [each for each in reader.partitions() if isinstance(each, ReadPast)]
+        return [(each.wanted.start, each.wanted.end) for each in parts]
+
+    def stream(self) -> PenstockStreamReader:
+        return PenstockStreamReader(parse_source_options(self._given, Mode.STREAM), COLUMNS)
+
+
+def _read(reader: Any, parts: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for part in parts:
+        elsewhere, work = pickle.loads(pickle.dumps((reader, part)))
+        for batch in elsewhere.read(work):
+            assert batch.schema.names == list(COLUMNS)
+            rows += batch.to_pylist()
+    return rows
+
+
+def by_place(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+def in_order(rows: list[dict[str, Any]]) -> bool:
+    seen: dict[int, int] = {}
+    for row in rows:
+        if seen.get(row["partition"], -1) >= row["offset"]:
+            return False
+        seen[row["partition"]] = row["offset"]
+    return True
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_what_retention_deleted_is_read_from_the_table_as_it_was(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat
+) -> None:
+    """Dead letters are records too. Half is deleted, and some came after the last commit."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=2)
+    send(servers, topic_name, numbered(0, 200))
+    said = {"format": kind, "value": "json", "columns": "n BIGINT"}
+    keeper = keep(broker, tmp_path, topic_name, most_records=37, said=said)
+    keeper.drain()
+    keeper.sync.compact()
+    send(servers, topic_name, numbered(200, 20))
+    whole = by_place(Query(broker, topic_name, includeHeaders="true").batch())
+    assert len(whole) == 220
+    trim(servers, topic_name, {0: 50, 1: 60})
+
+    query = Query(broker, topic_name, includeHeaders="true", history=str(tmp_path))
+    assert query.past_ranges() == [(0, 100), (0, 100)]
+    rows = query.batch()
+    assert in_order(rows)
+    assert by_place(rows) == whole
+    of_table = Query(broker, topic_name, history=str(tmp_path / topic_name))
+    assert len(of_table.batch()) == 220
+
+    later = Query(broker, topic_name, history=str(tmp_path), startingTimestamp=str(START_MS + 30))
+    assert by_place(later.batch()) == [
+        row for row in whole if row["timestamp"].timestamp() * 1000 >= START_MS + 30
+    ]
+    keeper.tables.close()
+
+
+def test_a_stream_begins_in_the_table_and_goes_on_in_the_topic(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=2)
+    send(servers, topic_name, numbered(0, 100))
+    keeper = keep(broker, tmp_path, topic_name, said={"format": "parquet"})
+    keeper.drain()
+    trim(servers, topic_name, {0: 50, 1: 30})
+    reader = Query(broker, topic_name, history=str(tmp_path), maxOffsetsPerTrigger="30").stream()
+    start, rows = reader.initialOffset(), []
+    for number in range(100, 103):
+        send(servers, topic_name, numbered(number, 1))
+    while True:
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        if end == start:
+            break
+        rows += _read(reader, reader.partitions(start, end))
+        start = end
+    places = [(row["partition"], row["offset"]) for row in rows]
+    assert len(set(places)) == len(places) == 103
+    assert in_order(rows)
+
+
+def test_a_stream_finds_in_the_table_what_was_deleted_while_it_ran(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, numbered(0, 10, partitions=1))
+    keeper = keep(broker, tmp_path, topic_name, said={"format": "parquet"})
+    keeper.drain()
+    reader = Query(broker, topic_name, history=str(tmp_path)).stream()
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert len(_read(reader, reader.partitions(start, end))) == 10
+    send(servers, topic_name, numbered(10, 10, partitions=1))
+    keeper.drain()
+    trim(servers, topic_name, {0: 20})
+    last = reader.latestOffset(end, reader.getDefaultReadLimit())
+    rows = _read(reader, reader.partitions(end, last))
+    assert [row["offset"] for row in rows] == list(range(10, 20))
+
+
+def test_a_gap_between_table_and_topic_is_a_loss(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, numbered(0, 10, partitions=1))
+    keep(broker, tmp_path, topic_name, said={"format": "parquet"}).drain()
+    send(servers, topic_name, numbered(10, 20, partitions=1))
+    trim(servers, topic_name, {0: 20})
+    query = Query(broker, topic_name, history=str(tmp_path))
+    with pytest.raises(DataLoss, match="offsets 10 to 19"):
+        query.batch()
+    borne = Query(broker, topic_name, history=str(tmp_path), failOnDataLoss="false").batch()
+    assert [row["offset"] for row in borne] == [*range(10), *range(20, 30)]
+
+
+def test_tables_that_are_no_history_are_refused(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b"{}", b"k")])
+    keep(broker, tmp_path / "a", topic_name, said={"format": "parquet", "upserts": True}).drain()
+    with pytest.raises(SparkSourceError, match="has the latest row of each key"):
+        Query(broker, topic_name, history=str(tmp_path / "a")).batch()
+    said = {"format": "parquet", "value": "json", "columns": "n INT", "keeps_value": False}
+    keep(broker, tmp_path / "b", topic_name, said=said).drain()
+    with pytest.raises(SparkSourceError, match="without the values as they came"):
+        Query(broker, topic_name, history=str(tmp_path / "b")).batch()
+    with pytest.raises(SparkSourceError, match="there is no such folder"):
+        Query(broker, topic_name, history=str(tmp_path / "c")).batch()
+    keep(broker, tmp_path / "d", topic_name, said={"format": "parquet"}).drain()
+    delete_topic(servers, topic_name)
+    create_topic(servers, topic_name)
+    with pytest.raises(SparkSourceError, match="of an earlier topic of the same name"):
+        Query(broker, topic_name, history=str(tmp_path / "d")).batch()

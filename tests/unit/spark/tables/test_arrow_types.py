@@ -1,0 +1,43 @@
+"""Types as people write them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.tables.arrow_types import TIMESTAMP, arrow_fields, list_of
+from penstock.spark.tables.errors import BadTableOption
+
+
+def test_every_kind_of_type_is_read() -> None:
+    found = arrow_fields(
+        "a INT, `b c` string, t TIMESTAMP, n decimal(10, 2), l ARRAY<DOUBLE>, "
+        "s STRUCT<x: INT, y:ARRAY<STRING>>, m MAP<STRING, BIGINT>"
+    )
+    inner = pa.struct([pa.field("x", pa.int32()), pa.field("y", list_of(pa.string()))])
+    assert found == [
+        pa.field("a", pa.int32()),
+        pa.field("b c", pa.string()),
+        pa.field("t", TIMESTAMP),
+        pa.field("n", pa.decimal128(10, 2)),
+        pa.field("l", list_of(pa.float64())),
+        pa.field("s", inner),
+        pa.field("m", pa.map_(pa.string(), pa.int64())),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("a NUMBER", "column a: 'NUMBER' is no type that tables have"),
+        ("a DECIMAL(39, 2)", "not DECIMAL(39, 2)"),
+        ("m MAP<INT, INT>", "write MAP<STRING, type>"),
+        ("a INT, A STRING", "is there twice"),
+        ("a ARRAY<INT", "never closed"),
+        ("s STRUCT<x: WRONG>", "column x: 'WRONG'"),
+    ],
+)
+def test_what_cannot_be_is_told(written: str, told: str) -> None:
+    with pytest.raises(BadTableOption, match=r"^[^\n]+$") as refused:
+        arrow_fields(written)
+    assert told in str(refused.value)

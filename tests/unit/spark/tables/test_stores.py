@@ -1,0 +1,187 @@
+"""The three formats keep the same promises: one commit, all or nothing, for what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from penstock.spark.tables.errors import BadTableOption, CommitConflict, TableError, TableMissing
+from penstock.spark.tables.part_writer import PartWriter
+from penstock.spark.tables.parts import Change, Held, Part
+from penstock.spark.tables.spec import (
+    TableFormat,
+    TableSpec,
+    ValueKind,
+    differences,
+    parse_spec,
+    read_spec,
+    write_spec,
+)
+from penstock.spark.tables.store import TableStore, create_store, get_store
+from penstock.spark.tables.sync import write_rules
+from penstock.spark.tables.table_schema import table_schema, value_fields
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture(params=list(TableFormat))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TableStore]:
+    spec = TableSpec(
+        topic="orders",
+        format=request.param,
+        value=ValueKind.JSON,
+        columns="n INT, s STRUCT<x: INT>",
+        partition_by=("day(_timestamp)",),
+    )
+    made = create_store(tmp_path / "orders", spec, table_schema(spec, value_fields(spec)))
+    yield made
+    made.close()
+
+
+def write(store: TableStore, first: int, rows: int) -> list[Part]:
+    """Files as a task would have written them; in no table yet."""
+    offsets = list(range(first, first + rows))
+    times = pa.array([each * DAY_MS * 1000 for each in offsets], pa.timestamp("us", tz="UTC"))
+    table = pa.table({"_offset": offsets, "_timestamp": times, "n": pa.array(offsets, pa.int32())})
+    table = table.append_column("_partition", pa.array([0] * rows, pa.int32()))
+    writer = PartWriter(write_rules(store, 10**9), 0)
+    writer.add(table)
+    return writer.close()
+
+
+def rows_of(store: TableStore) -> list[int]:
+    """As any reader of Parquet finds them in the files of the table."""
+    import pyarrow.parquet as pq
+
+    tables = [pq.ParquetFile(store.path_of(each)).read() for each in store.parts()]
+    return sorted(offset for each in tables for offset in each.column("_offset").to_pylist())
+
+
+def test_files_and_offsets_enter_in_one_commit(store: TableStore) -> None:
+    assert store.state.held == {}
+    store.commit(Change(write(store, 0, 3), [], {0: Held(0, 3), 1: Held(7, 7)}))
+    again = get_store(store.location)
+    assert again.state.held == {0: Held(0, 3), 1: Held(7, 7)}
+    assert rows_of(again) == [0, 1, 2]
+    first, *_ = sorted(again.parts(), key=lambda part: part.first_offset)
+    assert (first.rows, first.topic_partition, first.last_offset) == (1, 0, 0)
+    assert dict(first.values) == {"timestamp_day": "1970-01-01"}
+    assert first.first_time_us == first.last_time_us == 0
+    assert again.spec == store.spec
+    assert again.schema == store.schema
+    again.close()
+
+
+def test_who_planned_on_an_older_table_changes_nothing(store: TableStore) -> None:
+    rival = get_store(store.location)
+    store.commit(Change(write(store, 0, 3), [], {0: Held(0, 3)}))
+    with pytest.raises(CommitConflict, match="somebody else"):
+        rival.commit(Change(write(rival, 0, 3), [], {0: Held(0, 3)}))
+    rival.load()
+    assert rows_of(rival) == [0, 1, 2]
+    rival.commit(Change([], [], {0: Held(0, 9)}))
+    with pytest.raises(CommitConflict):
+        store.commit(Change([], [], {0: Held(0, 4)}))  # without files, it is no less a conflict
+    store.load()
+    assert store.state.held == {0: Held(0, 9)}
+    rival.close()
+
+
+def test_files_are_replaced_in_one_commit(store: TableStore) -> None:
+    store.commit(Change(write(store, 0, 2), [], {0: Held(0, 2)}))
+    old = store.parts()
+    store.commit(Change(write(store, 0, 4), old, {0: Held(0, 4)}))
+    assert rows_of(store) == [0, 1, 2, 3]
+    assert not {each.path for each in old} & {each.path for each in store.parts()}
+
+
+def test_columns_come_and_structs_grow(store: TableStore) -> None:
+    inner = [pa.field("x", pa.int32()), pa.field("y", pa.string())]
+    store.add_columns([pa.field("extra", pa.float64()), pa.field("s", pa.struct(inner))])
+    again = get_store(store.location)
+    assert again.schema.field("extra").type == pa.float64()
+    assert again.schema.field("s").type == pa.struct(inner)
+    store.commit(Change(write(store, 0, 1), [], {0: Held(0, 1)}))
+    assert rows_of(store) == [0]
+    again.close()
+
+
+def test_files_that_no_commit_named_are_deleted_when_they_are_old(store: TableStore) -> None:
+    store.commit(Change(write(store, 0, 1), [], {0: Held(0, 1)}))
+    (left,) = write(store, 5, 1)
+    path = store.location / left.path
+    now_ms = int(path.stat().st_mtime * 1000)
+    assert store.forget_older_than(DAY_MS, now_ms) == 0
+    assert path.exists()
+    assert store.forget_older_than(0, now_ms + 1) == 1
+    assert not path.exists()
+    assert rows_of(store) == [0]
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders" / "precious").touch()
+    spec = TableSpec(topic="orders", format=TableFormat.PARQUET)
+    with pytest.raises(TableError, match="no table of Penstock's"):
+        create_store(tmp_path / "orders", spec, table_schema(spec, []))
+    with pytest.raises(TableMissing, match="penstock table sync"):
+        get_store(tmp_path / "orders")
+
+
+def test_a_move_that_a_crash_cut_short_is_finished_by_the_next_commit(tmp_path: Path) -> None:
+    """Between the commit and the moving of its files: the table has them all the same."""
+    spec = TableSpec(topic="orders", format=TableFormat.PARQUET)
+    store = create_store(tmp_path / "orders", spec, table_schema(spec, []))
+    (part,) = write(store, 0, 1)
+    store.commit(Change([part], [], {0: Held(0, 1)}))
+    place = store.location / store.parts()[0].path
+    aside = store.location / part.path
+    place.rename(aside)  # as it was before the move
+    again = get_store(store.location)
+    assert rows_of(again) == [0]
+    again.commit(Change(write(again, 1, 1), [], {0: Held(0, 2)}))
+    assert place.exists()
+    assert not aside.exists()
+    assert rows_of(again) == [0, 1]
+
+
+def test_a_specification_is_read_as_it_was_written() -> None:
+    spec = TableSpec(
+        topic="t",
+        format=TableFormat.DELTA,
+        topic_id="id",
+        value=ValueKind.AVRO,
+        avro={"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]},
+        skip_bytes=5,
+        partition_by=("a", "day(_timestamp)"),
+    )
+    assert read_spec(write_spec(spec)) == spec
+    assert differences(spec, spec) == []
+
+
+def test_what_a_table_cannot_become_is_told() -> None:
+    kept = parse_spec({"topic": "t", "format": "delta", "value": "json"})
+    asked = parse_spec({"topic": "t", "format": "delta", "value": "json", "bad_values": "fail"})
+    assert differences(kept, asked) == []
+    other = parse_spec({"topic": "t", "format": "iceberg", "value": "text"})
+    assert len(differences(kept, other)) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"format": "orc"}, "write one of delta, iceberg, parquet"),
+        ({"columns": "a INT"}, "for JSON values"),
+        ({"value": "avro"}, "need each other"),
+        ({"keeps_value": False}, "all that the table would have"),
+        ({"upserts": True, "partition_by": ("a",)}, "own partitions"),
+        ({"partition_by": ("f(a)",)}, "cannot be divided by"),
+    ],
+)
+def test_what_cannot_go_together_is_told(given: dict[str, object], told: str) -> None:
+    with pytest.raises(BadTableOption) as refused:
+        parse_spec({"topic": "t", "format": "delta", **given})
+    assert told in str(refused.value)
