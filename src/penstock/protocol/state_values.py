@@ -60,9 +60,11 @@ class ValueWriter:
         self._length(value, _INT32)
         self._parts.append(value)
 
-    def array(self, items: Sequence[Item], write: Callable[["ValueWriter", Item], None]) -> None:
+    def array(
+        self, items: Sequence[Item] | None, write: Callable[["ValueWriter", Item], None]
+    ) -> None:
         self._length(items, _INT32)
-        for item in items:
+        for item in items or ():
             write(self, item)
 
     def tags(self, *tagged: tuple[int, bytes]) -> None:
@@ -133,9 +135,15 @@ class ValueReader:
         return None if length < 0 else bytes(self._take(length))
 
     def array(self, read: Callable[["ValueReader"], Item]) -> list[Item]:
+        items = self.nullable_array(read)
+        if items is None:
+            raise MalformedRecord("a list is null where one is needed")
+        return items
+
+    def nullable_array(self, read: Callable[["ValueReader"], Item]) -> list[Item] | None:
         count = self._length(_INT32)
         if count < 0:
-            raise MalformedRecord("a list is null where one is needed")
+            return None
         if count > len(self._view) - self._position:  # an item takes at least a byte
             raise MalformedRecord(f"{count} items cannot stand in the bytes that are left")
         return [read(self) for _ in range(count)]

@@ -1,0 +1,86 @@
+"""What still has to be marked: the partitions of ended transactions that do not know of it yet.
+
+Pure: changed by what happens to markers, and decides what is sent and when a transaction is over.
+Invariant: an entry is of one end of one transaction, by transactional id, producer id and epoch, so
+an answer that is late is nobody's (KAFKA-9777).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.transactions.ports import Marker
+from penstock.transactions.records import Transaction
+
+
+class EndKey(NamedTuple):
+    """One end of one transaction."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+    def is_of(self, transaction: Transaction) -> bool:
+        return self[1:] == (transaction.producer_id, transaction.producer_epoch)
+
+
+class _Entry:
+    __slots__ = ("commit", "sent", "unmarked", "version")
+
+    def __init__(self, transaction: Transaction) -> None:
+        self.commit = transaction.state.commits
+        self.version = transaction.client_version
+        self.unmarked = set(transaction.partitions)
+        self.sent: set[TopicPartition] = set()  # of those, without an answer as yet
+
+
+class OutstandingMarkers:
+    """Owned by its shard."""
+
+    def __init__(self) -> None:
+        self._entries: dict[EndKey, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def begin(self, transactional_id: str, transaction: Transaction) -> EndKey:
+        assert transaction.state.is_prepared
+        key = EndKey(transactional_id, transaction.producer_id, transaction.producer_epoch)
+        self._entries.setdefault(key, _Entry(transaction))
+        return key
+
+    def is_marked(self, key: EndKey) -> bool:
+        """Whether every partition has its marker. A function of what was begun and answered."""
+        entry = self._entries.get(key)
+        return entry is not None and not entry.unmarked
+
+    def marked(self) -> list[EndKey]:
+        return [key for key in self._entries if self.is_marked(key)]
+
+    def end(self, key: EndKey) -> None:
+        self._entries.pop(key, None)
+
+    def take_due(self, keys: Iterable[EndKey] | None = None, *, epoch: int) -> list[Marker]:
+        """To be sent now, by a coordinator of this epoch: what is neither marked nor on its way."""
+        wanted = list(self._entries) if keys is None else keys
+        due = (self._take(key, epoch) for key in wanted)
+        return [marker for marker in due if marker is not None]
+
+    def _take(self, key: EndKey, epoch: int) -> Marker | None:
+        entry = self._entries.get(key)
+        partitions = () if entry is None else tuple(sorted(entry.unmarked - entry.sent))
+        if entry is None or not partitions:
+            return None
+        entry.sent.update(partitions)
+        return Marker(*key, entry.commit, epoch, entry.version, partitions)
+
+    def take_answers(self, marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> EndKey:
+        """NONE: it is marked. Everything else is due again."""
+        key = EndKey(marker.transactional_id, marker.producer_id, marker.producer_epoch)
+        entry = self._entries.get(key)
+        if entry is not None:
+            entry.sent.difference_update(codes)
+            done = {each for each, code in codes.items() if code is ErrorCode.NONE}
+            entry.unmarked -= done
+        return key

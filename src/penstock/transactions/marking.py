@@ -1,0 +1,125 @@
+"""Sends a shard's markers, and again what did not get through, until every partition has its own.
+
+Decides nothing about transactions: tells its shard when one is marked. Owned by the event loop.
+Invariant: a marker is sent only when the decision that it tells of is committed in the log.
+"""
+
+from collections.abc import Callable, Mapping
+
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.state_topics.ports import Report, Timers
+from penstock.transactions.markers import EndKey, OutstandingMarkers
+from penstock.transactions.ports import KnownPartitions, Marker, MarkerChannel
+from penstock.transactions.records import Transaction
+from penstock.waiting.timing_wheel import Timer
+
+FIRST_PAUSE_MS = 50
+LONGEST_PAUSE_MS = 5_000
+
+# Of a partition that knows better: another coordinator, or a later producer. Worth a word.
+_ODD = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
+class Marking:
+    """`forget` it when its shard is loaded anew or gone: answers of before are nobody's then."""
+
+    def __init__(
+        self,
+        *,
+        channel: MarkerChannel,
+        known: KnownPartitions,
+        timers: Timers,
+        report: Report,
+        coordinator_epoch: Callable[[], int],
+        on_marked: Callable[[EndKey], None],
+    ) -> None:
+        self._channel = channel
+        self._known = known
+        self._timers = timers
+        self._report = report
+        self._coordinator_epoch = coordinator_epoch
+        self._on_marked = on_marked
+        self._outstanding = OutstandingMarkers()
+        self._complained: set[EndKey] = set()  # that it was told to people
+        self._pause_ms = FIRST_PAUSE_MS
+        self._timer: Timer[Callable[[], None]] | None = None
+
+    def __len__(self) -> int:
+        return len(self._outstanding)
+
+    def begin(self, decided: Mapping[str, Transaction]) -> None:
+        """These ends are committed."""
+        outstanding = self._outstanding
+        keys = [outstanding.begin(name, each) for name, each in decided.items()]
+        self._send(outstanding.take_due(keys, epoch=self._coordinator_epoch()))
+
+    def end(self, key: EndKey) -> None:
+        """It is over."""
+        self._outstanding.end(key)
+        self._complained.discard(key)
+        if not self._outstanding:
+            self._pause_ms = FIRST_PAUSE_MS
+
+    def hurry(self) -> None:
+        """Leaders have changed, or topics: what waits may get through now."""
+        if self._timer is not None:
+            self._timers.cancel(self._timer)
+            self._send_again()
+
+    def try_again_later(self) -> None:
+        """Something did not get through."""
+        if self._timer is None:
+            self._timer = self._timers.add_after(self._pause_ms, self._send_again)
+            self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
+
+    def forget(self) -> None:
+        self._outstanding = OutstandingMarkers()
+        self._complained.clear()
+        self._pause_ms = FIRST_PAUSE_MS
+        if self._timer is not None:
+            self._timers.cancel(self._timer)
+            self._timer = None
+
+    def _send_again(self) -> None:
+        self._timer = None
+        for key in self._outstanding.marked():
+            self._on_marked(key)
+        self._send(self._outstanding.take_due(epoch=self._coordinator_epoch()))
+
+    def _send(self, markers: list[Marker]) -> None:
+        if not markers:
+            return
+        outstanding = self._outstanding
+
+        def take(marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+            if outstanding is self._outstanding:
+                self._take_answers(marker, codes)
+
+        self._channel.send(markers, take)
+
+    def _take_answers(self, marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        judged = {each: self._judge(each, code) for each, code in codes.items()}
+        key = self._outstanding.take_answers(marker, judged)
+        self._complain(key, judged)
+        if self._outstanding.is_marked(key):
+            self._on_marked(key)
+        elif any(code is not ErrorCode.NONE for code in judged.values()):
+            self.try_again_later()
+
+    def _judge(self, partition: TopicPartition, code: ErrorCode) -> ErrorCode:
+        """With its topic, a partition's part of the transaction has gone too."""
+        is_unknown = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_gone = is_unknown and not self._known.has_partition(partition)
+        return ErrorCode.NONE if is_gone else code
+
+    def _complain(self, key: EndKey, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        """Once for each: nobody but an operator can help a partition that knows better."""
+        odd = [f"{each}: {code.name}" for each, code in codes.items() if code in _ODD]
+        if odd and key not in self._complained:
+            self._complained.add(key)
+            self._report(
+                f"the end of {key.transactional_id!r}'s transaction (producer {key.producer_id}, "
+                f"epoch {key.producer_epoch}) is not taken by {', '.join(odd)}; it is sent again "
+                f"until it is"
+            )
