@@ -153,6 +153,15 @@ async def read_topics(
     return await _read_topics(session, nodes), unreadable
 
 
+async def read_topic_values(
+    session: Session, names: Sequence[str], watch: Watch
+) -> dict[str, Value]:
+    """The nodes of those that are there, each with a watch for its next change."""
+    values = await _find_all(session, [topic_path(name) for name in names], watch)
+    found = zip(names, values, strict=True)
+    return {name: value for name, value in found if value is not None}
+
+
 async def find_topic_nodes(session: Session, topic: str) -> list[str]:
     """Every node that a topic has, its own first and parents before children."""
     found: list[str] = []
@@ -327,10 +336,12 @@ async def _read_broker_configs(session: Session) -> dict[str, dict[str, str]]:
     }
 
 
-async def _find_all(session: Session, paths: Sequence[str]) -> list[Value | None]:
+async def _find_all(
+    session: Session, paths: Sequence[str], watch: Watch | None = None
+) -> list[Value | None]:
     async def find(path: str) -> Value | None:
         try:
-            return await session.get(path)
+            return await session.get(path, watch)
         except NoNode:
             return None
 

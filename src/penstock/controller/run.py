@@ -32,7 +32,7 @@ from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.state import ClusterState
 from penstock.controller.term import Fenced, Outcome, Outdated, Setup, Signals, Term
 from penstock.controller.writes import TRANSACTION_BYTES
-from penstock.controller.znodes import PERSISTENT
+from penstock.controller.znodes import PERSISTENT, TOPICS
 from penstock.coordination.election import Election, Leadership
 from penstock.coordination.errors import ConnectionLost, SessionExpired
 from penstock.coordination.interface import Session, WatchEvent
@@ -124,10 +124,12 @@ class Controller:
         self._order_numbers = count(1)
         self._happened: set[_Happening] = set()
         self._removed: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
+        self._edited: dict[str, None] = {}  # topics
         # The same for all terms: what an earlier one watches still is watched once.
         self._signals = Signals(
             brokers_changed=partial(self._note, _Happening.BROKERS),
             topics_changed=partial(self._note, _Happening.TOPICS),
+            topic_edited=self._note_edited,
             deletions_changed=partial(self._note, _Happening.DELETIONS),
             moves_changed=partial(self._note, _Happening.MOVES),
             elections_changed=partial(self._note, _Happening.ELECTIONS),
@@ -323,6 +325,7 @@ class Controller:
         self._is_lost = False
         self._happened.clear()
         self._removed.clear()
+        self._edited.clear()
         wiring = Wiring(
             channel=self._channel,
             everything=lambda broker: everything(term.state, broker),
@@ -356,6 +359,9 @@ class Controller:
             happening = min(self._happened)
             self._happened.discard(happening)
             await _LOOK_AFTER[happening](term)
+        elif self._edited:
+            names, self._edited = list(self._edited), {}
+            await term.requests.topics_edited(names)
         elif self._removed:
             broker, topics = next(iter(self._removed))
             del self._removed[broker, topics]
@@ -405,6 +411,10 @@ class Controller:
 
     def _note(self, happening: _Happening, event: WatchEvent | None = None) -> None:
         self._happened.add(happening)
+        self._wake.set()
+
+    def _note_edited(self, event: WatchEvent) -> None:
+        self._edited[event.path.removeprefix(f"{TOPICS}/")] = None
         self._wake.set()
 
     def _note_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:

@@ -101,6 +101,7 @@ class Signals:
 
     brokers_changed: Watch
     topics_changed: Watch
+    topic_edited: Watch
     deletions_changed: Watch
     moves_changed: Watch
     elections_changed: Watch

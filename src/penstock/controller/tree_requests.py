@@ -4,15 +4,15 @@ Called by the controller's task, one at a time. A request's node goes when it is
 whoever made it can wait for that; what cannot be done is reported and its node removed as well.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.controller import deletion
 from penstock.controller.interface import LeaderChoice, Move, Refused
 from penstock.controller.leadership_moves import elect_leaders
-from penstock.controller.load import TopicRead, Unreadable, read_topics
+from penstock.controller.load import TopicRead, Unreadable, read_topic_values, read_topics
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
-from penstock.controller.tree_topics import take_up_topics
+from penstock.controller.tree_topics import grow_as_edited, take_up_topics
 from penstock.controller.znodes import (
     DELETIONS,
     ELECTIONS,
@@ -21,12 +21,14 @@ from penstock.controller.znodes import (
     DamagedNode,
     decode_elections,
     decode_moves,
+    decode_topic,
     deletion_path,
     topic_config_path,
     topic_path,
 )
 from penstock.coordination.errors import BadVersion, NoNode, TransactionFailed
 from penstock.coordination.interface import ANY_VERSION, Delete, Value, Watch
+from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -46,9 +48,11 @@ class TreeRequests:
     def __init__(self, term: "Term") -> None:
         self._term = term
         self._moves: AskedMoves | None = None
+        self._watched: set[str] = set()  # topics whose node has a watch
 
     async def begin(self) -> None:
         """What was asked for while nobody looked; topics and deletions are read with the tree."""
+        await self.topics_edited(list(self._term.state.topics))
         await self.moves_changed()
         await self.elections_changed()
 
@@ -57,12 +61,29 @@ class TreeRequests:
         state = term.state
         names = await term.session.children(TOPICS, term.signals.topics_changed)
         new = [each for each in names if each not in state.topics and each not in state.unreadable]
-        if not new:
-            return
-        found, unreadable = await self._read_new(new)
-        for each in unreadable:
-            term.setup.report(f"no topic is made of {each.name!r}: {each.why}")
-        await term.carry_out(take_up_topics(state, found, unreadable, term.setup.new_topic_id))
+        if new:
+            found, unreadable = await self._read_new(new)
+            for each in unreadable:
+                term.setup.report(f"no topic is made of {each.name!r}: {each.why}")
+            await term.carry_out(take_up_topics(state, found, unreadable, term.setup.new_topic_id))
+        await self.topics_edited([each for each in names if each not in self._watched])
+
+    async def topics_edited(self, names: Sequence[str]) -> None:
+        """Their nodes may have changed, by this controller's hand or another's."""
+        term = self._term
+        values = await read_topic_values(term.session, names, term.signals.topic_edited)
+        self._watched.difference_update(names)
+        self._watched.update(values)
+        for name, value in values.items():
+            topic = term.state.find_topic(name)
+            if topic is None:
+                continue
+            try:
+                await term.carry_out(
+                    grow_as_edited(term.state, topic, decode_topic(name, value.data))
+                )
+            except (DamagedNode, Refusal) as problem:
+                term.setup.report(f"topic {name!r} stays as it is: {problem}")
 
     async def _read_new(self, names: list[str]) -> tuple[list[TopicRead], list[Unreadable]]:
         """One that is damaged inside is none as well, and keeps no other back."""

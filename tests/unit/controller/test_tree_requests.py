@@ -14,7 +14,7 @@ from penstock.controller.run import Controller
 from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.znodes import PERSISTENT
 from penstock.coordination.interface import Create, Session
-from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState
+from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 
@@ -69,6 +69,68 @@ async def in_sync(controller: Controller, *brokers: int) -> None:
         timeout_ms=WAIT_MS,
     )
     assert outcome.code is ErrorCode.NONE
+
+
+class TestATopicEditedInTheTree:
+    def test_gets_the_partitions_that_were_added_to_its_node(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                await make(controller, "t", (0, 1))
+                topic_id = _topic(controller).topic_id
+                session = await someone(cluster)
+                await session.set("/brokers/topics/t", node_of(p0=[0, 1], p1=[1, 0], p2=[1]))
+                await settled()
+                assert [each.replicas for each in _topic(controller).partitions] == [
+                    (0, 1),
+                    (1, 0),
+                    (1,),
+                ]
+                assert _topic(controller).topic_id == topic_id
+                twin = cluster.channel.twin(1)
+                assert [each.leader for each in twin.topics["t"].partitions] == [0, 1, 1]
+                assert TopicPartition("t", 2) in twin.replicas
+                found = await cluster.reread()
+                assert found.writes == ()
+                state = controller.find_state()
+                assert state is not None
+                assert same_facts(found.state, state)
+
+        tell(story, 0, 1)
+
+    def test_is_watched_again_after_each_edit_and_after_being_made_in_the_tree(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                session = await someone(cluster)
+                await session.create("/brokers/topics/t", node_of(p0=[0]))
+                await settled()
+                for count in (2, 3):
+                    more = {f"p{number}": [0] for number in range(count)}
+                    await session.set("/brokers/topics/t", node_of(**more))
+                    await settled()
+                    assert len(_topic(controller).partitions) == count
+
+        tell(story, 0)
+
+    def test_is_not_moved_or_made_smaller_by_it_and_that_is_told(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                await make(controller, "t", (0,), (1,))
+                session = await someone(cluster)
+                for wrong in (node_of(p0=[1], p1=[1]), node_of(p0=[0]), b"nonsense"):
+                    await session.set("/brokers/topics/t", wrong)
+                    await settled()
+                    told = [each for each in cluster.reports if "stays as it is" in each]
+                    assert told
+                    cluster.reports.clear()
+                    assert [each.replicas for each in _topic(controller).partitions] == [(0,), (1,)]
+
+        tell(story, 0, 1)
+
+
+def _topic(controller: Controller, name: str = "t") -> TopicState:
+    state = controller.find_state()
+    assert state is not None
+    return state.topics[name]
 
 
 class TestATopicMadeInTheTree:
