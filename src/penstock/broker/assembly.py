@@ -25,12 +25,13 @@ from penstock.broker.order_taker import OrderTaker
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
 from penstock.broker.standing import Standing
+from penstock.broker.transaction_parts import TransactionParts
 from penstock.broker.tree import open_tree
 from penstock.broker.upkeep import Upkeep
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.resolve import Resolved, resolve_broker
-from penstock.controller.interface import Administration
+from penstock.controller.interface import Administration, ProducerIds
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.controller.registration import (
     BrokerIdTaken,
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from penstock.broker.cluster_wiring import ClusterWiring
     from penstock.broker.group_wiring import Groups
     from penstock.handlers.group_service import GroupService
+    from penstock.handlers.marker_writing import Codes, Wanted
 
 Report = Callable[[str], None]
 
@@ -111,6 +113,8 @@ class Assembly:
         self._wiring: ClusterWiring | None = None  # None: a single node
         self._controller: Controller
         self._groups: LateCoordinator[GroupService]
+        self._transactions: TransactionParts
+        self._services: Services
         self._dispatcher: Dispatcher
         self._server: Server
         self._upkeep: Upkeep
@@ -220,12 +224,16 @@ class Assembly:
         self._replicas.adopt(self._recovered)
         self._controller = self._make_controller(broker_id)
         self._groups = self._make_groups(broker_id)
-        self._bind(self._make_services(broker_id, cluster_id, engine))
+        producer_ids = BlockProducerIds(self._session, broker_id)
+        self._transactions = self._make_transactions(broker_id, producer_ids)
+        self._services = self._make_services(broker_id, cluster_id, engine, producer_ids)
+        self._bind(self._services)
         await self._stand(broker_id)
         await self._wait_committed(engine)
         self._upkeep = Upkeep(engine, self._background, wall_ms, self._look_at_disks)
         self._tasks.create_task(self._upkeep.run(), name="upkeep")
         self._groups.start(self._tasks)
+        self._transactions.start(self._tasks)
         if self._wiring is None:
             self._server.start()
         self._dispatcher.open()
@@ -345,8 +353,36 @@ class Assembly:
             report=self._report,
         )
 
+    def _make_transactions(
+        self, broker_id: BrokerId, producer_ids: ProducerIds
+    ) -> TransactionParts:
+        is_alone = self._wiring is None
+        return TransactionParts(
+            broker_id,
+            replicas=self._replicas,
+            cluster=self._cluster,
+            administration=self._administration,
+            producer_ids=producer_ids,
+            write_markers=self._write_markers,
+            listener=None if is_alone else inter_broker_listener(self._settings()),
+            timers=self._timers,
+            settings=self._settings,
+            wall_ms=wall_ms,
+            run=self._run_task,
+            report=self._report,
+        )
+
+    async def _write_markers(self, wanted: "Sequence[Wanted]") -> "list[Codes]":
+        from penstock.handlers.marker_writing import write_markers
+
+        return await write_markers(self._services, wanted)
+
     def _make_services(
-        self, broker_id: BrokerId, cluster_id: str, engine: SegmentedEngine
+        self,
+        broker_id: BrokerId,
+        cluster_id: str,
+        engine: SegmentedEngine,
+        producer_ids: ProducerIds,
     ) -> Services:
         slots = self._settings()["max.incremental.fetch.session.cache.slots"]
         return Services(
@@ -357,7 +393,9 @@ class Assembly:
             engine=engine,
             administration=self._administration,
             get_groups=self._groups.get_service,
-            producer_ids=BlockProducerIds(self._session, broker_id),
+            get_transactions=self._transactions.get_service,
+            verify_transaction=self._transactions,
+            producer_ids=producer_ids,
             authorizer=AllowAll(),
             timers=self._timers,
             wall_ms=wall_ms,
@@ -419,12 +457,14 @@ class Assembly:
             await self._wiring.hand_over()
         self._server.stop_requests()
         self._groups.stop()
+        self._transactions.stop()
         self._replicas.produces.expire_all()
         self._replicas.fetches.expire_all()
         await self._server.close(DRAIN_MS)
         await self._controller.close()
         if self._wiring is not None:
             await self._wiring.close()
+        await self._transactions.close()
         self._upkeep.stop()
         self._timers.stop()
         # Flushes under way end before the engine closes, and their news reach the loop.

@@ -24,28 +24,28 @@ SETTINGS: tuple[Setting, ...] = (
         "Time between two looks for producers to forget.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.max.timeout.ms",
         Kind.INT,
         900_000,
         "Longest time a producer may ask for a transaction.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transactional.id.expiration.ms",
         Kind.INT,
         604_800_000,
         "Silence after which a transactional id is forgotten.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Kind.INT,
         10_000,
         "Time between two looks for transactions that have taken too long.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         Kind.INT,
         3_600_000,
@@ -59,55 +59,65 @@ SETTINGS: tuple[Setting, ...] = (
         "Whether a partition asks the coordinator before a transaction's first write.",
         update=UpdateMode.CLUSTER_WIDE,
     ),
-    _later(
+    broker(
         "transaction.two.phase.commit.enable",
         Kind.BOOLEAN,
         False,
         "Whether producers may take part in an outside two-phase commit.",
     ),
-    _later(
+    broker(
+        "transaction.prepared.alarm.ms",
+        Kind.INT,
+        3_600_000,
+        "Age at which a transaction of two-phase commit that waits for its decision is told of; "
+        "-1: never.",
+        at_least(-1),
+        update=UpdateMode.CLUSTER_WIDE,
+        own=True,
+    ),
+    broker(
         "add.partitions.to.txn.retry.backoff.ms",
         Kind.INT,
         20,
-        "First rest before a partition is added to a transaction again.",
+        "Rest before a partition is added to a transaction again.",
         at_least(1),
     ),
-    _later(
+    broker(
         "add.partitions.to.txn.retry.backoff.max.ms",
         Kind.INT,
         100,
         "Limit of all such rests for one request.",
         at_least(0),
     ),
-    _later(
+    broker(
         "transaction.state.log.num.partitions",
         Kind.INT,
         50,
         "Partitions of the topic of transactions; fixed once it exists.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.state.log.replication.factor",
         Kind.SHORT,
         3,
         "Replicas of the topic of transactions.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.state.log.min.isr",
         Kind.INT,
         2,
         "min.insync.replicas of the topic of transactions.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.state.log.segment.bytes",
         Kind.INT,
         104_857_600,
         "Segment size of the topic of transactions.",
         at_least(1),
     ),
-    _later(
+    broker(
         "transaction.state.log.load.buffer.size",
         Kind.INT,
         5_242_880,

@@ -50,6 +50,14 @@ def allows_group(request: Request, services: "Services", operation: Operation, g
     return services.authorizer.allows(request.caller, operation, ResourceType.GROUP, group)
 
 
+def allows_transaction(
+    request: Request, services: "Services", operation: Operation, transactional_id: str
+) -> bool:
+    return services.authorizer.allows(
+        request.caller, operation, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
 def allows_cluster(request: Request, services: "Services", operation: Operation) -> bool:
     return services.authorizer.allows(request.caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 

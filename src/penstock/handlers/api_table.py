@@ -35,7 +35,10 @@ SERVED: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.CREATE_TOPICS: range(2, 8),
         ApiKey.DELETE_TOPICS: range(1, 7),
         ApiKey.DELETE_RECORDS: range(3),
-        ApiKey.INIT_PRODUCER_ID: range(6),
+        ApiKey.INIT_PRODUCER_ID: range(7),
+        ApiKey.ADD_PARTITIONS_TO_TXN: range(6),
+        ApiKey.ADD_OFFSETS_TO_TXN: range(5),
+        ApiKey.END_TXN: range(6),
         ApiKey.WRITE_TXN_MARKERS: range(1, 3),
         ApiKey.TXN_OFFSET_COMMIT: range(6),
         ApiKey.OFFSET_FOR_LEADER_EPOCH: range(2, 5),
@@ -52,11 +55,16 @@ SERVED: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.ALTER_PARTITION: range(2, 4),
         ApiKey.DESCRIBE_CLUSTER: range(2),
         ApiKey.DESCRIBE_PRODUCERS: range(1),
+        ApiKey.DESCRIBE_TRANSACTIONS: range(1),
+        ApiKey.LIST_TRANSACTIONS: range(2),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),
         ApiKey.CONSUMER_GROUP_DESCRIBE: range(2),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: range(1),
     }
 )
+
+# Levels that are understood; the last is in force: clients with transactions v2 use it (KIP-890).
+FEATURES: Mapping[str, range] = MappingProxyType({"transaction.version": range(3)})
 
 
 class ApiTable(Mapping[ApiKey, Api]):
@@ -80,7 +88,7 @@ class ApiTable(Mapping[ApiKey, Api]):
 
     def _load(self, key: ApiKey, versions: range) -> Api:
         if key is ApiKey.API_VERSIONS:
-            return make_api(self._served)
+            return make_api(self._served, FEATURES)
         name = key.name.lower()
         api: Api = import_module(f"penstock.handlers.{name}").API
         told = f"{name}.py serves {api.key.title} {api.versions}, the table says {versions}"

@@ -2,7 +2,7 @@
 
 A client that asks in a version nobody serves gets version 0 with UNSUPPORTED_VERSION and the list,
 so that it can ask again (KIP-511). The one API that needs no permission: it tells of the software,
-not of the cluster. No features are finalized, so transactions stay at their first protocol.
+not of the cluster. Finalized features are what clients may rely on of every broker (KIP-584).
 """
 
 import re
@@ -28,14 +28,23 @@ _HEAD = struct.Struct(">ii")  # size and correlation id: the header is version 0
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _ENTRY = struct.Struct(">hhh")
+_RANGE = struct.Struct(">hh")
+_FIRST_WITH_ANY_FEATURE = 4  # before, clients fail on one that begins at level 0 (KAFKA-17492)
+_FEATURES_EPOCH = struct.pack(">q", 1)  # they never change while a broker runs
+_SUPPORTED_TAG, _EPOCH_TAG, _FINALIZED_TAG = 0, 1, 2
+
+Features = Mapping[str, range]  # levels that are understood; the last one is in force
+_NO_FEATURES: Features = {}
 
 
-def make_api(served: Mapping[ApiKey, range]) -> Api:
+def make_api(served: Mapping[ApiKey, range], features: Features) -> Api:
     """Of a broker that serves these, this API among them."""
 
     @cache
     def body(version: int, error: ErrorCode) -> bytes:
-        return encode_body(version, error, {} if error is ErrorCode.INVALID_REQUEST else served)
+        if error is ErrorCode.INVALID_REQUEST:
+            return encode_body(version, error, {})
+        return encode_body(version, error, served, features)
 
     def answer(request: Request, services: "Services") -> None:
         asked = read_api_versions_request(request.message, request.version)
@@ -53,7 +62,12 @@ def make_api(served: Mapping[ApiKey, range]) -> Api:
     )
 
 
-def encode_body(version: int, error: ErrorCode, served: Mapping[ApiKey, range]) -> bytes:
+def encode_body(
+    version: int,
+    error: ErrorCode,
+    served: Mapping[ApiKey, range],
+    features: Features = _NO_FEATURES,
+) -> bytes:
     """By position: the first answer of a broker needs no schema."""
     is_flexible = version >= _FIRST_FLEXIBLE
     count = encode_unsigned_varint(len(served) + 1) if is_flexible else _INT32.pack(len(served))
@@ -63,7 +77,37 @@ def encode_body(version: int, error: ErrorCode, served: Mapping[ApiKey, range]) 
         _ENTRY.pack(key, versions[0], versions[-1]) + no_tags
         for key, versions in sorted(served.items())
     )
-    return b"".join((_INT16.pack(error), count, *entries, no_throttle, no_tags))
+    tags = _encode_features(version, features) if is_flexible else b""
+    return b"".join((_INT16.pack(error), count, *entries, no_throttle, tags))
+
+
+def _encode_features(version: int, features: Features) -> bytes:
+    """The tagged fields at the end: supported, epoch, finalized."""
+    supported = {
+        name: (levels[0], levels[-1])
+        for name, levels in features.items()
+        if levels[0] > 0 or version >= _FIRST_WITH_ANY_FEATURE
+    }
+    finalized = {name: (levels[-1], levels[-1]) for name, levels in features.items()}
+    tags = {}
+    if supported:
+        tags[_SUPPORTED_TAG] = _encode_levels(supported)
+    if finalized:
+        tags[_EPOCH_TAG] = _FEATURES_EPOCH
+        tags[_FINALIZED_TAG] = _encode_levels(finalized)
+    entries = (
+        encode_unsigned_varint(tag) + encode_unsigned_varint(len(value)) + value
+        for tag, value in tags.items()
+    )
+    return encode_unsigned_varint(len(tags)) + b"".join(entries)
+
+
+def _encode_levels(levels: Mapping[str, tuple[int, int]]) -> bytes:
+    entries = (
+        encode_unsigned_varint(len(name.encode()) + 1) + name.encode() + _RANGE.pack(*pair) + b"\0"
+        for name, pair in levels.items()
+    )
+    return encode_unsigned_varint(len(levels) + 1) + b"".join(entries)
 
 
 def _check_software(asked: ApiVersionsRequest) -> ErrorCode:

@@ -1,18 +1,18 @@
 """FindCoordinator (key 10), versions 0-6: which broker coordinates a group or a transactional id.
 
 Version 1 added transactional ids and error messages, 4 several keys at once, 6 share groups, which
-are not served. A group's coordinator leads its partition of the topic of offsets, which is made for
-the first who asks. Transactional ids have no coordinator yet, and hear so.
+are not served. A coordinator leads the partition that a name belongs to, of the topic of offsets or
+of the topic of transactions; each is made for the first who asks.
 """
 
 from collections.abc import Coroutine
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.handlers.addresses import broker_address
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import response_shape
-from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, BrokerId
+from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
@@ -35,21 +35,28 @@ class _Found(NamedTuple):
     port: int = -1
 
 
+class _Coordinator(Protocol):
+    async def ensure_topic(self) -> ErrorCode: ...
+
+    def partition_of(self, name: str, /) -> int: ...
+
+
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     refused = {key: _find_refusal(request, services, key) for key in _keys(request)}
-    if None in refused.values() and services.cluster.find_topic(OFFSETS_TOPIC) is None:
-        return _make_topic_and_answer(request, services, refused)
+    topic = _TOPICS.get(_key_type(request), OFFSETS_TOPIC)
+    if None in refused.values() and services.cluster.find_topic(topic) is None:
+        return _make_topic_and_answer(request, services, refused, topic)
     return _answer(request, services, refused)
 
 
 async def _make_topic_and_answer(
-    request: Request, services: "Services", refused: dict[str, _Found | None]
+    request: Request, services: "Services", refused: dict[str, _Found | None], topic: str
 ) -> Any:
-    code = await services.groups.ensure_topic()
+    code = await _coordinator(request, services).ensure_topic()
     if code is not ErrorCode.NONE:
         missing = _Found(
             ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            f"the topic {OFFSETS_TOPIC} cannot be created: {code.name}, {code.message}",
+            f"the topic {topic} cannot be created: {code.name}, {code.message}",
         )
         refused = {key: found or missing for key, found in refused.items()}
     return _answer(request, services, refused)
@@ -62,16 +69,26 @@ def _keys(request: Request) -> tuple[str, ...]:
     return (request.message.key,)
 
 
+def _key_type(request: Request) -> int:
+    key_type: int = getattr(request.message, "key_type", GROUP)
+    return key_type
+
+
+def _coordinator(request: Request, services: "Services") -> _Coordinator:
+    is_transaction = _key_type(request) == TRANSACTION
+    return services.transactions if is_transaction else services.groups
+
+
 def _find_refusal(request: Request, services: "Services", key: str) -> _Found | None:
-    """None for a group that the caller may know of."""
-    key_type = getattr(request.message, "key_type", GROUP)
+    """None for a name that the caller may know of."""
+    key_type = _key_type(request)
     resource = _RESOURCES.get(key_type)
     if resource is None:
         return _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type} here")
     if not services.authorizer.allows(request.caller, Operation.DESCRIBE, resource, key):
         code = _DENIED[key_type]
         return _Found(code, code.message)
-    return _NO_TRANSACTIONS if key_type == TRANSACTION else None
+    return None
 
 
 def _answer(request: Request, services: "Services", refused: dict[str, _Found | None]) -> Any:
@@ -83,11 +100,11 @@ def _answer(request: Request, services: "Services", refused: dict[str, _Found | 
     return shape(throttle_time=timedelta(), **_show(found[0][1]))
 
 
-def _find_leader(request: Request, services: "Services", group: str) -> _Found:
-    topic = services.cluster.find_topic(OFFSETS_TOPIC)
+def _find_leader(request: Request, services: "Services", name: str) -> _Found:
+    topic = services.cluster.find_topic(_TOPICS[_key_type(request)])
     if topic is None:
         return _NOT_AVAILABLE
-    leader = topic.partitions[services.groups.partition_of(group)].leader
+    leader = topic.partitions[_coordinator(request, services).partition_of(name)].leader
     broker = services.cluster.brokers.get(leader)
     address = None if broker is None else broker_address(broker, request, services)
     if address is None:
@@ -105,6 +122,7 @@ def _show(found: _Found) -> dict[str, Any]:
     }
 
 
+_TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 _RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 _DENIED = {
     GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -112,11 +130,6 @@ _DENIED = {
 }
 _NOT_AVAILABLE = _Found(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_NOT_AVAILABLE.message
-)
-# Not COORDINATOR_NOT_AVAILABLE: producers would wait for one until their time is up.
-_NO_TRANSACTIONS = _Found(
-    ErrorCode.INVALID_REQUEST,
-    "transactions are not served here: produce without a transactional.id",
 )
 
 API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)

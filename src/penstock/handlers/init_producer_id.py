@@ -1,54 +1,64 @@
-"""InitProducerId (key 22), versions 0-5: a producer id, so that retries leave no duplicates.
+"""InitProducerId (key 22), versions 0-6: a producer id, so that retries leave no duplicates.
 
-Version 3 added the id and epoch that a producer had before (KIP-360): without a transactional id it
-gets a new one all the same, which fences nobody. Transactional ids are refused: they belong to a
-transaction coordinator, and this broker runs none.
+Version 3 added the id and epoch that a producer had before (KIP-360), 4 the code of a producer that
+another one has replaced, 6 two-phase commit and keeping what a former life has prepared (KIP-939).
+Without a transactional id everybody gets a new id, which fences nobody; with one, the coordinator
+of the transactional id gives its producer id, with an epoch that fences those before.
 """
 
 from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.handlers.access import allows_cluster, allows_topic
+from penstock.handlers.access import allows_cluster, allows_topic, allows_transaction
 from penstock.handlers.api import Api, Request
+from penstock.handlers.fenced import code_for
 from penstock.handlers.shapes import response_shape
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_PRODUCER_ID
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+from penstock.transactions.requests import NO_EPOCH, Initialised, InitProducer
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
 KEY = ApiKey.INIT_PRODUCER_ID
-NO_EPOCH = -1
+FIRST_WITH_FENCED = 4
 FIRST_EPOCH = 0
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
-    refused = _find_refusal(request, services)
+    is_transactional = request.message.transactional_id is not None
+    find_refusal = _refuse_transactional if is_transactional else _refuse_plain
+    refused = find_refusal(request, services) or _refuse_half(request)
     if refused is not None:
-        return _build(request, refused)
-    return _give_new_id(request, services)
+        return _build(request, Initialised(code=refused))
+    return (_ask_coordinator if is_transactional else _give_new_id)(request, services)
 
 
-def _find_refusal(request: Request, services: "Services") -> ErrorCode | None:
-    message = request.message
-    if message.transactional_id is not None:
-        if not services.authorizer.allows(
-            request.caller,
-            Operation.WRITE,
-            ResourceType.TRANSACTIONAL_ID,
-            message.transactional_id,
-        ):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        # Not one that clients retry on: it would keep them waiting for what never comes.
-        return ErrorCode.INVALID_REQUEST
+def _refuse_transactional(request: Request, services: "Services") -> ErrorCode | None:
+    transactional_id = request.message.transactional_id
+    wanted = [Operation.WRITE]
+    if _field(request, "enable2_pc", False):
+        wanted.append(Operation.TWO_PHASE_COMMIT)
+    if all(allows_transaction(request, services, each, transactional_id) for each in wanted):
+        return None
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def _refuse_plain(request: Request, services: "Services") -> ErrorCode | None:
     if not _may_be_idempotent(request, services):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    has_id = getattr(message, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
-    has_epoch = getattr(message, "producer_epoch", NO_EPOCH) != NO_EPOCH
+    has_phases = _field(request, "enable2_pc", False) or _field(request, "keep_prepared_txn", False)
+    return ErrorCode.INVALID_REQUEST if has_phases else None
+
+
+def _refuse_half(request: Request) -> ErrorCode | None:
+    has_id = _field(request, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
+    has_epoch = _field(request, "producer_epoch", NO_EPOCH) != NO_EPOCH
     return ErrorCode.INVALID_REQUEST if has_id != has_epoch else None
 
 
@@ -63,22 +73,40 @@ async def _give_new_id(request: Request, services: "Services") -> Any:
     try:
         producer_id = await services.producer_ids.next_producer_id()
     except Refusal as refusal:
-        return _build(request, refusal.code)
-    return _build(request, ErrorCode.NONE, producer_id, FIRST_EPOCH)
+        return _build(request, Initialised(code=refusal.code))
+    made = Initialised(code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+    return _build(request, made)
 
 
-def _build(
-    request: Request,
-    code: ErrorCode,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = NO_EPOCH,
-) -> Any:
+async def _ask_coordinator(request: Request, services: "Services") -> Any:
+    message = request.message
+    initialised = await services.transactions.init_producer_id(
+        InitProducer(
+            transactional_id=message.transactional_id,
+            timeout_ms=ms_of_delta(message.transaction_timeout),
+            producer_id=_field(request, "producer_id", NO_PRODUCER_ID),
+            producer_epoch=_field(request, "producer_epoch", NO_EPOCH),
+            two_phase=_field(request, "enable2_pc", False),
+            keep_prepared=_field(request, "keep_prepared_txn", False),
+        )
+    )
+    return _build(request, initialised)
+
+
+def _field(request: Request, name: str, default: Any) -> Any:
+    """Of a version that has it."""
+    return getattr(request.message, name, default)
+
+
+def _build(request: Request, made: Initialised) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
-        error_code=wire_error(code),
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
+        error_code=wire_error(code_for(request, made.code, FIRST_WITH_FENCED)),
+        producer_id=made.producer_id,
+        producer_epoch=made.producer_epoch,
+        ongoing_txn_producer_id=made.ongoing_producer_id,
+        ongoing_txn_producer_epoch=made.ongoing_producer_epoch,
     )
 
 
-API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)

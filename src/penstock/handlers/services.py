@@ -23,6 +23,7 @@ from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
     from penstock.handlers.group_service import GroupService
+    from penstock.handlers.transaction_service import TransactionService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,7 @@ class Services:
     engine: Engine  # for what is asked of directories; partitions go through `replicas`
     administration: Administration
     get_groups: Callable[[], "GroupService"]  # the coordinator, built for who asks first
+    get_transactions: Callable[[], "TransactionService"]  # likewise
     producer_ids: ProducerIds
     authorizer: Authorizer
     timers: Clock  # waiting.LoopTimers, or a clock that tests move
@@ -53,3 +55,7 @@ class Services:
     @property
     def groups(self) -> "GroupService":
         return self.get_groups()
+
+    @property
+    def transactions(self) -> "TransactionService":
+        return self.get_transactions()

@@ -5,12 +5,69 @@ Every call answers a client's fault with a code; none raises for it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
+if TYPE_CHECKING:  # a start does without that room
+    from penstock.transactions.requests import (
+        Described,
+        Ended,
+        Initialised,
+        InitProducer,
+        ListedTransactions,
+        ListTransactions,
+    )
+
 Verified = Callable[[Mapping[TopicPartition, ErrorCode]], None]
+
+
+class TransactionService(Protocol):
+    """`transactions.TransactionCoordinator`, or a twin. Every call checks the transactional id,
+    whether this broker coordinates it and whether it is loaded."""
+
+    async def ensure_topic(self) -> ErrorCode:
+        """Create the topic of transactions unless it is there; NONE when this broker knows it."""
+
+    def partition_of(self, transactional_id: str, /) -> int:
+        """The partition of that topic whose leader coordinates the transactional id."""
+
+    async def init_producer_id(self, request: "InitProducer") -> "Initialised": ...
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        version: int,
+    ) -> ErrorCode:
+        """`version` of AddPartitionsToTxn."""
+
+    async def verify_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+    ) -> Mapping[TopicPartition, ErrorCode]: ...
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        version: int,
+    ) -> "Ended":
+        """`version` of EndTxn."""
+
+    def describe(self, transactional_id: str) -> "Described": ...
+
+    def list(self, request: "ListTransactions", /) -> "ListedTransactions": ...
 
 
 class VerifiesTransactions(Protocol):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 from tests.unit.handlers.groups_twin import GroupsTwin
+from tests.unit.handlers.transactions_twin import TransactionsTwin
 
 from penstock.broker.current_session import CurrentSession
 from penstock.broker.failure_sender import FailureSender
@@ -168,6 +169,7 @@ class LittleBroker:
             engine=self.engine,
             administration=self.administration,
             get_groups=GroupsTwin,
+            get_transactions=TransactionsTwin,
             producer_ids=BlockProducerIds(self.current, self.id),
             authorizer=AllowAll(),
             timers=self.timers,

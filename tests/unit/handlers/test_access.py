@@ -17,12 +17,14 @@ from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.transactions.requests import Listed, ListedTransactions, ListTransactions
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 GROUP, TRANSACTIONAL_ID = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+TRANSACTION_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 BY_SCHEMA = range(3, 1000)  # of Produce: the older versions are in test_old_produce
 
 
@@ -170,7 +172,13 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 {"key": "g", "coordinator_keys": ["g"]},
                 on_group(Operation.DESCRIBE),
                 GROUP_DENIED,
-            )
+            ),
+            Row(
+                {"key": "t", "key_type": 1, "coordinator_keys": ["t"]},
+                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+                versions=range(1, 100),
+            ),
         ],
         ApiKey.JOIN_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
         ApiKey.SYNC_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
@@ -192,6 +200,52 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 },
                 (Operation.WRITE, TRANSACTIONAL_ID, "t"),
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            )
+        ],
+        ApiKey.ADD_PARTITIONS_TO_TXN: [
+            Row(
+                {
+                    "v3_and_below_transactional_id": "t",
+                    "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
+                },
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+                versions=range(4),
+            ),
+            Row(
+                {"transactions": [{"transactional_id": "t", "topics": []}]},
+                on_cluster(Operation.CLUSTER_ACTION),
+                CLUSTER_DENIED,
+                versions=range(4, 100),
+            ),
+        ],
+        ApiKey.ADD_OFFSETS_TO_TXN: [
+            Row(
+                {"transactional_id": "t", "group_id": "g"},
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+            )
+        ],
+        ApiKey.END_TXN: [
+            Row(
+                {"transactional_id": "t"},
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+            )
+        ],
+        ApiKey.DESCRIBE_TRANSACTIONS: [
+            Row(
+                {"transactional_ids": ["t"]},
+                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+            )
+        ],
+        ApiKey.LIST_TRANSACTIONS: [
+            Row(
+                {},
+                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+                has_code=False,
             )
         ],
         # Brokers' own, or an operator's.
@@ -370,8 +424,10 @@ def test_who_may_do_nothing_does_nothing_and_is_told_so(
     assert codes <= {row.code}
     assert codes or not row.has_code
     assert key is not ApiKey.LIST_GROUPS or reply.groups == ()
+    assert key is not ApiKey.LIST_TRANSACTIONS or reply.transaction_states == ()
     assert list(shared.cluster.topics) == ["there"]
     assert all(asked == (frozenset(), frozenset()) for asked in shared.groups.asked)  # a list
+    assert all(asked == ListTransactions() for asked in shared.transactions.asked)
     assert shared.replicas.get(TopicPartition("there", 0)).log_end_offset == 0
 
 
@@ -390,6 +446,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     bench = Workbench(folder, settings={"log.dirs": str(folder)})
     bench.make_topic("there")
     bench.groups.listed = [ListedGroup("g", "consumer", "Stable", "classic")]
+    bench.transactions.listed = ListedTransactions(ErrorCode.NONE, (), (Listed("t", 1, "Ongoing"),))
     bench.guard.denies_all = True
     yield bench
     bench.close()
@@ -399,7 +456,7 @@ def error_codes(message: Any) -> Iterator[int]:
     """All of them, wherever they stand."""
     for field in fields(message):
         value = getattr(message, field.name)
-        if field.name == "error_code":
+        if field.name.endswith("error_code"):
             yield value
         elif isinstance(value, tuple):
             for each in value:

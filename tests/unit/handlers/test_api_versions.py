@@ -44,6 +44,30 @@ def test_the_bytes_are_those_of_the_generic_encoder(
     assert encode_body(version, error, served) == encode(message)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_bytes_of_features_are_those_of_the_generic_encoder(version: int) -> None:
+    features = {"of.old": range(1, 4), "from.zero": range(3)}
+    told = features if version >= 4 else {"of.old": features["of.old"]}
+    shape = response_shape(KEY, version)
+    message = shape(
+        error_code=wire_error(ErrorCode.NONE),
+        api_keys=(),
+        throttle_time=timedelta(),
+        supported_features=tuple(
+            shape["supported_features"](name=name, min_version=each[0], max_version=each[-1])
+            for name, each in told.items()
+        ),
+        finalized_features_epoch=1,
+        finalized_features=tuple(
+            shape["finalized_features"](
+                name=name, max_version_level=each[-1], min_version_level=each[-1]
+            )
+            for name, each in features.items()
+        ),
+    )
+    assert encode_body(version, ErrorCode.NONE, {}, features) == encode(message)
+
+
 @pytest.mark.parametrize("version", [5, 99, -1, 2**15 - 1])
 def test_an_unknown_version_is_answered_in_version_0(bench: Workbench, version: int) -> None:
     """The body of a version that nobody knows is not looked at."""
@@ -69,10 +93,32 @@ def test_software_names_within_the_rule_pass(bench: Workbench, name: str) -> Non
     assert bench.ask(KEY, 4, **software).error_code == 0
 
 
-def test_no_feature_is_finalized(bench: Workbench) -> None:
-    """Else clients would use the second protocol of transactions."""
+def levels_of(features: Any) -> dict[str, tuple[int, int]]:
+    return {each.name: (each.min_version, each.max_version) for each in features}
+
+
+def test_clients_may_rely_on_transactions_v2(bench: Workbench) -> None:
     reply = bench.ask(KEY, 4, **SOFTWARE)
-    assert (reply.finalized_features, reply.finalized_features_epoch) == ((), -1)
+    assert levels_of(reply.supported_features) == {"transaction.version": (0, 2)}
+    (found,) = reply.finalized_features
+    assert (found.name, found.min_version_level, found.max_version_level) == (
+        "transaction.version",
+        2,
+        2,
+    )
+    assert reply.finalized_features_epoch >= 0
+
+
+def test_a_feature_that_begins_at_0_is_kept_from_clients_that_fail_on_it(bench: Workbench) -> None:
+    """KAFKA-17492. What is in force they may know."""
+    reply = bench.ask(KEY, 3, **SOFTWARE)
+    assert reply.supported_features == ()
+    assert [each.name for each in reply.finalized_features] == ["transaction.version"]
+
+
+def test_a_refused_client_learns_of_no_feature(bench: Workbench) -> None:
+    reply = bench.ask(KEY, 4, **{**SOFTWARE, "client_software_name": "-"})
+    assert (reply.supported_features, reply.finalized_features) == ((), ())
 
 
 def test_nobody_is_asked_for_permission(bench: Workbench) -> None:

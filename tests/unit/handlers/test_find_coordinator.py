@@ -1,4 +1,4 @@
-"""FindCoordinator: where a group's requests go, and that there is no place for transactions yet."""
+"""FindCoordinator: where the requests of a group or of a transactional id go."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 from tests.unit.handlers.workbench import ME, OTHER, Workbench, node, topic_state
 
 from penstock.handlers.api_table import APIS
-from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, BrokerId
+from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import Operation, ResourceType
@@ -113,13 +113,34 @@ def test_several_groups_are_answered_each_and_the_topic_is_made_once(
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-def test_who_looks_for_a_transaction_coordinator_is_not_kept_waiting(
+def test_the_leader_of_a_transactional_ids_partition_coordinates_it(
     bench: Workbench, version: int
 ) -> None:
-    answer = find(bench, version, TRANSACTION)
-    assert place(answer) == (ErrorCode.INVALID_REQUEST, -1, "", -1)
-    assert "transactions are not served" in answer.error_message
-    assert bench.groups.asked == []
+    bench.make_topic(OFFSETS_TOPIC, 2)
+    theirs = topic_state(TRANSACTIONS_TOPIC, 3, replicas=(OTHER,), leader=OTHER)
+    bench.tell(theirs, brokers=(node(ME), node(OTHER)))
+    bench.transactions.partition = 2
+    assert place(find(bench, version, TRANSACTION)) == (0, OTHER, "host-2", 9002)
+    assert (bench.groups.asked, bench.transactions.asked) == ([], [])
+
+
+@pytest.mark.parametrize("version", VERSIONS[1:])
+def test_the_first_transactional_id_has_its_own_topic_made(bench: Workbench, version: int) -> None:
+    bench.make_topic(OFFSETS_TOPIC)
+    bench.runs_at_once = False
+    sent = bench.send(KEY, version, key="g", key_type=TRANSACTION, coordinator_keys=["g"])
+    bench.make_topic(TRANSACTIONS_TOPIC)
+    bench.run_tasks()
+    answer = sent.reply.coordinators[0] if version >= 4 else sent.reply
+    assert place(answer) == (0, ME, "127.0.0.1", 9092)
+    assert (bench.groups.asked, bench.transactions.asked) == ([], ["ensure_topic"])
+
+
+def test_a_topic_of_transactions_that_cannot_be_made_is_named(bench: Workbench) -> None:
+    bench.transactions.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
+    answer = find(bench, 4, TRANSACTION)
+    assert place(answer) == (NOT_AVAILABLE, -1, "", -1)
+    assert TRANSACTIONS_TOPIC in answer.error_message
 
 
 def test_transactional_ids_need_their_own_permission(bench: Workbench) -> None:

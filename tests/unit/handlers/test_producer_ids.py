@@ -45,16 +45,6 @@ def test_an_id_without_epoch_or_an_epoch_without_id_is_invalid(
     assert init(bench, 5, **half) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-@pytest.mark.parametrize("version", APIS[INIT].versions)
-@pytest.mark.parametrize("transactional_id", ["mine", ""])
-def test_transactional_ids_are_refused_with_an_error_that_ends_the_wait(
-    bench: Workbench, version: int, transactional_id: str
-) -> None:
-    code, producer_id, epoch = init(bench, version, transactional_id=transactional_id)
-    assert (code, producer_id, epoch) == (ErrorCode.INVALID_REQUEST, -1, -1)
-    assert not ErrorCode.INVALID_REQUEST.is_retriable
-
-
 def test_transactional_ids_need_their_own_permission(bench: Workbench) -> None:
     bench.guard.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
     code, *_ = init(bench, 4, transactional_id="theirs")

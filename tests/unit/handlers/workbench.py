@@ -14,6 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.unit.handlers.groups_twin import GroupsTwin
+from tests.unit.handlers.transactions_twin import TransactionsTwin
 from tests.unit.handlers.verifier_twin import VerifierTwin
 
 from penstock.config.given import Given
@@ -272,6 +273,7 @@ class Workbench:
         self.guard = Guard()
         self.controller = Controller(self)
         self.groups = GroupsTwin()
+        self.transactions = TransactionsTwin()
         self.verifier = VerifierTwin()
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
@@ -308,6 +310,7 @@ class Workbench:
             run=self._run,
             report=self.reports.append,
             get_groups=lambda: self.groups,
+            get_transactions=lambda: self.transactions,
             wall_ms=lambda: self.wall_ms,
             verify_transaction=self.verifier,
         )

@@ -183,6 +183,7 @@ class _Nobody:
         self.caller = caller
         self.local_host = host
         self.local_port = 9092
+        self.number = 1
         self.is_closed = False
 
     def take_answer(self, exchange: Exchange) -> None: ...
@@ -234,6 +235,7 @@ class Case:
             engine=self.engine,
             administration=self.controller,
             get_groups=None,  # type: ignore[arg-type] # no handler here asks for groups
+            get_transactions=None,  # type: ignore[arg-type] # nor for transactions
             producer_ids=None,  # type: ignore[arg-type] # no handler here asks for producer ids
             authorizer=self.acl,
             timers=timers,

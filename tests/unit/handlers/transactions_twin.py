@@ -1,0 +1,86 @@
+"""A transaction coordinator that answers what a test tells it to and keeps what it was asked."""
+
+from collections.abc import Mapping, Sequence
+
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.transactions.requests import (
+    Described,
+    Ended,
+    Initialised,
+    InitProducer,
+    ListedTransactions,
+    ListTransactions,
+)
+
+NONE = ErrorCode.NONE
+
+
+class TransactionsTwin:
+    """`code` is the answer to all that has a code and nothing else."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.code = NONE
+        self.topic_code = NONE  # of an attempt to make the topic
+        self.partition = 0
+        self.initialised = Initialised(code=NONE, producer_id=7, producer_epoch=3)
+        self.ended = Ended(NONE)
+        self.unverified: dict[TopicPartition, ErrorCode] = {}
+        self.described: dict[str, Described] = {}
+        self.listed = ListedTransactions(NONE)
+
+    async def ensure_topic(self) -> ErrorCode:
+        self.asked.append("ensure_topic")
+        return self.topic_code
+
+    def partition_of(self, transactional_id: str) -> int:
+        return self.partition
+
+    async def init_producer_id(self, request: InitProducer) -> Initialised:
+        self.asked.append(request)
+        return self.initialised
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        version: int,
+    ) -> ErrorCode:
+        who = (transactional_id, producer_id, producer_epoch)
+        self.asked.append(("add", *who, tuple(partitions), version))
+        return self.code
+
+    async def verify_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+    ) -> Mapping[TopicPartition, ErrorCode]:
+        who = (transactional_id, producer_id, producer_epoch)
+        self.asked.append(("verify", *who, tuple(partitions)))
+        return {each: self.unverified.get(each, self.code) for each in partitions}
+
+    async def end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        version: int,
+    ) -> Ended:
+        self.asked.append((transactional_id, producer_id, producer_epoch, commit, version))
+        return self.ended
+
+    def describe(self, transactional_id: str) -> Described:
+        self.asked.append(transactional_id)
+        return self.described[transactional_id]
+
+    def list(self, request: ListTransactions) -> ListedTransactions:
+        self.asked.append(request)
+        return self.listed
