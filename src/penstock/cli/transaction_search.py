@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import Refused
-from penstock.client.transaction_values import OpenTransaction, TransactionDescription
+from penstock.client.transaction_values import ONGOING, OpenTransaction, TransactionDescription
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
@@ -25,7 +25,9 @@ class TransactionReport:
     @property
     def age_ms(self) -> int | None:
         """None: nothing is open."""
-        return None if self.known.start_ms is None else max(0, self.now_ms - self.known.start_ms)
+        if self.known.start_ms is None or not self.known.is_open:
+            return None
+        return max(0, self.now_ms - self.known.start_ms)
 
     @property
     def is_two_phase(self) -> bool:
@@ -86,7 +88,7 @@ def unknown_to(
     known = {
         (each.producer_id, partition)
         for each in described
-        if each.start_ms is not None
+        if each.is_open
         for partition in each.partitions
     }
     return [each for each in open_ones if (each.producer_id, each.partition) not in known]
@@ -96,11 +98,11 @@ async def abort_by_id(client: ClusterClient, transactional_id: str) -> Transacti
     """What was aborted. A transaction that a newer producer has been given to decide can only be
     aborted by one that is newer still."""
     known = await client.transactions.describe(transactional_id)
-    if known.start_ms is None:
+    if known.state != ONGOING:
         raise Refused(
             f"abort {transactional_id!r}",
             ErrorCode.INVALID_TXN_STATE,
-            f"it has no open transaction: its state is {known.state}",
+            f"it has no transaction that could be decided: its state is {known.state}",
         )
     try:
         await client.transactions.end(known.producer, commit=False)

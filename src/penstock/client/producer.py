@@ -218,7 +218,7 @@ class Producer:
                 break
         self._sends += 1
         if not self._sends % _SENDS_PER_POLL:
-            self._producer.poll(0)
+            self._serve(0)
 
     def _wait_room(self, deadline: float) -> None:
         left_s = deadline - time.monotonic()
@@ -229,7 +229,7 @@ class Producer:
                     f"{self._max_block_s:g} s; send more slowly, or raise max_queued_messages"
                 )
             )
-        self._producer.poll(min(left_s, _POLL_S))
+        self._serve(min(left_s, _POLL_S))
         self._check_open()
 
     def _poll(self) -> None:
@@ -239,8 +239,17 @@ class Producer:
             if sends >= _SENDS_PER_POLL:
                 self._stopping.wait(_BUSY_PAUSE_S)
             else:
-                self._producer.poll(_POLL_S)
+                self._serve(_POLL_S)
             self._counts.refresh_if_due()
+
+    def _serve(self, timeout_s: float) -> None:
+        """Deliveries, and what librdkafka has to say. An error that ends this producer is raised
+        here, too: every record learns of it, and whoever sends more."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as error:
+            self._trouble.note(error.args[0])
+            self._stopping.wait(timeout_s)
 
     def _on_delivery(
         self,

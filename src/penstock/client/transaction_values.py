@@ -6,6 +6,9 @@ from penstock.client.metadata import Node
 from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
 
+ONGOING = "Ongoing"
+OPEN_STATES = frozenset({ONGOING, "PrepareCommit", "PrepareAbort"})
+
 
 class TransactionalProducerId(NamedTuple):
     """Who may write to and end a transaction: the last to be given an epoch, nobody before."""
@@ -42,8 +45,13 @@ class TransactionDescription:
     producer_id: int
     producer_epoch: int
     timeout_ms: int  # of two-phase commit: as large as it can be, and never up
-    start_ms: int | None  # None: nothing is open
+    start_ms: int | None  # of the last one; None: there was none
     partitions: tuple[TopicPartition, ...]
+
+    @property
+    def is_open(self) -> bool:
+        """Not decided, or not everywhere known as decided."""
+        return self.state in OPEN_STATES
 
     @property
     def producer(self) -> TransactionalProducerId:
