@@ -55,9 +55,9 @@ class KafkaFailedError(Exception):
 
 
 class Child:
-    """One Java process whose output is read line by line; owned by whoever started it."""
+    """One process whose output is read line by line; owned by whoever started it."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, *, cwd: Path | None = None) -> None:
         self._lines: list[str] = []
         self._changed = threading.Condition()
         self._ended = False  # no more lines will come
@@ -70,6 +70,7 @@ class Child:
                 stderr=errors,
                 text=True,
                 encoding="utf-8",
+                cwd=cwd,
             )
         self._reader = threading.Thread(target=self._read, name=f"read {log.name}", daemon=True)
         self._reader.start()

@@ -1,0 +1,46 @@
+"""Fixtures of the transaction tests: one broker for each worker, and clients in processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.register_assert_rewrite("tests.clients.transactions.story")
+
+from tests.clients.transactions.workers import TransactionClient, Workshop  # noqa: E402
+from tests.clients.under_test import BrokerUnderTest, broker_under_test  # noqa: E402
+from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
+
+SETTINGS = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+@pytest.fixture(scope="session")
+def transaction_broker(
+    tmp_path_factory: pytest.TempPathFactory, say: Say
+) -> Iterator[BrokerUnderTest]:
+    """The broker under test; topics and ids are its tests' own, so that they can share it."""
+    try:
+        with broker_under_test(tmp_path_factory.mktemp("transactions"), say, SETTINGS) as broker:
+            yield broker
+    except KafkaUnavailableError as error:
+        pytest.skip(f"skipped: {error}")
+
+
+@pytest.fixture(scope="module")
+def kept_shop(
+    client: TransactionClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workshop]:
+    shop = Workshop(client, tmp_path_factory.mktemp("workers"))
+    yield shop
+    shop.end()
+
+
+@pytest.fixture
+def shop(request: pytest.FixtureRequest, kept_shop: Workshop) -> Iterator[Workshop]:
+    failures = request.session.testsfailed
+    yield kept_shop
+    kept_shop.clear(failed=request.session.testsfailed > failures)

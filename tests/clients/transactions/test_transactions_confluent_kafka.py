@@ -1,0 +1,20 @@
+"""Transactions of confluent-kafka (librdkafka)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.clients.transactions.story import TransactionStory
+from tests.clients.transactions.workers import TransactionClient, python_worker
+from tests.clients.under_test import BrokerUnderTest
+
+pytestmark = pytest.mark.xdist_group("transactions-python")
+
+
+@pytest.fixture(scope="module")
+def client(transaction_broker: BrokerUnderTest) -> TransactionClient:
+    command = python_worker("confluent-kafka", transaction_broker.bootstrap_servers)
+    return TransactionClient(command, fenced=frozenset({"_FENCED"}))
+
+
+class TestConfluentKafka(TransactionStory):
+    pass

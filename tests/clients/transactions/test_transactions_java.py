@@ -1,0 +1,65 @@
+"""Transactions of Kafka's Java client: 4.4 bumps its epoch with each (KIP-890), 3.9 does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.clients.our_topics import new_name, new_topic
+from tests.clients.transactions.java_workers import java_worker
+from tests.clients.transactions.story import TransactionStory, wait_decided
+from tests.clients.transactions.workers import TransactionClient, Workshop
+from tests.clients.under_test import BrokerUnderTest
+from tests.interop.kafka_jars import Say
+
+from penstock.model.ids import TopicPartition
+
+pytestmark = pytest.mark.xdist_group("transactions-java")
+
+NEWEST, OLDER = "4.4.0", "3.9.2"
+
+
+@pytest.fixture(scope="module", params=[NEWEST, OLDER])
+def client(
+    request: pytest.FixtureRequest, transaction_broker: BrokerUnderTest, say: Say
+) -> TransactionClient:
+    return java_worker(request.param, transaction_broker.bootstrap_servers, say)
+
+
+@pytest.fixture
+def shops(
+    transaction_broker: BrokerUnderTest, say: Say, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Workshop]]:
+    """One of each protocol."""
+    shops = [
+        Workshop(
+            java_worker(version, transaction_broker.bootstrap_servers, say),
+            tmp_path_factory.mktemp(version),
+        )
+        for version in (NEWEST, OLDER)
+    ]
+    yield shops
+    for shop in shops:
+        shop.end()
+
+
+class TestJava(TransactionStory):
+    pass
+
+
+def test_transactions_of_both_protocols_share_a_partition(
+    transaction_broker: BrokerUnderTest, shops: list[Workshop]
+) -> None:
+    place = TopicPartition(new_topic(transaction_broker, partitions=1), 0)
+    newer, older = (shop.take().open(new_name()) for shop in shops)
+    for number in range(4):
+        newer.begin()
+        older.begin()
+        newer.send(*place, f"newer {number}")
+        older.send(*place, f"older {number}")
+        older.commit() if number % 2 else older.abort()
+        newer.send(*place, f"newer {number} again")
+        newer.abort() if number % 2 else newer.commit()
+    wait_decided(transaction_broker, [place])
+    wanted = ["newer 0", "newer 0 again", "older 1", "newer 2", "newer 2 again", "older 3"]
+    assert [newer.read(*place), older.read(*place)] == [wanted, wanted]

@@ -1,0 +1,132 @@
+"""aiokafka as a transactional client. Its loop runs while it is asked something."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from aiokafka import (  # type: ignore[import-untyped]
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    TopicPartition,
+)
+from aiokafka.errors import KafkaError  # type: ignore[import-untyped]
+from tests.clients.transactions.worker import INSTANCE, TAKE_MOST, ClientFailed, Taken
+
+POLL_MS = 200
+
+
+class Worker:
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._runner = asyncio.Runner()
+        self._group = ""
+        self._producer: Any = None
+        self._consumer: Any = None
+        self._reached: dict[Any, int] = {}
+
+    def open(self, transactional_id: str, timeout_ms: int) -> None:
+        async def start() -> Any:
+            producer = AIOKafkaProducer(
+                bootstrap_servers=self._bootstrap,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=timeout_ms,
+            )
+            await producer.start()
+            return producer
+
+        self._producer = self._run(start)
+
+    def begin(self) -> None:
+        self._run(lambda: self._producer.begin_transaction())
+
+    def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
+        async def send() -> None:
+            sent = [
+                await self._producer.send(topic, each.encode(), partition=partition)
+                for each in values
+            ]
+            await asyncio.gather(*sent)
+
+        self._run(send)
+
+    def commit(self) -> None:
+        self._run(lambda: self._producer.commit_transaction())
+
+    def abort(self) -> None:
+        self._run(lambda: self._producer.abort_transaction())
+
+    def read(self, topic: str, partition: int, isolation: str) -> list[str]:
+        return [
+            each.value.decode()
+            for each in self._run(lambda: self._read(TopicPartition(topic, partition), isolation))
+        ]
+
+    async def _read(self, place: Any, isolation: str) -> list[Any]:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            isolation_level=isolation,
+            enable_auto_commit=False,
+            fetch_max_wait_ms=10,
+        )
+        await consumer.start()
+        found: list[Any] = []
+        try:
+            consumer.assign([place])
+            await consumer.seek_to_beginning(place)
+            end = (await consumer.end_offsets([place]))[place]
+            while await consumer.position(place) < end:
+                found += (await consumer.getmany(place, timeout_ms=POLL_MS)).get(place, [])
+        finally:
+            await consumer.stop()
+        return found
+
+    def join(self, group: str, topic: str) -> None:
+        async def start() -> Any:
+            consumer = AIOKafkaConsumer(
+                topic,
+                bootstrap_servers=self._bootstrap,
+                group_id=group,
+                isolation_level="read_committed",
+                auto_offset_reset="earliest",
+                enable_auto_commit=False,
+                group_instance_id=INSTANCE,
+                fetch_max_wait_ms=10,
+            )
+            await consumer.start()
+            return consumer
+
+        self._group, self._reached = group, {}
+        self._consumer = self._run(start)
+
+    def take(self) -> list[Taken]:
+        async def poll() -> dict[Any, list[Any]]:
+            found: dict[Any, list[Any]] = {}
+            while not found:
+                found = await self._consumer.getmany(timeout_ms=POLL_MS, max_records=TAKE_MOST)
+            return found
+
+        records = [each for found in self._run(poll).values() for each in found]
+        for each in records:
+            self._reached[TopicPartition(each.topic, each.partition)] = each.offset + 1
+        return [Taken(each.partition, each.offset, each.value.decode()) for each in records]
+
+    def send_offsets(self) -> None:
+        """By the group's name alone: aiokafka knows no better."""
+        self._run(lambda: self._producer.send_offsets_to_transaction(self._reached, self._group))
+
+    def close(self) -> None:
+        for each in (self._consumer, self._producer):
+            if each is not None:
+                self._runner.run(each.stop())
+        self._consumer = self._producer = None
+
+    def _run(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            return await call()
+
+        try:
+            return self._runner.run(run())
+        except KafkaError as error:
+            raise ClientFailed(type(error).__name__, str(error)) from error
