@@ -1,0 +1,167 @@
+"""A way to a broker on which requests of one kind can be late: one TCP port in front of another.
+
+What is held back costs its sender the connection, as a broken one does, so that the sender asks
+again; the request itself arrives when the test says so, on the connection it was sent on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import threading
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from penstock.protocol.api_keys import ApiKey, find_api_key
+from penstock.protocol.headers import read_response_header
+from penstock.protocol.messages import decode_response
+
+HOST = "127.0.0.1"
+WAIT_S = 60.0
+_SIZE = struct.Struct(">i")
+_HEAD = struct.Struct(">hhi")  # key, version, correlation id
+
+Answer = TypeVar("Answer")
+
+
+class _Late(NamedTuple):
+    """A request, and its way to the broker."""
+
+    request: bytes
+    there: asyncio.StreamWriter
+    back: asyncio.Queue[bytes]
+
+
+class LateGate:
+    """A context manager, with a thread and an event loop of its own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._target_port: int | None = None
+        self._holds: ApiKey | None = None
+        self._late: asyncio.Queue[_Late] = asyncio.Queue()
+        self._passing: set[asyncio.Task[None]] = set()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="late", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._server = self._run(asyncio.start_server(self._pass, HOST, 0))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._run(self._shut())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(WAIT_S)
+        self._loop.close()
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
+
+    def lead_to(self, bootstrap_servers: str) -> None:
+        self._target_port = int(bootstrap_servers.rpartition(":")[2])
+
+    def hold(self, key: ApiKey) -> None:
+        """Requests of this kind, from now until `let_pass`."""
+        self._holds = key
+
+    def let_pass(self) -> None:
+        """What comes from now on; what is held stays so until it is delivered."""
+        self._holds = None
+
+    def wait_held(self) -> LateRequest:
+        """The first request that is held back and was not asked for yet."""
+        return LateRequest(self, self._run(self._late.get()))
+
+    def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
+
+    async def _shut(self) -> None:
+        self._server.close()
+        for task in self._passing:
+            task.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._passing.add(task)
+        try:
+            from_broker, to_broker = await asyncio.open_connection(HOST, self._target_port)
+        except OSError:
+            writer.transport.abort()
+        else:
+            held: asyncio.Queue[bytes] = asyncio.Queue()
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._pass_requests(reader, writer, to_broker, held))
+                both.create_task(_pass_answers(from_broker, writer, held))
+        finally:
+            self._passing.discard(task)
+
+    async def _pass_requests(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        to_broker: asyncio.StreamWriter,
+        held: asyncio.Queue[bytes],
+    ) -> None:
+        while (request := await _find_frame(reader)) is not None:
+            if _HEAD.unpack_from(request)[0] == self._holds:
+                writer.transport.abort()
+                self._late.put_nowait(_Late(request, to_broker, held))
+                return
+            to_broker.write(_SIZE.pack(len(request)) + request)
+        to_broker.transport.abort()
+
+
+class LateRequest:
+    """What somebody sent, on its way."""
+
+    def __init__(self, gate: LateGate, late: _Late) -> None:
+        self._gate = gate
+        self._late = late
+
+    def deliver(self) -> Any:
+        """The broker's answer, which nobody else waits for any more."""
+        number, version, correlation_id = _HEAD.unpack_from(self._late.request)
+        key = find_api_key(number)
+        assert key is not None
+        answer = self._gate._run(self._exchange(correlation_id))
+        _, body = read_response_header(answer, key, version)
+        return decode_response(key, version, body)
+
+    async def _exchange(self, correlation_id: int) -> bytes:
+        request, there, back = self._late
+        there.write(_SIZE.pack(len(request)) + request)
+        while True:
+            answer = await back.get()
+            if _SIZE.unpack_from(answer)[0] == correlation_id:
+                there.transport.abort()
+                return answer
+
+
+async def _pass_answers(
+    from_broker: asyncio.StreamReader, writer: asyncio.StreamWriter, held: asyncio.Queue[bytes]
+) -> None:
+    """Where the other side has gone, they are kept: one of them is a late request's."""
+    while (answer := await _find_frame(from_broker)) is not None:
+        if writer.is_closing():
+            held.put_nowait(answer)
+        else:
+            writer.write(_SIZE.pack(len(answer)) + answer)
+    writer.transport.abort()
+
+
+async def _find_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """None at the end of the connection, however it ends."""
+    try:
+        (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+        return await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, OSError):
+        return None
