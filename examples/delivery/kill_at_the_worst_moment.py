@@ -1,4 +1,4 @@
-"""What the three delivery guarantees are worth, shown by kill -9: run it, it needs nothing else.
+"""What the delivery guarantees are worth, shown by kill -9: run it, it needs nothing else.
 
 Starts a broker, sends it payments, and has each of the programs beside this one read them: killed
 in the worst moment, between acting on a message and committing it, and started again. Prints what
@@ -21,6 +21,7 @@ import penstock
 HERE = Path(__file__).parent
 PAYMENTS = [f"payment {number}" for number in range(10)]
 UNLUCKY = PAYMENTS[5]
+LEDGER_TOPIC = "ledger"
 PATIENCE_S = 60
 
 
@@ -34,6 +35,7 @@ PROMISES = [
     Promise("at_most_once.py", lost=[UNLUCKY], doubled=[]),
     Promise("at_least_once.py", lost=[], doubled=[UNLUCKY]),
     Promise("exactly_once.py", lost=[], doubled=[]),
+    Promise("exactly_once_in_a_table.py", lost=[], doubled=[]),
 ]
 
 
@@ -42,22 +44,25 @@ def main() -> None:
     with penstock.Broker() as broker, tempfile.TemporaryDirectory() as scratch:
         send(broker)
         for promise in PROMISES:
-            output = Path(scratch, promise.program).with_suffix(".out")
+            output = str(Path(scratch, promise.program).with_suffix(".out"))
+            if promise.program == "exactly_once.py":
+                output = LEDGER_TOPIC
             kill_in_worst_moment(promise.program, broker.bootstrap_servers, output)
             run(promise.program, broker.bootstrap_servers, output)
-            check(promise, read_ledger(output))
+            check(promise, read_ledger(broker.bootstrap_servers, output))
     print(f"\nAll steps held, in {time.monotonic() - started:.1f} s.")
 
 
 def send(broker: penstock.Broker) -> None:
     broker.create_topic("payments", partitions=1)
+    broker.create_topic(LEDGER_TOPIC, partitions=1)
     with penstock.Producer(broker.bootstrap_servers) as producer:
         for payment in PAYMENTS:
             producer.send("payments", payment)
     print(f"- {len(PAYMENTS)} payments are sent; each program is killed over {UNLUCKY!r}\n")
 
 
-def kill_in_worst_moment(program: str, bootstrap: str, output: Path) -> None:
+def kill_in_worst_moment(program: str, bootstrap: str, output: str) -> None:
     with subprocess.Popen(
         command(program, bootstrap, output),
         env={**os.environ, "WORST_MOMENT": UNLUCKY},
@@ -69,26 +74,40 @@ def kill_in_worst_moment(program: str, bootstrap: str, output: Path) -> None:
         process.kill()
 
 
-def run(program: str, bootstrap: str, output: Path) -> None:
+def run(program: str, bootstrap: str, output: str) -> None:
     subprocess.run(command(program, bootstrap, output), check=True, timeout=PATIENCE_S)
 
 
-def command(program: str, bootstrap: str, output: Path) -> list[str]:
-    return [sys.executable, str(HERE / program), bootstrap, str(output)]
+def command(program: str, bootstrap: str, output: str) -> list[str]:
+    return [sys.executable, str(HERE / program), bootstrap, output]
 
 
-def read_ledger(output: Path) -> list[str]:
-    if not output.read_bytes().startswith(b"SQLite"):
-        return output.read_text().splitlines()
+def read_ledger(bootstrap: str, output: str) -> list[str]:
+    if output == LEDGER_TOPIC:
+        return read_committed(bootstrap)
+    content = Path(output).read_bytes()
+    if not content.startswith(b"SQLite"):
+        return content.decode().splitlines()
     with closing(sqlite3.connect(output)) as ledger:
         return [payment for (payment,) in ledger.execute("SELECT payment FROM ledger")]
+
+
+def read_committed(bootstrap: str) -> list[str]:
+    with penstock.Consumer(
+        LEDGER_TOPIC,
+        bootstrap_servers=bootstrap,
+        from_beginning=True,
+        isolation="read_committed",
+        timeout_s=2,
+    ) as consumer:
+        return [(message.value or b"").decode() for message in consumer]
 
 
 def check(promise: Promise, ledger: list[str]) -> None:
     counts = Counter(ledger)
     lost = [payment for payment in PAYMENTS if payment not in counts]
     doubled = [payment for payment in PAYMENTS if counts[payment] > 1]
-    print(f"  {promise.program:18} lost: {tell(lost):12} doubled: {tell(doubled)}")
+    print(f"  {promise.program:26} lost: {tell(lost):12} doubled: {tell(doubled)}")
     if (lost, doubled) != (promise.lost, promise.doubled):
         raise SystemExit(f"{promise.program} promises otherwise: {promise}")
 
