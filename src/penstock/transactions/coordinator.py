@@ -125,6 +125,9 @@ class TransactionCoordinator(Sharded[Shard]):
                 version=version_of_add(version),
                 now_ms=now_ms,
             )
+            if outcome.records and not all(map(self._around.known.has_partition, partitions)):
+                # One that is not known here would be taken for deleted when markers are sent.
+                return Outcome(answer=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             shard = self._find_for(transactional_id)
             if outcome.answer is ErrorCode.NONE and connection and isinstance(shard, Shard):
                 shard.note_connection(transactional_id, connection)

@@ -121,6 +121,21 @@ def test_what_is_there_already_is_not_written_again() -> None:
     told(story)
 
 
+def test_a_partition_that_is_not_known_here_is_not_added() -> None:
+    """It would get no marker: where one is not known when it is to be marked, it was deleted."""
+
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        new = TopicPartition("new", 0)
+        assert await desk.add(who, T0, new) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert desk.known().state is State.EMPTY
+        assert await desk.add(Producer(who.id, 9), new) is FENCED
+        desk.partitions.markers[new] = []
+        assert await desk.add(who, T0, new) is NONE
+
+    told(story)
+
+
 def test_it_belongs_to_it_only_when_that_is_committed() -> None:
     """A partition that is told so opens the transaction in its log."""
 
@@ -146,6 +161,7 @@ def test_more_partitions_than_a_record_can_hold_are_refused() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer()
         many = [TopicPartition("t" * 200 + str(number), 0) for number in range(10_000)]
+        desk.partitions.markers.update({each: [] for each in many})
         assert await desk.add(who, *many) is ErrorCode.UNKNOWN_SERVER_ERROR
         assert desk.known().state is State.EMPTY
         assert "'payments' takes" in desk.reports[-1]
