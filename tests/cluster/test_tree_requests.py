@@ -32,8 +32,8 @@ def put(tree: KazooClient, path: str, value: object) -> None:
     tree.create(path, json.dumps(value).encode())
 
 
-def find_leader(cluster: Cluster, topic: str) -> int | None:
-    found = cluster.ask(lambda client: client.metadata([topic])).find_partition(topic, 0)
+def find_leader(cluster: Cluster, topic: str, partition: int = 0) -> int | None:
+    found = cluster.ask(lambda client: client.metadata([topic])).find_partition(topic, partition)
     return None if found is None else int(found.leader)
 
 
@@ -48,6 +48,20 @@ def test_a_topic_that_is_put_into_the_tree_is_led_and_written(
         wait_stored(cluster, broker, "put", ["by a tree-made leader"])
     state = json.loads(tree.get("/brokers/topics/put/partitions/0/state")[0])
     assert (state["leader"], state["isr"]) == (2, [2, 3])
+
+
+def test_a_topic_gets_the_partitions_that_are_added_to_its_node(
+    cluster: Cluster, tree: KazooClient
+) -> None:
+    create_on(cluster, "grown", (1, 2))
+    data, _ = tree.get("/brokers/topics/grown")
+    node = json.loads(data)
+    node["partitions"]["1"] = [3, 1]
+    tree.set("/brokers/topics/grown", json.dumps(node).encode())
+    cluster.wait(partial(find_leader, cluster, "grown", 1), lambda leader: leader == 3)
+    assert send(cluster, "grown", "into the second", partition=1) == 0
+    state = json.loads(tree.get("/brokers/topics/grown/partitions/1/state")[0])
+    assert (state["leader"], state["isr"]) == (3, [3, 1])
 
 
 def test_a_topic_is_deleted_by_a_node_with_its_name(cluster: Cluster, tree: KazooClient) -> None:

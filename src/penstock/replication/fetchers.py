@@ -13,7 +13,7 @@ from penstock.client.connection import Connection
 from penstock.client.data_calls import Fetched, FetchFrom, FetchOptions
 from penstock.client.deadline import backoff_ms
 from penstock.client.errors import ClientError, ConnectionLost
-from penstock.client.follower_fetch import follower_fetch_call
+from penstock.client.follower_fetch import Answer, follower_fetch_call
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -117,9 +117,10 @@ class _Fetcher:
         self._is_asking = True
         try:
             timeout_ms = self._wiring.settings().timeout_ms
-            code, fetched = await connection.call(call, timeout_ms=timeout_ms)
+            answer: Answer = await connection.call(call, timeout_ms=timeout_ms)
         finally:
             self._is_asking = False
+        code, fetched = answer
         if code is not ErrorCode.NONE:
             raise ConnectionLost(f"broker {self._leader} refuses the fetch: {code.name}")
         return fetched

@@ -70,7 +70,7 @@ def ask(topic: TopicId, number: int) -> Asked:
 def answers(draw: st.DrawFn) -> Answered:
     topic = draw(st.sampled_from([*IDS.values(), TopicId(UUID(int=99))]))
     asked = ask(topic, draw(st.integers(0, 200)))
-    marks = [Offset(draw(int64)) for _ in range(3)]
+    marks = Offset(draw(int64)), Offset(draw(int64)), Offset(draw(int64))
     diverging = draw(st.none() | st.builds(EpochEnd, int32.map(LeaderEpoch), int64.map(Offset)))
     code = draw(st.sampled_from(list(ErrorCode)))
     return Answered(asked, code, *marks, diverging=diverging)
