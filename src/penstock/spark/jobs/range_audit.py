@@ -83,8 +83,11 @@ class RangeAudit:
         for place, placed in enumerate(headers):
             following = headers[place + 1].header if place + 1 < len(headers) else None
             if self._is_beyond(placed.header, following):
+                self._settle_damaged(placed.header.base_offset)
                 break
-            if self._is_own(placed.header) and self._take_batch(placed, following, fetched):
+            if self._is_own(placed.header, following) and self._take_batch(
+                placed, following, fetched
+            ):
                 sound.append(placed)
         if self._damaged is not None:
             self._go_on(self._likely_end(self._damaged))
@@ -123,14 +126,28 @@ class RangeAudit:
     # Which batches.
 
     def _without_resent(self, headers: list[Placed]) -> list[Placed]:
-        """Where a decoy comes first, the broker was drawn back to what has been seen."""
+        """Where a decoy comes first, the broker was drawn back to what has been seen, or what is
+        the range's before."""
+        if not self._has_begun and self._begins_with_decoy([each.header for each in headers]):
+            self._decoys.add(_name(headers[0].header))
         if not headers or not self.is_decoy(headers[0].header):
             return headers
         return [
             each
             for each in headers
-            if each.header.base_offset >= self.next_offset and not self.is_decoy(each.header)
+            if each.header.last_offset >= self.next_offset and not self.is_decoy(each.header)
         ]
+
+    def _begins_with_decoy(self, headers: Sequence[BatchHeader]) -> bool:
+        """What follows goes back, and comes to the first one's offset by itself, or the log has no
+        such offset."""
+        if not headers or headers[0].base_offset < self.asked.wanted.start:
+            return False
+        offset, others = headers[0].base_offset, headers[1:]
+        if offset >= self.asked.high_watermark:
+            return True
+        goes_back = bool(others) and others[0].base_offset < offset
+        return goes_back and any(each.base_offset <= offset <= each.last_offset for each in others)
 
     def is_decoy(self, header: BatchHeader) -> bool:
         """A batch, seen already, whose wrong offsets a broker may believe that looks for others."""
@@ -151,12 +168,21 @@ class RangeAudit:
             return False
         return following.base_offset == self.next_offset + header.last_offset_delta + 1
 
-    def _is_own(self, header: BatchHeader) -> bool:
+    def _is_own(self, header: BatchHeader, following: BatchHeader | None) -> bool:
         """Batches before the first own one are the range's before; later ones are out of order."""
         self._has_begun = self._has_begun or header.base_offset >= self.asked.wanted.start
         if not self._has_begun:
-            self._go_on(header.next_offset)
+            self._pass_foreign(header, following)
         return self._has_begun
+
+    def _pass_foreign(self, header: BatchHeader, following: BatchHeader | None) -> None:
+        """Whether it is sound is for another range to say: here it reaches no further than the
+        next batch lets it."""
+        if following is not None and following.base_offset < header.next_offset:
+            self._decoys.add(_name(header))
+            self._go_on(following.base_offset)
+        else:
+            self._go_on(header.next_offset)
 
     def _take_batch(
         self, placed: Placed, following: BatchHeader | None, fetched: memoryview
