@@ -16,9 +16,10 @@ import penstock
 from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.tables.follow import make_sync
 from penstock.spark.tables.opening import Place, Tables, open_tables
+from penstock.spark.tables.rules import RunTasks, SyncRules
 from penstock.spark.tables.spec import TableFormat, parse_spec
 from penstock.spark.tables.store import DEAD_LETTERS
-from penstock.spark.tables.sync import Progress, RunTasks, SyncRules, TableSync
+from penstock.spark.tables.sync import Progress, TableSync
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -74,9 +75,15 @@ def read_table(folder: Path, name: str, kind: TableFormat) -> pa.Table:
         return DeltaTable(folder / name).to_pyarrow_table()
     if kind is TableFormat.ICEBERG:
         return _read_iceberg(folder, name)
-    return pyarrow.dataset.dataset(
-        folder / name, format="parquet", partitioning="hive", exclude_invalid_files=False
-    ).to_table()
+    return _read_folder(folder / name)
+
+
+def _read_folder(place: Path) -> pa.Table:
+    """Files of a plain folder may have more and fewer columns: readers merge them."""
+    found = pyarrow.dataset.dataset(place, format="parquet", partitioning="hive")
+    schemas = [each.physical_schema for each in found.get_fragments()]
+    merged = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
+    return found.replace_schema(merged).to_table()
 
 
 def _read_iceberg(folder: Path, name: str) -> pa.Table:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from tests.spark.table_keeping import (
     Keeper,
+    client_of,
     dead_letters,
     keep,
     places_of,
@@ -21,10 +24,15 @@ from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
 
 import penstock
 from penstock.spark.tables.errors import TableError
+from penstock.spark.tables.follow import Follow, follow
 from penstock.spark.tables.parts import Held
+from penstock.spark.tables.rules import SyncRules
 from penstock.spark.tables.spec import TableFormat
+from penstock.spark.tables.sync import Progress
+from penstock.spark.tables.upkeep import DAY_MS, Upkeep, compact_table
 
 PARTITIONS = 2
+RULES = SyncRules()
 FORMATS = pytest.mark.parametrize("kind", list(TableFormat))
 
 
@@ -227,15 +235,67 @@ def test_small_files_become_larger_ones_with_the_same_rows(
         store = keeper.tables.store
         assert len(store.parts()) == 20
         held = store.state.held
-        assert keeper.sync.compact() == 20
+        assert compact_table(store, run_here, RULES, least_files=2) == 20
         assert store.state.held == held
         assert [(part.rows, part.first_offset, part.last_offset) for part in store.parts()] == [
             (50, 0, 49),
             (50, 0, 49),
         ]
-        assert keeper.sync.compact() == 0
+        assert compact_table(store, run_here, RULES, least_files=2) == 0
     rows = read_table(tmp_path, topic_name, kind)
     assert sorted(rows.column("n").to_pylist()) == list(range(100))
+
+
+def test_tables_are_followed_until_they_hold_what_was_there(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    """What comes while it runs is left for the next time: else a busy topic would never end."""
+    servers, names = broker.bootstrap_servers, (topic_name, f"{topic_name}-b")
+    shown: list[Progress] = []
+    for name in names:
+        create_topic(servers, name)
+        send(servers, name, [Sent(b"%d" % n) for n in range(30)])
+
+    def show(progress: Progress) -> None:
+        shown.append(progress)
+        send(servers, progress.topic, [Sent(b"later")])
+
+    keepers = [keep(broker, tmp_path, name, said={"format": "parquet"}) for name in names]
+    how = Follow(
+        once=True,
+        every_s=60,
+        stop=threading.Event(),
+        rules=SyncRules(most_records=20),
+        show=show,
+        note=lambda _: None,
+    )
+    follow([each.tables for each in keepers], client_of(broker), run_here, how)
+    assert [each.topic for each in shown] == [*names, *names]
+    assert [each.rows for each in shown] == [20, 20, 11, 11]
+
+
+def test_a_sync_joins_small_files_and_deletes_old_ones_now_and_then(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    now_ms = time.time_ns() // 1_000_000
+    with kept(broker, tmp_path, topic_name, said={"format": "iceberg"}) as keeper:
+        store = keeper.tables.store
+        upkeep = Upkeep(store, run_here, RULES)
+        done = []
+        for number in range(16):
+            send(servers, topic_name, [Sent(b"%d" % number)])
+            keeper.drain()
+            done.append(upkeep.after_commit(now_ms).compacted)
+        assert done == [0] * 15 + [16]
+        (part,) = store.parts()
+        assert part.rows == 16
+        files = set((store.location / "data").iterdir())
+        assert len(files) == 17
+        assert store.forget_older_than(DAY_MS, now_ms) == 0
+        assert store.forget_older_than(0, now_ms + DAY_MS) == 16
+        assert [str(each) for each in (store.location / "data").iterdir()] == [store.path_of(part)]
 
 
 def test_what_the_topic_deleted_before_it_was_read_is_not_passed_over_in_silence(

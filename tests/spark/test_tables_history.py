@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.table_keeping import keep
+from tests.spark.table_keeping import keep, run_here
 from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
 
 import penstock
@@ -16,7 +16,9 @@ from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.read_task import ReadPast
 from penstock.spark.source_options import Mode, parse_source_options
 from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.tables.rules import SyncRules
 from penstock.spark.tables.spec import TableFormat
+from penstock.spark.tables.upkeep import compact_table
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 START_MS = 1_700_000_000_000
@@ -93,7 +95,7 @@ def test_what_retention_deleted_is_read_from_the_table_as_it_was(
     said = {"format": kind, "value": "json", "columns": "n BIGINT"}
     keeper = keep(broker, tmp_path, topic_name, most_records=37, said=said)
     keeper.drain()
-    keeper.sync.compact()
+    assert compact_table(keeper.tables.store, run_here, SyncRules(), least_files=2) > 0
     send(servers, topic_name, numbered(200, 20))
     whole = by_place(Query(broker, topic_name, includeHeaders="true").batch())
     assert len(whole) == 220

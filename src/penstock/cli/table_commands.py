@@ -1,6 +1,7 @@
 """`penstock table`: topics as tables, kept by Spark in Delta, Iceberg or plain Parquet."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from penstock.spark.connections import BlockingClient
     from penstock.spark.tables.opening import Place, Tables
+    from penstock.spark.tables.rules import SyncRules
     from penstock.spark.tables.spec import TableSpec
-    from penstock.spark.tables.sync import SyncRules
 
 app = typer.Typer(
     add_completion=False,
@@ -48,6 +49,7 @@ FileBytesOption = Annotated[
     int, typer.Option("--file-bytes", min=1024, metavar="N", help="Size that files ought to have.")
 ]
 _DEFAULT_DIR = Path("penstock-tables")
+_HOUR_MS = 3_600_000
 _FILE_BYTES = 128 * 1024 * 1024
 
 _SYNC_HELP = """Keep tables of topics until Ctrl-C; with --once, until they hold what is there now.
@@ -159,7 +161,7 @@ def sync(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    from penstock.spark.tables.sync import SyncRules
+    from penstock.spark.tables.rules import SyncRules
 
     with _failures_told():
         asked = _Asked(
@@ -204,6 +206,7 @@ class _Asked:
             fail("say with --format what table it is to be, or leave its other options out", 2)
         if table_format is not None and not topics:
             fail("say which TOPIC is to become a table", 2)
+        self._said = {topic: self._spec(topic) for topic in topics if table_format is not None}
 
     @property
     def changes(self) -> "dict[str, object]":
@@ -215,8 +218,8 @@ class _Asked:
         """By topic; None: the table is there, and says itself what it is."""
         from penstock.spark.tables.topic_tables import find_wanted
 
-        if self._format is not None:
-            return {topic: self._spec(topic) for topic in self.topics}
+        if self._said:
+            return dict(self._said)
         wanted = find_wanted(client, self.topics or None)
         if not self.topics and not wanted:
             fail(
@@ -245,8 +248,9 @@ def _sync(
 ) -> None:
     from penstock.spark.tables.follow import Follow, close_all, follow
 
+    place = _place(folder)
     client = _connect(bootstrap)
-    tables = _open_tables(asked, folder, client)
+    tables = _open_tables(asked, place, client)
     stop = threading.Event()
     try:
         with (
@@ -265,10 +269,9 @@ def _sync(
         close_all(tables)
 
 
-def _open_tables(asked: _Asked, folder: Path, client: "BlockingClient") -> "list[Tables]":
+def _open_tables(asked: _Asked, place: "Place", client: "BlockingClient") -> "list[Tables]":
     from penstock.spark.tables.opening import open_tables
 
-    place = _place(folder)
     return [open_tables(place, spec, topic, client) for topic, spec in asked.specs(client).items()]
 
 
@@ -320,22 +323,25 @@ def compact(
     ] = 168,
     master: MasterOption = None,
 ) -> None:
-    from penstock.spark.tables.store import get_store
-    from penstock.spark.tables.sync import SyncRules
+    from penstock.spark.tables.rules import SyncRules
+    from penstock.spark.tables.store import dead_letters_of, find_store, get_store
+    from penstock.spark.tables.upkeep import tend
 
     with _failures_told():
-        stores = [get_store(_place(folder).of(name)) for name in topics]
+        place = _place(folder)
+        stores = [get_store(place.of(name)) for name in topics]
+        beside = (find_store(dead_letters_of(each.location)) for each in stores)
+        stores += [each for each in beside if each is not None]
         with _session(folder, master) as spark:
-            from penstock.spark.tables.compact import compact_and_forget
             from penstock.spark.tables.spark_runner import SparkRunner
 
             rules = SyncRules(target_bytes=file_bytes)
             for store in stores:
-                done = compact_and_forget(store, SparkRunner(spark), rules, keep_hours=keep_hours)
-                print(
-                    f"{store.spec.topic}: {done.compacted} files made into larger ones, "
-                    f"{done.forgotten} deleted"
-                )
+                now_ms = time.time_ns() // 1_000_000
+                kept_ms = keep_hours * _HOUR_MS
+                done = tend(store, SparkRunner(spark), rules, kept_ms=kept_ms, now_ms=now_ms)
+                told = f"{done.compacted} files made into larger ones, {done.forgotten} deleted"
+                print(f"{store.location.name}: {told}")
                 store.close()
 
 

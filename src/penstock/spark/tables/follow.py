@@ -1,6 +1,7 @@
 """Several tables kept up with their topics, by turns, until told to stop or all is there."""
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.model.values import dataclass
@@ -8,7 +9,9 @@ from penstock.spark.connections import BlockingClient
 from penstock.spark.discovery import Discovery
 from penstock.spark.tables.errors import CommitConflict
 from penstock.spark.tables.opening import Tables, sync_options
-from penstock.spark.tables.sync import Progress, RunTasks, SyncRules, TableSync
+from penstock.spark.tables.rules import RunTasks, SyncRules
+from penstock.spark.tables.sync import Progress, TableSync
+from penstock.spark.tables.upkeep import Upkeep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,30 +29,42 @@ class Follow:
 def follow(
     tables: Iterable[Tables], client: BlockingClient, run_tasks: RunTasks, how: Follow
 ) -> None:
-    syncs = [make_sync(each, client, run_tasks, how.rules, how.note) for each in tables]
-    behind = syncs
+    behind = [_Kept(each, client, run_tasks, how) for each in tables]
     while behind and not how.stop.is_set():
-        lags = [_run_batch(each, how) for each in behind if not how.stop.is_set()]
+        lags = [each.run_batch() for each in behind if not how.stop.is_set()]
         if how.once:
             behind = [each for each, lag in zip(behind, lags, strict=False) if lag]
         elif not any(lags):
             how.stop.wait(how.every_s)
 
 
-def _run_batch(sync: TableSync, how: Follow) -> int:
-    """How many records were left when it was planned: those that come meanwhile do not count."""
-    progress = sync.run_batch()
-    if progress is None:
-        return 0
-    how.show(progress)
-    try:
-        files = sync.compact_sometimes()
-    except CommitConflict as conflict:
-        how.note(f"{conflict}; its small files stay for now")
+class _Kept:
+    """A table and its upkeep."""
+
+    def __init__(
+        self, tables: Tables, client: BlockingClient, run_tasks: RunTasks, how: Follow
+    ) -> None:
+        self._sync = make_sync(tables, client, run_tasks, how.rules, how.note)
+        self._upkeep = Upkeep(tables.store, run_tasks, how.rules)
+        self._how = how
+
+    def run_batch(self) -> int:
+        """How many records were left when it was planned: what came meanwhile does not count."""
+        progress = self._sync.run_batch()
+        if progress is None:
+            return 0
+        self._how.show(progress)
+        self._tend(progress.topic)
         return progress.lag
-    if files:
-        how.note(f"{progress.topic}: {files} small files made into larger ones")
-    return progress.lag
+
+    def _tend(self, topic: str) -> None:
+        try:
+            done = self._upkeep.after_commit(time.time_ns() // 1_000_000)
+        except CommitConflict as conflict:
+            self._how.note(f"{conflict}; its small files stay for now")
+            return
+        if done.compacted:
+            self._how.note(f"{topic}: {done.compacted} small files made into larger ones")
 
 
 def make_sync(

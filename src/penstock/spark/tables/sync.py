@@ -6,43 +6,30 @@ the last commit ended, so that every record is in the table once, as a row or as
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.model.values import dataclass
 from penstock.spark.discovery import Discovery
 from penstock.spark.plan import split_ranges
 from penstock.spark.read_task import read_settings
 from penstock.spark.source_options import SourceOptions
-from penstock.spark.tables.compaction import CompactTask, choose_groups, run_compact_task
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.evolution import grow, join_fields
 from penstock.spark.tables.part_reader import Located
-from penstock.spark.tables.part_writer import WriteRules, remove_parts
+from penstock.spark.tables.part_writer import remove_parts
 from penstock.spark.tables.parts import Change, Held, Part
 from penstock.spark.tables.plan import SyncPlan, TopicEdges, plan_sync
+from penstock.spark.tables.rules import RunTasks, SyncRules, write_rules
 from penstock.spark.tables.spec import TableSpec
 from penstock.spark.tables.store import TableStore
 from penstock.spark.tables.sync_task import Outcome, SyncSettings, SyncTask, run_sync_task
-from penstock.spark.tables.table_schema import divisions_of, values_of_schema
+from penstock.spark.tables.table_schema import values_of_schema
 from penstock.spark.tables.values import READ_COLUMNS
 
-_Task = TypeVar("_Task")
-_Result = TypeVar("_Result")
 _MOST_LOOKS = 8  # at a batch whose values have ever more fields
 _MOST_CONFLICTS = 3  # in a row
-_COMPACT_EVERY = 16  # commits
-_WORTH_COMPACTING = 16  # files of one place
 _NO_TYPE = pa.null()
-
-
-class RunTasks(Protocol):
-    """Does the tasks, somewhere; results in their order."""
-
-    def __call__(
-        self, work: Callable[[_Task], _Result], tasks: Sequence[_Task]
-    ) -> list[_Result]: ...
 
 
 class Progress(NamedTuple):
@@ -54,15 +41,6 @@ class Progress(NamedTuple):
     files: int
     lag: int
     batch_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncRules:
-    most_records: int = 1_000_000  # of a batch
-    task_records: int = 250_000
-    target_bytes: int = 128 * 1024 * 1024
-    allows_loss: bool = False  # go on where the topic has deleted what the table lacks
-    compacts: bool = True
 
 
 class TableSync:
@@ -88,7 +66,6 @@ class TableSync:
         self._run_tasks = run_tasks
         self._rules = rules
         self._note = note
-        self._commits = 0
 
     def run_batch(self) -> Progress | None:
         """What has come since the last one is in the table. None: nothing has."""
@@ -220,7 +197,6 @@ class TableSync:
         except CommitConflict:
             remove_parts(str(self._store.location), added)
             raise
-        self._commits += 1
 
     def _commit_dead(
         self, parts: Sequence[Part], held: Mapping[int, Held], outcomes: Sequence[Outcome]
@@ -233,50 +209,6 @@ class TableSync:
         except CommitConflict:
             self._discard(outcomes)
             raise
-
-    # Small files.
-
-    def compact_sometimes(self) -> int:
-        """Files that went into larger ones, if it is time to look."""
-        if not self._rules.compacts or self._commits < _COMPACT_EVERY:
-            return 0
-        self._commits = 0
-        return self.compact(least_files=_WORTH_COMPACTING)
-
-    def compact(self, *, least_files: int = 2) -> int:
-        return compact_table(self._store, self._run_tasks, self._rules, least_files=least_files)
-
-
-def compact_table(
-    store: TableStore, run_tasks: RunTasks, rules: SyncRules, *, least_files: int
-) -> int:
-    """How many small files became larger ones."""
-    store.load()
-    target = rules.target_bytes
-    groups = choose_groups(store.parts(), target_bytes=target, least_files=least_files)
-    if not groups:
-        return 0
-    files = [tuple(Located(part, store.path_of(part)) for part in group) for group in groups]
-    tasks = [CompactTask(group, write_rules(store, target)) for group in files]
-    done = run_tasks(run_compact_task, tasks)
-    added = [part for each in done for part in each.added]
-    removed = [part for each in done for part in each.removed]
-    try:
-        store.commit(Change(added, removed, store.state.held, is_new_data=False))
-    except CommitConflict:
-        remove_parts(str(store.location), added)
-        raise
-    return len(removed)
-
-
-def write_rules(store: TableStore, target_bytes: int) -> WriteRules:
-    return WriteRules(
-        table=str(store.location.absolute()),
-        layout=store.layout,
-        schema=store.schema,
-        divisions=divisions_of(store.spec),
-        target_bytes=target_bytes,
-    )
 
 
 def _dead_from(held: Mapping[int, Held], number: int) -> int:

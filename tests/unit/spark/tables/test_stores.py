@@ -11,6 +11,7 @@ import pytest
 from penstock.spark.tables.errors import BadTableOption, CommitConflict, TableError, TableMissing
 from penstock.spark.tables.part_writer import PartWriter
 from penstock.spark.tables.parts import Change, Held, Part
+from penstock.spark.tables.rules import write_rules
 from penstock.spark.tables.spec import (
     TableFormat,
     TableSpec,
@@ -21,7 +22,6 @@ from penstock.spark.tables.spec import (
     write_spec,
 )
 from penstock.spark.tables.store import TableStore, create_store, get_store
-from penstock.spark.tables.sync import write_rules
 from penstock.spark.tables.table_schema import table_schema, value_fields
 
 DAY_MS = 86_400_000

@@ -1,0 +1,86 @@
+"""`penstock table` without Spark: what is refused at once, and how results look."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from penstock.cli.table_commands import app
+from penstock.cli.table_output import Display, show_totals
+from penstock.spark.tables.spec import TableFormat, TableSpec, ValueKind
+from penstock.spark.tables.sync import Progress
+from penstock.spark.tables.topic_tables import read_settings
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["orders", "--value", "json"], "say with --format what table it is to be"),
+        (["--format", "delta"], "say which TOPIC is to become a table"),
+        (["orders", "--format", "orc"], "write one of delta, iceberg, parquet"),
+        (["orders", "--format", "delta", "--schema", "a INT"], "for JSON values"),
+        (["orders", "--format", "delta", "--dir", "s3://bucket/x"], "folders of this machine"),
+        (["orders", "--format", "delta", "--schema-file", "nowhere.avsc"], "nowhere.avsc"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_asked(arguments: list[str], told: str) -> None:
+    done = CliRunner().invoke(app, ["sync", *arguments, "--bootstrap", "127.0.0.1:1"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
+    arguments = ["sync", "orders", "--format", "delta", "--bootstrap", "127.0.0.1:1"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1
+    assert "127.0.0.1:1" in done.stderr
+
+
+def test_a_folder_without_tables_is_told(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["status", "--dir", str(tmp_path)])
+    assert done.exit_code == 1
+    assert done.stderr == f"penstock: there are no tables in {tmp_path}\n"
+
+
+def test_progress_is_a_line_for_people_and_an_object_for_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    progress = Progress(topic="orders", rows=5000, bad=2, files=3, lag=1234, batch_ms=500)
+    Display(as_json=False).show(progress)
+    assert capsys.readouterr().err == (
+        "orders: 5,000 records, 2 dead letters, 10,000 records/s, lag 1,234\n"
+    )
+    display = Display(as_json=True)
+    display.show(progress)
+    display.show(progress._replace(lag=0))
+    show_totals(display.totals, as_json=True)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[0]["lag"] == 1234
+    assert lines[2]["tables"]["orders"] == {
+        "commits": 2,
+        "rows": 10_000,
+        "dead_letters": 4,
+        "busy_ms": 1000,
+        "lag": 0,
+    }
+
+
+def test_settings_of_a_topic_say_what_table_it_wants() -> None:
+    settings = {
+        "penstock.table.format": "iceberg",
+        "penstock.table.value": "json",
+        "penstock.table.partition.by": "day(_timestamp), country",
+        "penstock.table.upsert": "false",
+    }
+    assert read_settings("orders", settings) == TableSpec(
+        topic="orders",
+        format=TableFormat.ICEBERG,
+        value=ValueKind.JSON,
+        evolves=True,
+        partition_by=("day(_timestamp)", "country"),
+    )
+    assert read_settings("orders", {**settings, "penstock.table.format": "none"}) is None
+    assert read_settings("orders", {}) is None
