@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 WORKERS ?= 3
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java up test verify lint format bench chaos docs clean
+.PHONY: help demo java up test verify lint format bench chaos soak docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ verify: lint java ## the long form of every class, up to 60 minutes (needs Java)
 
 chaos: $(STAMP) ## long fault campaigns
 	PROFILE=release $(BIN)/pytest -n $(WORKERS) --dist loadgroup --timeout 7200 tests/properties tests/crash
+
+soak: java ## long runs that are killed again and again (needs Java)
+	PROFILE=release $(BIN)/pytest --timeout 7200 tests/spark/test_tables.py
 
 bench: java ## benchmarks as ratios to a peer in the same run; writes bench/results (needs Java)
 	$(BIN)/python -m bench.storage
