@@ -66,6 +66,27 @@ def test_an_assignment_is_told_when_every_replica_has_it() -> None:
     told(story)
 
 
+def test_a_transaction_commits_for_a_member_at_its_epoch_or_for_nobody_named() -> None:
+    """Of transactions no version knows STALE_MEMBER_EPOCH."""
+
+    async def story(desk: Desk) -> None:
+        epoch = (await joined(desk)).member_epoch
+        cases = {
+            ("anna", epoch): NONE,
+            ("", -1): NONE,
+            ("anna", epoch + 1): ErrorCode.ILLEGAL_GENERATION,
+            ("anna", -1): ErrorCode.ILLEGAL_GENERATION,
+            ("bob", epoch): ErrorCode.UNKNOWN_MEMBER_ID,
+        }
+        for (member, generation), code in cases.items():
+            codes = await desk.commit_in_transaction(
+                commit_of(T0, 5), producer=7, member=member, generation=generation
+            )
+            assert codes == [code], (member, generation)
+
+    told(story)
+
+
 def test_the_next_life_of_a_coordinator_knows_the_members() -> None:
     async def first(desk: Desk) -> None:
         await joined(desk)

@@ -64,6 +64,16 @@ def test_an_offset_is_a_number_in_a_node_of_its_own() -> None:
     told(story)
 
 
+def test_the_tree_takes_no_part_in_transactions() -> None:
+    async def story(desk: TreeDesk) -> None:
+        codes = await desk.commit_in_transaction(commit_of(T0, 7), producer=5)
+        assert codes == [ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT]
+        assert await desk.end_transaction(5, commit=True) is NONE
+        assert await desk.fetch(T0) == [-1]
+
+    told(story)
+
+
 def test_what_an_older_consumer_left_in_the_tree_is_found() -> None:
     async def story(desk: TreeDesk) -> None:
         await desk.commit(commit_of(T1, 1))
