@@ -18,7 +18,6 @@ from penstock.transactions.requests import (
 )
 
 LOOK_EVERY_MS = 60_000
-AGE = "transaction.prepared.alarm.ms"
 
 
 class Looks(Protocol):
@@ -61,7 +60,7 @@ class PreparedAlarm:
         self.start()
 
     def look(self) -> None:
-        age_ms = self._settings()[AGE]
+        age_ms = self._settings()["transaction.prepared.alarm.ms"]
         assert isinstance(age_ms, int)
         asked = ListTransactions(states=frozenset((State.ONGOING.value,)), min_duration_ms=age_ms)
         listed = self._coordinator.list(asked).transactions if age_ms >= 0 else ()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tests.unit.broker.other_brokers import settings_of
 from tests.unit.handlers.transactions_twin import TransactionsTwin
 
-from penstock.broker.prepared_alarm import AGE, LOOK_EVERY_MS, PreparedAlarm
+from penstock.broker.prepared_alarm import LOOK_EVERY_MS, PreparedAlarm
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.transactions.requests import (
@@ -43,7 +43,7 @@ class Bench:
         self.timers = Timers()
         self.alarm = PreparedAlarm(
             self.coordinator,
-            settings=lambda: settings_of({AGE: str(age_ms)}),
+            settings=lambda: settings_of({"transaction.prepared.alarm.ms": str(age_ms)}),
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
             report=self.reports.append,

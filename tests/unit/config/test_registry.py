@@ -12,7 +12,11 @@ from penstock.config.refused import find_refusal
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS, by_name, find_listener_setting
 from penstock.config.resolve import resolve_broker
 from penstock.config.setting import Kind, Setting, UpdateMode, Value
+from penstock.controller.internal_topics import _CONFIGS as INTERNAL_TOPICS
+from penstock.controller.internal_topics import _PREFIXES as TOPIC_PREFIXES
 from penstock.groups.config import _SOURCE_NAMES as GROUP_SOURCE_NAMES
+from penstock.handlers.transaction_check import VERIFICATION
+from penstock.transactions.config import _SOURCE_NAMES as TRANSACTION_SOURCE_NAMES
 
 _ALL = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
 _INT_MAX = 2147483647
@@ -70,6 +74,7 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "penstock.table.value": "raw",
     "replica.lag.max.messages": -1,
     "send.method": "sendfile",
+    "transaction.prepared.alarm.ms": 3_600_000,
     "storage.engine": "segmented",
 }
 
@@ -121,12 +126,16 @@ def test_active_settings_are_exactly_those_that_are_read() -> None:
 
 
 def _names_read() -> set[str]:
-    """Every `settings["some.name"]` in the rooms that receive settings."""
+    """Every `settings["some.name"]`, or a name that is given to who reads it, in the rooms that
+    receive settings."""
     source = Path(penstock.__file__).parent
     rooms = (path for path in source.rglob("*.py") if path.parent.name != "config")
-    read = re.compile(r'\["([a-z]+(?:\.[a-z0-9]+)+)"\]')
+    read = re.compile(r'(?:\["|_[a-z]+\((?:resolved, )?")([a-z]+(?:\.[a-z0-9]+)+)"[\])]')
     found = {name for path in rooms for name in read.findall(path.read_text())}
-    return found | set(GROUP_SOURCE_NAMES.values())
+    by_name = {*GROUP_SOURCE_NAMES.values(), *TRANSACTION_SOURCE_NAMES.values()}
+    of_topics = {each for topic in INTERNAL_TOPICS.values() for each in topic.values()}
+    factors = {f"{prefix}.replication.factor" for prefix in TOPIC_PREFIXES.values()}
+    return found | by_name | of_topics | factors | {VERIFICATION}
 
 
 def test_every_idle_setting_says_why() -> None:
