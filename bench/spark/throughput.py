@@ -24,6 +24,7 @@ NOOP = "source to noop, seven columns"
 STREAM = "stream to noop, seven columns"
 PARQUET = "source to Parquet, seven columns"
 SINK = "sink, keys of 8 bytes and values of 100"
+SINK_ONCE = "sink, ours exactly once and the JVM connector's at least once"
 COPY = "topic to topic, values of 100 bytes"
 
 
@@ -44,6 +45,7 @@ class Works:
             STREAM: self._stream_to_noop,
             PARQUET: self._to_parquet,
             SINK: self._to_topic,
+            SINK_ONCE: self._to_topic_once,
             COPY: self._copy,
         }
 
@@ -90,16 +92,22 @@ class Works:
         return count
 
     def _to_topic(self, contender: Contender) -> int:
-        self._write(self._written, contender)
+        self._write(self._written, contender, "at-least-once")
+        return self._some[1]
+
+    def _to_topic_once(self, contender: Contender) -> int:
+        self._write(self._written, contender, "exactly-once")
         return self._some[1]
 
     def _copy(self, contender: Contender) -> int:
         topic, count = self._some
-        self._write(self._read(contender, topic).select("key", "value"), contender)
+        rows = self._read(contender, topic).select("key", "value")
+        self._write(rows, contender, "at-least-once")
         return count
 
-    def _write(self, rows: DataFrame, contender: Contender) -> None:
-        options = writing(self._servers, contender, "target")
+    def _write(self, rows: DataFrame, contender: Contender, delivery: str) -> None:
+        """The JVM connector does not know the option: it writes at least once."""
+        options = {**writing(self._servers, contender, "target"), "delivery": delivery}
         rows.write.format(contender.format).options(**options).mode("append").save()
 
     def fresh_target(self, contender: Contender) -> None:

@@ -32,6 +32,7 @@ BROKER_CONFIG = {
     "log.cleaner.backoff.ms": 100,
     "log.retention.ms": -1,  # records carry times of long ago
     "auto.create.topics.enable": "false",
+    "transaction.two.phase.commit.enable": "true",
 }
 _numbers = count(1)
 

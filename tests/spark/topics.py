@@ -44,9 +44,19 @@ def ask(servers: str, work: Callable[[ClusterClient], Awaitable[_Result]]) -> _R
 
 
 def create_topic(
-    servers: str, name: str, *, partitions: int = 1, config: Mapping[str, str] | None = None
+    servers: str,
+    name: str,
+    *,
+    partitions: int = 1,
+    replication_factor: int = -1,
+    config: Mapping[str, str] | None = None,
 ) -> str:
-    topic = NewTopic(name=name, partitions=partitions, configs=dict(config or {}))
+    topic = NewTopic(
+        name=name,
+        partitions=partitions,
+        replication_factor=replication_factor,
+        configs=dict(config or {}),
+    )
 
     async def create(client: ClusterClient) -> None:
         await client.admin.create_topics([topic])

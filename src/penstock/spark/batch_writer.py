@@ -7,15 +7,23 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from penstock.spark.errors import SparkSourceError
+from penstock.spark.exactly_once.names import WriteName, name_one_batch
+from penstock.spark.exactly_once.prepared_write import write_prepared
+from penstock.spark.exactly_once.reports import abort_batch, commit_batch
 from penstock.spark.sink_columns import check_columns
 from penstock.spark.sink_options import parse_sink_options
-from penstock.spark.task_report import TaskReport, report_task
+from penstock.spark.task_report import TaskReport, report_task, task_reports
 from penstock.spark.write_task import write_rows
+
+_BATCH = 0  # the only one
 
 
 class PenstockBatchWriter(DataSourceArrowWriter):
-    """Made and checked on the driver, pickled to every task. At-least-once: rows of a task that
-    failed and was tried again may be there twice, and those of a failed job stay."""
+    """Made and checked on the driver, pickled to every task and to the process that commits.
+
+    At-least-once: rows of a task that failed and was tried again may be there twice, and those of a
+    failed job stay. Exactly-once: all rows are there once, or none is.
+    """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -24,12 +32,21 @@ class PenstockBatchWriter(DataSourceArrowWriter):
             )
         self._options = parse_sink_options(options)
         self._columns = check_columns(schema, self._options.topic)
+        self._name = name_one_batch()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        return report_task(write_rows(iterator, self._options, self._columns))
+        if not self._options.is_exactly_once:
+            return report_task(write_rows(iterator, self._options, self._columns))
+        name = WriteName(self._name, None, _BATCH)
+        return report_task(*write_prepared(iterator, self._options, self._columns, name))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every task's rows were acknowledged before it reported."""
+        if self._options.is_exactly_once:
+            prepared = (each.prepared for each in task_reports(messages))
+            commit_batch(self._options, self._name, _BATCH, prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was written stays: nothing can be taken out of a log."""
+        """At-least-once, what was written stays: nothing can be taken out of a log."""
+        if self._options.is_exactly_once:
+            abort_batch(self._options, self._name, _BATCH)

@@ -6,10 +6,11 @@ that sending one again never puts it behind a later one.
 
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from penstock.client.cluster import ClusterClient
+from penstock.client.data_calls import Produced
 from penstock.client.errors import ClientError, Refused
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -18,6 +19,14 @@ from penstock.spark.connections import BlockingClient
 from penstock.spark.errors import SparkSourceError
 
 _GRACE_MS = 10_000
+# How one batch gets into the log: alone, or as a part of a transaction.
+Produce = Callable[[ClusterClient, TopicPartition, Buffer], Awaitable[Produced]]
+
+
+def produce_alone(*, acks: int, timeout_ms: int) -> Produce:
+    return lambda client, partition, batch: client.produce(
+        partition, batch, acks=acks, timeout_ms=timeout_ms
+    )
 
 
 class _Parcel(NamedTuple):
@@ -30,10 +39,11 @@ class Outbox:
     """`send`, then `flush`: only then is everything acknowledged. Owned by one task."""
 
     def __init__(
-        self, client: BlockingClient, *, acks: int, timeout_ms: int, most_bytes: int
+        self, client: BlockingClient, produce: Produce, *, timeout_ms: int, most_bytes: int
     ) -> None:
+        """`timeout_ms` is what `produce` takes at most."""
         self._client = client
-        self._acks = acks
+        self._produce = produce
         self._timeout_ms = timeout_ms
         self._most_bytes = most_bytes
         # Guards all that follows; told whenever a batch is acknowledged, or none will be any more.
@@ -96,9 +106,7 @@ class Outbox:
         """One batch after the other, until none waits."""
         try:
             while (parcel := self._next(partition)) is not None:
-                sent = await client.produce(
-                    partition, parcel.batch, acks=self._acks, timeout_ms=self._timeout_ms
-                )
+                sent = await self._produce(client, partition, parcel.batch)
                 self._acknowledge(partition, parcel, sent.base_offset)
         except ClientError as error:
             self._fail(_explained(error))

@@ -4,6 +4,7 @@ Options that only tune Kafka's own producer (`linger.ms`, `retries`) are checked
 a task has all its rows at hand, and a batch is sent again until `delivery.timeout.ms` is over.
 """
 
+import enum
 from collections.abc import Mapping
 from typing import NamedTuple, TypeVar
 
@@ -26,8 +27,14 @@ _REFUSED = {
 _WITHOUT_EFFECT = ("linger.ms", "retries")
 _OF_CLIENT = (
     *("acks", "compression.type", "batch.size", "buffer.memory", "delivery.timeout.ms"),
-    *("max.block.ms", *_WITHOUT_EFFECT, *CLIENT_OPTIONS),
+    *("max.block.ms", "transaction.timeout.ms", *_WITHOUT_EFFECT, *CLIENT_OPTIONS),
 )
+_OWN = ("topic", "delivery", "abandonedAfter")
+
+
+class Delivery(enum.StrEnum):
+    AT_LEAST_ONCE = "at-least-once"
+    EXACTLY_ONCE = "exactly-once"
 
 
 class SinkOptions(NamedTuple):
@@ -40,6 +47,15 @@ class SinkOptions(NamedTuple):
     buffer_bytes: int = 32 * 1024 * 1024  # of one task, encoded and not yet acknowledged
     delivery_timeout_ms: int = 120_000  # for one batch, all attempts together
     topic_timeout_ms: int = 10_000  # for a topic that is being created
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    # The next two are for exactly-once. Where the cluster has no two-phase commit, a batch must be
+    # done in the first; brokers take no more, unless they are told so.
+    transaction_timeout_ms: int = 15 * 60_000
+    abandoned_after_ms: int = 24 * 60 * 60_000  # a query that left something undecided is dead
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return self.delivery is Delivery.EXACTLY_ONCE
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
@@ -48,12 +64,14 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         value = given.find_kafka(name)
         if value is not None:
             raise BadOption(f"kafka.{name}", value, f"it cannot be set: {reason}")
-    given.refuse_near_misses(("topic",), _OF_CLIENT)
+    given.refuse_near_misses(_OWN, _OF_CLIENT)
     for name in _WITHOUT_EFFECT:
         given.natural_kafka(name, 0)
     default = SinkOptions(client_settings(options), _topic(given))
+    delivery = given.choice("delivery", {each.value: each for each in Delivery}, default.delivery)
     return default._replace(
-        acks=_one_of(given, "acks", _ACKS, default.acks),
+        delivery=delivery,
+        acks=_acks(given, delivery, default.acks),
         codec=_one_of(given, "compression.type", _CODECS, default.codec),
         batch_bytes=given.natural_kafka("batch.size", default.batch_bytes),
         buffer_bytes=given.positive_kafka("buffer.memory", default.buffer_bytes),
@@ -61,7 +79,22 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
             "delivery.timeout.ms", default.delivery_timeout_ms
         ),
         topic_timeout_ms=given.natural_kafka("max.block.ms", default.topic_timeout_ms),
+        transaction_timeout_ms=given.positive_kafka(
+            "transaction.timeout.ms", default.transaction_timeout_ms
+        ),
+        abandoned_after_ms=given.duration_ms("abandonedAfter", default.abandoned_after_ms),
     )
+
+
+def _acks(given: GivenOptions, delivery: Delivery, default: int) -> int:
+    acks = _one_of(given, "acks", _ACKS, default)
+    if delivery is Delivery.EXACTLY_ONCE and acks != _ACKS["all"]:
+        raise BadOption(
+            "kafka.acks",
+            given.find_kafka("acks"),
+            "with delivery exactly-once it is all; or say delivery at-least-once",
+        )
+    return acks
 
 
 def _topic(given: GivenOptions) -> str | None:

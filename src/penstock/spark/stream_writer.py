@@ -6,17 +6,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from penstock.spark.exactly_once.halting import Point, halt_at
+from penstock.spark.exactly_once.prepared_write import write_prepared
+from penstock.spark.exactly_once.reports import abort_batch, commit_batch
 from penstock.spark.sink_columns import check_columns
 from penstock.spark.sink_options import parse_sink_options
-from penstock.spark.task_report import TaskReport, report_task
+from penstock.spark.task_report import TaskReport, report_task, streaming_write_name, task_reports
 from penstock.spark.write_task import write_rows
 
 
 class PenstockStreamWriter(DataSourceStreamArrowWriter):
-    """Made in two processes, so that making it must change nothing; pickled to every task.
+    """Made in several processes, so that making it must change nothing; pickled to every task.
 
-    At-least-once: a micro-batch that is run again writes its rows again. In the output mode
-    "complete" each micro-batch appends the whole result.
+    At-least-once: a micro-batch that is run again writes its rows again. Exactly-once: it counts
+    once, however often it is run. In the output mode "complete" each micro-batch appends the whole
+    result.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -24,10 +28,22 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         self._columns = check_columns(schema, self._options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
-        return report_task(write_rows(iterator, self._options, self._columns))
+        if not self._options.is_exactly_once:
+            return report_task(write_rows(iterator, self._options, self._columns))
+        name = streaming_write_name()
+        return report_task(*write_prepared(iterator, self._options, self._columns, name))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Every task's rows were acknowledged before it reported."""
+        if not self._options.is_exactly_once:
+            halt_at(Point.COMMIT_BEGUN, batchId)
+        elif reports := task_reports(messages):
+            query = reports[0].get_query()
+            commit_batch(self._options, query, batchId, (each.prepared for each in reports))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """What was written stays; the micro-batch is run again."""
+        """The micro-batch is run again. Where no task has reported, nobody here knows the query:
+        its next start finds what was left."""
+        reports = task_reports(messages)
+        if self._options.is_exactly_once and reports:
+            abort_batch(self._options, reports[0].get_query(), batchId)

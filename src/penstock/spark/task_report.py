@@ -1,15 +1,19 @@
 """What a task of the sink tells the driver: who wrote, and what."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.model.ids import TopicPartition
+from penstock.spark.exactly_once.names import WriteName
+from penstock.spark.exactly_once.prepared_write import Prepared
 from penstock.spark.write_task import Written
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
+_RUN = "spark.jobGroup.id"  # a streaming query sets it to the id of its run
 
 
 @dataclass(frozen=True)
@@ -22,17 +26,46 @@ class TaskReport(WriterCommitMessage):
     attempt: int
     rows: int
     end_offsets: dict[TopicPartition, int]
+    prepared: Prepared | None = None  # what it left undecided; only with exactly-once
+
+    def get_query(self) -> str:
+        assert self.query_id is not None, "reported by a task of a streaming query"
+        return self.query_id
 
 
-def report_task(written: Written) -> TaskReport:
-    context = TaskContext.get()
-    assert context is not None, "runs in a task of Spark's"
-    batch_id = context.getLocalProperty(_BATCH)
+def report_task(written: Written, prepared: Prepared | None = None) -> TaskReport:
+    context = _context()
     return TaskReport(
         query_id=context.getLocalProperty(_QUERY),
-        batch_id=None if batch_id is None else int(batch_id),
+        batch_id=_find_batch(context),
         task=context.partitionId(),
         attempt=context.attemptNumber(),
         rows=written.rows,
         end_offsets=written.end_offsets,
+        prepared=prepared,
     )
+
+
+def task_reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
+    """Of the tasks that were done."""
+    return [each for each in messages if isinstance(each, TaskReport)]
+
+
+def streaming_write_name() -> WriteName:
+    """What the task of a streaming query writes for."""
+    context = _context()
+    query, batch = context.getLocalProperty(_QUERY), _find_batch(context)
+    assert query is not None, "runs in a micro-batch"
+    assert batch is not None, "runs in a micro-batch"
+    return WriteName(query, context.getLocalProperty(_RUN), batch)
+
+
+def _find_batch(context: TaskContext) -> int | None:
+    batch_id = context.getLocalProperty(_BATCH)
+    return None if batch_id is None else int(batch_id)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    assert context is not None, "runs in a task of Spark's"
+    return context

@@ -1,6 +1,7 @@
 """What one task of the sink does: Arrow rows in, record batches out, all acknowledged at the end.
 
-Runs in Spark's Python workers. At-least-once: a task that is tried again writes its rows again.
+Runs in Spark's Python workers. A task that is tried again writes its rows again: whether the first
+ones count is not decided here.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.connections import BlockingClient, shared_client
 from penstock.spark.encode import Encoded, Encoder
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.outbox import Outbox
+from penstock.spark.outbox import Outbox, Produce, produce_alone
 from penstock.spark.partitioning import partition_rows
 from penstock.spark.sink_columns import Rows, SinkColumns, split_by_topic
 from penstock.spark.sink_options import SinkOptions
@@ -34,14 +35,18 @@ class Written(NamedTuple):
 
 
 def write_rows(
-    batches: Iterable[pa.RecordBatch], options: SinkOptions, columns: SinkColumns
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    columns: SinkColumns,
+    produce: Produce | None = None,
 ) -> Written:
-    """Returns when the cluster has acknowledged every row."""
+    """Returns when the cluster has acknowledged every row. `produce`: not batch by batch alone."""
     client = shared_client(options.client)
+    timeout_ms = options.delivery_timeout_ms
     outbox = Outbox(
         client,
-        acks=options.acks,
-        timeout_ms=options.delivery_timeout_ms,
+        produce or produce_alone(acks=options.acks, timeout_ms=timeout_ms),
+        timeout_ms=timeout_ms,
         most_bytes=options.buffer_bytes,
     )
     try:

@@ -12,7 +12,7 @@ from penstock.protocol.batch import iter_headers
 from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.outbox import Outbox
+from penstock.spark.outbox import Outbox, produce_alone
 
 PARTITIONS = 3
 
@@ -30,7 +30,8 @@ def topic(penstock_broker: penstock.Broker, request: pytest.FixtureRequest) -> s
 
 
 def outbox_of(client: BlockingClient, *, most_bytes: int = 1_000_000) -> Outbox:
-    return Outbox(client, acks=-1, timeout_ms=20_000, most_bytes=most_bytes)
+    produce = produce_alone(acks=-1, timeout_ms=20_000)
+    return Outbox(client, produce, timeout_ms=20_000, most_bytes=most_bytes)
 
 
 def batch_of(*values: str) -> bytearray:
@@ -85,7 +86,8 @@ def test_what_the_cluster_refuses_is_explained_and_nothing_follows_it(
 
 
 def test_what_is_tried_in_vain_ends_with_its_time(client: BlockingClient, topic: str) -> None:
-    outbox = Outbox(client, acks=-1, timeout_ms=300, most_bytes=1_000)
+    produce = produce_alone(acks=-1, timeout_ms=300)
+    outbox = Outbox(client, produce, timeout_ms=300, most_bytes=1_000)
     outbox.send(TopicPartition(topic, PARTITIONS), batch_of("one"), 1)
     with pytest.raises(OutOfTime, match=f"has {PARTITIONS} partitions"):
         outbox.flush()

@@ -1,0 +1,59 @@
+"""From what the tasks of a batch have reported to its commit or abort, for Spark's threads."""
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from penstock.client.errors import ClientError
+from penstock.spark.connections import shared_client
+from penstock.spark.exactly_once.committing import Decider, end_abandoned
+from penstock.spark.exactly_once.decisions import Asked
+from penstock.spark.exactly_once.halting import Point, halt_at
+from penstock.spark.exactly_once.prepared_write import Prepared
+from penstock.spark.sink_options import SinkOptions
+
+_log = logging.getLogger(__name__)
+_REQUESTS = 8  # one after the other, in a commit
+
+
+def commit_batch(
+    options: SinkOptions, query: str, batch: int, prepared: Iterable[Prepared | None]
+) -> None:
+    halt_at(Point.COMMIT_BEGUN, batch)
+    found = [each for each in prepared if each is not None]
+    asked = Asked(
+        query,
+        batch,
+        tuple(each.state for each in found),
+        is_timed=any(each.is_timed for each in found),
+    )
+
+    async def commit(decider: Decider) -> None:
+        is_first = decider.is_new_here
+        await decider.commit(asked)
+        if is_first:
+            await _end_abandoned(decider, options.abandoned_after_ms)
+
+    _run(options, query, commit)
+
+
+def abort_batch(options: SinkOptions, query: str, batch: int) -> None:
+    """What is not decided."""
+    _run(options, query, lambda decider: decider.abort(batch))
+
+
+async def _end_abandoned(decider: Decider, older_than_ms: int) -> None:
+    """Is not this query's work: that it fails must not be this query's end."""
+    try:
+        for query in await end_abandoned(decider, older_than_ms=older_than_ms):
+            _log.warning("ended what query %s had left undecided; is it dead?", query)
+    except ClientError as error:
+        _log.warning("what dead queries have left undecided could not be ended: %s", error)
+
+
+def _run(options: SinkOptions, query: str, work: Callable[[Decider], Awaitable[None]]) -> None:
+    timeout_ms = options.delivery_timeout_ms
+    client = shared_client(options.client)
+    client.run(
+        lambda cluster: work(Decider(cluster, options.client.bootstrap, query, timeout_ms)),
+        timeout_ms=_REQUESTS * timeout_ms,
+    )

@@ -1,0 +1,182 @@
+"""Drivers of one query, some of them thought dead, decide and end at the same time, step by step,
+and are killed anywhere: each batch is committed once and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass, field
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+
+from penstock.client.transaction_values import PreparedState, TransactionalProducerId
+from penstock.spark.exactly_once.decisions import (
+    Asked,
+    BatchIsOld,
+    Decision,
+    Follows,
+    Overruled,
+    decide,
+    give_up,
+)
+
+TASKS = 3
+Steps = Generator[None, None, None]
+
+
+class FencedError(Exception):
+    """A later driver has begun."""
+
+
+class Cluster:
+    """What brokers keep: decisions, who may write them, and transactions."""
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self.epoch = 0
+        self.states: dict[TransactionalProducerId, str] = {}
+        self.batches: dict[TransactionalProducerId, tuple[int, int]] = {}  # run and batch
+        self._ids = count()
+
+    def open(self, run: int, batch: int) -> PreparedState:
+        state = PreparedState(f"t{next(self._ids)}", 7, 0)
+        self.states[state] = "open"
+        self.batches[state] = run, batch
+        return state
+
+    def still_open(self) -> list[TransactionalProducerId]:
+        return [each for each, state in self.states.items() if state == "open"]
+
+    def fence(self) -> int:
+        self.epoch += 1
+        return self.epoch
+
+    def last(self) -> Decision | None:
+        return self.decisions[-1] if self.decisions else None
+
+    def write(self, decision: Decision, epoch: int) -> None:
+        if epoch != self.epoch:
+            raise FencedError
+        self.decisions.append(decision)
+
+    def end(self, each: TransactionalProducerId, state: str) -> None:
+        """As a coordinator does: the same again is no error, and who aborts ignores errors."""
+        if state == "committed":
+            assert self.states[each] != "aborted", f"{each} was to be committed and is lost"
+        if self.states[each] == "open":
+            self.states[each] = state
+
+
+@dataclass
+class Spark:
+    """Its log of batches that were done; drivers share the checkpoint."""
+
+    cluster: Cluster = field(default_factory=Cluster)
+    done: int = -1
+    runs: dict[int, Steps] = field(default_factory=dict)
+    numbers: Iterable[int] = field(default_factory=count)
+
+    def start(self) -> int:
+        number = next(iter(self.numbers))
+        self.runs[number] = self.run(number)
+        return number
+
+    def run(self, number: int) -> Steps:
+        batch = self.done + 1
+        while True:
+            prepared = []
+            for _ in range(TASKS):
+                prepared.append(self.cluster.open(number, batch))
+                yield
+            try:
+                yield from self.commit(Asked("q", batch, tuple(prepared)))
+            except (FencedError, Overruled, BatchIsOld):
+                yield from self.give_up()
+                return
+            self.done = max(self.done, batch)
+            yield
+            batch += 1
+
+    def commit(self, asked: Asked) -> Steps:
+        epoch, last, found = yield from self.begin()
+        still_open = dict.fromkeys([*found, *asked.prepared])
+        yield from self.carry_out(decide(last, asked, still_open), epoch)
+
+    def give_up(self) -> Steps:
+        epoch, last, found = yield from self.begin()
+        try:
+            yield from self.carry_out(give_up(last, found), epoch)
+        except FencedError:
+            return
+
+    def begin(
+        self,
+    ) -> Generator[None, None, tuple[int, Decision | None, list[TransactionalProducerId]]]:
+        epoch = self.cluster.fence()
+        yield
+        last = self.cluster.last()
+        yield
+        found = self.cluster.still_open()
+        yield
+        return epoch, last, found
+
+    def carry_out(self, follows: Follows, epoch: int) -> Steps:
+        if follows.is_new:
+            self.cluster.write(follows.decision, epoch)
+        yield
+        ends = [(each, "committed") for each in follows.commits]
+        for each, state in [*ends, *((each, "aborted") for each in follows.aborts)]:
+            self.cluster.end(each, state)
+            yield
+
+    def advance(self, number: int, steps: int) -> None:
+        for _ in range(steps):
+            if next(self.runs[number], self) is self:
+                del self.runs[number]
+                return
+
+
+def check(spark: Spark, upto: int) -> None:
+    cluster = spark.cluster
+    assert not cluster.still_open()
+    writers: dict[int, list[int]] = {}
+    for each, state in cluster.states.items():
+        run, batch = cluster.batches[each]
+        if state == "committed" and batch >= 0:
+            writers.setdefault(batch, []).append(run)
+    assert sorted(writers) == list(range(upto + 1))
+    for batch, runs in writers.items():
+        assert len(runs) == TASKS, f"batch {batch} was committed {len(runs)} times"
+        assert len(set(runs)) == 1
+
+
+ACTIONS = st.one_of(
+    st.just(("start", 0, 0)),
+    st.tuples(st.just("advance"), st.integers(0, 3), st.integers(1, 12)),
+    st.tuples(st.just("kill"), st.integers(0, 3), st.just(0)),
+    st.just(("stray", 0, 0)),
+)
+
+
+@given(st.lists(ACTIONS, max_size=60))
+@settings(max_examples=scaled(test=300, verify=3_000, release=20_000), deadline=None)
+def test_each_batch_is_committed_once_and_whole(actions: list[tuple[str, int, int]]) -> None:
+    spark = Spark()
+    spark.start()
+    for kind, which, steps in actions:
+        running = sorted(spark.runs)
+        if kind == "start" and len(running) < 4:
+            spark.start()
+        elif kind == "stray":  # of a task that was killed, or tried twice
+            spark.cluster.open(-1, -1)
+        elif running and kind == "advance":
+            spark.advance(running[which % len(running)], steps)
+        elif running and kind == "kill":
+            del spark.runs[running[which % len(running)]]
+    spark.runs.clear()
+    last, wanted = spark.start(), spark.done + 1
+    while spark.done < wanted:
+        spark.advance(last, 1)
+    check(spark, wanted)
