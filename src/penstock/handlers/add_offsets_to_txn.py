@@ -50,6 +50,7 @@ async def _add(request: Request, services: "Services") -> Any:
         message.producer_epoch,
         [TopicPartition(OFFSETS_TOPIC, partition)],
         version=ADD_PARTITIONS_VERSION,
+        connection=request.exchange.connection,
     )
     return _build(request, code)
 

@@ -139,12 +139,14 @@ async def _answer_transaction(
 
 
 async def _add(request: Request, services: "Services", asked: _Asked) -> _Codes:
+    is_producers = request.version < FIRST_FOR_BROKERS  # not a broker's, on behalf of many
     code = await services.transactions.add_partitions(
         asked.transactional_id,
         asked.producer_id,
         asked.producer_epoch,
         asked.partitions,
         version=request.version,
+        connection=request.exchange.connection if is_producers else None,
     )
     return asked.all_with(code_for(request, code, FIRST_WITH_FENCED))
 

@@ -40,6 +40,7 @@ async def _end(request: Request, services: "Services") -> Any:
         message.producer_epoch,
         commit=message.committed,
         version=request.version,
+        connection=request.exchange.connection,
     )
     return _build(request, ended)
 

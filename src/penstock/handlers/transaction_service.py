@@ -43,8 +43,9 @@ class TransactionService(Protocol):
         partitions: Sequence[TopicPartition],
         *,
         version: int,
+        connection: int | None = None,
     ) -> ErrorCode:
-        """`version` of AddPartitionsToTxn."""
+        """`version` of AddPartitionsToTxn; `connection` of the producer, where it asks itself."""
 
     async def verify_partitions(
         self,
@@ -62,8 +63,9 @@ class TransactionService(Protocol):
         *,
         commit: bool,
         version: int,
+        connection: int | None = None,
     ) -> "Ended":
-        """`version` of EndTxn."""
+        """`version` of EndTxn; `connection` of the producer."""
 
     def describe(self, transactional_id: str) -> "Described": ...
 

@@ -72,6 +72,7 @@ class Connection:
         "is_closed",
         "local_host",
         "local_port",
+        "number",
     )
 
     def __init__(
@@ -79,10 +80,12 @@ class Connection:
         around: Surroundings,
         sock: socket.socket,
         *,
+        number: int,
         caller: Caller,
         local_host: str,
         local_port: int,
     ) -> None:
+        self.number = number
         self.caller = caller
         self.local_host = local_host
         self.local_port = local_port

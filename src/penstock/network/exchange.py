@@ -19,6 +19,7 @@ class Peer(Protocol):
     caller: Caller
     local_host: str
     local_port: int
+    number: int  # higher than that of every connection before it
     is_closed: bool
 
     def take_answer(self, exchange: "Exchange") -> None: ...
@@ -61,6 +62,11 @@ class Exchange:
     def is_closed(self) -> bool:
         """The connection is gone: nobody waits for an answer."""
         return self._peer.is_closed
+
+    @property
+    def connection(self) -> int:
+        """Its number: of two connections the one that was made later has the higher."""
+        return self._peer.number
 
     def let_next_start(self) -> None:
         """Let the connection's next request begin before this one is answered."""

@@ -115,6 +115,7 @@ class Server:
         connection = Connection(
             self._around,
             sock,
+            number=self._counters.accepted,
             caller=Caller(ANONYMOUS, accepted.host, accepted.listener),
             local_host=plain_host(local[0]),
             local_port=local[1],

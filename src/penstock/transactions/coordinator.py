@@ -19,7 +19,7 @@ from penstock.transactions import partitions as partition_commands
 from penstock.transactions.config import TransactionConfig
 from penstock.transactions.outcome import NeedsProducerId, Outcome
 from penstock.transactions.ports import KnownPartitions, MarkerChannel, ProducerIds
-from penstock.transactions.records import Transaction
+from penstock.transactions.records import State, Transaction
 from penstock.transactions.requests import (
     Described,
     Ended,
@@ -130,7 +130,7 @@ class TransactionCoordinator(Sharded[Shard]):
                 return Outcome(answer=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             shard = self._find_for(transactional_id)
             if outcome.answer is ErrorCode.NONE and connection and isinstance(shard, Shard):
-                shard.note_connection(transactional_id, connection)
+                shard.connections.note(transactional_id, connection)
             return outcome
 
         answer = await self._ask(transactional_id, decide)
@@ -185,13 +185,12 @@ class TransactionCoordinator(Sharded[Shard]):
         """An end that a client of old has given up on and repeated elsewhere: its epoch does not
         tell it from the end of the transaction that is open by now (KAFKA-17754)."""
         shard = self._find_for(transactional_id)
-        if (
-            connection is None
-            or bumps_epoch(version_of_end(version))
-            or isinstance(shard, ErrorCode)
-        ):
+        if isinstance(shard, ErrorCode) or bumps_epoch(version_of_end(version)):
             return False
-        return shard.is_left_behind(transactional_id, connection)
+        known = shard.state.known.get(transactional_id)
+        if connection is None or known is None or known.state is not State.ONGOING:
+            return False
+        return shard.connections.is_left(transactional_id, connection)
 
     # -- asking a shard --------------------------------------------------------------------
 

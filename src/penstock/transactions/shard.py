@@ -19,6 +19,7 @@ from penstock.state_topics.error_codes import answer_code
 from penstock.state_topics.ports import Report, StateLog, Timers
 from penstock.state_topics.shard import StateShard, Status
 from penstock.transactions.config import TransactionConfig
+from penstock.transactions.connections import Connections
 from penstock.transactions.ending import complete
 from penstock.transactions.markers import EndKey
 from penstock.transactions.marking import Marking
@@ -60,7 +61,7 @@ class Shard(StateShard[ShardState]):
     def __init__(self, partition: int, around: Surroundings) -> None:
         self._around = around
         self._to_tell: dict[str, int] = {}  # decided -> what must be committed before it is told
-        self._opened_over: dict[str, int] = {}  # ongoing -> the last connection that added to it
+        self.connections = Connections()
         self._timers: dict[str, Timer[Callable[[], None]]] = {}  # by what they are for
         self._marking = Marking(
             channel=around.channel,
@@ -105,18 +106,6 @@ class Shard(StateShard[ShardState]):
             self._answers.answer(waiter, outcome.answer)
         return code
 
-    # -- connections -----------------------------------------------------------------------
-
-    def note_connection(self, transactional_id: str, connection: int) -> None:
-        """It has added to what is open."""
-        known = self._opened_over.get(transactional_id, connection)
-        self._opened_over[transactional_id] = max(known, connection)
-
-    def is_left_behind(self, transactional_id: str, connection: int) -> bool:
-        """Whether the transaction was written to over a connection that was made later: what comes
-        over this one now is about another transaction, and late. Not known after a reload."""
-        return connection < self._opened_over.get(transactional_id, connection)
-
     # -- writing ---------------------------------------------------------------------------
 
     def _write(self, records: Sequence[TransactionRecord]) -> ErrorCode:
@@ -139,9 +128,9 @@ class Shard(StateShard[ShardState]):
         end_offset = base_offset + len(records)
         for record in records:
             self.state.replay(record)
-            if record.value is None or record.value.state is not State.ONGOING:
-                self._opened_over.pop(record.transactional_id, None)
-            if record.value is not None and record.value.state.is_prepared:
+            if record.value is None:
+                self.connections.forget(record.transactional_id)
+            elif record.value.state.is_prepared:
                 self._to_tell[record.transactional_id] = end_offset
         return end_offset
 
@@ -268,7 +257,7 @@ class Shard(StateShard[ShardState]):
             self._around.timers.cancel(timer)
         self._timers.clear()
         self._to_tell.clear()
-        self._opened_over.clear()
+        self.connections.clear()
         self._marking.forget()
 
     def __str__(self) -> str:

@@ -160,6 +160,7 @@ def test_a_producer_adds_partitions_each_once(bench: Workbench, version: int) ->
     reply = bench.ask(ADD, version, **producer_asks("orders", 0, 1, 0))
     assert producer_codes(reply) == {P0: 0, P1: 0}
     assert bench.transactions.asked == [("add", "t", 7, 3, (P0, P1), version)]
+    assert bench.transactions.connection == bench.connection.number
 
 
 def test_one_partition_that_is_not_there_keeps_the_others_out(bench: Workbench) -> None:
@@ -224,6 +225,7 @@ def test_brokers_add_partitions_for_their_clients(bench: Workbench) -> None:
     reply = bench.ask(ADD, 5, **broker_asks(verify_only=False))
     assert broker_codes(reply) == [("t", {P0: FENCED, P1: FENCED})]
     assert bench.transactions.asked == [("add", "t", 7, 3, (P0, P1), 5)]
+    assert bench.transactions.connection is None  # a broker's, for many producers
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "BROKERS"])
@@ -247,6 +249,7 @@ def test_a_groups_partition_of_the_offsets_is_added(bench: Workbench, version: i
     assert reply.error_code == NONE
     added = TopicPartition(OFFSETS_TOPIC, 5)
     assert bench.transactions.asked == [("add", "t", 7, 3, (added,), 3)]  # never as of v2
+    assert bench.transactions.connection == bench.connection.number
     assert bench.groups.asked == ["ensure_topic"]
 
 
@@ -276,6 +279,7 @@ def test_a_transaction_ends_as_it_was_asked_to(
     reply = bench.ask(END, version, **WHO, committed=commit)
     assert reply.error_code == NONE
     assert bench.transactions.asked == [("t", 7, 3, commit, version)]
+    assert bench.transactions.connection == bench.connection.number
     if version >= 5:
         assert (reply.producer_id, reply.producer_epoch) == (9, 0)
 

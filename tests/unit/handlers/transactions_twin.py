@@ -21,6 +21,7 @@ class TransactionsTwin:
 
     def __init__(self) -> None:
         self.asked: list[object] = []
+        self.connection: int | None = None  # over which it was asked last
         self.code = NONE
         self.topic_code = NONE  # of an attempt to make the topic
         self.partition = 0
@@ -49,7 +50,9 @@ class TransactionsTwin:
         partitions: Sequence[TopicPartition],
         *,
         version: int,
+        connection: int | None = None,
     ) -> ErrorCode:
+        self.connection = connection
         who = (transactional_id, producer_id, producer_epoch)
         self.asked.append(("add", *who, tuple(partitions), version))
         return self.code
@@ -73,7 +76,9 @@ class TransactionsTwin:
         *,
         commit: bool,
         version: int,
+        connection: int | None = None,
     ) -> Ended:
+        self.connection = connection
         self.asked.append((transactional_id, producer_id, producer_epoch, commit, version))
         return self.ended
 

@@ -177,6 +177,7 @@ class Connection:
         self.caller = Caller(ANONYMOUS, "10.0.0.9", listener)
         self.local_host = host
         self.local_port = port
+        self.number = 1
         self.is_closed = False
         self.closed_because: str | None = None
         self.may_start_next = 0

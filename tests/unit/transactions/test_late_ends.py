@@ -55,6 +55,27 @@ def test_a_client_that_connects_anew_in_between_is_not_late() -> None:
     told(story)
 
 
+def test_a_client_that_ends_over_a_connection_of_its_own_is_not_late() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        await desk.add(who, T0, connection=SECOND)
+        assert (await desk.end(who, version=OLD_END, connection=FIRST)).code is NONE
+
+    told(story)
+
+
+def test_a_client_that_uses_several_connections_in_turn_is_not_late() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        for connection in (FIRST, SECOND, FIRST, SECOND, FIRST):
+            await desk.add(who, T0, connection=connection)
+            code = (await desk.end(who, version=OLD_END, connection=connection)).code
+            await desk.turns()
+            assert code is NONE
+
+    told(story)
+
+
 def test_a_stranger_does_not_make_the_owner_look_late() -> None:
     async def story(desk: Desk) -> None:
         _, new = await in_its_second(desk, OLD_END)

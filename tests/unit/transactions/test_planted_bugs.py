@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.unit.transactions import test_end_table as end_table
 from tests.unit.transactions import test_init_producer as inits
+from tests.unit.transactions import test_late_ends as late_ends
 from tests.unit.transactions import test_partitions as partitions
 from tests.unit.transactions import test_telling as telling
 from tests.unit.transactions import test_time_outs as time_outs
@@ -17,6 +18,7 @@ from penstock.model.errors import ErrorCode
 from penstock.transactions import ending, init_producer, records
 from penstock.transactions import partitions as partition_rules
 from penstock.transactions import time_outs as time_rules
+from penstock.transactions.connections import Connections
 from penstock.transactions.marking import Marking
 from penstock.transactions.outcome import MAX_EPOCH
 from penstock.transactions.records import State, Transaction
@@ -150,6 +152,13 @@ BUGS = [
         "has_partition",
         lambda self, partition: False,
         partial(telling.test_what_does_not_get_through_is_sent_again_and_only_that, telling.GONE),
+    ),
+    Bug(
+        "a late end of an old client ends the next transaction (KAFKA-17754)",
+        Connections,
+        "is_left",
+        lambda self, transactional_id, connection: False,
+        late_ends.test_of_old_it_is_known_by_its_connection,
     ),
     Bug(
         "a two-phase commit runs out of time",
