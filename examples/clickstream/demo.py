@@ -26,6 +26,9 @@ PIPELINE = Path(__file__).parent / "pipeline.yaml"
 CLICKS = int(os.environ.get("CLICKS", "200000"))
 BROKEN = 3  # values that are no JSON
 PARTITIONS = 4
+CONFIG = {
+    "transaction.two.phase.commit.enable": True
+}  # what Spark has written waits for its commit
 USERS = 5_000
 SECTIONS = ("shoes", "hats", "coats", "bags", "sale")
 PAGES = [f"/{section}/{number}" for section in SECTIONS for number in range(40)]
@@ -46,7 +49,7 @@ Totals = tuple[int, int]  # clicks, and their time on the pages
 
 def main() -> None:
     started = time.monotonic()
-    with penstock.Broker() as broker, tempfile.TemporaryDirectory() as folder:
+    with penstock.Broker(config=CONFIG) as broker, tempfile.TemporaryDirectory() as folder:
         step(f"A broker serves at {broker.bootstrap_servers}, after {passed(started)}.")
         clicks = send_clicks(broker)
         run_pipeline(broker, Path(folder))
@@ -106,7 +109,10 @@ def run_pipeline(broker: penstock.Broker, folder: Path) -> None:
     pages = [{"page": each, "section": section_of(each), "title": title_of(each)} for each in PAGES]
     (folder / "pages.json").write_text("".join(json.dumps(each) + "\n" for each in pages))
     step("A pipeline on Spark reads what is there: clicks for each section and minute go to the")
-    more("topic `clicks-per-minute`, every click with its page's title into a Parquet table.")
+    more(
+        "topic `clicks-per-minute`, exactly once, every click with its page's title into a Parquet"
+    )
+    more("table.")
     more(f"$ penstock pipeline run {os.path.relpath(PIPELINE)} --once")
     began = time.monotonic()
     result = subprocess.run(
@@ -178,7 +184,11 @@ def check_broken(broker: penstock.Broker) -> None:
 def values_of(broker: penstock.Broker, topic: str) -> Iterator[bytes]:
     """Of the topic, from the beginning, until the caller has seen enough or no more come."""
     with penstock.Consumer(
-        topic, bootstrap_servers=broker.bootstrap_servers, from_beginning=True, timeout_s=15
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        from_beginning=True,
+        isolation="read_committed",
+        timeout_s=15,
     ) as consumer:
         for message in consumer:
             assert message.value is not None

@@ -12,7 +12,12 @@ from penstock.spark.exactly_once.prepared_write import write_prepared
 from penstock.spark.exactly_once.reports import abort_batch, commit_batch
 from penstock.spark.sink_columns import check_columns
 from penstock.spark.sink_options import parse_sink_options
-from penstock.spark.task_report import TaskReport, report_task, task_reports
+from penstock.spark.task_report import (
+    TaskReport,
+    report_task,
+    streaming_write_name,
+    task_reports,
+)
 from penstock.spark.write_task import write_rows
 
 _BATCH = 0  # the only one
@@ -22,7 +27,8 @@ class PenstockBatchWriter(DataSourceArrowWriter):
     """Made and checked on the driver, pickled to every task and to the process that commits.
 
     At-least-once: rows of a task that failed and was tried again may be there twice, and those of a
-    failed job stay. Exactly-once: all rows are there once, or none is.
+    failed job stay. Exactly-once: all rows are there once, or none is; with `oncePerMicroBatch`,
+    once for a micro-batch that is run again.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -37,16 +43,28 @@ class PenstockBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         if not self._options.is_exactly_once:
             return report_task(write_rows(iterator, self._options, self._columns))
-        name = WriteName(self._name, None, _BATCH)
+        name = self._name_write()
         return report_task(*write_prepared(iterator, self._options, self._columns, name))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every task's rows were acknowledged before it reported."""
-        if self._options.is_exactly_once:
-            prepared = (each.prepared for each in task_reports(messages))
-            commit_batch(self._options, self._name, _BATCH, prepared)
+        reports = task_reports(messages)
+        if self._options.is_exactly_once and reports:
+            prepared = (each.prepared for each in reports)
+            commit_batch(self._options, *self._batch_of(reports), prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """At-least-once, what was written stays: nothing can be taken out of a log."""
-        if self._options.is_exactly_once:
-            abort_batch(self._options, self._name, _BATCH)
+        reports = task_reports(messages)
+        if self._options.is_exactly_once and (reports or not self._options.is_of_micro_batch):
+            abort_batch(self._options, *self._batch_of(reports))
+
+    def _name_write(self) -> WriteName:
+        if self._options.is_of_micro_batch:
+            return streaming_write_name()
+        return WriteName(self._name, None, _BATCH)
+
+    def _batch_of(self, reports: list[TaskReport]) -> tuple[str, int]:
+        if self._options.is_of_micro_batch:
+            return reports[0].get_query(), reports[0].get_batch()
+        return self._name, _BATCH

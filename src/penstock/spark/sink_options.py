@@ -29,7 +29,7 @@ _OF_CLIENT = (
     *("acks", "compression.type", "batch.size", "buffer.memory", "delivery.timeout.ms"),
     *("max.block.ms", "transaction.timeout.ms", *_WITHOUT_EFFECT, *CLIENT_OPTIONS),
 )
-_OWN = ("topic", "delivery", "abandonedAfter")
+_OWN = ("topic", "delivery", "abandonedAfter", "oncePerMicroBatch")
 
 
 class Delivery(enum.StrEnum):
@@ -48,10 +48,11 @@ class SinkOptions(NamedTuple):
     delivery_timeout_ms: int = 120_000  # for one batch, all attempts together
     topic_timeout_ms: int = 10_000  # for a topic that is being created
     delivery: Delivery = Delivery.AT_LEAST_ONCE
-    # The next two are for exactly-once. Where the cluster has no two-phase commit, a batch must be
+    # The rest is for exactly-once. Where the cluster has no two-phase commit, a batch must be
     # done in the first; brokers take no more, unless they are told so.
     transaction_timeout_ms: int = 15 * 60_000
     abandoned_after_ms: int = 24 * 60 * 60_000  # a query that left something undecided is dead
+    is_of_micro_batch: bool = False  # a batch write that is a streaming query's only one, each time
 
     @property
     def is_exactly_once(self) -> bool:
@@ -83,6 +84,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
             "transaction.timeout.ms", default.transaction_timeout_ms
         ),
         abandoned_after_ms=given.duration_ms("abandonedAfter", default.abandoned_after_ms),
+        is_of_micro_batch=given.flag("oncePerMicroBatch", default.is_of_micro_batch),
     )
 
 

@@ -7,6 +7,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.model.ids import TopicPartition
+from penstock.spark.errors import BadOption
 from penstock.spark.exactly_once.names import WriteName
 from penstock.spark.exactly_once.prepared_write import Prepared
 from penstock.spark.write_task import Written
@@ -32,6 +33,10 @@ class TaskReport(WriterCommitMessage):
         assert self.query_id is not None, "reported by a task of a streaming query"
         return self.query_id
 
+    def get_batch(self) -> int:
+        assert self.batch_id is not None, "reported by a task of a streaming query"
+        return self.batch_id
+
 
 def report_task(written: Written, prepared: Prepared | None = None) -> TaskReport:
     context = _context()
@@ -55,8 +60,10 @@ def streaming_write_name() -> WriteName:
     """What the task of a streaming query writes for."""
     context = _context()
     query, batch = context.getLocalProperty(_QUERY), _find_batch(context)
-    assert query is not None, "runs in a micro-batch"
-    assert batch is not None, "runs in a micro-batch"
+    if query is None or batch is None:
+        raise BadOption(
+            "oncePerMicroBatch", "true", "this write is not inside of foreachBatch: leave it out"
+        )
     return WriteName(query, context.getLocalProperty(_RUN), batch)
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 def write_updates(writer: "DataStreamWriter", options: Mapping[str, str]) -> "DataStreamWriter":
     """`write_updates(rows.writeStream.outputMode("update"), options).start()`, with the options of
-    the sink. At-least-once, as the sink is."""
-    given = dict(options)
+    the sink. Exactly once, where they say so: each micro-batch is written by this alone."""
+    given = {**options, "oncePerMicroBatch": "true"}
 
     def write(rows: "DataFrame", _batch_id: int) -> None:
         rows.write.format("penstock").options(**given).mode("append").save()

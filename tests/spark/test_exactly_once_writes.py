@@ -1,0 +1,85 @@
+"""Writes with `delivery` exactly-once, seen by readers of committed records: whole or not at all,
+and once for a micro-batch that is run again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.exactly_once_job import PARTITIONS, open_transactions, read_output
+from tests.spark.topics import create_topic
+
+import penstock
+from penstock.spark.update_mode import write_updates
+
+QUERY_TIMEOUT_S = 60
+
+
+def sink(broker: penstock.Broker, topic: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "topic": topic,
+        "delivery": "exactly-once",
+    }
+
+
+def counts_in(broker: penstock.Broker, topic: str) -> Counter[int]:
+    return read_output(broker.bootstrap_servers, topic).counts
+
+
+def test_a_batch_is_written_whole_or_not_at_all(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    """The last of its tasks fails when the others are done."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name, partitions=PARTITIONS)
+    rows = spark.range(1000, numPartitions=4).selectExpr(
+        "cast(id AS string) AS value", "cast(if(id = 999, 77, id % 4) AS int) AS partition"
+    )
+
+    def save(rows: DataFrame) -> None:
+        rows.write.format("penstock").options(**sink(broker, topic_name)).mode("append").save()
+
+    with pytest.raises(PySparkException, match="column `partition` has 77"):
+        save(rows)
+    assert counts_in(broker, topic_name) == Counter()
+    save(rows.where("partition < 4"))
+    assert counts_in(broker, topic_name) == Counter(range(999))
+    assert open_transactions(servers) == []
+
+
+@pytest.mark.parametrize("mode", ["append", "update"])
+def test_a_micro_batch_that_is_run_again_counts_once(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path, mode: str
+) -> None:
+    """As after a driver that died just before it noted that the batch was done."""
+    create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
+    source = tmp_path / "in"
+    source.mkdir()
+    lines = spark.readStream.schema("n INT").json(str(source))
+    rows = lines if mode == "append" else lines.groupBy("n").count()
+    rows = rows.selectExpr("cast(n AS string) AS key", "cast(n AS string) AS value")
+
+    def drain() -> None:
+        writer = rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer.outputMode(mode).trigger(availableNow=True)
+        options = sink(broker, topic_name)
+        if mode == "update":
+            query = write_updates(writer, options).start()
+        else:
+            query = writer.format("penstock").options(**options).start()
+        assert query.awaitTermination(QUERY_TIMEOUT_S)
+
+    for batch in range(2):
+        numbers = range(batch * 100, batch * 100 + 100)
+        text = "".join(json.dumps({"n": n}) + "\n" for n in numbers)
+        (source / f"{batch}.json").write_text(text)
+        drain()
+        (tmp_path / "checkpoint" / "commits" / str(batch)).unlink()
+    drain()
+    assert counts_in(broker, topic_name) == Counter(range(200))
+    assert open_transactions(broker.bootstrap_servers) == []
