@@ -1,4 +1,4 @@
-"""`python -m bench.cluster`: about fifteen minutes; `--try` for a minute's look, without results.
+"""`python -m bench.cluster`; with `--try` a little of everything, without results.
 
 Prints a line per measurement and, at the end, each ratio against its target; writes
 bench/results/cluster.json and plots beside it.
