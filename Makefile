@@ -60,6 +60,7 @@ bench: java ## benchmarks as ratios to a peer in the same run; writes bench/resu
 	$(BIN)/python -m bench.partitions
 	$(BIN)/python -m bench.broker
 	$(BIN)/python -m bench.groups
+	$(BIN)/python -m bench.transactions
 	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.spark
 

@@ -119,18 +119,18 @@ class Matrix:
         for cell in self._plan.cells:
             for name in self._order(number):
                 topic = f"{cell.key}-{number}".replace(" ", "-").replace("=", "-")
-                _calm_down(nodes)
+                calm_down(nodes)
                 measure = partial(self._measure, cell, nodes[name], topic)
                 self._once(cell.key, name, number, measure)
         for latency in self._plan.latencies:
             for name in self._order(number):
-                _calm_down(nodes)
+                calm_down(nodes)
                 late = partial(self._measure_latency, latency, nodes[name], number)
                 self._once(latency.key, name, number, late)
 
     def _measure(self, cell: Cell, node: Node, topic: str) -> Sample:
         wire = node.connect()
-        _create(wire, topic, cell.partitions)
+        create(wire, topic, cell.partitions)
         payloads = self._payload_file(cell.size_bytes)
         sample = _with_cpu(
             "produce",
@@ -155,7 +155,7 @@ class Matrix:
     def _measure_latency(self, latency: Latency, node: Node, number: int) -> Sample:
         topic = f"latency-{latency.acks}-{latency.partitions}-{latency.rate}-{number}"
         wire = node.connect()
-        _create(wire, topic, latency.partitions)
+        create(wire, topic, latency.partitions)
         sample = clients.measure_latency(latency, node.bootstrap, topic)
         wire.delete_topic(topic)
         wire.close()
@@ -168,7 +168,7 @@ class Matrix:
         return self._payloads[size_bytes]
 
 
-def _calm_down(nodes: Mapping[str, Node]) -> None:
+def calm_down(nodes: Mapping[str, Node]) -> None:
     """Nobody pays for what was left to be written or deleted after the cell before."""
     os.sync()
     deadline = time.monotonic() + CALM_DEADLINE_S
@@ -196,7 +196,7 @@ def _with_cpu(what: str, node: Node, cell: Cell, work: Callable[[], float]) -> S
     }
 
 
-def _create(wire: Wire, topic: str, partitions: int) -> None:
+def create(wire: Wire, topic: str, partitions: int) -> None:
     code = wire.create_topic(topic, partitions)
     if code != ErrorCode.NONE:
         raise RuntimeError(f"{topic} was not created: {code.name}")

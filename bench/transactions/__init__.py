@@ -1,0 +1,1 @@
+"""Transactions of Apache Kafka and of Penstock, under the same clients, in turns."""
