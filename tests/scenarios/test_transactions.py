@@ -18,6 +18,7 @@ from penstock.client.raw_transaction import RawTransaction
 from penstock.client.transaction_values import PreparedState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.protocol.batch import stamp_producer
 from penstock.protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.xdist_group("transactions")
@@ -198,8 +199,7 @@ def test_what_is_prepared_can_be_found_and_taken_over(broker: penstock.Broker) -
 Command = Callable[..., Any]
 
 
-@pytest.fixture(name="command")
-def _command(broker: penstock.Broker) -> Command:
+def commands_to(broker: penstock.Broker) -> Command:
     def ask(*arguments: str) -> Any:
         environment = {"PENSTOCK_BOOTSTRAP": broker.bootstrap_servers}
         done = CliRunner().invoke(app, ("transaction", *arguments, "--json"), env=environment)
@@ -209,9 +209,8 @@ def _command(broker: penstock.Broker) -> Command:
     return ask
 
 
-def test_a_prepared_transaction_is_seen_and_aborted_by_an_operator(
-    broker: penstock.Broker, command: Command
-) -> None:
+def test_a_prepared_transaction_is_seen_and_aborted_by_an_operator(broker: penstock.Broker) -> None:
+    command = commands_to(broker)
     broker.create_topic("stuck", partitions=1)
 
     async def prepare() -> None:
@@ -232,3 +231,28 @@ def test_a_prepared_transaction_is_seen_and_aborted_by_an_operator(
     assert command("describe", "stuck")["state"] in ("PrepareAbort", "CompleteAbort")
     assert command("list", "--state", "Ongoing", "--pattern", "stu.*") == []
     assert read(broker, "stuck", 0) == []
+
+
+def test_a_transaction_that_hangs_is_found_and_ended() -> None:
+    """Brokers that ask no coordinator, as those of old, let a late batch open one."""
+    careless = {"transaction.partition.verification.enable": "false"}
+    with penstock.Broker(config=careless) as broker:
+        broker.create_topic("t", partitions=1)
+        command, name = commands_to(broker), TopicPartition("t", 0)
+        late = batch(b"late")
+        stamp_producer(late, producer_id=99, producer_epoch=0, base_sequence=0, transactional=True)
+
+        async def write() -> None:
+            async with ClusterClient(broker.bootstrap_servers) as client:
+                await client.produce(name, batch(b"before"))
+                await client.produce(name, late, transactional_id="ghost")
+                await client.produce(name, batch(b"after"))
+
+        run(write())
+        assert read(broker, "t", 1) == [b"before"]
+        (found,) = command("find-hanging")
+        assert (found["producer_id"], found["start_offset"]) == (99, 1)
+        place = ("--topic", "t", "--partition", "0", "--start-offset", "1")
+        assert command("abort", *place)["producer_id"] == 99
+        assert command("find-hanging") == []
+        assert read(broker, "t", 2) == [b"before", b"after"]
