@@ -59,7 +59,11 @@ def syncing(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={**os.environ, "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
+        env={
+            **os.environ,
+            "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers,
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # a quick start
+        },
         start_new_session=True,
     )
     with process:
