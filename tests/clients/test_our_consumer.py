@@ -259,8 +259,6 @@ def test_members_of_a_group_share_the_partitions(broker: BrokerUnderTest, groups
 def test_read_committed_leaves_out_what_was_aborted(broker: BrokerUnderTest, groups: str) -> None:
     from confluent_kafka import Producer
 
-    if not broker.is_kafka:
-        pytest.skip("this broker has no transactions yet: run with PENSTOCK_TEST_BROKER=kafka")
     topic = new_topic(broker, partitions=1)
     settings = {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": groups}
     producer = Producer(settings)
