@@ -139,7 +139,8 @@ def _compare(
     partitions = sorted({each.wanted.partition for each in asked})
     rows = _records(spark, asked, partitions, settings)
     if audit.compares:
-        repeats = find_repeats(rows, audit.identity)
+        tasks = -(-sum(each.wanted.size for each in asked) // RANGE_OFFSETS)
+        repeats = find_repeats(rows, audit.identity, tasks)
         found = run_watched(spark, "compare records", watch, repeats.collect)
         records = {each.partition: each.records for each in verdict.totals}
         compacted = {each.wanted.partition for each in asked if each.gaps_are_normal}

@@ -55,8 +55,9 @@ class Repeats(NamedTuple):
     all_repeats: int  # copies of any time
 
 
-def find_repeats(rows: "DataFrame", identity: Identity) -> "DataFrame":
-    """Rows of `ROW_SCHEMA` in, those of `Repeats` out."""
+def find_repeats(rows: "DataFrame", identity: Identity, tasks: int) -> "DataFrame":
+    """Rows of `ROW_SCHEMA` in, those of `Repeats` out. With many tasks, each has its contents in
+    memory; with few it would sort them on disk."""
     named = [name for name in IDENTITY_COLUMNS if name in identity.columns and name != "timestamp"]
     parts = ", ".join(f"{name} IS NULL, {name}" for name in named)  # nulls alone change no hash
     backwards = ", ".join(f"{name}, {name} IS NULL" for name in reversed(named))
@@ -70,7 +71,7 @@ def find_repeats(rows: "DataFrame", identity: Identity) -> "DataFrame":
         f"xxhash64({parts}) AS digest",
         f"hash({backwards}) AS second_digest",
     )
-    digests = digests.repartition("place", "digest", "second_digest")
+    digests = digests.repartition(tasks, "place", "digest", "second_digest")
     return digests.sparkSession.sql(_REPEATS, digests=digests, most=EXAMPLES)
 
 
