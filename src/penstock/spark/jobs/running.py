@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 _LOOK_EVERY_S = 0.5
 _GROUP = "spark.jobGroup.id"
+_SUCCEEDED = "SUCCEEDED"
 
 
 class Progress(NamedTuple):
@@ -103,7 +104,9 @@ class _Watcher(threading.Thread):
             found = tracker.getJobInfo(job)
             for stage in found.stageIds if found is not None else ():
                 told = tracker.getStageInfo(stage)
-                if told is not None:
-                    tasks += told.numTasks
+                if found is not None and told is not None:
                     done += told.numCompletedTasks
+                    # What a job that is over has not done was done by another one before it.
+                    is_over = found.status == _SUCCEEDED
+                    tasks += told.numCompletedTasks if is_over else told.numTasks
         return tasks, done
