@@ -17,7 +17,7 @@ from penstock.state_topics.sharded import Sharded
 from penstock.transactions import ending, init_producer, queries
 from penstock.transactions import partitions as partition_commands
 from penstock.transactions.config import TransactionConfig
-from penstock.transactions.outcome import NeedsProducerId, Outcome
+from penstock.transactions.outcome import NeedsProducerId, Outcome, find_stranger
 from penstock.transactions.ports import KnownPartitions, MarkerChannel, ProducerIds
 from penstock.transactions.records import State, Transaction
 from penstock.transactions.requests import (
@@ -165,14 +165,15 @@ class TransactionCoordinator(Sharded[Shard]):
         connection: int | None = None,
     ) -> Ended:
         """`version` is the request's; `connection` rises from one that is made to the next."""
-        if self._is_late(transactional_id, connection, version):
+        claimed = Producer(producer_id, producer_epoch)
+        if self._is_late(transactional_id, claimed, connection, version):
             return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
         answer = await self._ask_with_id(
             transactional_id,
             lambda known, now_ms, new_id: ending.end(
                 known,
                 transactional_id,
-                Producer(producer_id, producer_epoch),
+                claimed,
                 commit=commit,
                 version=version_of_end(version),
                 new_producer_id=new_id,
@@ -181,14 +182,19 @@ class TransactionCoordinator(Sharded[Shard]):
         )
         return Ended(answer.code) if isinstance(answer, Failed) else answer
 
-    def _is_late(self, transactional_id: str, connection: int | None, version: int) -> bool:
+    def _is_late(
+        self, transactional_id: str, claimed: Producer, connection: int | None, version: int
+    ) -> bool:
         """An end that a client of old has given up on and repeated elsewhere: its epoch does not
-        tell it from the end of the transaction that is open by now (KAFKA-17754)."""
+        tell it from the end of the transaction that is open by now (KAFKA-17754). A fenced producer
+        has left its connection too, but is to learn that it is fenced, not to try again."""
         shard = self._find_for(transactional_id)
         if isinstance(shard, ErrorCode) or bumps_epoch(version_of_end(version)):
             return False
         known = shard.state.known.get(transactional_id)
         if connection is None or known is None or known.state is not State.ONGOING:
+            return False
+        if find_stranger(known, claimed) is not ErrorCode.NONE:
             return False
         return shard.connections.is_left(transactional_id, connection)
 

@@ -86,6 +86,19 @@ def test_a_stranger_does_not_make_the_owner_look_late() -> None:
     told(story)
 
 
+def test_a_zombie_learns_that_it_is_fenced_though_its_connection_is_left() -> None:
+    """Told to try again, it would: until the transaction of its heir is out of time."""
+
+    async def story(desk: Desk) -> None:
+        _, new = await in_its_second(desk, OLD_END)
+        zombie = Producer(new.id, new.epoch - 1)
+        late = await desk.end(zombie, version=OLD_END, connection=FIRST)
+        assert late.code is ErrorCode.PRODUCER_FENCED
+        assert desk.known().state is State.ONGOING
+
+    told(story)
+
+
 def test_nothing_is_remembered_of_what_has_ended() -> None:
     async def story(desk: Desk) -> None:
         _, new = await in_its_second(desk, OLD_END)
