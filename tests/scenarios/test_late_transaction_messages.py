@@ -2,7 +2,8 @@
 change nothing in the transaction that is open by then.
 
 Producers of transactions v2 (KIP-890) are told apart by the epoch of each transaction. Those before
-them keep their epoch from one to the next: there, a new life of the producer is told from the old.
+them keep their epoch from one to the next: there, a new life of the producer is told from the old,
+and a connection that the producer has left from the one it uses now.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ pytestmark = pytest.mark.xdist_group("transactions-java")
 
 VERSION = "4.4.0"  # of the Java client: it speaks transactions v2
 FENCED = {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED}
+LEFT_BEHIND = {ErrorCode.CONCURRENT_TRANSACTIONS}
 ONE_REPLICA = {
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
@@ -81,11 +83,17 @@ def check_still_open(worker: Worker, place: TopicPartition, committed: list[str]
     assert len(worker.read(*place, isolation="read_uncommitted")) > len(committed)
 
 
-def test_a_late_end_does_not_end_the_next_transaction(start_worker: StartWorker) -> None:
+@pytest.mark.parametrize("client", ["java", "confluent-kafka"])
+def test_a_late_end_does_not_end_the_next_transaction(
+    start_worker: StartWorker, client: str
+) -> None:
     with LateGate() as gate, behind_gate(gate) as broker:
         place = TopicPartition(new_topic(broker, partitions=1), 0)
-        worker = start_worker(java_worker(VERSION, broker.bootstrap_servers, print).command)
-        worker.open(new_name())
+        if client == "java":
+            command, refusals = java_worker(VERSION, gate.address, print).command, FENCED
+        else:
+            command, refusals = python_worker(client, gate.address), LEFT_BEHIND
+        worker = start_worker(command).open(new_name())
         for late, next_one in (("commit", "abort"), ("abort", "commit")):
             shown = worker.read(*place)
             worker.begin()
@@ -100,7 +108,7 @@ def test_a_late_end_does_not_end_the_next_transaction(start_worker: StartWorker)
 
             worker.begin()
             worker.send(*place, f"next: {next_one}")
-            assert held.deliver().error_code in FENCED
+            assert held.deliver().error_code in refusals
             check_still_open(worker, place, shown)
             worker.ask(next_one)
             wait_decided(broker, [place])
