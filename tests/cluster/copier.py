@@ -1,0 +1,136 @@
+"""Copies a topic to another in transactions, with its offsets in them, as a member of a group:
+`python -m tests.cluster.copier SERVERS GROUP SOURCE TARGET NAME`. Ends well with SIGTERM.
+
+Says `open` before each commit, so that whoever kills it knows what it was doing. What fails is
+aborted and copied again. What takes too long ends it with SIGALRM, and NAME may come back: for a
+group's coordinator that has gone from the metadata librdkafka waits for ever, whatever the time-out
+(its issues 5511 and 5456).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+MOST = 400  # records in a transaction
+POLL_S = 0.05
+STEP_S = 30.0
+GIVE_UP_S = 12  # longer than it takes until others lead what a killed broker led
+TRANSACTION_MS = 20_000
+SESSION_MS = 6_000
+
+
+class Copier:
+    def __init__(self, servers: str, group: str, source: str, target: str, name: str) -> None:
+        self._target = target
+        self._is_stopping = False
+        self._taken: list[Any] = []  # not copied yet; goes with the partitions it is from
+        common: dict[str, Any] = {"bootstrap.servers": servers, "log_level": 0}
+        self._producer = Producer(
+            {
+                **common,
+                "transactional.id": name,
+                "transaction.timeout.ms": TRANSACTION_MS,
+                "message.timeout.ms": TRANSACTION_MS,
+                "linger.ms": 2,
+            }
+        )
+        self._consumer = Consumer(
+            {
+                **common,
+                "group.id": group,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": SESSION_MS,
+                "heartbeat.interval.ms": SESSION_MS // 6,
+            }
+        )
+        self._consumer.subscribe([source], on_revoke=self._drop, on_lost=self._drop)
+
+    def stop(self, *_: object) -> None:
+        self._is_stopping = True
+
+    def run(self) -> None:
+        _persist(lambda: self._producer.init_transactions(STEP_S))
+        while not self._is_stopping:
+            self._take()
+            if self._taken:
+                signal.alarm(GIVE_UP_S)
+                self._copy()
+                signal.alarm(0)
+        signal.alarm(GIVE_UP_S)
+        self._consumer.close()
+
+    def _drop(self, *_: object) -> None:
+        self._taken.clear()
+
+    def _take(self) -> None:
+        message = self._consumer.poll(POLL_S)
+        while message is not None:
+            error = message.error()
+            if error is None:
+                self._taken.append(message)
+            elif error.fatal():
+                raise KafkaException(error)
+            if len(self._taken) >= MOST:
+                return
+            message = self._consumer.poll(0)
+
+    def _copy(self) -> None:
+        taken, self._taken = self._taken, []
+        try:
+            self._copy_in_transaction(taken)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            _persist(lambda: self._producer.abort_transaction(STEP_S))
+            self._rewind()
+
+    def _copy_in_transaction(self, taken: list[Any]) -> None:
+        producer = self._producer
+        producer.begin_transaction()
+        for each in taken:
+            producer.produce(self._target, each.value(), each.key(), each.partition())
+        reached = {each.partition(): each for each in taken}.values()  # the last of each
+        places = [TopicPartition(e.topic(), e.partition(), e.offset() + 1) for e in reached]
+        group = self._consumer.consumer_group_metadata()
+        _persist(lambda: producer.send_offsets_to_transaction(places, group, STEP_S))
+        print("open", flush=True)
+        _persist(lambda: producer.commit_transaction(STEP_S))
+
+    def _rewind(self) -> None:
+        """To where the group is: what was aborted is read again."""
+        owned = self._consumer.assignment()
+        if owned:
+            for place in self._consumer.committed(owned, timeout=STEP_S):
+                start = max(place.offset, 0)
+                self._consumer.seek(TopicPartition(place.topic, place.partition, start))
+
+
+def _persist(call: Callable[[], object]) -> None:
+    """As long as librdkafka says that the same call may still succeed."""
+    while True:
+        try:
+            call()
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return
+
+
+def main() -> None:
+    copier = Copier(*sys.argv[1:])
+    signal.signal(signal.SIGTERM, copier.stop)
+    copier.run()
+    os._exit(0)  # librdkafka's own end may wait for the same coordinator
+
+
+if __name__ == "__main__":
+    main()
