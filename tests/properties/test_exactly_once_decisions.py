@@ -152,16 +152,12 @@ def check(spark: Spark, upto: int) -> None:
         assert len(set(runs)) == 1
 
 
-ACTIONS = st.one_of(
-    st.just(("start", 0, 0)),
-    st.tuples(st.just("advance"), st.integers(0, 3), st.integers(1, 12)),
-    st.tuples(st.just("kill"), st.integers(0, 3), st.just(0)),
-    st.just(("stray", 0, 0)),
-)
+KINDS = [*["advance"] * 9, "start", "start", "kill", "stray"]  # drivers mostly go on
+ACTIONS = st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(1, 14))
 
 
-@given(st.lists(ACTIONS, max_size=60))
-@settings(max_examples=scaled(test=300, verify=3_000, release=20_000), deadline=None)
+@given(st.lists(ACTIONS, min_size=20, max_size=80))
+@settings(max_examples=scaled(test=150, verify=2_000, release=20_000), deadline=None)
 def test_each_batch_is_committed_once_and_whole(actions: list[tuple[str, int, int]]) -> None:
     spark = Spark()
     spark.start()

@@ -14,6 +14,7 @@ from penstock.spark.errors import SparkSourceError
 
 NO_BATCH = -1
 _VERSION = 1
+_MOST_ABORTED = 10_000  # the latest; a record of 1 MB, of a query that fails again and again
 
 _States = tuple[PreparedState, ...]
 
@@ -23,7 +24,7 @@ class Decision(NamedTuple):
 
     batch: int  # all up to it are decided; NO_BATCH: none is
     committed: _States  # of this batch
-    aborted: tuple[TransactionalProducerId, ...] = ()  # whoever's they were
+    aborted: tuple[TransactionalProducerId, ...] = ()  # whoever's, since this batch was decided
     is_timed: bool = False  # the cluster aborts what it commits too late
 
 
@@ -67,13 +68,12 @@ def decide(
     candidates = dict.fromkeys([*still_open, *asked.prepared])
     aborts = tuple(each for each in candidates if each not in {*committed, *last.committed})
     if is_repeated:
-        decision = last._replace(aborted=aborts)
+        decision = _with_aborted(last, aborts)
     else:
         decision = Decision(asked.batch, committed, aborts, asked.is_timed)
     unfinished = tuple(each for each in last.committed if each in still_open)
     commits = tuple(dict.fromkeys([*committed, *unfinished]))
-    is_new = bool(aborts) or (bool(committed) and not is_repeated)
-    return Follows(decision, is_new, commits, aborts)
+    return Follows(decision, bool(aborts) or not is_repeated, commits, aborts)
 
 
 def give_up(last: Decision | None, still_open: Collection[TransactionalProducerId]) -> Follows:
@@ -81,7 +81,14 @@ def give_up(last: Decision | None, still_open: Collection[TransactionalProducerI
     last = last or Decision(NO_BATCH, ())
     commits = tuple(each for each in last.committed if each in still_open)
     aborts = tuple(each for each in still_open if each not in last.committed)
-    return Follows(last._replace(aborted=aborts), bool(aborts), commits, aborts)
+    return Follows(_with_aborted(last, aborts), bool(aborts), commits, aborts)
+
+
+def _with_aborted(last: Decision, aborts: tuple[TransactionalProducerId, ...]) -> Decision:
+    """A driver that was given up may come after several others: while no batch is decided, all that
+    was aborted is kept. With the next batch it is over: then that driver's batch is decided."""
+    aborted = tuple(dict.fromkeys([*last.aborted, *aborts]))
+    return last._replace(aborted=aborted[-_MOST_ABORTED:])
 
 
 def _check(last: Decision, asked: Asked) -> None:

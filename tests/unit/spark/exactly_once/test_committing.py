@@ -228,7 +228,7 @@ def test_a_write_that_is_no_streams_leaves_no_decision_behind(work: Work) -> Non
 
 def test_a_task_without_rows_has_no_transaction(work: Work) -> None:
     commit_batch(work.options, work.query, 0, [None, None])
-    assert read_last(work) is None
+    assert read_last(work) == Decision(0, ())
     assert undecided(work) == 0
 
 

@@ -46,10 +46,21 @@ def test_what_was_decided_and_not_ended_is_committed_even_when_a_later_batch_ask
     assert follows.aborts == ()
 
 
-def test_a_batch_without_rows_needs_no_record() -> None:
-    follows = decide(Decision(3, OLD), Asked("q", 4, ()), [])
-    assert not follows.is_new
+def test_a_batch_without_rows_is_decided_too() -> None:
+    """What was aborted before counts until then, and no longer."""
+    follows = decide(Decision(3, OLD, (STRAY,)), Asked("q", 4, ()), [])
+    assert follows.is_new
+    assert follows.decision == Decision(4, ())
     assert follows.commits == follows.aborts == ()
+
+
+def test_what_was_aborted_is_kept_until_the_next_batch_is_decided() -> None:
+    """A driver that was given up may come after several others."""
+    given_up = give_up(Decision(3, OLD, NEW), [STRAY]).decision
+    assert given_up == Decision(3, OLD, (*NEW, STRAY))
+    repeated = decide(given_up, Asked("q", 3, (state("x"),)), []).decision
+    with pytest.raises(Overruled):
+        decide(repeated, Asked("q", 4, NEW), NEW)
 
 
 def test_the_same_id_with_a_later_epoch_is_another_transaction() -> None:
