@@ -248,4 +248,7 @@ def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() ->
         "max.connections.per.ip.overrides",
         "message.format.version",
         "message.timestamp.type",
+        "penstock.table.format",  # one of four words
+        "penstock.table.partition.by",  # columns of the table
+        "penstock.table.value",  # one of three words
     }
