@@ -1,7 +1,7 @@
 """Fixtures of the Spark tests: one Spark, one broker, and Spark's own connector to compare with.
 
-Both formats run in one JVM. Every test of this folder runs on one worker: a second Spark would only
-take the machine from the first.
+Both formats run in one JVM. Tests that share it run on one worker, those that start a Spark of their
+own on another: each of the two would be the longest of all.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _numbers = count(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            shares = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("spark" if shares else "spark-processes"))
 
 
 @pytest.fixture(scope="session")
