@@ -1,7 +1,7 @@
 """Fixtures of the Spark tests: one Spark, one broker, and Spark's own connector to compare with.
 
-Both formats run in one JVM. Tests that share it run on one worker, those that start a Spark of their
-own on another: each of the two would be the longest of all.
+Both formats run in one JVM. Tests that share it run on one worker, those that start a Spark of
+their own on another: in one line they would take longer than all the rest.
 """
 
 from __future__ import annotations
