@@ -261,6 +261,7 @@ def test_the_driver_learns_what_each_task_wrote(
                 "attempt": 0,
                 "rows": 5,
                 "end_offsets": [[[topic_name, 0], 5]],
+                "prepared": None,
             }
         ],
     }

@@ -1,9 +1,12 @@
 """How long is left, and how long to wait before the next attempt."""
 
-import random
 import time
+from random import SystemRandom
 
 from penstock.client.errors import ClientError, OutOfTime
+
+# The program's own `random` is not touched from our threads: it may count on its numbers.
+CHANCE = SystemRandom()
 
 
 class Deadline:
@@ -37,4 +40,4 @@ def backoff_ms(failures: int, *, first_ms: int, most_ms: int) -> int:
         return 0
     # Far beyond any sensible `most_ms`; a larger exponent would only make large numbers.
     exact = min(most_ms, first_ms << min(failures - 1, 20))
-    return round(exact * random.uniform(0.8, 1.2))
+    return round(exact * CHANCE.uniform(0.8, 1.2))

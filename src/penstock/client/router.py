@@ -5,7 +5,6 @@ every wait is bounded by the deadline the caller gave.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import field, replace
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 from penstock.client.address import Address
 from penstock.client.call import Call
 from penstock.client.connection import ConnectionLimits
-from penstock.client.deadline import Deadline, backoff_ms
+from penstock.client.deadline import CHANCE, Deadline, backoff_ms
 from penstock.client.errors import (
     ClientError,
     ConnectFailed,
@@ -129,7 +128,7 @@ class Router:
     async def ask_any(self, call: Call, deadline: Deadline) -> Any:
         """The first broker that answers, the known ones in random order, then the bootstrap."""
         known = self._known_addresses()
-        random.shuffle(known)
+        CHANCE.shuffle(known)
         failures: list[ClientError] = []
         for address in dict.fromkeys([*known, *self._bootstrap]):
             try:
