@@ -34,7 +34,7 @@ class WholeTopics:
         self._timeout_s = timeout_s
         self._assigned: set[TopicPartition] = set()
         found = self._find_all()
-        self._assign(_from_beginning(found) if from_beginning else self._from_end(found))
+        self._assign(self._resolve(found, OFFSET_BEGINNING if from_beginning else OFFSET_END))
         self._looked_at = time.monotonic()
 
     def look_if_due(self) -> None:
@@ -53,10 +53,11 @@ class WholeTopics:
             self._consumer.incremental_assign(new)
             self._assigned.update(TopicPartition(each.topic, each.partition) for each in new)
 
-    def _from_end(self, found: Sequence[TopicPartition]) -> list[Place]:
-        """As numbers, asked now: what is sent once the consumer exists is not missed, however late
-        its first read is."""
-        places = [Place(each.topic, each.partition, OFFSET_END) for each in found]
+    def _resolve(self, found: Sequence[TopicPartition], edge: int) -> list[Place]:
+        """The beginning or the end as numbers, asked now: what is sent once the consumer exists is
+        not missed, however late its first read is, and no answer that librdkafka still waits for
+        undoes a seek."""
+        places = [Place(each.topic, each.partition, edge) for each in found]
         answers = self._consumer.offsets_for_times(places, timeout=self._timeout_s)
         for each in answers:
             if each.error is not None:
