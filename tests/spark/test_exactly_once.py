@@ -84,6 +84,7 @@ def test_a_driver_killed_at_every_point_writes_each_row_once(
     assert_exactly_once(job)
 
 
+@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="the control: a minute more")
 @pytest.mark.usefixtures("java")
 def test_at_least_once_the_same_kill_shows_rows_twice(
     broker: penstock.Broker, tmp_path: Path, say: Say

@@ -70,6 +70,10 @@ def test_an_audit_names_every_planted_fault_and_no_other(
     assert {each.partition.topic for each in result.findings} == {TOPIC}
 
 
+@pytest.mark.skipif(
+    not scaled(test=0, verify=1, release=1),
+    reason="starts a Spark of its own for what is told above",
+)
 def test_the_command_tells_faults_and_ends_with_one(
     faulty: penstock.Broker, tmp_path: Path
 ) -> None:

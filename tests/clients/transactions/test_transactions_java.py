@@ -11,15 +11,18 @@ from tests.clients.transactions.story import TransactionStory, wait_decided
 from tests.clients.transactions.workers import TransactionClient, Workshop
 from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_jars import Say
+from tests.profile import scaled
 
 from penstock.model.ids import TopicPartition
 
 pytestmark = pytest.mark.xdist_group("transactions-java")
 
 NEWEST, OLDER = "4.4.0", "3.9.2"
+# The older protocol is aiokafka's and librdkafka's as well.
+TOLD = (NEWEST, OLDER)[: scaled(test=1, verify=2, release=2)]
 
 
-@pytest.fixture(scope="module", params=[NEWEST, OLDER])
+@pytest.fixture(scope="module", params=TOLD)
 def client(
     request: pytest.FixtureRequest, transaction_broker: BrokerUnderTest, say: Say
 ) -> TransactionClient:
