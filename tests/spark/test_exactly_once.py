@@ -32,7 +32,8 @@ from penstock.spark.exactly_once.halting import Point
 from penstock.testing import Cluster
 
 RECORDS = scaled(test=20_000, verify=200_000, release=200_000)
-BATCHES = 10
+BATCHES = scaled(test=5, verify=10, release=10)
+BROKER_KILLS = scaled(test=1, verify=3, release=3)
 _numbers = itertools.count(1)
 # Where each run of the driver is killed; a point in a batch twice: the second time, in recovery.
 FEW = [f"{Point.DECIDED}@1", f"{Point.ENDING}@1"]
@@ -123,6 +124,7 @@ def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
         job = make_job(cluster.bootstrap_servers, tmp_path, replicas=3)
         job = job._replace(master="local-cluster[2,1,1024]", settings=settings)
         broker_kills = [f"{Point.DECIDING}@3", f"{Point.DECIDED}@4", f"{Point.TASK_PREPARED}@5"]
+        broker_kills = broker_kills[:BROKER_KILLS]
         worker, executor = f"{Point.TASK_WRITTEN}@1", f"{Point.TASK_PREPARED}@2"
         halts = ",".join([worker, executor, *broker_kills])
         with running(job, tmp_path / "job.log", halts=halts, folder=tmp_path) as child:
