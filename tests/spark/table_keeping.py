@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset
+import pyarrow.parquet
 
 import penstock
 from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
@@ -80,10 +81,9 @@ def read_table(folder: Path, name: str, kind: TableFormat) -> pa.Table:
 
 def _read_folder(place: Path) -> pa.Table:
     """Files of a plain folder may have more and fewer columns: readers merge them."""
-    found = pyarrow.dataset.dataset(place, format="parquet", partitioning="hive")
-    schemas = [each.physical_schema for each in found.get_fragments()]
-    merged = pa.unify_schemas([*schemas, found.schema], promote_options="permissive")
-    return found.replace_schema(merged).to_table()
+    files = pyarrow.dataset.dataset(place, format="parquet", partitioning="hive").files
+    tables = [pyarrow.parquet.read_table(each, partitioning="hive") for each in files]
+    return pa.concat_tables(tables, promote_options="permissive")
 
 
 def _read_iceberg(folder: Path, name: str) -> pa.Table:
