@@ -7,6 +7,7 @@ their own on another: in one line they would take longer than all the rest.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from itertools import count
@@ -25,6 +26,7 @@ from tests.spark.parity_corpus import Corpus, write_corpus  # noqa: E402
 
 import penstock  # noqa: E402
 from penstock.config.java import JavaHome, JavaMissing, find_java  # noqa: E402
+from penstock.spark.class_archive import find_archive  # noqa: E402
 
 HERE = Path(__file__).parent
 # Compaction comes soon, so that tests of compacted topics need not wait for it.
@@ -32,7 +34,6 @@ BROKER_CONFIG = {
     "log.cleaner.backoff.ms": 100,
     "log.retention.ms": -1,  # records carry times of long ago
     "auto.create.topics.enable": "false",
-    "transaction.two.phase.commit.enable": "true",
 }
 _numbers = count(1)
 
@@ -41,8 +42,11 @@ _numbers = count(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
-            shares = "spark" in getattr(item, "fixturenames", ())
+            names = getattr(item, "fixturenames", [])
+            shares = "spark" in names
             item.add_marker(pytest.mark.xdist_group("spark" if shares else "spark-processes"))
+            if "java" in names and not shares:
+                names.insert(0, "prepared")
 
 
 @pytest.fixture(scope="session")
@@ -64,6 +68,14 @@ def java() -> JavaHome:
         return find_java()
     except JavaMissing as error:
         _give_up(str(error))
+
+
+@pytest.fixture(scope="session")
+def prepared(java: JavaHome) -> None:
+    """Sparks that tests start in processes of their own start in half the time."""
+    if find_archive(java) is None:
+        command = [Path(sys.executable).with_name("penstock"), "pipeline", "prepare"]
+        subprocess.run(command, check=True, timeout=600)
 
 
 @pytest.fixture(scope="session")

@@ -37,6 +37,7 @@ assert query.awaitTermination(60)
 print(json.dumps({
     "settings": dict(spark.sparkContext.getConf().getAll()),
     "counted": sorted(map(list, spark.table("counted").collect())),
+    "maps": Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text(),
     "pyspark": spark.range(1).mapInArrow(where, "file STRING").collect()[0][0],
 }))
 spark.stop()
@@ -59,7 +60,7 @@ def test_what_the_user_says_wins_over_the_preset() -> None:
     assert preset("local[2]", said).items() >= said.items()
 
 
-@pytest.mark.usefixtures("java")
+@pytest.mark.usefixtures("prepared")
 def test_streaming_with_python_workers_runs_with_the_preset(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", JOB, str(tmp_path)],
@@ -72,6 +73,7 @@ def test_streaming_with_python_workers_runs_with_the_preset(tmp_path: Path) -> N
     told = json.loads(result.stdout)
     assert told["counted"] == [["a", 2], ["b", 1]]
     assert ".zip" not in told["pyspark"]  # workers need not compile it again
+    assert "/spark-classes-" in told["maps"]  # the archive of its classes
     assert told["settings"].items() >= preset("local[2]").items()
     checkpoint = [path.name for path in (tmp_path / "checkpoint").rglob("*")]
     assert "commits" in checkpoint

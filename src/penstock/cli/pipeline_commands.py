@@ -18,6 +18,7 @@ from penstock.cli.connect import (
     wants_json,
 )
 from penstock.cli.pipeline_progress import note, progress_display, show_totals
+from penstock.cli.prepare_spark import PREPARE_HELP, prepare
 from penstock.cli.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -234,6 +235,9 @@ def init(
     except OSError as error:
         fail(f"cannot write {file}: {error.strerror}", 1)
     print(f"wrote {file}; change it, then: penstock pipeline run {file}")
+
+
+app.command(help=PREPARE_HELP)(prepare)
 
 
 def _read(file: Path) -> "Pipeline":

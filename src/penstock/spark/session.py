@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.config.java import find_java
+from penstock.spark.class_archive import use_archive
 from penstock.spark.worker_python import make_worker_python
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def _cores(master: str) -> int:
 
 def _choose_java_and_python(*, is_local: bool) -> None:
     """Spark's scripts look for both in the environment; what the user set there stays."""
+    java = find_java()
     if "JAVA_HOME" not in os.environ:
-        os.environ["JAVA_HOME"] = find_java().home
+        os.environ["JAVA_HOME"] = java.home
+    use_archive(java)
     if "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = make_worker_python() if is_local else sys.executable

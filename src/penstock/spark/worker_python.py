@@ -19,7 +19,7 @@ def make_worker_python() -> str:
     folder = Path(tempfile.mkdtemp(prefix="penstock-python-"))  # nobody else may write there
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     script = folder / "python"
-    script.write_text(worker_script(sys.executable, _find_pyspark_folder()))
+    script.write_text(worker_script(sys.executable, find_pyspark_folder()))
     script.chmod(0o700)
     return str(script)
 
@@ -29,7 +29,8 @@ def worker_script(python: str, packages: Path) -> str:
     return f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(python)} "$@"\n'
 
 
-def _find_pyspark_folder() -> Path:
+def find_pyspark_folder() -> Path:
+    """Of packages: PySpark's is in it."""
     found = importlib.util.find_spec("pyspark")
     assert found is not None
     assert found.origin is not None

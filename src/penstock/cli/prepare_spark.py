@@ -1,0 +1,42 @@
+"""`penstock pipeline prepare`: an archive of Spark's classes, so that Spark starts sooner."""
+
+from penstock.cli.connect import fail
+from penstock.cli.pipeline_progress import note
+
+PREPARE_HELP = """Make Spark start in half the time on this machine: once, in about a minute.
+
+Keeps the classes that Spark loads in an archive, about 160 MB beside the installed packages, which
+Java maps when it starts. Every Spark that Penstock starts uses it; another PySpark or another Java
+needs its own.
+
+\b
+Examples:
+  penstock pipeline prepare
+"""
+
+_TOPIC = "training"
+
+
+def prepare() -> None:
+    from penstock.config.java import JavaMissing
+    from penstock.spark.class_archive import ArchiveFailed, make_archive
+    from penstock.spark.pipeline.failures import SparkMissing
+    from penstock.spark.pipeline.launch import check_spark
+    from penstock.testing.embedded_broker import Broker
+
+    try:
+        check_spark()
+        with Broker() as broker:
+            _fill(broker.bootstrap_servers)
+            place = make_archive(broker.bootstrap_servers, _TOPIC, note)
+    except (ArchiveFailed, JavaMissing, SparkMissing) as error:
+        fail(str(error), 1)
+    print(f"wrote {place}, {place.stat().st_size >> 20} MiB: Sparks of Penstock start with it now")
+
+
+def _fill(bootstrap: str) -> None:
+    from penstock.client.producer import Producer
+
+    with Producer(bootstrap) as producer:
+        for number in range(100):
+            producer.send(_TOPIC, b'{"n": %d, "name": "a"}' % number)
