@@ -23,13 +23,12 @@ from penstock.protocol.records import Record, build_batch
 
 pytestmark = pytest.mark.xdist_group("transactions")
 
-TWO_PHASE = {"transaction.two.phase.commit.enable": "true"}
 QUIET_S = 1.0
 
 
 @pytest.fixture(scope="module", name="broker")
 def _broker() -> Iterator[penstock.Broker]:
-    with penstock.Broker(config=TWO_PHASE) as broker:
+    with penstock.Broker() as broker:
         for topic in ("orders", "invoices", "ledger"):
             broker.create_topic(topic, partitions=2)
         yield broker
@@ -133,7 +132,7 @@ def test_a_prepared_transaction_outlives_its_producer_and_its_broker(
     tmp_path: Path, commit: bool
 ) -> None:
     """And the same decision may come twice, but not the other one."""
-    broker = penstock.Broker(data=tmp_path, config=TWO_PHASE).start()
+    broker = penstock.Broker(data=tmp_path).start()
     try:
         broker.create_topic("t", partitions=2)
         names = TopicPartition("t", 0), TopicPartition("t", 1)

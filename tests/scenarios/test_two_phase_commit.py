@@ -27,7 +27,6 @@ BROKERS = (1, 2, 3)
 TOPIC, ORDINARY = "prepared", "ordinary"
 NAMES = ("committed", "aborted", "kept")
 SETTINGS = {
-    "transaction.two.phase.commit.enable": True,
     "transaction.state.log.num.partitions": 3,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }

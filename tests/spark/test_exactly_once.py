@@ -107,7 +107,6 @@ def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
 ) -> None:
     """Two executors of their own, tasks that are tried twice to be quicker, three brokers."""
     config = {
-        "transaction.two.phase.commit.enable": "true",
         "transaction.state.log.num.partitions": 3,
         "default.replication.factor": 3,
         "min.insync.replicas": 2,

@@ -62,8 +62,10 @@ SETTINGS: tuple[Setting, ...] = (
     broker(
         "transaction.two.phase.commit.enable",
         Kind.BOOLEAN,
-        False,
-        "Whether producers may take part in an outside two-phase commit.",
+        True,
+        "Whether producers may take part in an outside two-phase commit. Kafka's default is false: "
+        "readers of committed records wait before what is prepared. Here transactions that wait "
+        "for long are told of (`transaction.prepared.alarm.ms`), and Spark's sink needs them.",
     ),
     broker(
         "transaction.prepared.alarm.ms",

@@ -1,6 +1,6 @@
 """What a broker grants its transactions, typed from its settings. Values only, already checked.
 
-Kafka's names and defaults, in milliseconds and bytes throughout.
+Kafka's names, and its defaults but for two-phase commit, in milliseconds and bytes throughout.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ class TransactionConfig:
     id_expiration_ms: int = 604_800_000
     abort_interval_ms: int = 10_000  # between two looks for what has taken too long
     expiry_interval_ms: int = 3_600_000  # between two looks for ids to forget
-    two_phase_enabled: bool = False
+    two_phase_enabled: bool = True
 
     # The topic that keeps them.
     topic_partitions: int = 50

@@ -109,7 +109,7 @@ class Desk:
         self.clock = clock or Clock()
         self.partitions = partitions or Partitions()
         self.ids = ids or Ids()
-        self.config = config or TransactionConfig(two_phase_enabled=True)
+        self.config = config or TransactionConfig()
         self.log.wall_ms = self.clock.wall_ms
         self.reports: list[str] = []
         self.coordinator = TransactionCoordinator(

@@ -21,13 +21,13 @@ def test_its_settings_are_those_of_the_broker() -> None:
     assert TransactionConfig.from_broker(resolve_broker()) == TransactionConfig()
     given = {
         "transaction.max.timeout.ms": "5000",
-        "transaction.two.phase.commit.enable": "true",
+        "transaction.two.phase.commit.enable": "false",
         "transaction.state.log.num.partitions": "7",
     }
     config = TransactionConfig.from_broker(resolve_broker(Given.from_mapping(given, where="here")))
     assert (config.max_timeout_ms, config.two_phase_enabled, config.topic_partitions) == (
         5000,
-        True,
+        False,
         7,
     )
 

@@ -21,7 +21,7 @@ def test_a_broker_that_does_not_allow_it_says_that_one_may_not() -> None:
         answer = await desk.init(two_phase=True)
         assert answer.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
-    told(story, Desk(config=TransactionConfig()))
+    told(story, Desk(config=TransactionConfig(two_phase_enabled=False)))
 
 
 def test_only_who_takes_part_can_keep_something() -> None:

@@ -42,7 +42,6 @@ _numbers = count(1)
 @pytest.fixture(scope="module")
 def broker() -> Iterator[penstock.Broker]:
     config = {
-        "transaction.two.phase.commit.enable": "true",
         "transaction.state.log.num.partitions": 2,
         "offsets.topic.num.partitions": 2,
     }
@@ -281,6 +280,7 @@ def halt_and_kill(work: Work, point: Point, folder: Path) -> None:
 def plain_broker() -> Iterator[penstock.Broker]:
     """As Kafka is: without two-phase commit."""
     config = {
+        "transaction.two.phase.commit.enable": "false",
         "transaction.state.log.num.partitions": 2,
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
     }
