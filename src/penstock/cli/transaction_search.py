@@ -14,6 +14,7 @@ from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
 
 NEVER_MS = 2**31 - 1  # the timeout that two-phase commit is described with
+_NO_EPOCH = -1
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
@@ -84,14 +85,18 @@ async def _describe_producers(
 def unknown_to(
     open_ones: Sequence[OpenTransaction], described: Iterable[TransactionDescription]
 ) -> list[OpenTransaction]:
-    """Those that no coordinator has among its own."""
-    known = {
-        (each.producer_id, partition)
+    """Those that no coordinator has among its own, or only from before that epoch."""
+    epochs = {
+        (each.producer_id, partition): each.producer_epoch
         for each in described
         if each.is_open
         for partition in each.partitions
     }
-    return [each for each in open_ones if (each.producer_id, each.partition) not in known]
+    return [
+        each
+        for each in open_ones
+        if each.producer_epoch > epochs.get((each.producer_id, each.partition), _NO_EPOCH)
+    ]
 
 
 async def abort_by_id(client: ClusterClient, transactional_id: str) -> TransactionDescription:

@@ -1,8 +1,9 @@
 """Markers written to the partitions that this broker leads: by its own coordinator, and for others.
 
-Invariant: a marker that comes again is written again and changes nothing (KAFKA-19999); one that
-comes so late that the producer's next transaction is open ends nothing, where that can be told:
-transactions v2 give each transaction an epoch of its own.
+Invariant: a marker that comes again is written again and changes nothing (KAFKA-19999); one of a
+producer or coordinator that was replaced since is done where nothing is open, and else refused; one
+that comes so late that the producer's next transaction is open ends nothing, where that can be
+told: transactions v2 give each transaction an epoch of its own.
 """
 
 import asyncio
@@ -38,16 +39,16 @@ Codes = dict[TopicPartition, ErrorCode]
 
 async def write_markers(services: "Services", wanted: Sequence[Wanted]) -> list[Codes]:
     """For each marker how it went, by partition; NONE: it is committed."""
-    answers: list[Codes] = [{} for _ in wanted]
+    answers: list[Codes] = [dict.fromkeys(each, ErrorCode.NONE) for _, each in wanted]
     batches: list[tuple[TopicPartition, memoryview]] = []
     codes_of: list[Codes] = []  # of the same places as `batches`
     in_groups: list[tuple[Codes, TopicPartition, Awaitable[ErrorCode]]] = []
     for (marker, partitions), codes in zip(wanted, answers, strict=True):
         for name in partitions:
-            codes[name] = _begin(services, marker, name)
-            if codes[name] is not ErrorCode.NONE:
-                continue
-            if name.topic == OFFSETS_TOPIC:
+            answer = _find_answer(services, marker, name)
+            if answer is not None:
+                codes[name] = answer
+            elif name.topic == OFFSETS_TOPIC:
                 ended = services.groups.end_transaction(name.partition, marker)
                 in_groups.append((codes, name, ended))
             else:
@@ -63,19 +64,22 @@ async def write_markers(services: "Services", wanted: Sequence[Wanted]) -> list[
     return answers
 
 
-def _begin(services: "Services", marker: TransactionMarker, name: TopicPartition) -> ErrorCode:
-    """NONE: it may be written, now and with nothing awaited before. Where this broker does not
+def _find_answer(
+    services: "Services", marker: TransactionMarker, name: TopicPartition
+) -> ErrorCode | None:
+    """None: it has to be written, now and with nothing awaited before. Where this broker does not
     lead, the append says so itself."""
     partition = services.replicas.find(name)
     leadership = None if partition is None else partition.leadership
     if partition is None or leadership is None:
-        return ErrorCode.NONE
+        return None
     leadership.verifications.on_marker(marker.producer_id, marker.last_ended_epoch)
     is_of_v2 = marker.transaction_version >= FIRST_WITH_EPOCH_OF_ITS_OWN
     producers = partition.log.producers
     if is_of_v2 and producers.has_transaction(marker.producer_id, marker.producer_epoch):
         return ErrorCode.INVALID_PRODUCER_EPOCH  # it ended the transaction before that one
-    return ErrorCode.NONE
+    who = marker.producer_id, marker.producer_epoch
+    return ErrorCode.NONE if producers.is_marked_later(*who, marker.coordinator_epoch) else None
 
 
 def _build(services: "Services", marker: TransactionMarker) -> bytearray:

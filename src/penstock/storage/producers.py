@@ -185,6 +185,19 @@ class ProducerState:
                 f"that coordinator has been replaced"
             )
 
+    def is_marked_later(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> bool:
+        """Whether a later producer or coordinator has been here before this marker, and has left
+        nothing that it could end: nothing is open, nor ended by a marker that may yet be lost."""
+        producer = self._producers.get(producer_id)
+        if producer is None or producer.txn_first_offset is not None:
+            return False
+        is_late = producer_epoch < producer.producer_epoch
+        if not is_late and coordinator_epoch >= producer.coordinator_epoch:
+            return False
+        return all(each.producer_id != producer_id for each in self._completed)
+
     # After an append; also by followers and recovery. What is in the log is never judged.
 
     def apply(

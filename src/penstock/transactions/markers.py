@@ -25,14 +25,20 @@ class EndKey(NamedTuple):
         return self[1:] == (transaction.producer_id, transaction.producer_epoch)
 
 
+# Of a partition that knows better: a later producer, or another coordinator. Its state was lost, or
+# this one's: what the marker should end there is not open, or somebody has to end it by hand.
+KNOWS_BETTER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+
+
 class _Entry:
-    __slots__ = ("commit", "sent", "unmarked", "version")
+    __slots__ = ("commit", "refused", "sent", "unmarked", "version")
 
     def __init__(self, transaction: Transaction) -> None:
         self.commit = transaction.state.commits
         self.version = transaction.client_version
         self.unmarked = set(transaction.partitions)
         self.sent: set[TopicPartition] = set()  # of those, without an answer as yet
+        self.refused: set[TopicPartition] = set()  # ... by who knows better: not due for long
 
 
 class OutstandingMarkers:
@@ -43,6 +49,11 @@ class OutstandingMarkers:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def is_through(self) -> bool:
+        """Whether nothing is left but what was refused by those who know better."""
+        return all(each.unmarked == each.refused for each in self._entries.values())
 
     def begin(self, transactional_id: str, transaction: Transaction) -> EndKey:
         assert transaction.state.is_prepared
@@ -69,18 +80,26 @@ class OutstandingMarkers:
 
     def _take(self, key: EndKey, epoch: int) -> Marker | None:
         entry = self._entries.get(key)
-        partitions = () if entry is None else tuple(sorted(entry.unmarked - entry.sent))
-        if entry is None or not partitions:
+        if entry is None:
+            return None
+        partitions = tuple(sorted(entry.unmarked - entry.sent - entry.refused))
+        if not partitions:
             return None
         entry.sent.update(partitions)
         return Marker(*key, entry.commit, epoch, entry.version, partitions)
 
     def take_answers(self, marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> EndKey:
-        """NONE: it is marked. Everything else is due again."""
+        """NONE: it is marked. Everything else is due again, or once it is asked for again."""
         key = EndKey(marker.transactional_id, marker.producer_id, marker.producer_epoch)
         entry = self._entries.get(key)
         if entry is not None:
             entry.sent.difference_update(codes)
             done = {each for each, code in codes.items() if code is ErrorCode.NONE}
             entry.unmarked -= done
+            entry.refused |= {each for each, code in codes.items() if code in KNOWS_BETTER}
         return key
+
+    def ask_again(self) -> None:
+        """What was refused by those who know better is due again."""
+        for entry in self._entries.values():
+            entry.refused.clear()

@@ -1,6 +1,7 @@
 """Sends a shard's markers, and again what did not get through, until every partition has its own.
 
-Decides nothing about transactions: tells its shard when one is marked. Owned by the event loop.
+A partition that knows better is asked again too, but seldom: others do not wait for it. Decides
+nothing about transactions: tells its shard when one is marked. Owned by the event loop.
 Invariant: a marker is sent only when the decision that it tells of is committed in the log.
 """
 
@@ -9,16 +10,14 @@ from collections.abc import Callable, Mapping
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.state_topics.ports import Report, Timers
-from penstock.transactions.markers import EndKey, OutstandingMarkers
+from penstock.transactions.markers import KNOWS_BETTER, EndKey, OutstandingMarkers
 from penstock.transactions.ports import KnownPartitions, Marker, MarkerChannel
 from penstock.transactions.records import Transaction
 from penstock.waiting.timing_wheel import Timer
 
 FIRST_PAUSE_MS = 50
 LONGEST_PAUSE_MS = 5_000
-
-# Of a partition that knows better: another coordinator, or a later producer. Worth a word.
-_ODD = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+REFUSED_PAUSE_MS = 60_000  # before those are asked again who know better
 
 
 class Marking:
@@ -44,6 +43,7 @@ class Marking:
         self._complained: set[EndKey] = set()  # that it was told to people
         self._pause_ms = FIRST_PAUSE_MS
         self._timer: Timer[Callable[[], None]] | None = None
+        self._refused_timer: Timer[Callable[[], None]] | None = None
 
     def __len__(self) -> int:
         return len(self._outstanding)
@@ -58,7 +58,7 @@ class Marking:
         """It is over."""
         self._outstanding.end(key)
         self._complained.discard(key)
-        if not self._outstanding:
+        if self._outstanding.is_through:
             self._pause_ms = FIRST_PAUSE_MS
 
     def hurry(self) -> None:
@@ -77,14 +77,25 @@ class Marking:
         self._outstanding = OutstandingMarkers()
         self._complained.clear()
         self._pause_ms = FIRST_PAUSE_MS
-        if self._timer is not None:
-            self._timers.cancel(self._timer)
-            self._timer = None
+        for timer in (self._timer, self._refused_timer):
+            if timer is not None:
+                self._timers.cancel(timer)
+        self._timer = self._refused_timer = None
 
     def _send_again(self) -> None:
         self._timer = None
         for key in self._outstanding.marked():
             self._on_marked(key)
+        self._send(self._outstanding.take_due(epoch=self._coordinator_epoch()))
+
+    def _ask_again_later(self) -> None:
+        """Those who know better."""
+        if self._refused_timer is None:
+            self._refused_timer = self._timers.add_after(REFUSED_PAUSE_MS, self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._refused_timer = None
+        self._outstanding.ask_again()
         self._send(self._outstanding.take_due(epoch=self._coordinator_epoch()))
 
     def _send(self, markers: list[Marker]) -> None:
@@ -101,11 +112,14 @@ class Marking:
     def _take_answers(self, marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> None:
         judged = {each: self._judge(each, code) for each, code in codes.items()}
         key = self._outstanding.take_answers(marker, judged)
-        self._complain(key, judged)
+        found = set(judged.values())
         if self._outstanding.is_marked(key):
             self._on_marked(key)
-        elif any(code is not ErrorCode.NONE for code in judged.values()):
+        elif not found <= {ErrorCode.NONE, *KNOWS_BETTER}:
             self.try_again_later()
+        if not found.isdisjoint(KNOWS_BETTER):
+            self._complain(key, judged)
+            self._ask_again_later()
 
     def _judge(self, partition: TopicPartition, code: ErrorCode) -> ErrorCode:
         """With its topic, a partition's part of the transaction has gone too."""
@@ -114,12 +128,15 @@ class Marking:
         return ErrorCode.NONE if is_gone else code
 
     def _complain(self, key: EndKey, codes: Mapping[TopicPartition, ErrorCode]) -> None:
-        """Once for each: nobody but an operator can help a partition that knows better."""
-        odd = [f"{each}: {code.name}" for each, code in codes.items() if code in _ODD]
-        if odd and key not in self._complained:
-            self._complained.add(key)
-            self._report(
-                f"the end of {key.transactional_id!r}'s transaction (producer {key.producer_id}, "
-                f"epoch {key.producer_epoch}) is not taken by {', '.join(odd)}; it is sent again "
-                f"until it is"
-            )
+        """Once for each."""
+        if key in self._complained:
+            return
+        self._complained.add(key)
+        refused = [f"{each}: {code.name}" for each, code in codes.items() if code in KNOWS_BETTER]
+        self._report(
+            f"the end of {key.transactional_id!r}'s transaction (producer {key.producer_id}, epoch "
+            f"{key.producer_epoch}) is not taken by {', '.join(refused)}; something is open there "
+            f"that a later producer or coordinator has written, of which nothing is known here: "
+            f"find it with `penstock transaction find-hanging` and abort it; until then the end is "
+            f"sent again every {REFUSED_PAUSE_MS // 1000} s"
+        )

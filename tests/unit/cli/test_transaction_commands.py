@@ -68,8 +68,10 @@ def described(
     )
 
 
-def open_in(partition: TopicPartition, producer_id: int = 7) -> OpenTransaction:
-    return OpenTransaction(partition, producer_id, 3, -1, 5, 1_000)
+def open_in(
+    partition: TopicPartition, producer_id: int = 7, producer_epoch: int = 3
+) -> OpenTransaction:
+    return OpenTransaction(partition, producer_id, producer_epoch, -1, 5, 1_000)
 
 
 def test_a_transaction_hangs_where_no_coordinator_has_it() -> None:
@@ -78,6 +80,11 @@ def test_a_transaction_hangs_where_no_coordinator_has_it() -> None:
     assert (
         unknown_to(found, [described(P0, P1, state="CompleteAbort")]) == found
     )  # it is over there
+
+
+def test_a_transaction_hangs_where_its_coordinator_has_only_an_earlier_one() -> None:
+    found = [open_in(P0, producer_epoch=epoch) for epoch in (2, 3, 4)]
+    assert unknown_to(found, [described(P0, state="PrepareAbort")]) == found[2:]
 
 
 def test_a_report_tells_age_and_two_phases() -> None:

@@ -156,7 +156,6 @@ def test_a_late_marker_of_version_2_changes_nothing_in_the_next_transaction(
     assert stable(bench) == (2, 3)
     assert write(bench, marker(epoch=32767, transaction_version=2, commit=False)) == [[NONE]]
     assert stable(bench) == (4, 4)
-    assert write(bench, first) == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
 
 
 def test_a_late_marker_does_not_void_what_the_next_transaction_asks(bench: Workbench) -> None:
@@ -201,13 +200,26 @@ def test_a_marker_voids_what_its_own_transaction_asks(bench: Workbench) -> None:
     assert stable(bench) == (1, 1)
 
 
-def test_zombies_are_fenced(bench: Workbench) -> None:
-    produce(bench, epoch=3)
-    assert write(bench, marker(epoch=2)) == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
+def test_zombies_end_nothing(bench: Workbench) -> None:
     assert write(bench, marker(epoch=3, coordinator_epoch=7)) == [[NONE]]
+    produce(bench, epoch=3)
+    assert write(bench, marker(epoch=2, coordinator_epoch=7)) == [
+        [ErrorCode.INVALID_PRODUCER_EPOCH]
+    ]
     assert write(bench, marker(epoch=3, coordinator_epoch=6)) == [
         [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     ]
+    assert stable(bench) == (1, 2)
+
+
+@pytest.mark.parametrize("late", [{"epoch": 2, "coordinator_epoch": 8}, {"coordinator_epoch": 6}])
+def test_who_has_nothing_to_end_any_more_is_done(bench: Workbench, late: dict[str, int]) -> None:
+    """A coordinator whose newest state was lost would else send its marker for ever."""
+    produce(bench, epoch=3)
+    write(bench, marker(epoch=3, coordinator_epoch=7))
+    told: Any = marker(**{"epoch": 3, **late})  # type: ignore[arg-type]
+    assert write(bench, told) == [[NONE]]
+    assert stable(bench) == (2, 2)  # nothing was written
 
 
 # -- the topic of offsets ------------------------------------------------------------------------

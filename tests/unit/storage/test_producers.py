@@ -339,6 +339,22 @@ def test_a_marker_of_a_replaced_coordinator_or_older_epoch_is_refused(log: Log) 
         log.state.check_marker(0, 2, 4)
 
 
+@pytest.mark.parametrize("late", [(0, 2, 9), (0, 3, 6)])  # of a producer, of a coordinator
+def test_a_late_marker_has_nothing_to_end_once_what_ended_it_is_replicated(
+    log: Log, late: tuple[int, int, int]
+) -> None:
+    assert not log.state.is_marked_later(*late)  # nothing is known of anybody
+    log.append(0, epoch=3, transactional=True)
+    assert not log.state.is_marked_later(*late)
+    log.mark(epoch=3, coordinator_epoch=7)
+    assert not log.state.is_marked_later(*late)  # that may be lost yet, with the leader
+    log.state.on_high_watermark(log.end_offset)
+    assert log.state.is_marked_later(*late)
+    assert not log.state.is_marked_later(0, 3, 7)  # the same again is not late
+    log.append(1, epoch=3, transactional=True)
+    assert not log.state.is_marked_later(*late)
+
+
 def test_a_marker_for_an_unknown_producer_makes_it_known(log: Log) -> None:
     assert log.mark(pid=9, epoch=2, coordinator_epoch=0) is None
     assert log.state.first_unstable_offset is None

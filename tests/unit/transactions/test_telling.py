@@ -7,7 +7,8 @@ from tests.unit.groups.coordinator_desk import TableLog
 from tests.unit.transactions.desk import NONE, T0, T1, U0, Desk, Partitions, replayed, told
 
 from penstock.model.errors import ErrorCode
-from penstock.transactions.marking import LONGEST_PAUSE_MS
+from penstock.transactions.markers import KNOWS_BETTER
+from penstock.transactions.marking import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REFUSED_PAUSE_MS
 from penstock.transactions.records import State
 from penstock.transactions.requests import Producer
 
@@ -169,16 +170,56 @@ def test_a_topic_that_is_deleted_meanwhile_holds_up_nobody() -> None:
     told(story)
 
 
-def test_a_partition_that_knows_better_is_told_to_people_once() -> None:
+@pytest.mark.parametrize("code", KNOWS_BETTER)
+def test_a_partition_that_knows_better_is_told_to_people_once_and_asked_seldom(
+    code: ErrorCode,
+) -> None:
+    """It was lost what it knows, or what the coordinator knew: the end stays possible."""
+
     async def story(desk: Desk) -> None:
-        desk.partitions.refusals[T1] = ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        desk.partitions.refusals[T1] = code
         await ended(desk)
-        for _ in range(5):
-            desk.clock.pass_ms(LONGEST_PAUSE_MS)
+        for _ in range(3):
+            desk.clock.pass_ms(REFUSED_PAUSE_MS)
         (line,) = desk.reports
         assert "'payments'" in line
-        assert "orders-1: TRANSACTION_COORDINATOR_FENCED" in line
+        assert f"orders-1: {code.name}" in line
+        assert "penstock transaction find-hanging" in line
+        assert [each.partitions for each in desk.partitions.sent[1:]] == [(T1,)] * 3
         assert desk.known().state is State.PREPARE_COMMIT
+        del desk.partitions.refusals[T1]
+        desk.clock.pass_ms(REFUSED_PAUSE_MS)
+        assert desk.known().state is State.COMPLETE_COMMIT
+
+    told(story)
+
+
+def test_nobody_waits_longer_for_a_partition_that_knows_better() -> None:
+    async def story(desk: Desk) -> None:
+        desk.partitions.refusals[T1] = ErrorCode.INVALID_PRODUCER_EPOCH
+        await ended(desk)
+        desk.partitions.refusals[U0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for number in range(8):  # each would double the pause, were it not for its end
+            other = await desk.producer(f"other-{number}")
+            await desk.add(other, U0, name=f"other-{number}")
+            await desk.end(other, name=f"other-{number}")
+            await desk.turns()
+            del desk.partitions.refusals[U0]
+            desk.clock.pass_ms(FIRST_PAUSE_MS)
+            assert desk.known(f"other-{number}").state is State.COMPLETE_COMMIT
+            desk.partitions.refusals[U0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    told(story)
+
+
+def test_what_a_partition_knows_better_holds_up_no_other_of_the_transaction() -> None:
+    async def story(desk: Desk) -> None:
+        desk.partitions.refusals[T0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        desk.partitions.refusals[T1] = ErrorCode.INVALID_PRODUCER_EPOCH
+        await ended(desk)
+        del desk.partitions.refusals[T0]
+        desk.clock.pass_ms(FIRST_PAUSE_MS)
+        assert [len(desk.partitions.markers[each]) for each in (T0, T1, U0)] == [1, 0, 1]
 
     told(story)
 
