@@ -8,10 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
+from hypothesis import settings
 from tests.zookeeper_fixture import zookeeper_connect as zookeeper_connect
 
 _FIGURES: Counter[str] = Counter()
 _NOTES: dict[str, set[str]] = {}
+
+# How long an example takes says more of what else the machine does.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 # A script that starts the tests in its background has them ignore Ctrl-C, and so would every
 # process that they start: tests that interrupt one would wait for ever.
