@@ -23,11 +23,13 @@ from tests.spark.table_keeping import (
 from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
 
 import penstock
+from penstock.cli.table_asked import Asked
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.follow import Follow, follow
+from penstock.spark.tables.opening import Place
 from penstock.spark.tables.parts import Held
 from penstock.spark.tables.rules import SyncRules
-from penstock.spark.tables.spec import TableFormat
+from penstock.spark.tables.spec import BadValues, TableFormat
 from penstock.spark.tables.sync import Progress
 from penstock.spark.tables.upkeep import DAY_MS, Upkeep, compact_table
 
@@ -342,6 +344,20 @@ def test_a_table_cannot_become_another_one(
         keep(broker, tmp_path, topic_name, said={"format": "delta"})
     with pytest.raises(TableError, match="at least with --format"):
         keep(broker, tmp_path / "elsewhere", topic_name)
+
+
+def test_a_later_run_may_say_anew_what_becomes_of_bad_values(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    """The table keeps what it was made with."""
+    create_topic(broker.bootstrap_servers, topic_name)
+    said = {"format": "parquet", "value": "json", "columns": "n INT"}
+    with kept(broker, tmp_path, topic_name, said=said):
+        pass
+    asked = Asked([topic_name], None, {"bad_values": "fail", "value": None})
+    (tables,) = asked.open_tables(Place(folder=tmp_path), client_of(broker))
+    assert (tables.spec.bad_values, tables.dead_letters) == (BadValues.FAIL, None)
+    assert tables.store.spec.bad_values is BadValues.DEAD_LETTER
 
 
 def test_a_bad_value_stops_the_sync_where_that_was_asked_for(

@@ -9,9 +9,9 @@ from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
     ask_cluster,
+    command_group,
     fail,
     get_bootstrap,
-    keep_shared,
     show_json,
     wants_json,
 )
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.placement import Outcome
     from penstock.model.ids import TopicPartition
 
-app = typer.Typer(
-    add_completion=False,
-    help="Look at a cluster, move partitions between its brokers, elect leaders.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("Look at a cluster, move partitions between its brokers, elect leaders.")
 
 _SHOWN = 10  # partitions by name, before only their number is told
 
@@ -68,13 +62,6 @@ Examples:
   penstock cluster elect-leaders orders-0 orders-1
   penstock cluster elect-leaders orders-0 --unclean    (records may be lost)
 """
-
-
-@app.callback()
-def _shared(
-    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
-) -> None:
-    keep_shared(ctx, bootstrap, as_json)
 
 
 @app.command(help=_STATUS_HELP)

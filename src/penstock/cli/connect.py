@@ -36,7 +36,22 @@ class Shared(NamedTuple):
     as_json: bool = False
 
 
-def keep_shared(ctx: typer.Context, bootstrap: str | None, as_json: bool) -> None:
+def command_group(purpose: str) -> typer.Typer:
+    """Of commands that talk to a cluster: what they share can be said before their names, too."""
+    group = typer.Typer(
+        add_completion=False,
+        help=purpose,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    group.callback()(keep_shared)
+    return group
+
+
+def keep_shared(
+    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
+) -> None:
     """Remember for the subcommand; what a nearer callback says wins."""
     before = ctx.obj if isinstance(ctx.obj, Shared) else Shared()
     ctx.obj = Shared(bootstrap or before.bootstrap, as_json or before.as_json)

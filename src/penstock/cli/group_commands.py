@@ -9,9 +9,9 @@ from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
     ask_cluster,
+    command_group,
     fail,
     get_bootstrap,
-    keep_shared,
     show_json,
     wants_json,
 )
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from penstock.cli.offset_reset import PlannedReset, Scope, Target
     from penstock.client.cluster import ClusterClient
 
-app = typer.Typer(
-    add_completion=False,
-    help="List, describe and delete consumer groups; reset their offsets.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("List, describe and delete consumer groups; reset their offsets.")
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group.")]
 
@@ -72,13 +66,6 @@ Examples:
   penstock group delete billing
   penstock group delete billing --if-exists
 """
-
-
-@app.callback()
-def _shared(
-    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
-) -> None:
-    keep_shared(ctx, bootstrap, as_json)
 
 
 @app.command("list", help=_LIST_HELP)

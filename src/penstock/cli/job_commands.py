@@ -4,8 +4,7 @@ Exit code 0: done, and an audit found nothing. 1: the answer is no, or an audit 
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -14,14 +13,15 @@ import typer
 from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
+    command_group,
     fail,
     get_bootstrap,
-    keep_shared,
     wants_json,
 )
 from penstock.cli.job_output import show_audit, show_replay, show_stats, write_plots
 from penstock.cli.job_progress import job_progress
 from penstock.cli.pipeline_progress import note
+from penstock.cli.spark_work import MasterOption, spark_failures_told
 from penstock.cli.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -34,13 +34,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-app = typer.Typer(
-    add_completion=False,
-    help="Audit, replay and measure what topics hold, on Spark.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("Audit, replay and measure what topics hold, on Spark.")
 
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or more.")]
 PartitionsOption = Annotated[
@@ -50,10 +44,6 @@ _EDGE = "an offset, a time (2026-01-31T13:45:00Z), earliest or latest"
 StartOption = Annotated[str, typer.Option("--start", metavar="WHERE", help=f"First: {_EDGE}.")]
 EndOption = Annotated[
     str, typer.Option("--end", metavar="WHERE", help=f"The end, itself left out: {_EDGE}.")
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option("--master", metavar="URL", help="Where Spark runs.  [default: local[*]]"),
 ]
 IsolationOption = Annotated[
     str,
@@ -97,13 +87,6 @@ Examples:
 """
 
 
-@app.callback()
-def _shared(
-    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
-) -> None:
-    keep_shared(ctx, bootstrap, as_json)
-
-
 @app.command(help=_AUDIT_HELP)
 def audit(
     ctx: typer.Context,
@@ -135,7 +118,7 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     as_json = wants_json(ctx, as_json)
-    with _failures_told():
+    with spark_failures_told():
         from penstock.spark.jobs.audit import Audit, run_audit
         from penstock.spark.jobs.content import Identity, parse_identity
 
@@ -196,7 +179,7 @@ def replay(
     as_json: JsonOption = False,
 ) -> None:
     as_json = wants_json(ctx, as_json)
-    with _failures_told():
+    with spark_failures_told():
         from penstock.spark.jobs.replay import Replay, run_replay
         from penstock.spark.jobs.replay_function import load_function
 
@@ -240,7 +223,7 @@ def stats(
     as_json: JsonOption = False,
 ) -> None:
     as_json = wants_json(ctx, as_json)
-    with _failures_told():
+    with spark_failures_told():
         from penstock.spark.jobs.stats import Stats, run_stats
 
         asked = Stats(
@@ -312,22 +295,3 @@ def _codec(text: str) -> str:
     if text not in names:
         fail(f"--compression {text!r}: write one of {', '.join(names)}", 2)
     return text
-
-
-@contextmanager
-def _failures_told() -> Iterator[None]:
-    """Without a stack trace: 2 for what cannot be meant, 1 for what the world says."""
-    from penstock.client.errors import ClientError
-    from penstock.config.java import JavaMissing
-    from penstock.spark.errors import SparkSourceError
-    from penstock.spark.jobs.failures import JobFailed, JobRefused
-    from penstock.spark.pipeline.failures import PipelineFailed
-    from penstock.spark.pipeline.launch import check_spark
-
-    try:
-        check_spark()
-        yield
-    except JobRefused as error:
-        fail(str(error), 2)
-    except (JobFailed, PipelineFailed, JavaMissing, ClientError, SparkSourceError) as error:
-        fail(str(error), 1)

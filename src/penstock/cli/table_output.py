@@ -1,8 +1,7 @@
 """What `penstock table` shows: progress on stderr, results on stdout; with --json objects."""
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cli.connect import show_json
@@ -46,11 +45,6 @@ class Display:
             sys.stdout.flush()
         else:
             print(_line(progress), file=sys.stderr, flush=True)
-
-
-@contextmanager
-def sync_display(*, as_json: bool) -> Iterator[Display]:
-    yield Display(as_json=as_json)
 
 
 def _line(progress: "Progress") -> str:

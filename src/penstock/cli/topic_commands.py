@@ -8,9 +8,9 @@ from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
     ask_cluster,
+    command_group,
     fail,
     get_bootstrap,
-    keep_shared,
     parse_pairs,
     show_json,
     wants_json,
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from penstock.client.admin_values import CreatedTopic
     from penstock.client.cluster import ClusterClient
 
-app = typer.Typer(
-    add_completion=False,
-    help="Create, list, describe, alter and delete topics.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("Create, list, describe, alter and delete topics.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The topic.")]
 ConfigOption = Annotated[
@@ -84,13 +78,6 @@ Examples:
   penstock topic delete orders
   penstock topic delete orders --if-exists
 """
-
-
-@app.callback()
-def _shared(
-    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
-) -> None:
-    keep_shared(ctx, bootstrap, as_json)
 
 
 @app.command(help=_CREATE_HELP)

@@ -10,9 +10,9 @@ from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
     ask_cluster,
+    command_group,
     fail,
     get_bootstrap,
-    keep_shared,
     show_json,
     wants_json,
 )
@@ -22,13 +22,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster import ClusterClient
     from penstock.client.transaction_values import ListedTransaction, OpenTransaction
 
-app = typer.Typer(
-    add_completion=False,
-    help="List, describe and abort transactions; find those that hang.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("List, describe and abort transactions; find those that hang.")
 
 DEFAULT_HANGING_AGE = (
     "15m"  # the longest that a transaction may ask for, unless a broker grants more
@@ -76,13 +70,6 @@ Examples:
   penstock transaction find-hanging
   penstock transaction find-hanging --topic orders --older-than 1h
 """
-
-
-@app.callback()
-def _shared(
-    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
-) -> None:
-    keep_shared(ctx, bootstrap, as_json)
 
 
 @app.command("list", help=_LIST_HELP)

@@ -88,6 +88,12 @@ def get_store(location: Path) -> TableStore:
     return store
 
 
+def get_tables(location: Path) -> list[TableStore]:
+    """A table, and that of its dead letters if it has one."""
+    beside = find_store(dead_letters_of(location))
+    return [get_store(location), *([beside] if beside is not None else [])]
+
+
 def create_store(location: Path, spec: TableSpec, schema: pa.Schema) -> TableStore:
     """Two who make it at once: one of them is told that it is there."""
     if location.is_dir() and any(location.iterdir()):
