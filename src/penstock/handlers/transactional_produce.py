@@ -2,7 +2,8 @@
 
 The first batch for a partition asks the coordinator, and from version 12 on adds the partition to
 the transaction (KIP-890); further ones are known by the log. While the coordinator is asked, the
-connection's next request waits: a producer's batches stay in their order.
+connection's next request waits: a producer's batches stay in their order. So does a copy of them,
+which counts as received and not yet served.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from penstock.handlers.transaction_check import TransactionCheck
 from penstock.model.cluster import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
+from penstock.model.slices import Releasable
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
     TRANSACTIONAL,
@@ -113,6 +115,8 @@ class _Verified:
         self._flaws = flaws
         self._write = write
         self._check = check
+        self._room: Releasable | None = None  # of the copy that waits
+        self._is_over = False
 
     def ask(self, about: list[TopicPartition], names: list[TopicPartition]) -> None:
         """And then look again at all of them: what went on may have ended meanwhile."""
@@ -120,15 +124,34 @@ class _Verified:
         self._check.ask(about, lambda: self._go_on(names))
         # The receive buffer is not ours any longer when the handler returns.
         self._asked = self._asked.without_records()
-        self._batches = [(name, memoryview(bytearray(each))) for name, each in self._batches]
+        if not self._is_over:
+            self._keep_batches()
+
+    def _keep_batches(self) -> None:
+        self._room = self._request.exchange.try_keep(sum(len(each) for _, each in self._batches))
+        if self._room is None:
+            self._flaws = dict.fromkeys((name for name, _ in self._batches), _NO_ROOM)
+            self._end()
+        else:
+            self._batches = [(name, memoryview(bytearray(each))) for name, each in self._batches]
 
     def _go_on(self, names: list[TopicPartition]) -> None:
+        if self._is_over:
+            return
         for name in names:
             code = self._check.find_refusal(name)
             if code is not ErrorCode.NONE:
                 self._flaws[name] = _tell(code, self._request.version)
+        self._end()
+
+    def _end(self) -> None:
+        self._is_over = True
         batches, self._batches = self._batches, []
-        self._write(self._asked, *_sort_out(batches, self._refused, self._flaws))
+        try:
+            self._write(self._asked, *_sort_out(batches, self._refused, self._flaws))
+        finally:
+            if self._room is not None:
+                self._room.release()
 
 
 def _find_flaws(
@@ -187,6 +210,10 @@ _DAMAGED = _refuse(
     ErrorCode.CORRUPT_MESSAGE, "the batch's size or CRC does not match its bytes; send it again"
 )
 _NO_PRODUCER = _refuse(ErrorCode.INVALID_RECORD, "the batch is transactional without a producer id")
+_NO_ROOM = _refuse(
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    "too many batches wait for their transactions' coordinators; try again",
+)
 _INTERNAL = _refuse(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients do not write to this topic")
 _TWO_PRODUCERS = _refuse(
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,

@@ -15,7 +15,7 @@ from penstock.model.values import dataclass
 from penstock.network.exchange import Exchange
 from penstock.network.figures import Counters
 from penstock.network.limits import NetworkLimits
-from penstock.network.receive_memory import ReceiveMemory
+from penstock.network.receive_memory import Kept, ReceiveMemory
 from penstock.network.receiving import Inbox
 from penstock.network.sending import FileTruncated, Outbox, SendPath
 from penstock.protocol.malformed import MalformedMessage
@@ -140,6 +140,9 @@ class Connection:
             self._gate = None
             if not self._is_in_turn and not self.is_closed:
                 self._schedule()
+
+    def try_keep(self, count: int) -> Kept | None:
+        return self._around.memory.try_keep(count)
 
     def close(self, reason: str) -> None:
         """The client broke a rule. What was answered before leaves as far as the socket takes."""

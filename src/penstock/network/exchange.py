@@ -26,6 +26,8 @@ class Peer(Protocol):
 
     def let_next_start(self, exchange: "Exchange") -> None: ...
 
+    def try_keep(self, count: int) -> Releasable | None: ...
+
     def close(self, reason: str) -> None: ...
 
 
@@ -71,6 +73,11 @@ class Exchange:
     def let_next_start(self) -> None:
         """Let the connection's next request begin before this one is answered."""
         self._peer.let_next_start(self)
+
+    def try_keep(self, count: int) -> Releasable | None:
+        """Room for a copy of so many of the frame's bytes, until it is released: also after the
+        connection's end. None: there is none now, and the client has to ask again."""
+        return self._peer.try_keep(count)
 
     def reply(self, parts: Sequence[Part], lease: Releasable | None = None) -> None:
         """Answer, now or later, once. The lease is released when the parts have left or never can.

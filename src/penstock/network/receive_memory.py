@@ -1,4 +1,5 @@
-"""The memory that all connections together may hold for requests that are still arriving.
+"""The memory that all connections together may hold for requests: of those that are still arriving,
+and for copies of those that wait for somebody else.
 
 Invariant: whoever waits for memory gets it in the end. One connection at a time, the favoured one,
 may use a reserve as large as the largest request, and it must finish within its time limit.
@@ -23,6 +24,19 @@ class Holder(Protocol):
     def drop_spare(self) -> None: ...
 
 
+class Kept:
+    """Room for a copy; `release` it once, when the copy is gone."""
+
+    __slots__ = ("_count", "_memory")
+
+    def __init__(self, memory: "ReceiveMemory", count: int) -> None:
+        self._memory = memory
+        self._count = count
+
+    def release(self) -> None:
+        self._memory.drop_kept(self._count)
+
+
 class ReceiveMemory:
     """Owned by the event loop. What arrives whole is served from `shared` and costs nothing."""
 
@@ -31,6 +45,7 @@ class ReceiveMemory:
         # A budget below the reserve is raised: the largest request must stay possible.
         self._free_bytes = max(total_bytes - self._reserve_bytes, 2 * SHARED_BYTES)
         self._held_bytes = 0
+        self._kept_bytes = 0  # of those, in copies
         self._spare: dict[Holder, None] = {}  # empty buffers, kept for a next frame; oldest first
         self._spare_bytes = 0
         self._waiting: dict[Holder, None] = {}  # first come, first served
@@ -79,6 +94,22 @@ class ReceiveMemory:
         del self._waiting[holder]
         self._favour(holder)
         return True
+
+    def try_keep(self, count: int) -> Kept | None:
+        """For a copy that outlives its frame. Whoever gets None can only ask again, so one is
+        always possible, however large."""
+        if self._kept_bytes and not self._make_free(count):
+            return None
+        self._kept_bytes += count
+        self.take(count)
+        return Kept(self, count)
+
+    def drop_kept(self, count: int) -> None:
+        self._kept_bytes -= count
+        self._held_bytes -= count
+        self._free_bytes += count
+        if self._waiting:
+            self._wake()
 
     def give_back(self, holder: Holder, count: int) -> None:
         self._held_bytes -= count

@@ -16,6 +16,7 @@ from tests.unit.handlers.workbench import (
 from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
+from penstock.network.receive_memory import ReceiveMemory
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.control import build_end_marker_batch
 from penstock.storage.engine import Origin
@@ -276,8 +277,41 @@ def test_a_client_that_left_meanwhile_costs_nothing(bench: Workbench) -> None:
     connection = Connection()
     send(bench, {0: transactional()}, connection=connection)
     connection.close("gone")
+    assert connection.memory.held_bytes > 0  # it still waits
     bench.verifier.answer(0)
     assert bench.replicas.get(P0).log_end_offset == 1
+    assert connection.memory.held_bytes == 0
+
+
+def test_what_waits_for_its_coordinator_counts_as_received(bench: Workbench) -> None:
+    memory = bench.connection.memory
+    batches = [transactional(value=bytes(size)) for size in (1000, 3000)]
+    send(bench, {0: transactional(producer=PRODUCER + 1)})
+    assert memory.held_bytes == 0  # it was known at once
+    bench.verifier.answers_at_once = False
+    sent = send(bench, dict(enumerate(batches)))
+    assert memory.held_bytes == len(batches[0]) + len(batches[1])
+    bench.verifier.answer(-1)
+    assert codes(sent) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert memory.held_bytes == 0
+
+
+def test_where_no_room_is_left_the_client_is_to_try_again_and_one_at_least_gets_through(
+    bench: Workbench,
+) -> None:
+    bench.verifier.answers_at_once = False
+    bench.connection.memory = ReceiveMemory(total_bytes=0, max_request_bytes=2_000_000)
+    large = bytes(900_000)
+    first = send(bench, {0: transactional(value=large)})
+    second = send(bench, {0: transactional(value=large, producer=PRODUCER + 1), 1: batch()})
+    assert codes(second) == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    for place in (0, 1):
+        bench.verifier.answer(place)
+    assert codes(first) == [ErrorCode.NONE]
+    assert [bench.replicas.get(each).log_end_offset for each in (P0, P1)] == [1, 0]
+    again = send(bench, {0: transactional(value=large, producer=PRODUCER + 1)})
+    bench.verifier.answer(-1)
+    assert codes(again) == [ErrorCode.NONE]
 
 
 # -- what nobody is asked about --------------------------------------------------------------

@@ -48,6 +48,7 @@ from penstock.model.cluster import (
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.model.slices import FileRun, Releasable
 from penstock.network.exchange import Exchange
+from penstock.network.receive_memory import Kept, ReceiveMemory
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.headers import read_response_header
@@ -173,6 +174,8 @@ class Controller:
 class Connection:
     """The client's end: keeps what was answered, in order, and reads files as a network would."""
 
+    memory = ReceiveMemory(total_bytes=100_000_000, max_request_bytes=1_000_000)  # of all
+
     def __init__(self, *, host: str = "127.0.0.1", port: int = 9092, listener: str = LISTENER):
         self.caller = Caller(ANONYMOUS, "10.0.0.9", listener)
         self.local_host = host
@@ -198,6 +201,9 @@ class Connection:
 
     def let_next_start(self, exchange: Exchange) -> None:
         self.may_start_next += 1
+
+    def try_keep(self, count: int) -> Kept | None:
+        return self.memory.try_keep(count)
 
     def close(self, reason: str) -> None:
         self.is_closed = True

@@ -140,3 +140,29 @@ def test_spare_buffers_are_given_up_before_anyone_waits() -> None:
         assert memory.waiting_count == 0
     assert not memory.is_favoured(busy.inbox)
     assert len(busy.taken) == 2
+
+
+def test_copies_count_and_one_is_always_possible() -> None:
+    memory = ReceiveMemory(total_bytes=0, max_request_bytes=MAX_FRAME)
+    first = memory.try_keep(10 * MAX_FRAME)
+    assert first is not None
+    assert memory.held_bytes == 10 * MAX_FRAME
+    assert memory.try_keep(1) is None
+    first.release()
+    small = [memory.try_keep(SHARED_BYTES // 2) for _ in range(5)]  # of twice SHARED_BYTES
+    assert [each is not None for each in small] == [True] * 4 + [False]
+
+
+def test_readers_go_on_one_by_one_while_copies_hold_the_memory() -> None:
+    memory = ReceiveMemory(total_bytes=2_000_000, max_request_bytes=MAX_FRAME)
+    kept = memory.try_keep(50_000_000)
+    readers = [Reader(memory, [bytes(900_000)]) for _ in range(3)]
+    for reader in readers:
+        reader.feed.arrived = 1_000_000
+    while any(each.feed.left for each in readers):
+        for reader in readers:
+            reader.step()
+    assert [len(each.taken) for each in readers] == [1, 1, 1]
+    assert kept is not None
+    kept.release()
+    assert memory.waiting_count == 0
