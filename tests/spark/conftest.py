@@ -1,7 +1,7 @@
 """Fixtures of the Spark tests: one Spark, one broker, and Spark's own connector to compare with.
 
-Both formats run in one JVM. Tests that share it run on one worker, those that start a Spark of
-their own on another: in one line they would take longer than all the rest.
+Both formats run in one JVM. Tests that share it, and tests that start a Spark of their own, run in
+two lines each, on workers of their own: in one line they would take longer than all the rest.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ BROKER_CONFIG = {
     "log.retention.ms": -1,  # records carry times of long ago
     "auto.create.topics.enable": "false",
 }
+KILLS = ("test_exactly_once", "test_kills")
 _numbers = count(1)
 
 
@@ -44,9 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             names = getattr(item, "fixturenames", [])
             shares = "spark" in names
-            item.add_marker(pytest.mark.xdist_group("spark" if shares else "spark-processes"))
+            item.add_marker(pytest.mark.xdist_group(_line_of(item.path.stem, shares=shares)))
             if "java" in names and not shares:
                 names.insert(0, "prepared")
+
+
+def _line_of(file: str, *, shares: bool) -> str:
+    if shares:
+        return "spark-parity" if file.startswith("test_parity") else "spark"
+    return "spark-kills" if file in KILLS else "spark-processes"
 
 
 @pytest.fixture(scope="session")
