@@ -8,17 +8,20 @@ import os
 import resource
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.broker.node import Node, NodeFailed, StartRefused
 from penstock.config.given import ConfigError, Given
+from penstock.model.stop_requests import StopRequests
 
 Report = Callable[[str], None]
 OnReady = Callable[[Node], None]
 
 REFUSED = 1  # it cannot start like this: the message says why
+MISUSED = 2  # nor could it anywhere: its settings are wrong
 FAILED = 3  # it stopped because something broke
 
 
@@ -30,7 +33,7 @@ def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bo
             runner.run(_run(given, on_ready, report, watch_stdin=watch_stdin))
     except (StartRefused, ConfigError) as refusal:
         report(str(refusal))
-        return REFUSED
+        return MISUSED if isinstance(refusal, ConfigError) else REFUSED
     except NodeFailed as failed:
         # Loud, with everything there is to know: the next start recovers.
         report("stopped by an unexpected failure:\n" + "".join(traceback.format_exception(failed)))
@@ -55,18 +58,18 @@ def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run(given: Given, on_ready: OnReady, report: Report, *, watch_stdin: bool) -> None:
-    stop = asyncio.Event()
+    stop, requests = asyncio.Event(), StopRequests()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, stop, report)
+        loop.add_signal_handler(number, _on_signal, stop, requests, report)
     if watch_stdin:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, stop, loop)
     node = Node(given, report=report)
     await node.run(on_ready=on_ready, stop=stop)
 
 
-def _on_signal(stop: asyncio.Event, report: Report) -> None:
-    if stop.is_set():
+def _on_signal(stop: asyncio.Event, requests: StopRequests, report: Report) -> None:
+    if requests.is_urgent(time.monotonic()):
         report("asked twice to stop: leaving at once; the next start recovers")
         os._exit(130)
     stop.set()

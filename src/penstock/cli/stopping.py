@@ -3,22 +3,27 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from penstock.cli.pipeline_progress import note
+from penstock.model.stop_requests import StopRequests
 
 
 @contextmanager
 def stopped_by_signals(stop: threading.Event, message: str) -> Iterator[None]:
-    """The first signal sets `stop`, which the work looks at; a second one is not waited for.
+    """The first signal sets `stop`, which the work looks at; another one is not waited for.
     Spark's own handler, which cuts through whatever runs, is put aside."""
 
+    requests = StopRequests()
+
     def ask(number: int, _: object) -> None:
-        if stop.is_set():
+        if requests.is_urgent(time.monotonic()):
             os._exit(128 + number)
-        stop.set()
-        note(message)
+        if not stop.is_set():
+            stop.set()
+            note(message)
 
     before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
