@@ -74,8 +74,8 @@ def test_the_ready_line_names_every_broker_and_a_second_start_finds_all(
     told = "\n".join(up.told)
     assert "ZooKeeper is at 127.0.0.1:" in told
     for broker in (1, 2, 3):
-        assert f"broker {broker} writes what it has to say to {data}/broker-{broker}.log" in told
-        assert (data / f"broker-{broker}" / "orders-0").is_dir()
+        assert f"broker {broker} writes what it has to say to {data}/broker{broker}.log" in told
+        assert (data / f"broker{broker}" / "orders-0").is_dir()
 
 
 def test_status_shows_brokers_and_what_is_not_as_it_should_be(up: UpProcess) -> None:

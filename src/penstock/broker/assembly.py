@@ -7,10 +7,10 @@ up the partitions, and only then let clients in. Stopping goes the other way rou
 import asyncio
 import os
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.broker.addresses import (
     Addresses,
@@ -22,11 +22,12 @@ from penstock.broker.current_session import CurrentSession
 from penstock.broker.late_coordinator import LateCoordinator
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.order_taker import OrderTaker
+from penstock.broker.patience import ask_patiently
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.stamp import WrongOwner, check_owner, read_owner, stamp
 from penstock.broker.standing import Standing
 from penstock.broker.transaction_parts import TransactionParts
-from penstock.broker.tree import open_tree
+from penstock.broker.tree import find_zookeeper, open_tree
 from penstock.broker.upkeep import Upkeep
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from penstock.handlers.marker_writing import Codes, Wanted
 
 Report = Callable[[str], None]
+Answer = TypeVar("Answer")
 
 DEFAULT_BROKER_ID = 1
 SYNC_THREADS = 4
@@ -108,6 +110,7 @@ class Assembly:
         self._settings: BrokerSettings
         self._coordination: Coordination | None = None
         self._session: CurrentSession
+        self._patience_ms: int  # with a tree that goes away while the broker starts
         self._replicas: Replicas
         self._orders: OrderTaker
         self._wiring: ClusterWiring | None = None  # None: a single node
@@ -150,7 +153,7 @@ class Assembly:
         await self._open_tree(resolved, directories[0])
         broker_id = await self._choose_id(resolved, owner.broker_id)
         self._settings = BrokerSettings(self._given, broker_id, self._report)
-        cluster_id = await get_or_create_cluster_id(self._session)
+        cluster_id = await self._ask_tree(get_or_create_cluster_id)
         check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory=directories[0])
         stamp(self._disk, directories, broker_id=broker_id, cluster_id=cluster_id)
         await self._recover(engine)
@@ -183,7 +186,7 @@ class Assembly:
             return stamped
         if resolved["zookeeper.connect"] and resolved["broker.id.generation.enable"]:
             reserved = int(str(resolved["reserved.broker.max.id"]))
-            return await next_generated_broker_id(self._session, reserved_max=reserved)
+            return await self._ask_tree(partial(next_generated_broker_id, reserved_max=reserved))
         return DEFAULT_BROKER_ID
 
     async def _open_tree(self, resolved: Resolved, directory: str) -> None:
@@ -196,6 +199,18 @@ class Assembly:
         )
         self._tasks.create_task(self._watch_tree(self._coordination), name="watch-coordination")
         self._session = CurrentSession(await self._coordination.open_session())
+        zookeeper = find_zookeeper(resolved)
+        self._patience_ms = 0 if zookeeper is None else zookeeper.session_timeout_ms
+
+    async def _ask_tree(self, ask: Callable[[Session], Awaitable[Answer]]) -> Answer:
+        """While it starts: later, whoever asks decides how long to wait."""
+        return await ask_patiently(
+            lambda: ask(self._session), self._open_another_session, patience_ms=self._patience_ms
+        )
+
+    async def _open_another_session(self) -> None:
+        assert self._coordination is not None
+        self._session.current = await self._coordination.open_session()
 
     async def _watch_tree(self, coordination: Coordination) -> None:
         """A tree that takes nothing any more ends the broker: nobody could tell who leads."""
@@ -203,7 +218,7 @@ class Assembly:
 
     async def _recover(self, engine: SegmentedEngine) -> None:
         """Off the loop: after a crash it reads logs for as long as it takes."""
-        self._topic_configs = await read_topic_configs(self._session)
+        self._topic_configs = await self._ask_tree(read_topic_configs)
         progress = _RecoveryProgress(self._report)
         self._recovered = await asyncio.get_running_loop().run_in_executor(
             self._journal_thread, lambda: engine.recover(progress, wall_ms())
@@ -254,7 +269,7 @@ class Assembly:
         if self._wiring is not None:
             # Orders come over the network, and a controller elsewhere sends them at once.
             self._server.start()
-        await standing.register()
+        await ask_patiently(standing.register, standing.open_another, patience_ms=self._patience_ms)
         self._note_told(broker_id, told)  # the order may have been faster than the answer
         self._tasks.create_task(standing.run(), name="controller")
         await told.wait()
@@ -508,7 +523,7 @@ class _RecoveryProgress:
 
     def __call__(self, *, done: int, total: int) -> None:
         now_s = time.monotonic()
-        if now_s >= self._next_s:
+        if now_s >= self._next_s and done < total:
             self._next_s = now_s + PROGRESS_EVERY_S
             self._report(f"recovering: {done} of {total} partitions")
 

@@ -22,7 +22,8 @@ class Place(NamedTuple):
 
 
 class LocalCluster:
-    """Brokers are numbered from 1; each has its folder and its log below `data`.
+    """Brokers are numbered from 1; each has its folder and its log below `data`. A folder's name is
+    none that a partition can have: a single node may have kept its logs in `data`, too.
 
     `ports`: one for each broker, 0 for a free one, which it keeps from then on. `zookeeper`: the
     connect string of an ensemble that is there; else `zookeepers` servers are started.
@@ -113,11 +114,11 @@ class LocalCluster:
                 yield broker_id, self.processes.pop(broker_id)
 
     def folder_of(self, broker_id: int) -> Path:
-        return self._data / f"broker-{broker_id}"
+        return self._data / f"broker{broker_id}"
 
     def log_of(self, broker_id: int) -> Path:
         """What the broker said, over all its lives."""
-        return self._data / f"broker-{broker_id}.log"
+        return self._data / f"broker{broker_id}.log"
 
     def _spawn(self, broker_id: int) -> None:
         host, prefix = self._place_of(broker_id)

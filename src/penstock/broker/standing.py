@@ -54,7 +54,7 @@ class Standing:
                 await self._wait_connected()
             except SessionExpired:
                 self._is_registered = False
-                await self._open_another()
+                await self.open_another()
 
     async def register(self) -> None:
         await self._register(self._session.current, self._own_sessions)
@@ -69,7 +69,7 @@ class Standing:
             with suppress(TimeoutError):  # the broker may stop meanwhile
                 await asyncio.wait_for(self._stirred.wait(), RETRY_PAUSE_S)
 
-    async def _open_another(self) -> None:
+    async def open_another(self) -> None:
         self._report("the session with the tree has ended: registering anew")
         while not self._controller.is_closing:
             try:

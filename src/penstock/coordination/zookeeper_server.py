@@ -255,7 +255,7 @@ class ZooKeeperEnsemble:
         return [
             ZooKeeperServer(
                 number,
-                folder=self._folder / f"zookeeper-{number}",
+                folder=self._folder / f"zookeeper{number}",
                 ensemble=ensemble,
                 heap_mb=self._heap_mb,
             )

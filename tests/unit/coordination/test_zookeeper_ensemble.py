@@ -143,7 +143,7 @@ def test_a_server_keeps_its_nodes_over_a_stop(tmp_path: Path) -> None:
 def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
     skip_without_zookeeper()
     ensemble = ZooKeeperEnsemble(tmp_path)
-    data = tmp_path / "zookeeper-1" / "data"
+    data = tmp_path / "zookeeper1" / "data"
     data.mkdir(parents=True)
     (data / "version-2").write_text("not a folder")
     with pytest.raises(ZooKeeperMissing) as refused:
