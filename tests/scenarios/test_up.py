@@ -1,6 +1,7 @@
 """The command that starts a broker: ready, stopped, started again, refused."""
 
 import asyncio
+import os
 import signal
 import socket
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from tests.scenarios.up_process import penstock_up, try_up
 
 import penstock
+from penstock.broker.local_cluster import LocalCluster
 from penstock.client.cluster import ClusterClient
 
 ANY = "127.0.0.1:0"
@@ -53,6 +55,27 @@ def test_a_signal_stops_it_cleanly_and_the_second_start_finds_all_data(
     with penstock_up("--data", str(data), "--listen", ANY) as second:
         assert read(second.bootstrap_servers, 2) == [b"one", b"two"]
         assert second.end() == 0
+
+
+def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
+    """As those of `timeout`, to the process and to its group."""
+    with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
+        os.kill(up.pid, signal.SIGINT)
+        assert up.end(signal.SIGTERM) == 0
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_the_folders_of_a_cluster_are_no_partitions_of_a_single_node(tmp_path: Path) -> None:
+    """`penstock up --brokers 3` and `penstock up` may well be tried in the same place."""
+    cluster = LocalCluster(tmp_path, host="127.0.0.1", ports=[0], zookeeper="zk:2181")
+    folder = cluster.folder_of(1)
+    (folder / "orders-0").mkdir(parents=True)
+    with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
+        assert up.end() == 0
+        assert any(
+            f"{folder} is no partition's folder; leaving it alone" in each for each in up.told
+        )
+    assert [each.name for each in folder.iterdir()] == ["orders-0"]
 
 
 def test_without_options_it_keeps_its_data_beside_the_prompt(tmp_path: Path) -> None:
@@ -150,11 +173,14 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (("--set", "log.retention.ms=soon"), 1, "log.retention.ms"),
-        (("--set", "log.retentoin.ms=1"), 1, "did you mean"),
+        (("--set", "log.retention.ms=soon"), 2, "log.retention.ms"),
+        (("--set", "log.retentoin.ms=1"), 2, "did you mean"),
         (("--set", "nonsense"), 2, "KEY=VALUE"),
         (("--listen", "9092"), 2, "HOST:PORT"),
         (("--config", "/nowhere/server.properties"), 2, "/nowhere/server.properties"),
+        (("--zookeepers", "3"), 2, "--zookeepers"),
+        (("--brokers", "2", "--zookeepers", "3", "--zookeeper", "zk:2181"), 2, "--zookeepers"),
+        (("--brokers", "2", "--broker-id", "1"), 2, "--broker-id"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_name(

@@ -116,6 +116,8 @@ def produce(
 
 def _open(file: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
     if file is None:
+        if sys.stdin is None:  # closed from the start
+            fail("stdin is closed: give lines on it, or name a file with --file", 2)
         return contextlib.nullcontext(sys.stdin.buffer)
     try:
         return open(file, "rb")
@@ -176,7 +178,7 @@ def _send_all(
 ) -> _Sender:
     from penstock.client.errors import ClientError
 
-    is_file = source is not sys.stdin.buffer
+    is_file = sys.stdin is None or source is not sys.stdin.buffer
     total_bytes = os.fstat(source.fileno()).st_size if is_file else 0
     try:
         with (

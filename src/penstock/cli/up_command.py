@@ -64,8 +64,11 @@ def up(
         ),
     ] = None,
     zookeepers: Annotated[
-        int, typer.Option(min=1, max=5, metavar="M", help="With --brokers: servers of ZooKeeper.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1, max=5, metavar="M", help="With --brokers: servers of ZooKeeper; default 1."
+        ),
+    ] = None,
 ) -> None:
     """Start a broker in the foreground; Ctrl-C or SIGTERM stops it cleanly.
 
@@ -78,10 +81,10 @@ def up(
 
     When all serves it prints one line: ready HOST:PORT[,HOST:PORT...]
     """
+    _refuse_contradictions(broker_id, zookeeper, brokers, zookeepers)
     if brokers is not None:
-        _refuse_single_options(broker_id)
         raise typer.Exit(
-            _run_cluster(data, listen, config, settings or [], zookeeper, brokers, zookeepers)
+            _run_cluster(data, listen, config, settings or [], zookeeper, brokers, zookeepers or 1)
         )
     from penstock.broker.lean_start import start_node
 
@@ -89,8 +92,15 @@ def up(
     raise typer.Exit(start_node(given, on_ready=_say_ready, report=_report))
 
 
-def _refuse_single_options(broker_id: int | None) -> None:
-    if broker_id is not None:
+def _refuse_contradictions(
+    broker_id: int | None, zookeeper: str | None, brokers: int | None, zookeepers: int | None
+) -> None:
+    if zookeepers is not None and (brokers is None or zookeeper is not None):
+        raise typer.BadParameter(
+            "--zookeepers says how many servers --brokers starts; it needs --brokers, and no "
+            "--zookeeper, which names servers that run already"
+        )
+    if brokers is not None and broker_id is not None:
         raise typer.BadParameter("--broker-id is for one broker; with --brokers they get 1, 2, ...")
 
 

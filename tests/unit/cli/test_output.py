@@ -63,3 +63,12 @@ def test_a_stdout_that_is_closed_from_the_start_is_one_line_too(data: Path) -> N
     result = subprocess.run(script, shell=True, capture_output=True, text=True, check=False)
     assert result.stderr == "penstock: cannot write to stdout: Bad file descriptor\n"
     assert result.returncode == 1
+
+
+def test_a_stdin_that_is_closed_from_the_start_is_wrong_usage() -> None:
+    script = f"{sys.executable} -m penstock.cli.main produce orders <&-"
+    result = subprocess.run(script, shell=True, capture_output=True, text=True, check=False)
+    assert result.stderr == (
+        "penstock: stdin is closed: give lines on it, or name a file with --file\n"
+    )
+    assert result.returncode == 2
