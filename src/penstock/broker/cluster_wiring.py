@@ -16,6 +16,7 @@ from penstock.broker.order_taker import OrderTaker
 from penstock.broker.peers import Peers
 from penstock.broker.remote_channel import RemoteChannel
 from penstock.broker.settings import BrokerSettings
+from penstock.broker.to_controller import ToController
 from penstock.controller.run import Controller
 from penstock.handlers.inter_broker import InterBroker
 from penstock.model.cluster import BrokerEpoch, BrokerId
@@ -67,10 +68,9 @@ class ClusterWiring:
         )
 
     def join(self, controller: Controller, tasks: asyncio.TaskGroup) -> None:
-        own, cluster, peers = self._broker_id, self._cluster, self._peers
-        self.administration = ForwardingAdministration(
-            own, local=controller, cluster=cluster, peers=peers
-        )
+        cluster = self._cluster
+        to_controller = ToController(self._broker_id, cluster=cluster, peers=self._peers)
+        self.administration = ForwardingAdministration(to_controller, local=controller)
         self.inter_broker = InterBroker(
             listener=self._listener,
             membership=controller,
@@ -78,27 +78,22 @@ class ClusterWiring:
             take_order=self._orders.take,
         )
         self._leaving = Leaving(
-            own,
+            to_controller,
             cluster=cluster,
             membership=controller,
-            peers=peers,
             settings=self._settings,
             wait_ms=_sleep_ms,
             report=self._report,
         )
         sender = InSyncSender(
-            own,
-            cluster=cluster,
+            to_controller,
             membership=controller,
-            peers=peers,
             broker_epoch=self._get_broker_epoch,
             wait_ms=_sleep_ms,
         )
         failures = FailureSender(
-            own,
-            cluster=cluster,
+            to_controller,
             membership=controller,
-            peers=peers,
             broker_epoch=self._get_broker_epoch,
             wait_ms=_sleep_ms,
         )

@@ -7,14 +7,13 @@ cannot obey: a new controller does not know.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from penstock.broker.peers import Peers
+from penstock.broker.to_controller import ToController
 from penstock.controller.interface import Membership
-from penstock.model.cluster import BrokerEpoch, BrokerId
+from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.broker_messages import FAILED_VERSIONS, FailedReplicas, encode_failed
 from penstock.protocol.private_keys import PrivateKey
-from penstock.replication.cluster_view import ClusterView
 
 TIMEOUT_MS = 10_000
 PAUSE_MS = 100
@@ -26,18 +25,14 @@ class FailureSender:
 
     def __init__(
         self,
-        own_id: BrokerId,
+        controller: ToController,
         *,
-        cluster: ClusterView,
-        membership: Membership,
-        peers: Peers,
+        membership: Membership,  # of the controller here
         broker_epoch: Callable[[], BrokerEpoch],
         wait_ms: Callable[[int], Awaitable[None]],
     ) -> None:
-        self._own_id = own_id
-        self._cluster = cluster
+        self._controller = controller
         self._membership = membership
-        self._peers = peers
         self._broker_epoch = broker_epoch
         self._wait_ms = wait_ms
         self._waiting: dict[TopicPartition, None] = {}  # each once
@@ -70,22 +65,13 @@ class FailureSender:
         return True
 
     async def _tell(self, partitions: tuple[TopicPartition, ...]) -> None:
-        epoch, controller = self._broker_epoch(), self._cluster.controller_id
-        if controller == self._own_id:
-            await self._membership.fail_replicas(
-                self._own_id, epoch, partitions, timeout_ms=TIMEOUT_MS
-            )
+        own_id, epoch = self._controller.own_id, self._broker_epoch()
+        if self._controller.is_here:
+            await self._membership.fail_replicas(own_id, epoch, partitions, timeout_ms=TIMEOUT_MS)
             return
-        node = self._cluster.brokers.get(controller)
-        if node is None:
-            raise ConnectionError("no controller is known")
-        body = encode_failed(FailedReplicas(self._own_id, epoch, TIMEOUT_MS, partitions))
-        answer = await self._peers.ask(
-            node,
+        await self._controller.ask(
             PrivateKey.REPLICAS_FAILED,
             FAILED_VERSIONS,
-            lambda version: body,
+            encode_failed(FailedReplicas(own_id, epoch, TIMEOUT_MS, partitions)),
             timeout_ms=2 * TIMEOUT_MS,
         )
-        if answer.code is not ErrorCode.NONE:
-            raise Refusal(answer.code, answer.message)

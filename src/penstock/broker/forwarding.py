@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from penstock.broker.peers import Peers
+from penstock.broker.to_controller import ToController
 from penstock.client.call import Call
 from penstock.controller.interface import (
     Administration,
@@ -27,12 +27,11 @@ from penstock.handlers.forwarded_configs import (
     encode_forwarded,
     read_results,
 )
-from penstock.model.cluster import NO_BROKER, BrokerId, BrokerNode, PartitionState, TopicState
-from penstock.model.errors import ErrorCode, known_error
+from penstock.model.cluster import NO_BROKER, PartitionState, TopicState
+from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.private_keys import PrivateKey
-from penstock.replication.cluster_view import ClusterView
 
 _NO_ID = UUID(int=0)  # nothing was made: it was only checked
 CONFIGS_TIMEOUT_MS = 35_000  # longer than the controller takes to give up
@@ -42,25 +41,20 @@ EXTRA_MS = 1_000  # for the way, beside the time that the controller is given
 class ForwardingAdministration:
     """Implements Administration."""
 
-    def __init__(
-        self, own_id: BrokerId, *, local: Administration, cluster: ClusterView, peers: Peers
-    ) -> None:
-        self._own_id = own_id
+    def __init__(self, controller: ToController, *, local: Administration) -> None:
+        self._controller = controller
         self._local = local
-        self._cluster = cluster
-        self._peers = peers
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
     ) -> list[TopicState | Refused]:
-        controller = self._find_other()
-        if controller is None or not topics:
+        if self._controller.find_other() is None or not topics:
             return await self._local.create_topics(
                 topics, validate_only=validate_only, timeout_ms=timeout_ms
             )
         call = _create_call(topics, validate_only, timeout_ms)
         try:
-            response = await self._peers.call(controller, call, timeout_ms=timeout_ms + EXTRA_MS)
+            response = await self._controller.call(call, timeout_ms=timeout_ms + EXTRA_MS)
         except ConnectionError as error:
             return [_unreachable(error)] * len(topics)
         return _read_created(response, topics)
@@ -68,20 +62,20 @@ class ForwardingAdministration:
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool
     ) -> list[Refused | None]:
-        controller = self._find_other()
-        if controller is None:
+        if self._controller.find_other() is None:
             return await self._local.alter_configs(changes, validate_only=validate_only)
         body = encode_forwarded(ForwardedConfigs(tuple(changes), validate_only))
         try:
-            answer = await self._peers.ask(
-                controller,
+            answer = await self._controller.ask(
                 PrivateKey.FORWARDED_CONFIGS,
                 FORWARD_VERSIONS,
-                lambda version: body,
+                body,
                 timeout_ms=CONFIGS_TIMEOUT_MS,
             )
         except ConnectionError as error:
             return [_unreachable(error)] * len(changes)
+        except Refusal as refusal:
+            return [Refused(refusal.code, refusal.message or refusal.code.message)] * len(changes)
         return read_results(answer, changes)
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
@@ -114,11 +108,6 @@ class ForwardingAdministration:
         self, *, timeout_ms: int
     ) -> Mapping[TopicPartition, PartitionState] | Refused:
         return await self._local.list_reassignments(timeout_ms=timeout_ms)
-
-    def _find_other(self) -> BrokerNode | None:
-        """The controller, where it is not here; None also where none is known."""
-        controller = self._cluster.controller_id
-        return None if controller == self._own_id else self._cluster.brokers.get(controller)
 
 
 def _unreachable(error: ConnectionError) -> Refused:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from penstock.broker.peers import Peers
+from penstock.broker.to_controller import ToController
 from penstock.client.call import Call
 from penstock.controller.interface import InSyncChange, Membership
 from penstock.controller.interface import InSyncMember as AskedMember
@@ -16,7 +16,6 @@ from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import LeaderEpoch, TopicId
 from penstock.protocol.api_keys import ApiKey
-from penstock.replication.cluster_view import ClusterView
 from penstock.replication.in_sync_changes import (
     Answered,
     InSyncAnswer,
@@ -37,18 +36,14 @@ class InSyncSender:
 
     def __init__(
         self,
-        own_id: BrokerId,
+        controller: ToController,
         *,
-        cluster: ClusterView,
-        membership: Membership,
-        peers: Peers,
+        membership: Membership,  # of the controller here
         broker_epoch: Callable[[], BrokerEpoch],
         wait_ms: Callable[[int], Awaitable[None]],
     ) -> None:
-        self._own_id = own_id
-        self._cluster = cluster
+        self._controller = controller
         self._membership = membership
-        self._peers = peers
         self._broker_epoch = broker_epoch
         self._wait_ms = wait_ms
         self._waiting: list[_Asked] = []  # at most one of each partition: leaders wait for answers
@@ -71,7 +66,7 @@ class InSyncSender:
 
     async def _send(self, proposals: Sequence[InSyncProposal]) -> Sequence[InSyncAnswer]:
         try:
-            if self._cluster.controller_id == self._own_id:
+            if self._controller.is_here:
                 return await self._ask_own(proposals)
             return await self._ask_other(proposals)
         except ConnectionError:
@@ -84,7 +79,7 @@ class InSyncSender:
     async def _ask_own(self, proposals: Sequence[InSyncProposal]) -> list[InSyncAnswer]:
         outcomes = await self._membership.change_in_sync(
             [_change(each) for each in proposals],
-            broker=self._own_id,
+            broker=self._controller.own_id,
             broker_epoch=self._broker_epoch(),
             timeout_ms=TIMEOUT_MS,
         )
@@ -100,11 +95,8 @@ class InSyncSender:
         ]
 
     async def _ask_other(self, proposals: Sequence[InSyncProposal]) -> list[InSyncAnswer]:
-        controller = self._cluster.brokers.get(self._cluster.controller_id)
-        if controller is None:
-            raise Refusal(ErrorCode.NOT_CONTROLLER, "no controller is known")
-        call = alter_partition_call(self._own_id, self._broker_epoch(), proposals)
-        response = await self._peers.call(controller, call, timeout_ms=TIMEOUT_MS)
+        call = alter_partition_call(self._controller.own_id, self._broker_epoch(), proposals)
+        response = await self._controller.call(call, timeout_ms=TIMEOUT_MS)
         return read_alter_partition(response, proposals)
 
 

@@ -6,11 +6,11 @@ led by others, or by nobody, once its session has ended.
 
 from collections.abc import Awaitable, Callable
 
-from penstock.broker.peers import Peers
+from penstock.broker.to_controller import ToController
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import Membership
-from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
-from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.cluster import BrokerEpoch
+from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.broker_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
 from penstock.protocol.private_keys import PrivateKey
@@ -24,19 +24,17 @@ class Leaving:
 
     def __init__(
         self,
-        own_id: BrokerId,
+        controller: ToController,
         *,
         cluster: ClusterView,
-        membership: Membership,
-        peers: Peers,
+        membership: Membership,  # of the controller here
         settings: Callable[[], Resolved],
         wait_ms: Callable[[int], Awaitable[None]],
         report: Callable[[str], None],
     ) -> None:
-        self._own_id = own_id
+        self._controller = controller
         self._cluster = cluster
         self._membership = membership
-        self._peers = peers
         self._settings = settings
         self._wait_ms = wait_ms
         self._report = report
@@ -69,25 +67,13 @@ class Leaving:
         return None
 
     async def _ask(self, broker_epoch: BrokerEpoch) -> tuple[TopicPartition, ...]:
-        controller = self._cluster.controller_id
-        if controller == self._own_id:
-            return await self._membership.leave(self._own_id, broker_epoch, timeout_ms=ATTEMPT_MS)
-        node = self._cluster.brokers.get(controller)
-        if node is None:
-            raise ConnectionError("none is known")
-        return await self._ask_other(node, broker_epoch)
-
-    async def _ask_other(
-        self, controller: BrokerNode, broker_epoch: BrokerEpoch
-    ) -> tuple[TopicPartition, ...]:
-        body = encode_leave(LeaveRequest(self._own_id, broker_epoch, ATTEMPT_MS))
-        answer = await self._peers.ask(
-            controller,
+        own_id = self._controller.own_id
+        if self._controller.is_here:
+            return await self._membership.leave(own_id, broker_epoch, timeout_ms=ATTEMPT_MS)
+        answer = await self._controller.ask(
             PrivateKey.BROKER_LEAVES,
             LEAVE_VERSIONS,
-            lambda version: body,
+            encode_leave(LeaveRequest(own_id, broker_epoch, ATTEMPT_MS)),
             timeout_ms=2 * ATTEMPT_MS,
         )
-        if answer.code is not ErrorCode.NONE:
-            raise Refusal(answer.code, answer.message)
         return answer.partitions

@@ -21,6 +21,7 @@ from penstock.broker.peers import Peers
 from penstock.broker.remote_channel import RemoteChannel
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.standing import Standing
+from penstock.broker.to_controller import ToController
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.controller.producer_ids import BlockProducerIds
@@ -105,31 +106,25 @@ class LittleBroker:
             wait_ms=sleep_ms,
             report=self.reports.append,
         )
-        self.administration = ForwardingAdministration(
-            self.id, local=self.controller, cluster=self.cluster, peers=self.peers
-        )
+        to_controller = ToController(self.id, cluster=self.cluster, peers=self.peers)
+        self.administration = ForwardingAdministration(to_controller, local=self.controller)
         self.in_sync = InSyncSender(
-            self.id,
-            cluster=self.cluster,
+            to_controller,
             membership=self.controller,
-            peers=self.peers,
             broker_epoch=lambda: self.orders.broker_epoch,
             wait_ms=sleep_ms,
         )
         self.failures = FailureSender(
-            self.id,
-            cluster=self.cluster,
+            to_controller,
             membership=self.controller,
-            peers=self.peers,
             broker_epoch=lambda: self.orders.broker_epoch,
             wait_ms=sleep_ms,
         )
         self.replicas.tell_failures(self.failures.note)
         self.leaving = Leaving(
-            self.id,
+            to_controller,
             cluster=self.cluster,
             membership=self.controller,
-            peers=self.peers,
             settings=self.settings,
             wait_ms=sleep_ms,
             report=self.reports.append,
