@@ -52,14 +52,18 @@ def keep(
     *,
     run_tasks: RunTasks = run_here,
     most_records: int = 1_000_000,
+    task_records: int = 100,
     allows_loss: bool = False,
     said: Mapping[str, object] | None = None,
 ) -> Keeper:
-    """Said nothing: the table is there, and goes on as it is."""
+    """Said nothing: the table is there, and goes on as it is. Tasks are small, so that there are
+    several."""
     spec = parse_spec({"topic": topic, **said}) if said else None
     tables = open_tables(Place(folder=folder), spec, topic, client_of(broker))
     notes: list[str] = []
-    rules = SyncRules(most_records=most_records, task_records=100, allows_loss=allows_loss)
+    rules = SyncRules(
+        most_records=most_records, task_records=task_records, allows_loss=allows_loss
+    )
     sync = make_sync(tables, client_of(broker), run_tasks, rules, notes.append)
     return Keeper(tables, sync, notes)
 

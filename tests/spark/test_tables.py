@@ -109,7 +109,8 @@ def test_a_sync_that_is_killed_again_and_again_has_every_record_once(
 def finish(spark: SparkSession, broker: penstock.Broker, topic: str, folder: Path) -> int:
     """The rest, as a user does it, or on the tests' own Spark where time is short."""
     if not FINISHES_BY_COMMAND:
-        keeper = keep(broker, folder, topic, run_tasks=SparkRunner(spark))
+        tasks = SparkRunner(spark)
+        keeper = keep(broker, folder, topic, run_tasks=tasks, task_records=RECORDS)
         return sum(each.rows for each in keeper.drain())
     with syncing(folder, broker, "--once") as process:
         out, errors = process.communicate(timeout=TIMEOUT_S)
