@@ -10,7 +10,6 @@ from penstock.groups.assignors import ASSIGNORS
 from penstock.groups.assignors.problem import Subscriber
 from penstock.groups.config import GroupConfig
 from penstock.groups.consumer_partitions import to_topics
-from penstock.groups.consumer_pattern import InvalidPattern, compile_pattern
 from penstock.groups.consumer_state import ConsumerGroup
 from penstock.groups.consumer_turn import ConsumerTurn
 from penstock.groups.ports import Topics
@@ -24,6 +23,7 @@ from penstock.groups.records import (
 from penstock.model.cluster import INTERNAL_TOPICS
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId
+from penstock.model.name_pattern import InvalidPattern, compile_pattern
 
 DEFAULT_ASSIGNOR = "uniform"
 

@@ -56,7 +56,7 @@ SERVED: Mapping[ApiKey, range] = MappingProxyType(
         ApiKey.DESCRIBE_CLUSTER: range(2),
         ApiKey.DESCRIBE_PRODUCERS: range(1),
         ApiKey.DESCRIBE_TRANSACTIONS: range(1),
-        ApiKey.LIST_TRANSACTIONS: range(2),
+        ApiKey.LIST_TRANSACTIONS: range(3),
         ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),
         ApiKey.CONSUMER_GROUP_DESCRIBE: range(2),
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: range(1),

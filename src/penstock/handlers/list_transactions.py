@@ -1,7 +1,7 @@
-"""ListTransactions (key 66), versions 0-1: the transactional ids that this broker coordinates.
+"""ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates.
 
-Version 1 added a filter on how long they have been open (KIP-994). Only those that the caller may
-describe are told.
+Version 1 added a filter on how long they have been open (KIP-994), 2 a pattern of the ids, in RE2's
+syntax and as a whole match (KIP-1152). Only those that the caller may describe are told.
 """
 
 from datetime import timedelta
@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Any
 from penstock.handlers.access import allows_transaction
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import response_shape
+from penstock.model.errors import ErrorCode
+from penstock.model.name_pattern import InvalidPattern, compile_pattern
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import Operation
-from penstock.transactions.requests import ListTransactions
+from penstock.transactions.requests import ListedTransactions, ListTransactions
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
 
 KEY = ApiKey.LIST_TRANSACTIONS
 ANY_DURATION = -1
+MAX_NAME_LETTERS = 32_767  # of a transactional id: it is the key of a record
 
 
 def answer(request: Request, services: "Services") -> Any:
@@ -31,6 +34,25 @@ def answer(request: Request, services: "Services") -> Any:
             min_duration_ms=getattr(message, "duration_filter", ANY_DURATION),
         )
     )
+    try:
+        wanted = _keep_matching(found, getattr(message, "transactional_id_pattern", None))
+    except InvalidPattern:
+        wanted = ListedTransactions(ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return _build(request, services, wanted)
+
+
+def _keep_matching(found: ListedTransactions, pattern: str | None) -> ListedTransactions:
+    if not pattern:
+        return found
+    names = [each.transactional_id for each in found.transactions]
+    compiled = compile_pattern(
+        pattern, letters=frozenset("".join(names)), max_length=MAX_NAME_LETTERS
+    )
+    kept = (each for each in found.transactions if compiled.matches(each.transactional_id))
+    return found._replace(transactions=tuple(kept))
+
+
+def _build(request: Request, services: "Services", found: ListedTransactions) -> Any:
     shape = response_shape(KEY, request.version)
     return shape(
         throttle_time=timedelta(),
@@ -48,4 +70,4 @@ def answer(request: Request, services: "Services") -> Any:
     )
 
 
-API = Api(key=KEY, versions=range(2), answer=answer, max_frame_bytes=1 << 20)
+API = Api(key=KEY, versions=range(3), answer=answer, max_frame_bytes=1 << 20)

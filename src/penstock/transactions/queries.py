@@ -34,18 +34,14 @@ def list_transactions(
     return [
         Listed(each, transaction.producer_id, transaction.state.value)
         for each, transaction in known.items()
-        if _is_asked_for(each, transaction, asked, now_ms)
+        if _is_asked_for(transaction, asked, now_ms)
     ]
 
 
-def _is_asked_for(
-    transactional_id: str, transaction: Transaction, asked: ListTransactions, now_ms: int
-) -> bool:
+def _is_asked_for(transaction: Transaction, asked: ListTransactions, now_ms: int) -> bool:
     if asked.states and transaction.state.value not in asked.states:
         return False
     if asked.producer_ids and transaction.producer_id not in asked.producer_ids:
-        return False
-    if asked.is_wanted is not None and not asked.is_wanted(transactional_id):
         return False
     return asked.min_duration_ms < 0 or _has_lasted(transaction, asked.min_duration_ms, now_ms)
 

@@ -1,6 +1,5 @@
 """What is asked of the transaction coordinator, and what it answers, as plain values."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode
@@ -70,7 +69,6 @@ class ListTransactions:
     states: frozenset[str] = frozenset()
     producer_ids: frozenset[int] = frozenset()
     min_duration_ms: int = -1  # below 0: any
-    is_wanted: Callable[[str], bool] | None = None  # by transactional id
 
 
 class Listed(NamedTuple):

@@ -350,3 +350,32 @@ def test_transactions_are_listed_to_who_may_describe_them(bench: Workbench, vers
             min_duration_ms=5 if version >= 1 else -1,
         )
     ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        (None, ["billing-1", "billing-2", "sink é"]),
+        ("", ["billing-1", "billing-2", "sink é"]),
+        ("billing-.*", ["billing-1", "billing-2"]),
+        ("billing", []),  # as a whole
+        ("[^-]+", ["sink é"]),
+    ],
+)
+def test_ids_are_listed_by_a_pattern(
+    bench: Workbench, pattern: str | None, names: list[str]
+) -> None:
+    known = ("billing-1", "billing-2", "sink é")
+    bench.transactions.listed = ListedTransactions(
+        NONE, (), tuple(Listed(name, 7, "Ongoing") for name in known)
+    )
+    reply = bench.ask(LIST, 2, transactional_id_pattern=pattern)
+    assert reply.error_code == NONE
+    assert [each.transactional_id for each in reply.transaction_states] == names
+
+
+def test_what_is_no_pattern_is_refused(bench: Workbench) -> None:
+    bench.transactions.listed = ListedTransactions(NONE, (), (Listed("t", 7, "Ongoing"),))
+    reply = bench.ask(LIST, 2, transactional_id_pattern="(a")
+    assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert reply.transaction_states == ()

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.groups.consumer_pattern import MAX_PLACES, InvalidPattern, compile_pattern
+from penstock.model.name_pattern import MAX_PLACES, InvalidPattern, compile_pattern
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,7 @@ from penstock.groups.consumer_pattern import MAX_PLACES, InvalidPattern, compile
         ("a|", ["a", ""], ["b"]),
         ("(a*)*", ["", "aaa"], ["b"]),
         ("é", [], ["e"]),
+        ("(?:^$){2}", [""], ["a"]),
     ],
 )
 def test_a_pattern_matches_whole_names(pattern: str, yes: list[str], no: list[str]) -> None:
@@ -80,6 +81,33 @@ def test_a_pattern_matches_whole_names(pattern: str, yes: list[str], no: list[st
 def test_what_cannot_be_matched_is_refused_with_a_reason(pattern: str, why: str) -> None:
     with pytest.raises(InvalidPattern, match=why):
         compile_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("payments.*", ["payments", "payments é", "payments {eu}"], ["my payments", "payments\n"]),
+        ("(?s)payments.*", ["payments\n"], ["payment"]),
+        ("[^a-z]+", ["É\n", "{}"], ["é a"]),
+        (r"\w+\s\S+", ["a \u00e9", "my payments"], ["\u00e9 a"]),
+        ("(?i)É+", ["é", "ÉÉé"], ["e"]),
+        ("(?i)[a-k]", ["K"], ["é"]),
+        (r"a\{1,2}", ["a{1,2}"], ["a", "aa"]),
+        ("[[:punct:]]a", ["{a", "-a"], ["aa"]),
+        ("x{0,300}", ["x" * 300], ["x" * 301]),
+    ],
+)
+def test_names_may_be_of_any_letters(pattern: str, yes: list[str], no: list[str]) -> None:
+    letters = frozenset("".join(yes + no))
+    compiled = compile_pattern(pattern, letters=letters, max_length=32_767)
+    assert [name for name in yes if not compiled.matches(name)] == []
+    assert [name for name in no if compiled.matches(name)] == []
+
+
+def test_lines_are_refused_where_names_have_some() -> None:
+    assert compile_pattern("(?m)a").matches("a")
+    with pytest.raises(InvalidPattern, match="not supported"):
+        compile_pattern("(?m)a", letters=frozenset("a\n"), max_length=9)
 
 
 @pytest.mark.parametrize("pattern", ["(a*)*b", "(a|a)*b", "(.*){1,9}b", ".*.*.*.*.*.*.*b"])

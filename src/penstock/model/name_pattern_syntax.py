@@ -1,12 +1,12 @@
 """Reads the text of a pattern, in the syntax of RE2, into a tree. Knows no names and matches none.
 
-Sets of letters are cut down to those that topic names may have.
+Sets of letters are cut down to those that the names may have.
 """
 
 import string
 from typing import NamedTuple, TypeAlias
 
-LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
+TOPIC_LETTERS = frozenset(string.ascii_letters + string.digits + "._-")
 MAX_LENGTH = 2000
 MAX_DEPTH = 50
 MAX_COUNT = 1000  # as RE2
@@ -47,39 +47,35 @@ class End(NamedTuple):
 Node: TypeAlias = One | Row | Choice | Repeat | Begin | End
 
 
-def parse(text: str) -> Node:
+def parse(text: str, letters: frozenset[str]) -> Node:
     if len(text) > MAX_LENGTH:
         raise InvalidPattern(f"the pattern has {len(text)} characters, at most {MAX_LENGTH} may be")
-    parser = _Parser(text)
+    parser = _Parser(text, letters)
     node = parser.choice(depth=0)
     if not parser.at_end:
         raise parser.fault("an unopened )")
     return node
 
 
-_DIGITS = LETTERS & frozenset(string.digits)
-_WORD = LETTERS & frozenset(string.ascii_letters + string.digits + "_")
-_NONE: frozenset[str] = frozenset()
-_CLASSES = {
-    "d": _DIGITS,
-    "w": _WORD,
-    "s": _NONE,
-    "D": LETTERS - _DIGITS,
-    "W": LETTERS - _WORD,
-    "S": LETTERS,
-}
+_DIGITS = frozenset(string.digits)
+_ALPHANUMERIC = frozenset(string.ascii_letters + string.digits)
+_WORD = _ALPHANUMERIC | {"_"}
+_BLANK = frozenset(" \t")
+_GRAPH = _ALPHANUMERIC | frozenset(string.punctuation)
+_ASCII = frozenset(map(chr, range(128)))
+_CLASSES = {"d": _DIGITS, "w": _WORD, "s": frozenset(" \t\n\f\r")}  # in capitals: all others
 _NAMED_CLASSES = {
-    "alnum": frozenset(string.ascii_letters + string.digits),
+    "alnum": _ALPHANUMERIC,
     "alpha": frozenset(string.ascii_letters),
-    "ascii": LETTERS,
-    "blank": _NONE,
-    "cntrl": _NONE,
+    "ascii": _ASCII,
+    "blank": _BLANK,
+    "cntrl": _ASCII - _GRAPH - {" "},
     "digit": _DIGITS,
-    "graph": LETTERS,
+    "graph": _GRAPH,
     "lower": frozenset(string.ascii_lowercase),
-    "print": LETTERS,
-    "punct": frozenset("._-"),
-    "space": _NONE,
+    "print": _GRAPH | {" "},
+    "punct": frozenset(string.punctuation),
+    "space": frozenset(" \t\n\v\f\r"),
     "upper": frozenset(string.ascii_uppercase),
     "word": _WORD,
     "xdigit": frozenset(string.hexdigits),
@@ -89,10 +85,12 @@ _NO_COUNT = (-1, None)
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, letters: frozenset[str]) -> None:
         self._text = text
+        self._letters = letters | _in_both_cases(letters)  # a range that leaves one out has both
         self._at = 0
         self._any_case = False
+        self._dot_is_all = False
 
     @property
     def at_end(self) -> bool:
@@ -158,7 +156,7 @@ class _Parser:
             case "[":
                 return One(self._class())
             case ".":
-                return One(LETTERS)
+                return One(self._letters if self._dot_is_all else self._letters - {"\n"})
             case "^":
                 return Begin()
             case "$":
@@ -171,7 +169,7 @@ class _Parser:
                 return self._literal(letter)
 
     def _group(self, depth: int) -> Node | None:
-        flags = self._any_case
+        flags = self._any_case, self._dot_is_all
         if self._try("?"):
             if self._try("P<") or self._is_name_ahead():
                 self._skip_name()
@@ -180,7 +178,7 @@ class _Parser:
         node = self.choice(depth + 1)
         if not self._try(")"):
             raise self.fault("a ( that nothing closes")
-        self._any_case = flags
+        self._any_case, self._dot_is_all = flags
         return node
 
     def _is_name_ahead(self) -> bool:
@@ -203,8 +201,12 @@ class _Parser:
             match self._take():
                 case "i":
                     self._any_case = value
-                case "m" | "s" | "U":
-                    pass  # of lines and of greed: names have one line and match or not
+                case "s":
+                    self._dot_is_all = value
+                case "m" if "\n" not in self._letters:
+                    pass  # every name is one line
+                case "U":
+                    pass  # of greed: a name matches or not
                 case "-":
                     value = False
                 case ":":
@@ -218,12 +220,16 @@ class _Parser:
     # -- letters ---------------------------------------------------------------------------
 
     def _literal(self, letter: str) -> One:
-        return One(self._cased(frozenset(letter)) & LETTERS)
+        return One(self._cased(frozenset(letter)) & self._letters)
 
     def _cased(self, letters: frozenset[str]) -> frozenset[str]:
-        if not self._any_case:
-            return letters
-        return letters | {each.upper() for each in letters} | {each.lower() for each in letters}
+        return letters | _in_both_cases(letters) if self._any_case else letters
+
+    def _find_class(self, letter: str) -> frozenset[str] | None:
+        found = _CLASSES.get(letter.lower())
+        if found is None:
+            return None
+        return found & self._letters if letter.islower() else self._letters - found
 
     def _quoted(self) -> list[Node]:
         text, _, _ = self._text[self._at :].partition("\\E")
@@ -236,10 +242,9 @@ class _Parser:
                 return Begin()
             case "z":
                 return End()
-            case letter if letter in _CLASSES:
-                return One(_CLASSES[letter])
             case letter:
-                return self._literal(self._escaped(letter))
+                found = self._find_class(letter)
+                return self._literal(self._escaped(letter)) if found is None else One(found)
 
     def _escaped(self, letter: str) -> str:
         """The letter that an escape stands for."""
@@ -276,8 +281,8 @@ class _Parser:
         while is_first or not self._try("]"):
             is_first = False
             letters |= self._class_item()
-        letters = self._cased(letters) & LETTERS
-        return LETTERS - letters if is_negated else letters
+        letters = self._cased(letters) & self._letters
+        return self._letters - letters if is_negated else letters
 
     def _class_item(self) -> frozenset[str]:
         if self._try("[:"):
@@ -291,7 +296,7 @@ class _Parser:
         high = self._class_letter()
         if isinstance(high, frozenset) or high < low:
             raise self.fault("a range of letters that cannot be")
-        return frozenset(each for each in LETTERS if low <= each <= high)
+        return frozenset(each for each in self._letters if low <= each <= high)
 
     def _is_range_ahead(self) -> bool:
         ahead = self._text[self._at : self._at + 2]
@@ -302,7 +307,8 @@ class _Parser:
         if letter != "\\":
             return letter
         letter = self._take()
-        return _CLASSES[letter] if letter in _CLASSES else self._escaped(letter)
+        found = self._find_class(letter)
+        return self._escaped(letter) if found is None else found
 
     def _named_class(self) -> frozenset[str]:
         name, closing, _ = self._text[self._at :].partition(":]")
@@ -310,7 +316,7 @@ class _Parser:
         if not closing or found is None:
             raise self.fault("a class of letters with no known name")
         self._at += len(name) + 2
-        return LETTERS - found if name.startswith("^") else found
+        return self._letters - found if name.startswith("^") else found
 
     # -- the text --------------------------------------------------------------------------
 
@@ -328,6 +334,12 @@ class _Parser:
             return False
         self._at += len(what)
         return True
+
+
+def _in_both_cases(letters: frozenset[str]) -> frozenset[str]:
+    """Of each the other, where that is one letter."""
+    both = {each.upper() for each in letters} | {each.lower() for each in letters}
+    return frozenset(each for each in both if len(each) == 1)
 
 
 def _is_number(text: str) -> bool:

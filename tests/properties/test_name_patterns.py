@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
-from penstock.groups.consumer_pattern import InvalidPattern, compile_pattern
-from penstock.groups.consumer_pattern_syntax import MAX_LENGTH
+from penstock.model.name_pattern import InvalidPattern, compile_pattern
+from penstock.model.name_pattern_syntax import MAX_LENGTH
 
 NAMES = st.text("abA.-", max_size=8)
 _LEAVES = st.sampled_from(

@@ -1,12 +1,15 @@
-"""Patterns that consumers subscribe with, in the syntax of RE2: matched in time linear in the name.
+"""Patterns of names, in the syntax of RE2: matched in time linear in the name, as a whole.
 
-Over the letters that topic names are made of, as a whole match. No back-references, no looking
-around, no word boundaries and no Unicode classes: those are refused, with the place of the fault.
+Over the letters that the names are made of: those of topics, unless others are given. No
+back-references, no looking around, no word boundaries and no Unicode classes: those are refused,
+with the place of the fault.
 """
 
 from functools import lru_cache
 
-from penstock.groups.consumer_pattern_syntax import (
+from penstock.model.ids import MAX_TOPIC_NAME_LENGTH
+from penstock.model.name_pattern_syntax import (
+    TOPIC_LETTERS,
     Begin,
     Choice,
     End,
@@ -17,10 +20,10 @@ from penstock.groups.consumer_pattern_syntax import (
     Row,
     parse,
 )
-from penstock.model.ids import MAX_TOPIC_NAME_LENGTH
 
 __all__ = ["InvalidPattern", "Pattern", "compile_pattern"]
 
+MAX_STEPS = 1000  # into a name, that are looked at for what they may lead to
 MAX_PLACES = 2000  # of a pattern
 MAX_AT_ONCE = 100  # that a name may have led to: a letter costs as much
 MAX_KEPT = 50_000  # places in the steps that are remembered; then those are worked out again
@@ -29,15 +32,22 @@ _Places = frozenset[int]
 
 
 @lru_cache(maxsize=64)
-def compile_pattern(text: str) -> "Pattern":
-    """InvalidPattern says what is wrong and where."""
-    return Pattern(parse(text))
+def compile_pattern(
+    text: str,
+    *,
+    letters: frozenset[str] = TOPIC_LETTERS,
+    max_length: int = MAX_TOPIC_NAME_LENGTH,
+) -> "Pattern":
+    """For names of these letters and at most this length. InvalidPattern says what is wrong and
+    where."""
+    return Pattern(parse(text, letters), max_length)
 
 
 class Pattern:
     """A machine whose state is the set of places that the name read so far may have led to."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, max_length: int) -> None:
+        self._max_length = max_length  # of a name
         self._letters: list[frozenset[str]] = []  # of each place: what leads on from it
         self._next: list[int] = []  # ... and where to
         self._branches: list[tuple[int, ...]] = []  # where it leads to without a letter
@@ -48,7 +58,7 @@ class Pattern:
         self._check_width()
         self._kept = 0
         self._steps: dict[tuple[_Places, str], _Places] = {}
-        self._accepting: dict[_Places, bool] = {}
+        self._accepting: dict[tuple[_Places, bool], bool] = {}
 
     def matches(self, name: str) -> bool:
         places = self._start
@@ -57,7 +67,7 @@ class Pattern:
             places = self._step(places, letter) if known is None else known
             if not places:
                 return False
-        return self._accepts(places)
+        return self._accepts(places, at_begin=not name)
 
     def _step(self, places: _Places, letter: str) -> _Places:
         moved = {self._next[each] for each in places if letter in self._letters[each]}
@@ -70,11 +80,11 @@ class Pattern:
         self._steps[places, letter] = reached
         return reached
 
-    def _accepts(self, places: _Places) -> bool:
-        known = self._accepting.get(places)
+    def _accepts(self, places: _Places, *, at_begin: bool) -> bool:
+        known = self._accepting.get((places, at_begin))
         if known is None:
-            known = self._accept in self._reach(set(places), at_begin=False, at_end=True)
-            self._accepting[places] = known
+            known = self._accept in self._reach(set(places), at_begin=at_begin, at_end=True)
+            self._accepting[places, at_begin] = known
         return known
 
     def _reach(self, places: set[int], *, at_begin: bool, at_end: bool) -> _Places:
@@ -96,7 +106,7 @@ class Pattern:
     def _check_width(self) -> None:
         """No name leads to more places at once than one that has every letter everywhere."""
         places, before = self._start, frozenset[int]()
-        for _ in range(MAX_TOPIC_NAME_LENGTH):
+        for _ in range(min(self._max_length, MAX_STEPS)):
             if len(places) > MAX_AT_ONCE:
                 raise InvalidPattern(
                     f"the pattern is too ambiguous: a name may match it in more than "
@@ -143,7 +153,7 @@ class Pattern:
                 return self._build_repeat(node, then)
 
     def _build_repeat(self, node: Repeat, then: int) -> int:
-        if node.most is None or node.most >= MAX_TOPIC_NAME_LENGTH:  # no name has more
+        if node.most is None or node.most >= self._max_length:  # no name has more
             loop = self._place()
             self._branches[loop] = (self._build(node.part, loop), then)
             place = loop
