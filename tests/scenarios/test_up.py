@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -190,6 +191,25 @@ def test_what_cannot_be_used_is_refused_with_its_name(
     assert (refused.returncode, "Traceback" in refused.stderr) == (code, False)
     assert expected in refused.stderr
     assert not (tmp_path / "d" / "meta.properties").exists()
+
+
+def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Path) -> None:
+    """They once took what the logs needed, and the broker ended as if its disk had failed."""
+    few = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
+    arguments = ("--data", str(tmp_path), "--listen", ANY, "--set", "num.partitions=100")
+    with penstock_up(*arguments, prefix=few) as up, ExitStack() as leaving:
+        send(up.bootstrap_servers, b"first")
+        host, _, port = up.bootstrap_servers.rpartition(":")
+        for _ in range(60):  # more than are let in, no more than may queue
+            leaving.enter_context(socket.create_connection((host, int(port))))
+        leaving.close()
+        with penstock.Producer(up.bootstrap_servers) as producer:
+            for partition in range(100):
+                producer.send_and_wait("events", b"later", partition=partition)
+        assert len(read(up.bootstrap_servers, 101)) == 101
+        assert up.end() == 0
+        assert any("this process may open 64 files" in line for line in up.told)
+        assert not [line for line in up.told if "offline" in line]
 
 
 def test_a_disk_that_fails_leaves_the_others_to_serve(tmp_path: Path) -> None:

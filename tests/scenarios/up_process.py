@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,9 +43,12 @@ class UpProcess:
 
 
 @contextmanager
-def penstock_up(*arguments: str, cwd: Path | None = None) -> Iterator[UpProcess]:
+def penstock_up(
+    *arguments: str, cwd: Path | None = None, prefix: Sequence[str] = ()
+) -> Iterator[UpProcess]:
+    """`prefix`: of its command, one that ends in becoming it."""
     with subprocess.Popen(
-        up_command(*arguments),
+        [*prefix, *up_command(*arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

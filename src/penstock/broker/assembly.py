@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +20,12 @@ from penstock.broker.addresses import (
     listeners_of,
 )
 from penstock.broker.current_session import CurrentSession
+from penstock.broker.descriptors import (
+    Shares,
+    find_descriptor_limit,
+    find_warning,
+    share_descriptors,
+)
 from penstock.broker.late_coordinator import LateCoordinator
 from penstock.broker.local_channel import LocalChannel
 from penstock.broker.order_taker import OrderTaker
@@ -106,6 +113,7 @@ class Assembly:
         self._tasks: asyncio.TaskGroup
         self._loop: asyncio.AbstractEventLoop
         self._timers: LoopTimers
+        self._shares: Shares
         self._engine: SegmentedEngine | None = None
         self._settings: BrokerSettings
         self._coordination: Coordination | None = None
@@ -145,6 +153,7 @@ class Assembly:
         resolved = resolve_broker(self._given)
         for warning in resolved.warnings:
             self._report(f"warning: {warning}")
+        self._share_descriptors()
         storage = StorageConfig.from_broker(resolved)
         engine = self._engine = self._make_engine(storage)
         engine.lock()
@@ -160,6 +169,13 @@ class Assembly:
         await self._join(BrokerId(broker_id), cluster_id, engine)
         self._is_open = True
 
+    def _share_descriptors(self) -> None:
+        limit = find_descriptor_limit()
+        self._shares = share_descriptors(limit)
+        warning = find_warning(limit)
+        if warning is not None:
+            self._report(warning)
+
     def _make_engine(self, storage: StorageConfig) -> SegmentedEngine:
         return SegmentedEngine(
             storage,
@@ -168,6 +184,7 @@ class Assembly:
             background=self._background,
             post=self._post,
             report=self._report,
+            descriptors=self._shares.log_files,
         )
 
     def _post(self, work: Callable[[], None]) -> None:
@@ -442,10 +459,12 @@ class Assembly:
     def _bind(self, services: Services) -> None:
         resolved = self._settings()
         self._dispatcher = Dispatcher(APIS, services, is_open=False)
+        limits = NetworkLimits.from_broker(resolved)
+        most = min(limits.max_connections, self._shares.connections)
         self._server = Server(
             on_request=self._dispatcher.on_request,
             timers=self._timers,
-            limits=NetworkLimits.from_broker(resolved),
+            limits=replace(limits, max_connections=most),
             report=self._report,
         )
         bound = []

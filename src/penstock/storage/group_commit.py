@@ -73,6 +73,8 @@ class GroupCommit:
         self._background = background
         self._post = post
         self._on_failed = on_failed
+        # A round holds a file of each: some of those that may be open are left to readers.
+        self._logs_a_round = max(1, min(MAX_LOGS_A_ROUND, handles.descriptor_capacity // 2))
         self._waiting: dict[SegmentedLog, Callers] = {}
         self._served: dict[SegmentedLog, Callers] = {}  # by the round that is running
 
@@ -99,7 +101,7 @@ class GroupCommit:
         while self._waiting and not self._served:
             shares: list[_Share] = []
             try:
-                for log in list(self._waiting)[:MAX_LOGS_A_ROUND]:
+                for log in list(self._waiting)[: self._logs_a_round]:
                     callers = self._waiting.pop(log)
                     self._served[log] = callers
                     if log.failure is None:

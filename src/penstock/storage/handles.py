@@ -63,7 +63,7 @@ class Handles:
         self, disk: Disk, *, descriptors: int = 1200, maps: int = 600, copies: int = 4096
     ) -> None:
         self._disk = disk
-        self._descriptor_capacity = descriptors
+        self.descriptor_capacity = descriptors
         self._open: deque[Handle] = deque()
         self._mapped: deque[MappedFile] = deque(maxlen=maps)  # each holds a descriptor
         self._copied: deque[MappedFile] = deque(maxlen=copies)  # a page at most each
@@ -126,7 +126,7 @@ class Handles:
     def _make_room(self) -> None:
         # At most two rounds: the first may only clear marks. All leased: go over the bound.
         turns = 2 * len(self._open)
-        while len(self._open) >= self._descriptor_capacity and turns:
+        while len(self._open) >= self.descriptor_capacity and turns:
             turns -= 1
             handle = self._open.popleft()
             if handle.touched or handle.leases:
