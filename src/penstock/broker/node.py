@@ -13,15 +13,21 @@ from penstock.broker.assembly import Assembly, StartRefused
 from penstock.broker.warm_up import everything, warm_up
 from penstock.broker.watchdog import Watchdog
 from penstock.config.given import ConfigError, Given
+from penstock.coordination.errors import ConnectionLost
 from penstock.storage.disk import Disk, RealDisk
+from penstock.storage.errors import DirectoryFailed
 
 Report = Callable[[str], None]
 
-__all__ = ["Node", "NodeFailed", "StartRefused"]
+__all__ = ["Node", "NodeFailed", "NodeStranded", "StartRefused"]
 
 
 class NodeFailed(Exception):
     """A room failed in a way that it did not foresee. Its error is the cause."""
+
+
+class NodeStranded(NodeFailed):
+    """What no broker can do without is gone, all disks or the tree; the message says which."""
 
 
 class Node:
@@ -87,12 +93,20 @@ class Node:
 
 
 def _single(group: BaseExceptionGroup[BaseException]) -> Exception:
-    """What the caller can act on: a refusal as it is, everything else as a failure."""
+    """What the caller can act on: a refusal as it is, what is foreseen in its own words, everything
+    else as a failure."""
     refused, _ = group.split((StartRefused, ConfigError))
     if refused is not None:
-        found = refused.exceptions[0]
-        while isinstance(found, BaseExceptionGroup):
-            found = found.exceptions[0]
-        assert isinstance(found, Exception)
-        return found
+        return _first(refused)
+    stranded, others = group.split((DirectoryFailed, ConnectionLost))
+    if stranded is not None and others is None:
+        return NodeStranded(str(_first(stranded)))
     return NodeFailed(str(group))
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> Exception:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, Exception)
+    return found

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from penstock.broker.node import Node, NodeFailed, StartRefused
+from penstock.broker.node import Node, NodeFailed, NodeStranded, StartRefused
 from penstock.config.given import ConfigError, Given
 from penstock.model.stop_requests import StopRequests
 
@@ -34,6 +34,9 @@ def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bo
     except (StartRefused, ConfigError) as refusal:
         report(str(refusal))
         return MISUSED if isinstance(refusal, ConfigError) else REFUSED
+    except NodeStranded as stranded:
+        report(f"stopped, as it cannot go on: {stranded}")
+        return FAILED
     except NodeFailed as failed:
         # Loud, with everything there is to know: the next start recovers.
         report("stopped by an unexpected failure:\n" + "".join(traceback.format_exception(failed)))
