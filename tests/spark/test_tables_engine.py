@@ -28,8 +28,9 @@ from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.follow import Follow, follow
 from penstock.spark.tables.opening import Place
 from penstock.spark.tables.parts import Held
-from penstock.spark.tables.rules import SyncRules
+from penstock.spark.tables.rules import RunTasks, SyncRules
 from penstock.spark.tables.spec import BadValues, TableFormat
+from penstock.spark.tables.status import PartitionStatus, table_status
 from penstock.spark.tables.sync import Progress
 from penstock.spark.tables.upkeep import DAY_MS, Upkeep, compact_table
 
@@ -152,25 +153,52 @@ def test_two_syncs_of_one_table_keep_it_right_together(
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=PARTITIONS)
     send(servers, topic_name, numbered(0, 40))
-    rival: list[Keeper] = []
-
-    def run_tasks(work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-        done = run_here(work, tasks)
-        if rival:
-            rival.pop().drain()  # commits between our tasks and our commit
-        return done
-
+    rivals: list[Callable[[], object]] = []
+    tasks = _overtaken_by(rivals)
     said = {"format": kind, "value": "json", "columns": "n BIGINT"}
     with (
-        kept(broker, tmp_path, topic_name, run_tasks=run_tasks, said=said) as keeper,
+        kept(broker, tmp_path, topic_name, run_tasks=tasks, said=said) as keeper,
         kept(broker, tmp_path, topic_name, most_records=11) as other,
     ):
-        rival.append(other)
+        rivals.append(other.drain)
         assert keeper.drain() == []
         assert "planning again" in keeper.notes[0]
     assert places_of(read_table(tmp_path, topic_name, kind)) == [
         (number, offset) for number in range(PARTITIONS) for offset in range(20)
     ]
+
+
+def _overtaken_by(rivals: list[Callable[[], object]]) -> RunTasks:
+    def run_tasks(work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        done = run_here(work, tasks)
+        if rivals:
+            rivals.pop()()  # commits between our tasks and our commit
+        return done
+
+    return run_tasks
+
+
+@FORMATS
+@pytest.mark.parametrize("most_records", [1, 2])
+def test_two_syncs_of_which_one_adds_columns_double_no_row(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path, kind: TableFormat, most_records: int
+) -> None:
+    """The rival commits the first record alone, which has no new field, or adds the same column."""
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b'{"n": 1}'), Sent(b'{"n": 2, "new": 1}')])
+    rivals: list[Callable[[], object]] = []
+    said = {"format": kind, "value": "json", "columns": "n BIGINT", "evolves": True}
+    with (
+        kept(broker, tmp_path, topic_name, run_tasks=_overtaken_by(rivals), said=said) as keeper,
+        kept(broker, tmp_path, topic_name, most_records=most_records) as other,
+    ):
+        rivals.append(other.sync.run_batch)
+        keeper.drain()
+        assert "planning again" in keeper.notes[0]
+    rows = read_table(tmp_path, topic_name, kind)
+    assert places_of(rows) == [(0, 0), (0, 1)]
+    assert sorted(rows.column("new").to_pylist(), key=str) == [1, None]
 
 
 @FORMATS
@@ -319,6 +347,24 @@ def test_what_the_topic_deleted_before_it_was_read_is_not_passed_over_in_silence
     assert [offset for _, offset in places_of(rows)] == [*range(10), *range(20, 30)]
 
 
+def test_the_lag_of_a_table_is_what_the_topic_still_has_and_the_table_has_not(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    create_topic(servers, topic_name)
+    send(servers, topic_name, [Sent(b"%d" % n) for n in range(10)])
+    trim(servers, topic_name, {0: 4})
+    with kept(broker, tmp_path, topic_name, most_records=2, said={"format": "parquet"}) as keeper:
+        place = tmp_path / topic_name
+        assert table_status(place, client_of(broker)).lag == 6
+        keeper.sync.run_batch()
+        status = table_status(place, client_of(broker))
+        assert (status.rows, status.lag) == (2, 4)
+        assert status.partitions == [PartitionStatus(0, Held(4, 6), 4)]
+    delete_topic(servers, topic_name)
+    assert table_status(place, client_of(broker)).lag is None
+
+
 def test_a_topic_made_anew_does_not_go_on_in_the_old_table(
     broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
@@ -327,9 +373,11 @@ def test_a_topic_made_anew_does_not_go_on_in_the_old_table(
     send(servers, topic_name, [Sent(b"old")])
     with kept(broker, tmp_path, topic_name, said={"format": "parquet"}) as keeper:
         keeper.drain()
-    delete_topic(servers, topic_name)
-    create_topic(servers, topic_name)
-    send(servers, topic_name, [Sent(b"new"), Sent(b"new")])
+        delete_topic(servers, topic_name)
+        create_topic(servers, topic_name)
+        send(servers, topic_name, [Sent(b"new"), Sent(b"new")])
+        with pytest.raises(TableError, match="was deleted and made anew"):
+            keeper.drain()
     with pytest.raises(TableError, match="was deleted and made anew"):
         keep(broker, tmp_path, topic_name)
 

@@ -7,6 +7,7 @@ They are part of the commit that adds the files, and of every checkpoint of the 
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -27,6 +28,7 @@ from penstock.spark.tables.table_schema import OFFSET, PARTITION, TIMESTAMP, div
 
 _START, _END = "penstock/{}/start", "penstock/{}/end"
 _HOUR_MS = 3_600_000
+_AS_LOADED = CommitProperties(max_commit_retries=0)  # what was planned is for that table
 
 
 class DeltaStore:
@@ -93,10 +95,10 @@ class DeltaStore:
         added = [_add(each, change.is_new_data, now_ms) for each in change.added]
         properties = CommitProperties(
             custom_metadata={"penstock.held": json.dumps(write_held(change.held))},
-            max_commit_retries=0,  # what was planned is for the table as it was loaded
+            max_commit_retries=_AS_LOADED.max_commit_retries,
             app_transactions=_transactions(change),
         )
-        try:
+        with self._conflicts_told():
             self._table.create_write_transaction(
                 [*removed, *added],
                 mode="append",
@@ -104,13 +106,19 @@ class DeltaStore:
                 partition_by=self._table.metadata().partition_columns,
                 commit_properties=properties,
             )
+        self.load()
+
+    @contextmanager
+    def _conflicts_told(self) -> Iterator[None]:
+        try:
+            yield
         except CommitFailedError as error:
             raise CommitConflict(f"{self.location} was changed by somebody else: {error}") from None
-        self.load()
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
         schema = Schema.from_arrow(pa.schema(list(fields)))
-        self._table.alter.add_columns(schema.fields)
+        with self._conflicts_told():
+            self._table.alter.add_columns(schema.fields, commit_properties=_AS_LOADED)
         self.load()
 
     def forget_older_than(self, age_ms: int, now_ms: int) -> int:

@@ -8,7 +8,7 @@ from penstock.model.values import dataclass
 from penstock.spark.connections import BlockingClient
 from penstock.spark.discovery import Discovery
 from penstock.spark.tables.errors import CommitConflict
-from penstock.spark.tables.opening import Tables, sync_options
+from penstock.spark.tables.opening import Tables, find_topic_id, sync_options
 from penstock.spark.tables.rules import RunTasks, SyncRules
 from penstock.spark.tables.sync import Progress, TableSync
 from penstock.spark.tables.upkeep import Upkeep
@@ -45,7 +45,8 @@ class _Kept:
         self, tables: Tables, client: BlockingClient, run_tasks: RunTasks, how: Follow
     ) -> None:
         self._sync = make_sync(tables, client, run_tasks, how.rules, how.note)
-        self._upkeep = Upkeep(tables.store, run_tasks, how.rules)
+        stores = [each for each in (tables.store, tables.dead_letters) if each is not None]
+        self._upkeep = [Upkeep(each, run_tasks, how.rules) for each in stores]
         self._how = how
 
     def run_batch(self) -> int:
@@ -54,17 +55,18 @@ class _Kept:
         if progress is None:
             return 0
         self._how.show(progress)
-        self._tend(progress.topic)
+        for each in self._upkeep:
+            self._tend(each)
         return progress.lag
 
-    def _tend(self, topic: str) -> None:
+    def _tend(self, upkeep: Upkeep) -> None:
         try:
-            done = self._upkeep.after_commit(time.time_ns() // 1_000_000)
+            done = upkeep.after_commit(time.time_ns() // 1_000_000)
         except CommitConflict as conflict:
             self._how.note(f"{conflict}; its small files stay for now")
             return
         if done.compacted:
-            self._how.note(f"{topic}: {done.compacted} small files made into larger ones")
+            self._how.note(f"{upkeep.table}: {done.compacted} small files made into larger ones")
 
 
 def make_sync(
@@ -74,13 +76,15 @@ def make_sync(
     rules: SyncRules,
     note: Callable[[str], None],
 ) -> TableSync:
-    source = sync_options(client.settings.bootstrap, tables.store.spec.topic)
+    topic = tables.store.spec.topic
+    source = sync_options(client.settings.bootstrap, topic)
     return TableSync(
         spec=tables.spec,
         store=tables.store,
         dead_letters=tables.dead_letters,
         source=source,
         discovery=Discovery(client, source),
+        find_topic_id=lambda: find_topic_id(client, topic),
         run_tasks=run_tasks,
         rules=rules,
         note=note,

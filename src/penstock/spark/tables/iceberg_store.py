@@ -6,6 +6,7 @@ swap of the table's metadata in it. What the table holds is a property that the 
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -100,16 +101,20 @@ class IcebergStore:
 
     def commit(self, change: Change) -> None:
         removed = {self.path_of(each) for each in change.removed}
+        with self._conflicts_told(), self._table.transaction() as transaction:
+            transaction.set_properties({_HELD: json.dumps(write_held(change.held))})
+            # Even without files: only a snapshot is refused where somebody else made one.
+            with transaction.update_snapshot().overwrite() as snapshot:
+                for each in self._data_files() if removed else ():
+                    if _path(each) in removed:
+                        snapshot.delete_data_file(each)
+                for part in change.added:
+                    snapshot.append_data_file(self._data_file(transaction, part))
+
+    @contextmanager
+    def _conflicts_told(self) -> Iterator[None]:
         try:
-            with self._table.transaction() as transaction:
-                transaction.set_properties({_HELD: json.dumps(write_held(change.held))})
-                # Even without files: only a snapshot is refused where somebody else made one.
-                with transaction.update_snapshot().overwrite() as snapshot:
-                    for each in self._data_files() if removed else ():
-                        if _path(each) in removed:
-                            snapshot.delete_data_file(each)
-                    for part in change.added:
-                        snapshot.append_data_file(self._data_file(transaction, part))
+            yield
         except (CommitFailedException, ValidationException) as error:
             self.load()
             raise CommitConflict(f"{self.location} was changed by somebody else: {error}") from None
@@ -120,7 +125,7 @@ class IcebergStore:
         )
 
     def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        with self._table.transaction() as transaction:
+        with self._conflicts_told(), self._table.transaction() as transaction:
             with transaction.update_schema() as update:
                 update.union_by_name(pa.schema(list(fields)))
             transaction.set_properties({_NAMES: _names(transaction)})

@@ -58,7 +58,8 @@ def open_tables(
     """`spec` None: the table is there, and is taken as it is. `changes`: for this run."""
     location = place.of(topic)
     store = find_store(location)
-    topic_id = _get_topic_id(client, topic)
+    client.metadata([topic]).topics[topic].check()
+    topic_id = find_topic_id(client, topic)
     if store is None:
         if spec is None:
             raise TableError(
@@ -70,6 +71,22 @@ def open_tables(
         _check_same(store, spec, topic_id)
     now = replace(store.spec, **changes_of(spec), **(changes or {}))
     return Tables(now, store, _open_dead_letters(location, now))
+
+
+def check_same_topic(store: TableStore, topic_id: str | None) -> None:
+    """A topic that was deleted and made anew does not go on in the old table."""
+    began = store.spec.topic_id
+    if None not in (began, topic_id) and began != topic_id:
+        raise TableError(
+            f"topic {store.spec.topic} was deleted and made anew since {store.location} began (its "
+            f"id was {began} and is {topic_id}): keep the old table under another name"
+        )
+
+
+def find_topic_id(client: BlockingClient, topic: str) -> str | None:
+    """None: the cluster gives topics no ids, or has not this one."""
+    found = client.metadata([topic]).topics.get(topic)
+    return None if found is None or found.topic_id is None else str(found.topic_id)
 
 
 def sync_options(bootstrap: str, topic: str) -> SourceOptions:
@@ -100,12 +117,8 @@ def _open_dead_letters(location: Path, spec: TableSpec) -> TableStore | None:
 
 
 def _check_same(store: TableStore, spec: TableSpec | None, topic_id: str | None) -> None:
+    check_same_topic(store, topic_id)
     kept = store.spec
-    if None not in (kept.topic_id, topic_id) and kept.topic_id != topic_id:
-        raise TableError(
-            f"topic {kept.topic} was deleted and made anew since {store.location} began (its id "
-            f"was {kept.topic_id} and is {topic_id}): keep the old table under another name"
-        )
     if spec is not None and (found := differences(kept, _with_topic_id(spec, kept.topic_id))):
         raise TableError(
             f"the table in {store.location} cannot be changed to that: {'; '.join(found)}. Leave "
@@ -115,9 +128,3 @@ def _check_same(store: TableStore, spec: TableSpec | None, topic_id: str | None)
 
 def _with_topic_id(spec: TableSpec, topic_id: str | None) -> TableSpec:
     return replace(spec, topic_id=topic_id)
-
-
-def _get_topic_id(client: BlockingClient, topic: str) -> str | None:
-    found = client.metadata([topic]).topics[topic]
-    found.check()
-    return None if found.topic_id is None else str(found.topic_id)

@@ -1,5 +1,6 @@
 """How a table does: what it holds, in how many files, and how far it is behind its topic."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,18 +48,11 @@ def find_tables(folder: Path) -> list[str]:
     )
 
 
-def table_status(location: Path, client: BlockingClient | None) -> TableStatus:
-    """`client` None: the cluster is not asked, and the lag is not known."""
+def table_status(location: Path, client: BlockingClient) -> TableStatus:
     store = get_store(location)
     try:
-        ends = _log_ends(store, client)
-        held = store.state.held
-        partitions = [
-            PartitionStatus(number, each, _lag(each, ends.get(number)))
-            for number, each in sorted(held.items())
-        ]
+        partitions = _partitions(store.state.held, _find_logs(store, client))
         lags = [each.lag for each in partitions if each.lag is not None]
-        new = sum(end for number, end in ends.items() if number not in held)
         parts = store.parts()
         return TableStatus(
             topic=store.spec.topic,
@@ -68,28 +62,43 @@ def table_status(location: Path, client: BlockingClient | None) -> TableStatus:
             files=len(parts),
             size_bytes=sum(each.size_bytes for each in parts),
             dead_letters=_count_dead(location),
-            lag=sum(lags) + new if ends else None,
+            lag=sum(lags) if lags else None,
             partitions=partitions,
         )
     finally:
         store.close()
 
 
-def _lag(held: Held, end: int | None) -> int | None:
-    return None if end is None else max(0, end - held.end)
+class _Log(NamedTuple):
+    """A partition of the topic: where it begins and ends."""
+
+    start: int
+    end: int
 
 
-def _log_ends(store: TableStore, client: BlockingClient | None) -> dict[int, int]:
-    """Nothing where the cluster cannot be asked, or has the topic not any more."""
-    if client is None:
-        return {}
+def _partitions(held: Mapping[int, Held], logs: Mapping[int, _Log]) -> list[PartitionStatus]:
+    """Of the table and of the topic: of a partition that is new, nothing is held yet."""
+    new = {number: Held(log.start, log.start) for number, log in logs.items()}
+    return [
+        PartitionStatus(number, each, _lag(each, logs.get(number)))
+        for number, each in sorted({**new, **held}.items())
+    ]
+
+
+def _lag(held: Held, log: _Log | None) -> int | None:
+    return None if log is None else max(0, log.end - held.end)
+
+
+def _find_logs(store: TableStore, client: BlockingClient) -> dict[int, _Log]:
+    """None where the cluster has not the topic any more."""
     options = sync_options(client.settings.bootstrap, store.spec.topic)
     discovery = Discovery(client, options)
     try:
-        ends = discovery.latest(discovery.find_partitions(is_lenient=True))
+        partitions = discovery.find_partitions(is_lenient=True)
+        starts, ends = discovery.earliest(partitions), discovery.latest(partitions)
     except ClientError:
         return {}
-    return {each.partition: end for each, end in ends.items()}
+    return {each.partition: _Log(starts[each], ends[each]) for each in partitions}
 
 
 def _count_dead(location: Path) -> int:

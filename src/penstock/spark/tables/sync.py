@@ -16,6 +16,7 @@ from penstock.spark.read_task import read_settings
 from penstock.spark.source_options import SourceOptions
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.evolution import grow, join_fields
+from penstock.spark.tables.opening import check_same_topic
 from penstock.spark.tables.part_reader import Located
 from penstock.spark.tables.part_writer import remove_parts
 from penstock.spark.tables.parts import Change, Held, Part
@@ -54,6 +55,7 @@ class TableSync:
         dead_letters: TableStore | None,
         source: SourceOptions,
         discovery: Discovery,
+        find_topic_id: Callable[[], str | None],
         run_tasks: RunTasks,
         rules: SyncRules,
         note: Callable[[str], None],
@@ -63,6 +65,7 @@ class TableSync:
         self._dead = dead_letters
         self._source = source
         self._discovery = discovery
+        self._find_topic_id = find_topic_id
         self._run_tasks = run_tasks
         self._rules = rules
         self._note = note
@@ -91,6 +94,7 @@ class TableSync:
 
     def _plan(self) -> SyncPlan:
         spec = self._spec
+        check_same_topic(self._store, self._find_topic_id())
         partitions = self._discovery.find_partitions()
         edges = TopicEdges(self._discovery.earliest(partitions), self._discovery.latest(partitions))
         most = self._rules.most_records
@@ -128,9 +132,12 @@ class TableSync:
         if not grown.added:
             return False
         before = {each.name: each.type for each in known}
+        held = self._store.state.held
         self._store.add_columns(
             [each for each in grown.fields if before.get(each.name, _NO_TYPE) != each.type]
         )
+        if self._store.state.held != held:  # columns alone are no conflict, but this plan is old
+            raise CommitConflict(f"{self._store.location} was filled by somebody else")
         self._note(f"{spec.topic}: new columns {', '.join(grown.added)}")
         return True
 

@@ -31,6 +31,10 @@ class Upkeep:
         self._rules = rules
         self._commits = 0
 
+    @property
+    def table(self) -> str:
+        return self._store.location.name
+
     def after_commit(self, now_ms: int) -> Done:
         self._commits += 1
         if not self._rules.compacts:

@@ -109,6 +109,17 @@ def test_columns_come_and_structs_grow(store: TableStore) -> None:
     again.close()
 
 
+def test_columns_that_somebody_else_was_first_to_add_are_a_conflict(store: TableStore) -> None:
+    rival = get_store(store.location)
+    store.add_columns([pa.field("extra", pa.float64())])
+    with pytest.raises(CommitConflict, match="somebody else"):
+        rival.add_columns([pa.field("extra", pa.string())])
+    rival.load()
+    assert rival.schema == store.schema
+    assert rival.schema.field("extra").type == pa.float64()
+    rival.close()
+
+
 def test_files_that_no_commit_named_are_deleted_when_they_are_old(store: TableStore) -> None:
     store.commit(Change(write(store, 0, 1), [], {0: Held(0, 1)}))
     (left,) = write(store, 5, 1)
