@@ -45,7 +45,7 @@ class Lease:
         self._handles = handles
         self._held = held
         for handle in held:
-            handle.leases += 1
+            handles.begin_lease(handle)
 
     def release(self) -> None:
         held, self._held = self._held, ()
@@ -64,6 +64,7 @@ class Handles:
     ) -> None:
         self._disk = disk
         self.descriptor_capacity = descriptors
+        self._leased = 0  # handles with a lease or more
         self._open: deque[Handle] = deque()
         self._mapped: deque[MappedFile] = deque(maxlen=maps)  # each holds a descriptor
         self._copied: deque[MappedFile] = deque(maxlen=copies)  # a page at most each
@@ -91,8 +92,18 @@ class Handles:
     def lease(self, *handles: Handle) -> Lease:
         return Lease(self, handles)
 
+    @property
+    def has_room(self) -> bool:
+        """False while all that may be open is on lease: one more would go over the bound."""
+        return self._leased < self.descriptor_capacity
+
+    def begin_lease(self, handle: Handle) -> None:
+        self._leased += not handle.leases
+        handle.leases += 1
+
     def end_lease(self, handle: Handle) -> None:
         handle.leases -= 1
+        self._leased -= not handle.leases
         assert handle.leases >= 0, f"lease on {handle.path} ended twice"
         if handle.closing and handle.leases == 0:
             self._close(handle)

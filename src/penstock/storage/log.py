@@ -301,7 +301,8 @@ class SegmentedLog:
         if not self.log_start_offset <= start <= self.log_end_offset:
             raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
         read = None
-        if start < below:
+        # Of a fetch over many logs, what there are no descriptors for comes with the next one.
+        if start < below and (at_least_one or self._handles.has_room):
             if self._read_end[0] == start:
                 read = self._go_on_reading(start, below, max_bytes)
             if read is None:

@@ -57,6 +57,7 @@ class Shelf:
         *,
         directories: tuple[str, ...] = ("/d",),
         background: Background | None = None,
+        descriptors: int = 1200,
     ) -> None:
         self.disk = SimulatedDisk(*directories) if disk is None else disk
         self.config = config
@@ -69,6 +70,7 @@ class Shelf:
             disk=self.disk,
             background=background,
             report=self.reports.append,
+            descriptors=descriptors,
         )
         recovered = self.engine.recover(lambda *, done, total: None, NOW_MS)
         self.logs = {name: log for name, log in recovered.items() if isinstance(log, SegmentedLog)}
