@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from penstock.cli.connect import wants_json
 from penstock.cli.dump import Dump, DumpOptions
 from penstock.cli.dump_text import JsonView, TextView
 from penstock.cli.progress import byte_progress
@@ -60,6 +61,7 @@ Examples:
 
 @app.command(help=_DUMP_HELP)
 def dump(
+    ctx: typer.Context,
     paths: Annotated[
         list[str], typer.Argument(metavar="PATH", help="Files, folders or data directories.")
     ],
@@ -79,7 +81,7 @@ def dump(
 ) -> None:
     for path in paths:
         _check_usable(path)
-    view = JsonView(sys.stdout) if as_json else TextView(sys.stdout)
+    view = JsonView(sys.stdout) if wants_json(ctx, as_json) else TextView(sys.stdout)
     options = DumpOptions(deep=deep, from_offset=from_offset, max_batches=max_batches)
     # Where the dump itself goes to the terminal, a bar would only get between its lines.
     wanted = not sys.stdout.isatty()
@@ -96,6 +98,7 @@ def dump(
 
 @app.command(help=_VERIFY_HELP)
 def verify(
+    ctx: typer.Context,
     directory: Annotated[
         str, typer.Argument(metavar="DIR", help="A partition's folder or a data directory.")
     ],
@@ -108,6 +111,7 @@ def verify(
 ) -> None:
     if not os.path.isdir(directory):
         _fail(f"{directory} is no directory; give a partition's folder or a data directory", 2)
+    as_json = wants_json(ctx, as_json)
     show = _show_finding_as_json if as_json else _show_finding
     with byte_progress("checking", _count(directory)) as progress:
         try:

@@ -170,7 +170,7 @@ class _DirectoryCheck:
             )
         elif entry.name.endswith(OTHER_SUFFIXES):
             self.findings.note("leftover", path, "is a replica on the move, or left behind")
-        else:
+        elif not entry.name.startswith("."):  # somebody else's, as the tree of a single node
             self.findings.note("unknown", path, "is no partition's folder: <topic>-<number>")
 
     # -- small files -----------------------------------------------------------------------

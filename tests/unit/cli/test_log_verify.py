@@ -41,6 +41,24 @@ def test_every_problem_is_printed_with_its_place_and_the_exit_code_is_1(tmp_path
     assert lines[-1].endswith(", 2 problems, 1 note")
 
 
+def test_the_tree_of_a_single_node_is_nothing_to_talk_about(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    (tmp_path / ".coordination").mkdir()
+    (tmp_path / "notes").mkdir()
+    result = CliRunner().invoke(app, ["log", "verify", str(tmp_path)])
+    notes = [line for line in result.stdout.splitlines() if line.startswith("note")]
+    assert notes == [f"note [unknown] {tmp_path}/notes: is no partition's folder: <topic>-<number>"]
+
+
+def test_json_may_be_asked_for_before_the_subcommand(tmp_path: Path) -> None:
+    write_sample(tmp_path)
+    for command in ("verify", "dump"):
+        before = CliRunner().invoke(app, ["--json", "log", command, str(tmp_path)])
+        after = CliRunner().invoke(app, ["log", command, str(tmp_path), "--json"])
+        assert json.loads(before.stdout.splitlines()[-1])["type"]
+        assert before.stdout == after.stdout
+
+
 def test_json_is_an_object_a_line_with_a_summary_at_the_end(tmp_path: Path) -> None:
     write_sample(tmp_path)
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
