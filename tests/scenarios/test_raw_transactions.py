@@ -1,295 +1,27 @@
-"""Transactions of a real broker, request by request: old and new clients, late batches, a kill.
-
-The versions are those of librdkafka, of Java with transactions v1 and of Java with v2.
-"""
+"""Transactions of a real broker, request by request: old and new clients, late batches, a kill."""
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from tests.scenarios.raw_client import RawClient
-from tests.unit.handlers.workbench import batch
+from tests.scenarios.raw_transactions import (
+    CLIENTS,
+    NONE,
+    Client,
+    committed_offset,
+    patient_offset,
+    read_committed,
+    settled,
+)
 
 import penstock
-from penstock.model.errors import ErrorCode, get_error
-from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.batch import iter_headers
-from penstock.protocol.records import iter_records
+from penstock.model.errors import ErrorCode
 
 pytestmark = pytest.mark.xdist_group("raw transactions")
 
-NONE = ErrorCode.NONE
-PATIENCE_S = 30.0
-TIMEOUT = timedelta(seconds=60)
-PASSING = {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-}
-
-
 _NUMBERS = itertools.count(1)
-
-
-class Versions(NamedTuple):
-    init: int
-    add: int | None  # None: a write adds its partition (transactions v2)
-    add_offsets: int
-    produce: int
-    commit_offsets: int
-    end: int
-
-
-CLIENTS = {
-    "librdkafka": Versions(4, 0, 0, 10, 3, 1),
-    "Java, transactions v1": Versions(4, 3, 3, 11, 4, 4),
-    "Java, transactions v2": Versions(5, None, 4, 12, 5, 5),
-}
-
-
-class Client:
-    """A transactional producer by hand; every call gives a code, after what is only passing."""
-
-    def __init__(self, raw: RawClient, name: str, versions: Versions) -> None:
-        self.raw = raw
-        self.name = name
-        self.versions = versions
-        self.producer = self.epoch = -1
-        self.sequences: dict[tuple[str, int], int] = {}
-
-    def init(self) -> ErrorCode:
-        self.raw.ask(ApiKey.FIND_COORDINATOR, 1, key=self.name, key_type=1)
-        reply = patiently(
-            lambda: self.raw.ask(
-                ApiKey.INIT_PRODUCER_ID,
-                self.versions.init,
-                transactional_id=self.name,
-                transaction_timeout=TIMEOUT,
-                producer_id=-1,
-                producer_epoch=-1,
-            )
-        )
-        self.producer, self.epoch = reply.producer_id, reply.producer_epoch
-        self.sequences.clear()
-        return get_error(reply.error_code)
-
-    def add(self, topic: str, partition: int) -> ErrorCode:
-        """Of transactions v1; nothing to do with v2."""
-        if self.versions.add is None:
-            return NONE
-        named = [{"name": topic, "partitions": [partition]}]
-        return patiently_code(
-            lambda: (
-                self.raw.ask(
-                    ApiKey.ADD_PARTITIONS_TO_TXN,
-                    self.versions.add,
-                    v3_and_below_transactional_id=self.name,
-                    v3_and_below_producer_id=self.producer,
-                    v3_and_below_producer_epoch=self.epoch,
-                    v3_and_below_topics=named,
-                )
-                .results_by_topic_v3_and_below[0]
-                .results_by_partition[0]
-                .partition_error_code
-            )
-        )
-
-    def write(self, topic: str, partition: int, value: bytes) -> ErrorCode:
-        sequence = self.sequences.get((topic, partition), 0)
-        code = self.send(topic, partition, value, sequence=sequence, epoch=self.epoch)
-        if code is NONE:
-            self.sequences[topic, partition] = sequence + 1
-        return code
-
-    def send(
-        self, topic: str, partition: int, value: bytes, *, sequence: int, epoch: int
-    ) -> ErrorCode:
-        records = batch(
-            value,
-            producer_id=self.producer,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            transactional=True,
-        )
-        named = [{"name": topic, "partition_data": [{"index": partition, "records": records}]}]
-        return patiently_code(
-            lambda: (
-                self.raw.ask(
-                    ApiKey.PRODUCE,
-                    self.versions.produce,
-                    acks=-1,
-                    timeout=timedelta(seconds=10),
-                    transactional_id=self.name,
-                    topic_data=named,
-                )
-                .responses[0]
-                .partition_responses[0]
-                .error_code
-            )
-        )
-
-    def commit_offset(self, group: str, topic: str, offset: int, **who: Any) -> ErrorCode:
-        about = {
-            "transactional_id": self.name,
-            "producer_id": self.producer,
-            "producer_epoch": self.epoch,
-            "group_id": group,
-        }
-        self.raw.ask(ApiKey.FIND_COORDINATOR, 1, key=group, key_type=0)
-        if self.versions.add is not None:
-            added = patiently_code(
-                lambda: (
-                    self.raw.ask(
-                        ApiKey.ADD_OFFSETS_TO_TXN, self.versions.add_offsets, **about
-                    ).error_code
-                )
-            )
-            assert added is NONE
-        entry = {"partition_index": 0, "committed_offset": offset, "committed_metadata": ""}
-        return patiently_code(
-            lambda: (
-                self.raw.ask(
-                    ApiKey.TXN_OFFSET_COMMIT,
-                    self.versions.commit_offsets,
-                    topics=[{"name": topic, "partitions": [entry]}],
-                    **{"generation_id": -1, "member_id": "", **about, **who},
-                )
-                .topics[0]
-                .partitions[0]
-                .error_code
-            )
-        )
-
-    def end(self, *, commit: bool) -> ErrorCode:
-        reply = patiently(
-            lambda: self.raw.ask(
-                ApiKey.END_TXN,
-                self.versions.end,
-                transactional_id=self.name,
-                producer_id=self.producer,
-                producer_epoch=self.epoch,
-                committed=commit,
-            )
-        )
-        code = get_error(reply.error_code)
-        if code is NONE and self.versions.add is None:
-            self.producer, self.epoch = reply.producer_id, reply.producer_epoch
-            self.sequences.clear()
-        return code
-
-
-def patiently(ask: Callable[[], Any]) -> Any:
-    """The first reply that is not to be tried again."""
-    ends_s = time.monotonic() + PATIENCE_S
-    while True:
-        reply = ask()
-        if get_error(reply.error_code) not in PASSING or time.monotonic() > ends_s:
-            return reply
-        time.sleep(0.02)
-
-
-class _Code(NamedTuple):
-    error_code: int
-
-
-def patiently_code(ask: Callable[[], Any]) -> ErrorCode:
-    return get_error(patiently(lambda: _Code(int(ask()))).error_code)
-
-
-# -- what readers see ---------------------------------------------------------------------------
-
-
-def read_committed(raw: RawClient, topic: str, partition: int = 0) -> list[bytes]:
-    """What a reader of committed records gets, by the rules for those."""
-    values: list[bytes] = []
-    skipped: set[int] = set()  # producers within a transaction that was aborted
-    offset = 0
-    while (found := fetch(raw, topic, partition, offset)).records:
-        data = bytes(found.records)
-        aborted = sorted(
-            (each.first_offset, each.producer_id) for each in found.aborted_transactions
-        )
-        for position, header in iter_headers(data):
-            while aborted and aborted[0][0] <= header.base_offset:
-                skipped.add(aborted.pop(0)[1])
-            content = data[position : position + header.size]
-            if header.is_control:
-                skipped.discard(header.producer_id)
-            elif header.producer_id not in skipped:
-                values += [record.value or b"" for record in iter_records(content)]
-            offset = header.next_offset
-    return values
-
-
-def fetch(raw: RawClient, topic: str, partition: int, offset: int) -> Any:
-    asked = {
-        "partition": partition,
-        "current_leader_epoch": -1,
-        "fetch_offset": offset,
-        "partition_max_bytes": 1 << 20,
-    }
-    reply = raw.ask(
-        ApiKey.FETCH,
-        11,
-        replica_id=-1,
-        max_bytes=1 << 20,
-        min_bytes=1,
-        isolation_level=1,
-        topics=[{"topic": topic, "partitions": [asked]}],
-    )
-    return reply.responses[0].partitions[0]
-
-
-def stable_offset(raw: RawClient, topic: str, partition: int = 0, *, isolation: int = 1) -> int:
-    reply = raw.ask(
-        ApiKey.LIST_OFFSETS,
-        7,
-        replica_id=-1,
-        isolation_level=isolation,
-        topics=[
-            {
-                "name": topic,
-                "partitions": [
-                    {"partition_index": partition, "timestamp": -1, "current_leader_epoch": -1}
-                ],
-            }
-        ],
-    )
-    return int(reply.topics[0].partitions[0].offset)
-
-
-def settled(raw: RawClient, topic: str, partition: int = 0) -> int:
-    """The log's end, once every transaction in it is ended: that takes its coordinator a moment."""
-    ends_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < ends_s:
-        stable, end = (
-            stable_offset(raw, topic, partition, isolation=isolation) for isolation in (1, 0)
-        )
-        if stable == end:
-            return end
-        time.sleep(0.02)
-    raise AssertionError(f"{topic}-{partition} is not stable: {stable} of {end}")
-
-
-def committed_offset(raw: RawClient, group: str, topic: str) -> tuple[int, ErrorCode]:
-    reply = raw.ask(
-        ApiKey.OFFSET_FETCH,
-        7,
-        group_id=group,
-        topics=[{"name": topic, "partition_indexes": [0]}],
-        require_stable=True,
-    )
-    found = reply.topics[0].partitions[0]
-    return found.committed_offset, get_error(found.error_code)
-
-
-# -- the stories ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(name="broker", scope="module")
@@ -330,17 +62,6 @@ def test_all_of_a_transaction_is_seen_or_nothing(client: Client, commit: bool) -
         expected = [b"first", b"second"] if commit else []
         assert read_committed(raw, out, partition) == expected
     assert patient_offset(raw, client.name, out) == (7 if commit else -1)
-
-
-def patient_offset(raw: RawClient, group: str, topic: str) -> int:
-    """Once no transaction holds it open."""
-    ends_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < ends_s:
-        offset, code = committed_offset(raw, group, topic)
-        if code is NONE:
-            return offset
-        time.sleep(0.02)
-    raise AssertionError(f"the offset of {group} stays undecided: {code.name}")
 
 
 def test_a_batch_that_comes_after_the_end_is_refused_and_holds_nothing_up(client: Client) -> None:

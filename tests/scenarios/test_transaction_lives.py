@@ -1,0 +1,305 @@
+"""How transactional ids live on a real broker: to their last epoch, until they are forgotten, with
+readers that wait over a crash, beside clients of another generation."""
+
+import itertools
+import select
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.interop.our_logs import OurLogs
+from tests.scenarios.raw_client import RawClient
+from tests.scenarios.raw_transactions import (
+    CLIENTS,
+    NONE,
+    Client,
+    begin_fetch,
+    patiently,
+    read_committed,
+    settled,
+)
+
+import penstock
+from penstock.model.errors import ErrorCode, get_error
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import iter_headers
+from penstock.state_topics.batches import build_batches
+from penstock.transactions.records import State, Transaction, TransactionRecord, encode_record
+
+pytestmark = pytest.mark.xdist_group("raw transactions")
+
+OLD, NEW = CLIENTS["librdkafka"], CLIENTS["Java, transactions v2"]
+ONE_SHARD = {"transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
+OLD_ID = 4_000_000  # of a producer; the broker gives out smaller ones
+LAST_EPOCH = 2**15 - 2
+LONG_S, SOON_S = 60.0, 20.0
+FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
+
+_NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(name="broker", scope="module")
+def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker]:
+    """One where producers have lived long: of each generation, in their last epochs."""
+    data = tmp_path_factory.mktemp("lives")
+    with penstock.Broker(data=data, config=ONE_SHARD) as broker:
+        with RawClient(broker.bootstrap_servers) as raw:
+            assert Client(raw, "first", NEW).init() is NONE
+        broker.stop()
+        make_old(data, "old librdkafka", OLD_ID)
+        make_old(data, "old java", OLD_ID + 1)
+        broker.start()
+        yield broker
+
+
+def make_old(data: Path, name: str, producer_id: int) -> None:
+    """As if it had ended thirty thousand transactions."""
+    now_ms = int(time.time() * 1000)
+    lived = Transaction(
+        producer_id=producer_id,
+        producer_epoch=LAST_EPOCH - 2,
+        timeout_ms=60_000,
+        state=State.COMPLETE_COMMIT,
+        updated_ms=now_ms,
+    )
+    (batch,) = build_batches(
+        [TransactionRecord(name, lived)], encode_record, str, now_ms=now_ms, max_bytes=10_000
+    )
+    logs = OurLogs(data)
+    log = logs.logs["__transaction_state-0"]
+    logs.append(log, batch, leader_epoch=log.latest_epoch)
+    logs.close()
+
+
+@pytest.fixture(name="raw")
+def _raw(broker: penstock.Broker) -> Iterator[RawClient]:
+    with RawClient(broker.bootstrap_servers) as raw:
+        yield raw
+
+
+@pytest.fixture(name="topic")
+def _topic(broker: penstock.Broker) -> str:
+    name = f"lives-{next(_NUMBERS)}"
+    broker.create_topic(name, partitions=1)
+    return name
+
+
+def write_and_end(client: Client, topic: str, value: bytes, *, commit: bool = True) -> None:
+    assert client.add(topic, 0) is NONE
+    assert client.write(topic, 0, value) is NONE
+    assert client.end(commit=commit) is NONE
+
+
+# -- the last epochs (KAFKA-18660, KAFKA-19367) ----------------------------------------------
+
+
+def test_after_its_last_epoch_a_producer_goes_on_with_another_id(
+    raw: RawClient, topic: str
+) -> None:
+    client = Client(raw, "old java", NEW)
+    assert client.init() is NONE
+    lived = [(client.producer, client.epoch)]
+    for value in (b"a", b"b"):
+        write_and_end(client, topic, value)
+        lived.append((client.producer, client.epoch))
+    settled(raw, topic)
+    client.producer, client.epoch = lived[1]
+    assert client.end(commit=True) is NONE  # again: the answer was lost
+    assert (client.producer, client.epoch) == lived[2]
+    write_and_end(client, topic, b"c")
+    lived.append((client.producer, client.epoch))
+    assert lived[:2] == [(OLD_ID + 1, LAST_EPOCH - 1), (OLD_ID + 1, LAST_EPOCH)]
+    assert [epoch for _, epoch in lived[2:]] == [0, 1]
+    assert lived[2][0] == lived[3][0] < OLD_ID
+    settled(raw, topic)
+
+    zombie = Client(raw, client.name, NEW)
+    zombie.producer, zombie.epoch = lived[1]
+    assert zombie.write(topic, 0, b"zombie's") in FENCED
+    assert zombie.end(commit=False) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert read_committed(raw, topic) == [b"a", b"b", b"c"]
+
+
+def test_a_successor_in_the_last_epoch_gets_another_id_and_aborts_what_was_left(
+    raw: RawClient, topic: str
+) -> None:
+    lives = [Client(raw, "old librdkafka", OLD) for _ in range(3)]
+    for life in lives[:2]:
+        assert life.init() is NONE
+    assert (lives[1].producer, lives[1].epoch) == (OLD_ID, LAST_EPOCH)
+    lives[1].add(topic, 0)
+    assert lives[1].write(topic, 0, b"left open") is NONE
+    assert lives[2].init() is NONE  # there is one more epoch to fence with, and nobody gets it
+    assert lives[2].producer != OLD_ID
+    assert lives[2].epoch == 0
+    assert lives[1].write(topic, 0, b"again") in FENCED
+    assert lives[1].end(commit=True) in (*FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    write_and_end(lives[2], topic, b"of the heir")
+    settled(raw, topic)
+    assert read_committed(raw, topic) == [b"of the heir"]
+
+
+# -- two generations of clients ---------------------------------------------------------------
+
+
+def test_old_and_new_clients_write_to_one_partition_in_turns(raw: RawClient, topic: str) -> None:
+    old, new = Client(raw, f"{topic}-old", OLD), Client(raw, f"{topic}-new", NEW)
+    for each in (old, new):
+        assert each.init() is NONE
+        assert each.add(topic, 0) is NONE
+    for number in range(3):
+        assert old.write(topic, 0, b"old %d" % number) is NONE
+        assert new.write(topic, 0, b"new %d" % number) is NONE
+    assert new.end(commit=True) is NONE
+    assert read_committed(raw, topic) == []  # the older one began before
+    assert old.end(commit=False) is NONE
+    settled(raw, topic)
+    write_and_end(old, topic, b"old 3")
+    settled(raw, topic)
+    assert read_committed(raw, topic) == [b"new 0", b"new 1", b"new 2", b"old 3"]
+
+
+# -- readers that wait --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_who_waits_for_the_end_of_a_transaction_is_woken_by_it_though_all_have_crashed_meanwhile(
+    tmp_path: Path, commit: bool
+) -> None:
+    """An abort wakes readers too, and names what was aborted (KAFKA-5376)."""
+    broker = penstock.Broker(data=tmp_path).start()
+    try:
+        broker.create_topic("t", partitions=1)
+        with RawClient(broker.bootstrap_servers) as raw:
+            client = Client(raw, "slow", NEW)
+            assert client.init() is NONE
+            assert client.write("t", 0, b"before") is NONE
+        broker.kill()
+        broker.start()
+        with (
+            RawClient(broker.bootstrap_servers) as raw,
+            RawClient(broker.bootstrap_servers) as reader,
+        ):
+            client.raw = raw
+            read_answer = begin_fetch(reader, "t", 0, 0, wait_s=LONG_S)
+            assert client.write("t", 0, b"after") is NONE
+            assert not select.select([reader.socket], [], [], 0.3)[0]  # it wakes nobody
+            begun = time.monotonic()
+            assert client.end(commit=commit) is NONE
+            found = read_answer()
+            assert time.monotonic() - begun < SOON_S
+            assert found.last_stable_offset == 3
+            assert next(iter_headers(bytes(found.records)))[1].base_offset == 0
+            aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions]
+            assert aborted == ([] if commit else [(client.producer, 0)])
+            assert read_committed(raw, "t") == ([b"before", b"after"] if commit else [])
+    finally:
+        broker.stop()
+
+
+# -- ids that nobody uses -------------------------------------------------------------------------
+
+
+def test_an_id_without_use_is_forgotten_and_begins_anew_but_never_one_with_something_open() -> None:
+    forgetful = {
+        "transactional.id.expiration.ms": 300,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 50,
+    }
+    with penstock.Broker(config=forgetful) as broker, RawClient(broker.bootstrap_servers) as raw:
+        broker.create_topic("t", partitions=1)
+        lives = {name: Client(raw, name, NEW) for name in ("empty", "ended", "open")}
+        for each in lives.values():
+            assert each.init() is NONE
+        write_and_end(lives["ended"], "t", b"ended")
+        assert lives["open"].write("t", 0, b"open") is NONE
+        wait_listed(raw, ["open"])
+        assert lives["ended"].end(commit=False) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        assert lives["open"].end(commit=True) is NONE
+        before = lives["ended"].producer
+        assert lives["ended"].init() is NONE
+        assert lives["ended"].producer > before
+        write_and_end(lives["ended"], "t", b"anew")
+        settled(raw, "t")
+        assert read_committed(raw, "t") == [b"ended", b"open", b"anew"]
+
+
+def wait_listed(raw: RawClient, names: list[str]) -> None:
+    ends_s = time.monotonic() + SOON_S
+    while (found := list_names(raw)) != names:
+        assert time.monotonic() < ends_s, found
+        time.sleep(0.05)
+
+
+def list_names(raw: RawClient, pattern: str | None = None) -> list[str]:
+    reply = raw.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern=pattern)
+    assert reply.error_code == NONE
+    return sorted(each.transactional_id for each in reply.transaction_states)
+
+
+def test_ids_are_listed_by_a_pattern(raw: RawClient) -> None:
+    names = ["paid {eu}", "paid-é", "unpaid"]
+    for name in names:
+        assert Client(raw, name, NEW).init() is NONE
+    assert list_names(raw, "paid.*") == names[:2]
+    assert list_names(raw, r"(un)?paid(-\S)?") == names[1:]
+    assert list_names(raw, "paid") == []
+    refused = raw.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern="paid(")
+    assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+# -- zombies of a group ------------------------------------------------------------------------
+
+
+def test_offsets_of_a_generation_that_is_over_are_not_committed(raw: RawClient, topic: str) -> None:
+    """KIP-447: its producer may still be nobody's zombie."""
+    client = Client(raw, topic, CLIENTS["Java, transactions v1"])
+    assert client.init() is NONE
+    member, before = join(raw, topic, "", b"first")
+    member, now = join(raw, topic, member, b"second")
+    assert now > before
+    client.add(topic, 0)
+
+    def commit(generation: int, who: str) -> ErrorCode:
+        return client.commit_offset(topic, topic, 7, member_id=who, generation_id=generation)
+
+    assert commit(before, member) is ErrorCode.ILLEGAL_GENERATION
+    assert commit(now, "somebody") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(now, member) is NONE
+    assert client.end(commit=True) is NONE
+
+
+def join(raw: RawClient, group: str, member: str, metadata: bytes) -> tuple[str, int]:
+    """As its only member: what it subscribes to is new, so there is a new generation."""
+
+    def ask(name: str) -> Any:
+        return patiently(
+            lambda: raw.ask(
+                ApiKey.JOIN_GROUP,
+                5,
+                group_id=group,
+                session_timeout=timedelta(seconds=30),
+                rebalance_timeout=timedelta(seconds=30),
+                member_id=name,
+                protocol_type="consumer",
+                protocols=[{"name": "range", "metadata": metadata}],
+            )
+        )
+
+    raw.ask(ApiKey.FIND_COORDINATOR, 1, key=group, key_type=0)
+    reply = ask(member)
+    if get_error(reply.error_code) is ErrorCode.MEMBER_ID_REQUIRED:
+        reply = ask(reply.member_id)
+    assert get_error(reply.error_code) is NONE
+    synced = raw.ask(
+        ApiKey.SYNC_GROUP,
+        3,
+        group_id=group,
+        generation_id=reply.generation_id,
+        member_id=reply.member_id,
+        assignments=[{"member_id": reply.member_id, "assignment": b""}],
+    )
+    assert get_error(synced.error_code) is NONE
+    return reply.member_id, reply.generation_id
