@@ -23,7 +23,7 @@ class Decision(NamedTuple):
     """The last one of a query holds."""
 
     batch: int  # all up to it are decided; NO_BATCH: none is
-    committed: _States  # of this batch
+    committed: _States  # of this batch, and what was left of the one before
     aborted: tuple[TransactionalProducerId, ...] = ()  # whoever's, since this batch was decided
     is_timed: bool = False  # the cluster aborts what it commits too late
 
@@ -64,16 +64,17 @@ def decide(
     _check(last, asked)
     # What was decided stays so: the batch was run again since its end had not been seen.
     is_repeated = asked.batch == last.batch
-    committed = last.committed if is_repeated else asked.prepared
+    # This record replaces the last one: what that has left to do has to stand here, too.
+    unfinished = tuple(each for each in last.committed if each in still_open)
+    committed = last.committed if is_repeated else (*asked.prepared, *unfinished)
     candidates = dict.fromkeys([*still_open, *asked.prepared])
-    aborts = tuple(each for each in candidates if each not in {*committed, *last.committed})
+    aborts = tuple(each for each in candidates if each not in committed)
     if is_repeated:
         decision = _with_aborted(last, aborts)
     else:
-        decision = Decision(asked.batch, committed, aborts, asked.is_timed)
-    unfinished = tuple(each for each in last.committed if each in still_open)
-    commits = tuple(dict.fromkeys([*committed, *unfinished]))
-    return Follows(decision, bool(aborts) or not is_repeated, commits, aborts)
+        is_timed = asked.is_timed or (last.is_timed and bool(unfinished))
+        decision = Decision(asked.batch, committed, aborts, is_timed)
+    return Follows(decision, bool(aborts) or not is_repeated, committed, aborts)
 
 
 def give_up(last: Decision | None, still_open: Collection[TransactionalProducerId]) -> Follows:
