@@ -26,9 +26,6 @@ PIPELINE = Path(__file__).parent / "pipeline.yaml"
 CLICKS = int(os.environ.get("CLICKS", "200000"))
 BROKEN = 3  # values that are no JSON
 PARTITIONS = 4
-CONFIG = {
-    "transaction.two.phase.commit.enable": True
-}  # what Spark has written waits for its commit
 USERS = 5_000
 SECTIONS = ("shoes", "hats", "coats", "bags", "sale")
 PAGES = [f"/{section}/{number}" for section in SECTIONS for number in range(40)]
@@ -49,7 +46,7 @@ Totals = tuple[int, int]  # clicks, and their time on the pages
 
 def main() -> None:
     started = time.monotonic()
-    with penstock.Broker(config=CONFIG) as broker, tempfile.TemporaryDirectory() as folder:
+    with penstock.Broker() as broker, tempfile.TemporaryDirectory() as folder:
         step(f"A broker serves at {broker.bootstrap_servers}, after {passed(started)}.")
         clicks = send_clicks(broker)
         run_pipeline(broker, Path(folder))

@@ -6,33 +6,39 @@ holds.
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import json
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
 from tests.interop.kafka_broker import Child
 from tests.spark.local_spark import local_spark
 from tests.spark.topics import Sent, ask, wait_until
+from tests.spark.written import has_undecided, read_records
 
-from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, FetchFrom, Isolation
-from penstock.model.ids import Offset, TopicPartition
-from penstock.protocol.records import iter_records
-from penstock.spark.exactly_once.halting import FOLDER_VARIABLE, POINTS_VARIABLE
-from penstock.spark.visible_batches import Bounds, visible_batches
+from penstock.spark.data_source import PenstockDataSource
+from penstock.spark.exactly_once.halting import FOLDER_VARIABLE, POINTS_VARIABLE, halt_at
+from penstock.spark.offset_json import read_offset
+from penstock.spark.source_options import Mode, parse_source_options
+from penstock.spark.source_schema import find_columns
+from penstock.spark.stream_reader import PenstockStreamReader
 
 JOB_TIMEOUT_S = 300
-POLL_S = 0.02
 PARTITIONS = 4
 KEYS = 40
+HALTING = "penstock-halting"
+PLANNING = "planning"  # where a batch begins is known, and nothing is noted
+PLANNED = "planned"  # what it reads is in Spark's log of offsets, and no task runs
 
 
 class CopyJob(NamedTuple):
@@ -41,8 +47,9 @@ class CopyJob(NamedTuple):
     target: str
     home: str  # the checkpoint, and Spark's own files
     records_a_batch: int
-    delivery: str = "exactly-once"
+    delivery: str | None = None  # the sink's default
     master: str = "local[2]"
+    format: str = "penstock"  # of the source
     settings: Mapping[str, str] = {}
 
     @property
@@ -57,8 +64,9 @@ class CopyJob(NamedTuple):
 
 
 def run(spark: SparkSession, job: CopyJob) -> None:
+    spark.dataSource.register(HaltingSource)
     rows = (
-        spark.readStream.format("penstock")
+        spark.readStream.format(job.format)
         .option("kafka.bootstrap.servers", job.servers)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", job.source)
@@ -66,17 +74,45 @@ def run(spark: SparkSession, job: CopyJob) -> None:
         .option("maxOffsetsPerTrigger", str(job.records_a_batch))
         .load()
     )
-    query = (
+    writer = (
         rows.select("key", "value")
         .writeStream.format("penstock")
         .option("kafka.bootstrap.servers", job.servers)
         .option("topic", job.target)
-        .option("delivery", job.delivery)
         .option("checkpointLocation", str(job.checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
-    query.awaitTermination()
+    if job.delivery is not None:
+        writer = writer.option("delivery", job.delivery)
+    writer.start().awaitTermination()
+
+
+class HaltingSource(PenstockDataSource):
+    """Halts before and after Spark notes what a batch reads."""
+
+    @classmethod
+    def name(cls) -> str:
+        return HALTING
+
+    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802
+        options = parse_source_options(self.options, Mode.STREAM)
+        return _HaltingReader(options, find_columns(schema))
+
+
+class _HaltingReader(PenstockStreamReader):
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        halt_at(PLANNING, self._batch_from(start))
+        return super().latestOffset(start, limit)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        halt_at(PLANNED, self._batch_from(start))
+        return super().partitions(start, end)
+
+    def _batch_from(self, start: dict[str, Any]) -> int:
+        """Its number: all are as large as they may be."""
+        records = self._options.max_offsets_per_trigger
+        assert records is not None
+        return round(sum(read_offset(start).offsets.values()) / records)
 
 
 def main() -> None:
@@ -138,46 +174,17 @@ class Output(NamedTuple):
 
 
 def read_output(servers: str, topic: str) -> Output:
-    """What readers of committed records see."""
+    """What readers of committed records see, when nothing is undecided any more."""
+    wait_until("all is decided", lambda: not has_undecided(servers, topic))
     counts: Counter[int] = Counter()
     last: dict[bytes, int] = {}
     are_in_order = True
-    for key, number in ask(servers, lambda client: _read(client, topic)):
+    for record in itertools.chain.from_iterable(read_records(servers, topic).values()):
+        key, number = bytes(record.key or b""), int(record.value or b"")
         counts[number] += 1
         are_in_order &= last.get(key, -1) < number
         last[key] = number
     return Output(counts, are_in_order)
-
-
-async def _read(client: ClusterClient, topic: str) -> list[tuple[bytes, int]]:
-    found: list[tuple[bytes, int]] = []
-    for number in range(PARTITIONS):
-        partition, at = TopicPartition(topic, number), 0
-        committed = Isolation.READ_COMMITTED
-        end = await _settled(client, partition)
-        while at < end:
-            wanted = FetchFrom(partition, Offset(at))
-            (fetched,) = await client.fetch([wanted], isolation=committed)
-            visible = visible_batches(
-                fetched.batches, Bounds(at, end), aborted=fetched.aborted, check_crc=True
-            )
-            for placed in visible.batches:
-                records = iter_records(placed.view(fetched.batches))
-                found.extend((bytes(each.key or b""), int(each.value or b"")) for each in records)
-            at = visible.next_offset
-    return found
-
-
-async def _settled(client: ClusterClient, partition: TopicPartition) -> int:
-    """Its end, when nothing is undecided; a coordinator answers before markers are written."""
-    while True:  # as long as the client may take
-        ends = [
-            (await client.list_offsets({partition: LATEST}, isolation=each))[partition].offset
-            for each in Isolation
-        ]
-        if len(set(ends)) == 1:
-            return ends[0]
-        await asyncio.sleep(POLL_S)
 
 
 def open_transactions(servers: str) -> list[str]:

@@ -8,13 +8,18 @@ import itertools
 import os
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.interop.kafka_jars import Say
+from tests.interop.kafka_broker import KafkaBroker
+from tests.interop.kafka_jars import KafkaJars, KafkaUnavailableError, Say, resolve_kafka_jars
 from tests.profile import scaled
 from tests.spark.exactly_once_job import (
+    HALTING,
     PARTITIONS,
+    PLANNED,
+    PLANNING,
     CopyJob,
     let_go,
     numbered,
@@ -24,7 +29,7 @@ from tests.spark.exactly_once_job import (
     running,
     wait_halted,
 )
-from tests.spark.topics import create_topic, send, wait_until
+from tests.spark.topics import create_topic, send
 
 import penstock
 from penstock.spark.exactly_once.decision_log import DECISIONS_TOPIC
@@ -40,10 +45,12 @@ FEW = [f"{Point.DECIDED}@1", f"{Point.ENDING}@1"]
 ALL = [
     *(f"{point}@{batch}" for batch, point in enumerate(Point)),
     *(f"{point}@7" for point in (Point.DECIDING, Point.DECIDED, Point.ENDING, Point.ENDED)),
-    "offsets/8",  # planned, not begun
-    "commits/8",  # done, the next one not planned
+    f"{PLANNING}@8",
+    f"{PLANNED}@8",
 ]
-DRIVER_KILLS = {"test": FEW, "verify": ALL, "release": ALL}[os.environ.get("PROFILE", "test")]
+IS_LONG = bool(scaled(test=0, verify=1, release=1))
+DRIVER_KILLS = ALL if IS_LONG else FEW
+CONTROL_KILLS = [f"{Point.COMMIT_BEGUN}@1", f"{PLANNED}@3", f"{Point.COMMIT_BEGUN}@5"]
 
 
 def make_job(servers: str, tmp_path: Path, *, replicas: int = 1) -> CopyJob:
@@ -54,7 +61,7 @@ def make_job(servers: str, tmp_path: Path, *, replicas: int = 1) -> CopyJob:
     records = numbered(RECORDS)
     for first in range(0, RECORDS, 20_000):
         send(servers, source, records[first : first + 20_000])
-    return CopyJob(servers, source, target, str(tmp_path), RECORDS // BATCHES)
+    return CopyJob(servers, source, target, str(tmp_path), RECORDS // BATCHES, format=HALTING)
 
 
 def assert_exactly_once(job: CopyJob) -> None:
@@ -64,36 +71,55 @@ def assert_exactly_once(job: CopyJob) -> None:
     assert open_transactions(job.servers) == []
 
 
+def run_killed(job: CopyJob, places: Sequence[str], home: Path) -> None:
+    """Killed at one place after the other, then run to its end."""
+    for number, place in enumerate(places):
+        kill_driver(job, place, home / f"kill-{number}")
+    run_to_its_end(job, home / "last.log")
+
+
 def kill_driver(job: CopyJob, place: str, folder: Path) -> None:
-    """When it has come to a point of the sink, or written a file of its checkpoint."""
+    """When it has come to a point."""
     folder.mkdir()
     with running(job, folder / "job.log", halts=place, folder=folder) as child:
-        if "@" in place:
-            wait_halted(child, folder, place)
-        else:
-            wait_until(place, (job.checkpoint / place).exists, timeout_s=300)
+        wait_halted(child, folder, place)
 
 
 @pytest.mark.usefixtures("java")
 def test_a_driver_killed_at_every_point_writes_each_row_once(
-    broker: penstock.Broker, tmp_path: Path
+    broker: penstock.Broker, tmp_path: Path, say: Say
 ) -> None:
     job = make_job(broker.bootstrap_servers, tmp_path)
-    for number, place in enumerate(DRIVER_KILLS):
-        kill_driver(job, place, tmp_path / f"kill-{number}")
-    run_to_its_end(job, tmp_path / "last.log")
+    run_killed(job, DRIVER_KILLS, tmp_path)
     assert_exactly_once(job)
+    say(f"exactly-once: {RECORDS} rows are there once, after kills at {', '.join(DRIVER_KILLS)}")
 
 
-@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="the control: a minute more")
+@pytest.mark.skipif(not IS_LONG, reason="three starts of Spark and one of Kafka: in `make verify`")
 @pytest.mark.usefixtures("java")
-def test_at_least_once_the_same_kill_shows_rows_twice(
+def test_on_a_plain_kafka_a_killed_driver_writes_each_row_once(tmp_path: Path, say: Say) -> None:
+    """It has no two-phase commit: what waits for its commit there is open, and timed."""
+    with KafkaBroker(find_kafka(say), tmp_path / "kafka") as kafka:
+        job = make_job(kafka.bootstrap, tmp_path)
+        run_killed(job, [f"{Point.TASK_PREPARED}@1", f"{Point.DECIDED}@2"], tmp_path)
+        assert_exactly_once(job)
+
+
+def find_kafka(say: Say) -> KafkaJars:
+    try:
+        return resolve_kafka_jars(say)
+    except KafkaUnavailableError as error:
+        pytest.skip(f"skipped: {error}")
+
+
+@pytest.mark.skipif(not IS_LONG, reason="the control: four starts of Spark, in `make verify`")
+@pytest.mark.usefixtures("java")
+def test_at_least_once_kills_show_rows_twice(
     broker: penstock.Broker, tmp_path: Path, say: Say
 ) -> None:
     """The negative control: it is the transactions that make the difference."""
     job = make_job(broker.bootstrap_servers, tmp_path)._replace(delivery="at-least-once")
-    kill_driver(job, f"{Point.COMMIT_BEGUN}@1", tmp_path / "kill")
-    run_to_its_end(job, tmp_path / "last.log")
+    run_killed(job, CONTROL_KILLS, tmp_path)
     counts = read_output(job.servers, job.target).counts
     assert set(counts) == set(range(RECORDS))
     twice = sum(1 for times in counts.values() if times > 1)
@@ -121,7 +147,7 @@ def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
     }
     with Cluster(brokers=3, config=config) as cluster:
         job = make_job(cluster.bootstrap_servers, tmp_path, replicas=3)
-        job = job._replace(master="local-cluster[2,1,1024]", settings=settings)
+        job = job._replace(master="local-cluster[2,1,1024]", settings=settings, format="penstock")
         broker_kills = [f"{Point.DECIDING}@3", f"{Point.DECIDED}@4", f"{Point.TASK_PREPARED}@5"]
         broker_kills = broker_kills[:BROKER_KILLS]
         worker, executor = f"{Point.TASK_WRITTEN}@1", f"{Point.TASK_PREPARED}@2"

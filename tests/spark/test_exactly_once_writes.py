@@ -1,5 +1,5 @@
-"""Writes with `delivery` exactly-once, seen by readers of committed records: whole or not at all,
-and once for a micro-batch that is run again."""
+"""What the sink does unless it is told otherwise, seen by readers of committed records: writes are
+whole or not at all, and a micro-batch that is run again counts once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.profile import scaled
 from tests.spark.exactly_once_job import PARTITIONS, open_transactions, read_output
 from tests.spark.topics import create_topic
 
@@ -20,11 +21,7 @@ QUERY_TIMEOUT_S = 60
 
 
 def sink(broker: penstock.Broker, topic: str) -> dict[str, str]:
-    return {
-        "kafka.bootstrap.servers": broker.bootstrap_servers,
-        "topic": topic,
-        "delivery": "exactly-once",
-    }
+    return {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": topic}
 
 
 def counts_in(broker: penstock.Broker, topic: str) -> Counter[int]:
@@ -56,7 +53,8 @@ def test_a_batch_is_written_whole_or_not_at_all(
 def test_a_micro_batch_that_is_run_again_counts_once(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path, mode: str
 ) -> None:
-    """As after a driver that died just before it noted that the batch was done."""
+    """As after a driver that died just before it noted that the batch was done; also where the
+    query's first batch was written at least once."""
     create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
     source = tmp_path / "in"
     source.mkdir()
@@ -64,22 +62,43 @@ def test_a_micro_batch_that_is_run_again_counts_once(
     rows = lines if mode == "append" else lines.groupBy("n").count()
     rows = rows.selectExpr("cast(n AS string) AS key", "cast(n AS string) AS value")
 
-    def drain() -> None:
+    def drain(**more: str) -> None:
         writer = rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer = writer.outputMode(mode).trigger(availableNow=True)
-        options = sink(broker, topic_name)
+        options = sink(broker, topic_name) | more
         if mode == "update":
             query = write_updates(writer, options).start()
         else:
             query = writer.format("penstock").options(**options).start()
         assert query.awaitTermination(QUERY_TIMEOUT_S)
 
-    for batch in range(2):
-        numbers = range(batch * 100, batch * 100 + 100)
-        text = "".join(json.dumps({"n": n}) + "\n" for n in numbers)
-        (source / f"{batch}.json").write_text(text)
-        drain()
-        (tmp_path / "checkpoint" / "commits" / str(batch)).unlink()
+    put_numbers(source, range(100))
+    drain(delivery="at-least-once")
+    put_numbers(source, range(100, 200))
+    drain()
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
     drain()
     assert counts_in(broker, topic_name) == Counter(range(200))
+    assert open_transactions(broker.bootstrap_servers) == []
+
+
+def put_numbers(folder: Path, numbers: range) -> None:
+    text = "".join(json.dumps({"n": n}) + "\n" for n in numbers)
+    (folder / f"{numbers.start}.json").write_text(text)
+
+
+@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="its abort takes five seconds")
+def test_tasks_that_write_after_their_job_has_failed_leave_nothing(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    """The first fails at once; the others begin to write when the abort has begun."""
+    create_topic(broker.bootstrap_servers, topic_name, partitions=PARTITIONS)
+    rows = spark.range(2, numPartitions=2).selectExpr(
+        "cast(id AS string) AS value",
+        "cast(if(id = 0, 77, 0) AS int) AS partition",
+        "if(id = 0, 0, reflect('java.lang.Thread', 'sleep', 1500L)) AS slept",
+    )
+    with pytest.raises(PySparkException, match="column `partition` has 77"):
+        rows.write.format("penstock").options(**sink(broker, topic_name)).mode("append").save()
+    assert counts_in(broker, topic_name) == Counter()
     assert open_transactions(broker.bootstrap_servers) == []

@@ -215,7 +215,8 @@ def test_the_driver_learns_what_each_task_wrote(
     tmp_path: Path,
     lines_folder: Path,
 ) -> None:
-    """What a commit of many tasks as one needs: query, batch, task, attempt, and the ends."""
+    """What a commit of many tasks as one needs: query, batch, task, attempt, and the ends. That
+    nobody commits leaves nothing behind at least once."""
     from pyspark.sql.datasource import DataSource
 
     from penstock.spark.stream_writer import PenstockStreamWriter
@@ -245,6 +246,7 @@ def test_the_driver_learns_what_each_task_wrote(
         lines.writeStream.format("telling")
         .option("kafka.bootstrap.servers", broker.bootstrap_servers)
         .option("topic", topic_name)
+        .option("delivery", "at-least-once")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -1,15 +1,19 @@
-"""What a topic holds, read with the client and decoded record by record: no Spark, no Arrow."""
+"""What a topic shows to readers of committed records, read with the client and decoded record by
+record: no Spark, no Arrow."""
 
 from __future__ import annotations
 
 from tests.spark.topics import ask
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, FetchFrom
+from penstock.client.data_calls import LATEST, FetchFrom, Isolation
 from penstock.model.ids import Offset, TopicPartition
-from penstock.protocol.batch import iter_headers, read_header
+from penstock.protocol.batch import read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, iter_records
+from penstock.spark.visible_batches import Bounds, visible_batches
+
+_COMMITTED = Isolation.READ_COMMITTED
 
 
 def read_records(servers: str, topic: str) -> dict[int, list[Record]]:
@@ -30,10 +34,8 @@ def read_codecs(servers: str, topic: str) -> set[Codec]:
 
 def read_batches(servers: str, topic: str) -> dict[int, list[memoryview]]:
     async def read(client: ClusterClient) -> dict[int, list[memoryview]]:
-        metadata = (await client.metadata([topic])).topics[topic]
-        metadata.check()
-        partitions = [TopicPartition(topic, each.partition) for each in metadata.partitions]
-        ends = await client.list_offsets(dict.fromkeys(partitions, LATEST))
+        partitions = await _partitions(client, topic)
+        ends = await client.list_offsets(dict.fromkeys(partitions, LATEST), isolation=_COMMITTED)
         return {
             each.partition: await _read_partition(client, each, ends[each].offset)
             for each in partitions
@@ -42,14 +44,36 @@ def read_batches(servers: str, topic: str) -> dict[int, list[memoryview]]:
     return ask(servers, read)
 
 
+def has_undecided(servers: str, topic: str) -> bool:
+    """Something that is neither committed nor aborted, or not yet known to be."""
+
+    async def look(client: ClusterClient) -> bool:
+        wanted = dict.fromkeys(await _partitions(client, topic), LATEST)
+        all_ends, stable_ends = [
+            await client.list_offsets(wanted, isolation=each) for each in Isolation
+        ]
+        return any(all_ends[each].offset != stable_ends[each].offset for each in wanted)
+
+    return ask(servers, look)
+
+
+async def _partitions(client: ClusterClient, topic: str) -> list[TopicPartition]:
+    metadata = (await client.metadata([topic])).topics[topic]
+    metadata.check()
+    return [TopicPartition(topic, each.partition) for each in metadata.partitions]
+
+
 async def _read_partition(
     client: ClusterClient, partition: TopicPartition, end: int
 ) -> list[memoryview]:
     found: list[memoryview] = []
     offset = 0
     while offset < end:
-        (fetched,) = await client.fetch([FetchFrom(partition, Offset(offset))])
-        for place, header in iter_headers(fetched.batches):
-            found.append(fetched.batches[place : place + header.size])
-            offset = header.next_offset
+        wanted = FetchFrom(partition, Offset(offset))
+        (fetched,) = await client.fetch([wanted], isolation=_COMMITTED)
+        visible = visible_batches(
+            fetched.batches, Bounds(offset, end), aborted=fetched.aborted, check_crc=True
+        )
+        found.extend(placed.view(fetched.batches) for placed in visible.batches)
+        offset = visible.next_offset
     return found

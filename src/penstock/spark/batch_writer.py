@@ -15,6 +15,7 @@ from penstock.spark.sink_options import parse_sink_options
 from penstock.spark.task_report import (
     TaskReport,
     report_task,
+    stragglers_end_within_s,
     streaming_write_name,
     task_reports,
 )
@@ -26,9 +27,9 @@ _BATCH = 0  # the only one
 class PenstockBatchWriter(DataSourceArrowWriter):
     """Made and checked on the driver, pickled to every task and to the process that commits.
 
-    At-least-once: rows of a task that failed and was tried again may be there twice, and those of a
-    failed job stay. Exactly-once: all rows are there once, or none is; with `oncePerMicroBatch`,
-    once for a micro-batch that is run again.
+    Exactly-once: all rows are there once, or none is; with `oncePerMicroBatch`, once for a
+    micro-batch that is run again. At-least-once: rows of a task that failed and was tried again may
+    be there twice, and those of a failed job stay.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -57,7 +58,8 @@ class PenstockBatchWriter(DataSourceArrowWriter):
         """At-least-once, what was written stays: nothing can be taken out of a log."""
         reports = task_reports(messages)
         if self._options.is_exactly_once and (reports or not self._options.is_of_micro_batch):
-            abort_batch(self._options, *self._batch_of(reports))
+            batch = self._batch_of(reports)
+            abort_batch(self._options, *batch, watch_s=stragglers_end_within_s(messages))
 
     def _name_write(self) -> WriteName:
         if self._options.is_of_micro_batch:

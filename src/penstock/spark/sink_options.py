@@ -47,7 +47,7 @@ class SinkOptions(NamedTuple):
     buffer_bytes: int = 32 * 1024 * 1024  # of one task, encoded and not yet acknowledged
     delivery_timeout_ms: int = 120_000  # for one batch, all attempts together
     topic_timeout_ms: int = 10_000  # for a topic that is being created
-    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    delivery: Delivery = Delivery.EXACTLY_ONCE
     # The rest is for exactly-once. Where the cluster has no two-phase commit, a batch must be
     # done in the first; brokers take no more, unless they are told so.
     transaction_timeout_ms: int = 15 * 60_000
@@ -94,7 +94,8 @@ def _acks(given: GivenOptions, delivery: Delivery, default: int) -> int:
         raise BadOption(
             "kafka.acks",
             given.find_kafka("acks"),
-            "with delivery exactly-once it is all; or say delivery at-least-once",
+            "rows are written exactly once, which needs all: leave it out, or write them at least "
+            'once with .option("delivery", "at-least-once")',
         )
     return acks
 

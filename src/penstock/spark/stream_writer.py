@@ -11,15 +11,21 @@ from penstock.spark.exactly_once.prepared_write import write_prepared
 from penstock.spark.exactly_once.reports import abort_batch, commit_batch
 from penstock.spark.sink_columns import check_columns
 from penstock.spark.sink_options import parse_sink_options
-from penstock.spark.task_report import TaskReport, report_task, streaming_write_name, task_reports
+from penstock.spark.task_report import (
+    TaskReport,
+    report_task,
+    stragglers_end_within_s,
+    streaming_write_name,
+    task_reports,
+)
 from penstock.spark.write_task import write_rows
 
 
 class PenstockStreamWriter(DataSourceStreamArrowWriter):
     """Made in several processes, so that making it must change nothing; pickled to every task.
 
-    At-least-once: a micro-batch that is run again writes its rows again. Exactly-once: it counts
-    once, however often it is run. In the output mode "complete" each micro-batch appends the whole
+    Exactly-once: a micro-batch counts once, however often it is run. At-least-once: one that is run
+    again writes its rows again. In the output mode "complete" each micro-batch appends the whole
     result.
     """
 
@@ -46,4 +52,5 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
         its next start finds what was left."""
         reports = task_reports(messages)
         if self._options.is_exactly_once and reports:
-            abort_batch(self._options, reports[0].get_query(), batchId)
+            query = reports[0].get_query()
+            abort_batch(self._options, query, batchId, watch_s=stragglers_end_within_s(messages))

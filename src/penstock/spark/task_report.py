@@ -1,6 +1,6 @@
 """What a task of the sink tells the driver: who wrote, and what."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from pyspark import TaskContext
@@ -15,6 +15,9 @@ from penstock.spark.write_task import Written
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"  # a streaming query sets it to the id of its run
+# Spark looks every 2 s whether a task is to end, and kills its Python worker 2 s later
+# (spark.python.task.killTimeout).
+_KILLED_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,13 @@ def report_task(written: Written, prepared: Prepared | None = None) -> TaskRepor
 def task_reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
     """Of the tasks that were done."""
     return [each for each in messages if isinstance(each, TaskReport)]
+
+
+def stragglers_end_within_s(messages: Collection[WriterCommitMessage | None]) -> float:
+    """Of a job that failed: how long other tasks than the one that did it may still write. Spark
+    tells them to end, and does not wait for it."""
+    unreported = len(messages) - len(task_reports(messages))
+    return _KILLED_WITHIN_S if unreported > 1 else 0
 
 
 def streaming_write_name() -> WriteName:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def write_updates(writer: "DataStreamWriter", options: Mapping[str, str]) -> "DataStreamWriter":
     """`write_updates(rows.writeStream.outputMode("update"), options).start()`, with the options of
-    the sink. Exactly once, where they say so: each micro-batch is written by this alone."""
+    the sink. Exactly once, unless they say otherwise: this alone writes each micro-batch."""
     given = {**options, "oncePerMicroBatch": "true"}
 
     def write(rows: "DataFrame", _batch_id: int) -> None:

@@ -7,11 +7,22 @@ from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink_options import parse_sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
+OFTEN = {"delivery": "at-least-once"}
 
 
-def test_without_options_everything_is_acknowledged_by_all_in_sync_replicas() -> None:
+def test_without_options_rows_are_written_exactly_once_and_acknowledged_by_all() -> None:
     options = parse_sink_options(SERVERS)
+    assert options.is_exactly_once
     assert (options.acks, options.topic, options.codec) == (-1, None, Codec.NONE)
+
+
+@pytest.mark.parametrize("acks", ["0", "1"])
+def test_fewer_acknowledgements_are_for_rows_that_may_come_twice_or_never(acks: str) -> None:
+    given = SERVERS | {"kafka.acks": acks}
+    with pytest.raises(SparkSourceError, match=r'leave it out, or .* "at-least-once"\)'):
+        parse_sink_options(given)
+    options = parse_sink_options(given | OFTEN)
+    assert (options.acks, options.is_exactly_once) == (int(acks), False)
 
 
 @pytest.mark.parametrize("prefix", ["", "kafka."])
@@ -27,7 +38,10 @@ def test_producer_options_are_taken_with_and_without_prefix(prefix: str) -> None
         "retries": "3",
     }
     options = parse_sink_options(
-        SERVERS | {"topic": "orders"} | {prefix + name: value for name, value in given.items()}
+        SERVERS
+        | OFTEN
+        | {"topic": "orders"}
+        | {prefix + name: value for name, value in given.items()}
     )
     assert options.topic == "orders"
     assert (options.acks, options.codec, options.batch_bytes) == (1, Codec.ZSTD, 65536)
@@ -39,6 +53,7 @@ def test_producer_options_are_taken_with_and_without_prefix(prefix: str) -> None
     ("name", "value", "said"),
     [
         ("kafka.acks", "2", "write one of all, -1, 1, 0"),
+        ("delivery", "twice", "write one of at-least-once, exactly-once"),
         ("kafka.compression.type", "zip", "write one of none, gzip, snappy, lz4, zstd"),
         ("kafka.batch.size", "-1", "write a whole number from 0"),
         ("kafka.linger.ms", "soon", "write a whole number from 0"),

@@ -7,12 +7,14 @@ cluster; what a process remembers only spares it reading.
 import asyncio
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import Refused
+from penstock.client.errors import ClientError, Refused
 from penstock.client.transaction_values import TransactionalProducerId
 from penstock.model.errors import ErrorCode
+from penstock.spark.exactly_once.advice import AT_LEAST_ONCE, MORE_TIME
 from penstock.spark.exactly_once.decision_log import DecisionLog, ReadSoFar
 from penstock.spark.exactly_once.decisions import (
     NO_BATCH,
@@ -24,9 +26,11 @@ from penstock.spark.exactly_once.decisions import (
 )
 from penstock.spark.exactly_once.halting import Point, halt_at
 from penstock.spark.exactly_once.names import is_one_batch
-from penstock.spark.exactly_once.undecided import Undecided, list_undecided
+from penstock.spark.exactly_once.undecided import Undecided, list_ending, list_undecided
 
 _AT_ONCE = 8  # transactions that are being ended
+_MARKED_WITHIN_S = 10
+_LOOK_EVERY_S = 0.005
 # Its owner has ended it, or has begun another one.
 _OVER = frozenset(
     {
@@ -52,8 +56,8 @@ class Decider(NamedTuple):
         return self._place not in _read
 
     async def commit(self, asked: Asked) -> None:
-        """Once it returns, what was decided for this batch is committed, and nothing of the query
-        is undecided."""
+        """Once it returns, what was decided for this batch is committed and readers see it, and
+        nothing of the query is undecided."""
         if asked.is_timed:
             await self._check_in_time(asked)
         log, others = await self._begin(
@@ -92,6 +96,7 @@ class Decider(NamedTuple):
             await log.write(follows.decision, timeout_ms=self.timeout_ms)
         halt_at(Point.DECIDED, batch)
         await self._end_all(follows, batch)
+        await self._wait_marked(follows)
         halt_at(Point.ENDED, batch)
         if is_one_batch(self.query) and log.read.last is not None:
             await self._forget()
@@ -127,6 +132,17 @@ class Decider(NamedTuple):
             if commit and (follows.decision.is_timed or not is_forgotten):
                 raise self._lost(producer, follows.decision.batch, error) from error
 
+    async def _wait_marked(self, follows: Follows) -> None:
+        """A coordinator answers before every partition has its marker, and readers see nothing
+        before that. Where it takes long the batch is done all the same."""
+        ended = {each.transactional_id for each in (*follows.commits, *follows.aborts)}
+        with suppress(ClientError, TimeoutError):
+            async with asyncio.timeout(_MARKED_WITHIN_S):
+                while True:
+                    if ended.isdisjoint(await list_ending(self.client, self.timeout_ms)):
+                        return
+                    await asyncio.sleep(_LOOK_EVERY_S)
+
     async def _check_in_time(self, asked: Asked) -> None:
         """Without two-phase commit, the cluster aborts what takes too long."""
         states = await asyncio.gather(
@@ -140,8 +156,7 @@ class Decider(NamedTuple):
                 raise LostTransaction(
                     f"batch {asked.batch} of query {asked.query} took longer than the cluster lets "
                     f"a transaction be open ({found.timeout_ms / 1000:g} s), and nothing of it is "
-                    "written: let a batch have less (maxOffsetsPerTrigger), or more time "
-                    "(kafka.transaction.timeout.ms and the brokers' transaction.max.timeout.ms)"
+                    f"written: {MORE_TIME}; {AT_LEAST_ONCE}"
                 )
 
     def _lost(

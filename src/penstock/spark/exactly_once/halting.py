@@ -26,7 +26,7 @@ class Point(enum.StrEnum):
     ENDED = "ended"  # all are; Spark does not know yet
 
 
-def halt_at(point: Point, batch: int) -> None:
+def halt_at(point: str, batch: int) -> None:
     name = f"{point}@{batch}"
     if name in os.environ.get(POINTS_VARIABLE, "").split(","):
         _halt(Path(os.environ[FOLDER_VARIABLE]) / name)

@@ -9,8 +9,9 @@ undecided have the same id.
 import uuid
 from typing import NamedTuple
 
-_TASK = "penstock-spark:"
-_DRIVER = "penstock-spark-driver:"
+PREFIX = "penstock-spark"  # of all that the sink uses
+_TASK = f"{PREFIX}:"
+_DRIVER = f"{PREFIX}-driver:"
 _ONE_BATCH = "batch-"
 
 

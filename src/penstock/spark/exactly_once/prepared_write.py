@@ -22,7 +22,8 @@ from penstock.client.transaction_values import PreparedState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
-from penstock.spark.connections import BlockingClient, shared_client
+from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
+from penstock.spark.exactly_once.advice import advising_about_needs, advising_about_time
 from penstock.spark.exactly_once.halting import Point, halt_at
 from penstock.spark.exactly_once.names import Slots, WriteName
 from penstock.spark.sink_columns import SinkColumns
@@ -47,18 +48,28 @@ def write_prepared(
     if first is None:
         return Written(0, {}), None
     client = shared_client(options.client)
+    _check_reachable(client)
     transactional_id = _process_slots().take(name)
-    begun = client.run(
-        lambda cluster: _begin(cluster, transactional_id, options),
-        timeout_ms=options.delivery_timeout_ms,
-    )
+    with advising_about_needs():
+        begun = client.run(
+            lambda cluster: _begin(cluster, transactional_id, options),
+            timeout_ms=options.delivery_timeout_ms,
+        )
     halt_at(Point.TASK_BEGUN, name.batch)
-    with _aborting(client, begun.transaction):
+    with advising_about_time(is_timed=begun.is_timed), _aborting(client, begun.transaction):
         written = write_rows(itertools.chain([first], rest), options, columns, begun.produce)
         halt_at(Point.TASK_WRITTEN, name.batch)
         state = client.run(lambda _: begun.prepare())
     halt_at(Point.TASK_PREPARED, name.batch)
     return written, Prepared(state, begun.is_timed)
+
+
+def _check_reachable(client: BlockingClient) -> None:
+    """A wrong address is told at once. To begin is tried for as long as a batch may take: once a
+    cluster was there, it is taken to come back."""
+    if client.settings not in _reached:
+        client.metadata([])
+        _reached.add(client.settings)
 
 
 class _Begun(NamedTuple):
@@ -133,6 +144,7 @@ def _aborting(client: BlockingClient, transaction: RawTransaction) -> Iterator[N
         raise
 
 
+_reached: set[ClientSettings] = set()
 _without_two_phases: set[str] = set()  # clusters, by where they are
 _slots: dict[int, Slots] = {}  # by process id: a fork has its own
 

@@ -1,10 +1,14 @@
 """From what the tasks of a batch have reported to its commit or abort, for Spark's threads."""
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from penstock.client.errors import ClientError
 from penstock.spark.connections import shared_client
+from penstock.spark.errors import SparkSourceError
+from penstock.spark.exactly_once.advice import advising_about_needs
 from penstock.spark.exactly_once.committing import Decider, end_abandoned
 from penstock.spark.exactly_once.decisions import Asked
 from penstock.spark.exactly_once.halting import Point, halt_at
@@ -13,6 +17,7 @@ from penstock.spark.sink_options import SinkOptions
 
 _log = logging.getLogger(__name__)
 _REQUESTS = 8  # one after the other, in a commit
+_LOOK_EVERY_S = 0.5
 
 
 def commit_batch(
@@ -36,9 +41,22 @@ def commit_batch(
     _run(options, query, commit)
 
 
-def abort_batch(options: SinkOptions, query: str, batch: int) -> None:
-    """What is not decided."""
-    _run(options, query, lambda decider: decider.abort(batch))
+def abort_batch(options: SinkOptions, query: str, batch: int, *, watch_s: float = 0) -> None:
+    """What is not decided. `watch_s`: for so long tasks of the batch may still leave something.
+
+    Why a batch is aborted is what its user has to hear: that it cannot be is told beside it."""
+
+    async def abort(decider: Decider) -> None:
+        end_s = time.monotonic() + watch_s
+        await decider.abort(batch)
+        while time.monotonic() < end_s:
+            await asyncio.sleep(_LOOK_EVERY_S)
+            await decider.abort(batch)
+
+    try:
+        _run(options, query, abort)
+    except (ClientError, SparkSourceError, TimeoutError) as error:
+        _log.warning("what query %s left undecided could not be aborted: %s", query, error)
 
 
 async def _end_abandoned(decider: Decider, older_than_ms: int) -> None:
@@ -53,7 +71,8 @@ async def _end_abandoned(decider: Decider, older_than_ms: int) -> None:
 def _run(options: SinkOptions, query: str, work: Callable[[Decider], Awaitable[None]]) -> None:
     timeout_ms = options.delivery_timeout_ms
     client = shared_client(options.client)
-    client.run(
-        lambda cluster: work(Decider(cluster, options.client.bootstrap, query, timeout_ms)),
-        timeout_ms=_REQUESTS * timeout_ms,
-    )
+    with advising_about_needs():
+        client.run(
+            lambda cluster: work(Decider(cluster, options.client.bootstrap, query, timeout_ms)),
+            timeout_ms=_REQUESTS * timeout_ms,
+        )

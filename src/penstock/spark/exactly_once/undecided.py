@@ -1,4 +1,5 @@
-"""Transactions of the sink that nobody has decided, as the cluster's coordinators know them."""
+"""Transactions of the sink that nobody has decided, as the cluster's coordinators know them, and
+those that are decided and not yet marked in every partition."""
 
 import asyncio
 from collections.abc import Collection
@@ -11,6 +12,7 @@ from penstock.model.errors import ErrorCode
 from penstock.spark.exactly_once.names import find_query
 
 _ONGOING = "Ongoing"
+_ENDING = ("PrepareCommit", "PrepareAbort")
 
 
 class Undecided(NamedTuple):
@@ -40,6 +42,12 @@ async def list_undecided(
         for each in found
         if each is not None and each.state == _ONGOING and each.start_ms is not None
     ]
+
+
+async def list_ending(client: ClusterClient, timeout_ms: int) -> set[str]:
+    """Whoever's they are, by transactional id."""
+    listed = await client.transactions.list_transactions(states=_ENDING, timeout_ms=timeout_ms)
+    return {each.transactional_id for each in listed}
 
 
 async def _find(client: ClusterClient, name: str, timeout_ms: int) -> TransactionDescription | None:

@@ -1,8 +1,8 @@
 """The job `replay`: a part of a topic, by offsets or by time, copied into another one, as it is or
 changed by SQL or a Python function.
 
-One task reads one partition from front to back, so that records keep their order; how often a
-record is written is what the sink promises for a batch.
+One task reads one partition from front to back, so that records keep their order. What the sink
+promises for a batch holds: all is there, once, or nothing is.
 """
 
 import time
@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.errors import PySparkException
+from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
 from penstock.client.admin_values import NewTopic
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _FORMAT = "penstock"
 _STEP = "copy records"
+_RECORDS = "records"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +65,23 @@ def run_replay(
     started_s = time.monotonic()
     found = find_scope(client, replay.scope, replay.isolation)
     targets = prepare_target(client, replay, found)
-    before = _end(client, targets)
+    written = 0
     if found.offsets:
         rows = change_rows(_read(spark, client.settings.bootstrap, found, replay), replay)
-        writer = rows.write.format(_FORMAT).mode("append").options(**_sink_options(client, replay))
-        counting = _counting(client, targets, before, watch)
-        run_watched(spark, _STEP, counting, writer.save)
+        counting = _counting(client, targets, watch)
+        written = run_watched(spark, _STEP, counting, lambda: _write(rows, client, replay))
     return ReplayResult(
-        offsets=found.offsets,
-        written=_end(client, targets) - before,
-        seconds=time.monotonic() - started_s,
+        offsets=found.offsets, written=written, seconds=time.monotonic() - started_s
     )
+
+
+def _write(rows: "DataFrame", client: BlockingClient, replay: Replay) -> int:
+    """How many: offsets would not tell, since markers of transactions have theirs, too."""
+    counted = Observation()
+    rows = rows.observe(counted, f.count(f.lit(1)).alias(_RECORDS))
+    options = _sink_options(client, replay)
+    rows.write.format(_FORMAT).mode("append").options(**options).save()
+    return int(counted.get[_RECORDS])
 
 
 # Where to.
@@ -106,10 +114,9 @@ def _end(client: BlockingClient, targets: Sequence[TopicPartition]) -> int:
     return sum(each.offset for each in listed.values())
 
 
-def _counting(
-    client: BlockingClient, targets: Sequence[TopicPartition], before: int, watch: Watch
-) -> Watch:
+def _counting(client: BlockingClient, targets: Sequence[TopicPartition], watch: Watch) -> Watch:
     """Tasks are few here, so that progress is told in records: how far the target has grown."""
+    before = _end(client, targets)
 
     def show(progress: Progress) -> None:
         try:

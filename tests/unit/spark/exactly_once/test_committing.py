@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import time
-from collections.abc import Iterator, Sequence
-from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.unit.spark.exactly_once.sink_process import Work, read_committed
+from tests.unit.spark.exactly_once.sink_process import Work
+from tests.unit.spark.exactly_once.standing import (
+    TIMEOUT_MS,
+    decide_only,
+    halt_and_kill,
+    read_last,
+    seen,
+    settled,
+    undecided,
+    work_on,
+)
 
 import penstock
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, Isolation
 from penstock.client.errors import Refused
-from penstock.client.transaction_values import PreparedState
-from penstock.model.ids import TopicPartition
-from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
-from penstock.spark.exactly_once.committing import Decider, end_abandoned
+from penstock.spark.connections import ClientSettings, shared_client
 from penstock.spark.exactly_once.decision_log import DecisionLog
 from penstock.spark.exactly_once.decisions import (
     BatchIsOld,
@@ -28,81 +28,11 @@ from penstock.spark.exactly_once.decisions import (
     LostTransaction,
     Overruled,
 )
-from penstock.spark.exactly_once.halting import FOLDER_VARIABLE, POINTS_VARIABLE, Point
+from penstock.spark.exactly_once.halting import Point
 from penstock.spark.exactly_once.names import name_one_batch
 from penstock.spark.exactly_once.reports import abort_batch, commit_batch
-from penstock.spark.exactly_once.undecided import list_undecided
 
-TIMEOUT_MS = 20_000
-PROCESS_TIMEOUT_S = 60
 pytestmark = pytest.mark.xdist_group("exactly-once sink")
-_numbers = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[penstock.Broker]:
-    config = {
-        "transaction.state.log.num.partitions": 2,
-        "offsets.topic.num.partitions": 2,
-    }
-    with penstock.Broker(config=config) as broker:
-        yield broker
-
-
-@pytest.fixture
-def work(broker: penstock.Broker) -> Work:
-    return work_on(broker)
-
-
-def work_on(broker: penstock.Broker) -> Work:
-    number = next(_numbers)
-    topic = f"sink-{number}"
-    broker.create_topic(topic)
-    return Work(
-        servers=broker.bootstrap_servers,
-        topic=topic,
-        query=f"query-{number}",
-        run="run-1",
-        batch=0,
-        tasks=3,
-        rows=4,
-    )
-
-
-def seen(work: Work) -> list[str]:
-    return sorted(read_committed(work.servers, work.topic))
-
-
-def settled(work: Work) -> list[str]:
-    """When the markers of all that was ended are written: a coordinator answers before that."""
-    client, partition = shared_client(ClientSettings(work.servers)), TopicPartition(work.topic, 0)
-    deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    while len({end_offset(client, partition, each) for each in Isolation}) > 1:
-        assert time.monotonic() < deadline, "undecided"
-        time.sleep(0.01)
-    return seen(work)
-
-
-def end_offset(client: BlockingClient, partition: TopicPartition, isolation: Isolation) -> int:
-    return client.list_offsets({partition: LATEST}, isolation=isolation)[partition].offset
-
-
-def undecided(work: Work) -> int:
-    client = shared_client(ClientSettings(work.servers))
-    found = client.run(
-        lambda cluster: list_undecided(cluster, query=work.query, timeout_ms=TIMEOUT_MS)
-    )
-    return len(found)
-
-
-def read_last(work: Work) -> Decision | None:
-    """As the next driver would find it."""
-
-    async def read(cluster: ClusterClient) -> Decision | None:
-        log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
-        return log.read.last
-
-    return shared_client(ClientSettings(work.servers)).run(read)
 
 
 def test_rows_show_when_the_driver_has_committed_and_not_before(work: Work) -> None:
@@ -111,7 +41,7 @@ def test_rows_show_when_the_driver_has_committed_and_not_before(work: Work) -> N
     assert seen(work) == []
     assert undecided(work) == 3
     work.commit(prepared)
-    assert settled(work) == sorted(work.values())
+    assert seen(work) == sorted(work.values())
     assert undecided(work) == 0
 
 
@@ -159,16 +89,6 @@ def test_a_batch_that_was_decided_is_not_aborted_any_more(work: Work) -> None:
     abort_batch(work.options, work.query, work.batch)
     assert settled(work) == sorted(work.values())
     assert undecided(work) == 0
-
-
-def decide_only(work: Work, states: Sequence[PreparedState]) -> None:
-    """A driver that dies right after."""
-
-    async def write(cluster: ClusterClient) -> None:
-        log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
-        await log.write(Decision(work.batch, tuple(states)), timeout_ms=TIMEOUT_MS)
-
-    shared_client(ClientSettings(work.servers)).run(write)
 
 
 def test_a_driver_that_comes_late_finishes_what_the_other_has_decided(work: Work) -> None:
@@ -231,26 +151,6 @@ def test_a_task_without_rows_has_no_transaction(work: Work) -> None:
     assert undecided(work) == 0
 
 
-def test_dead_queries_are_finished_or_aborted_when_they_are_old_enough(work: Work) -> None:
-    decided, dead = (work._replace(query=f"{work.query}-{name}") for name in ("decided", "dead"))
-    decide_only(decided, [each.state for each in decided.write_all()])
-    dead._replace(batch=7).write_all()
-    assert seen(work) == []
-
-    def sweep(older_than_ms: int) -> list[str]:
-        client = shared_client(ClientSettings(work.servers))
-        return client.run(
-            lambda cluster: end_abandoned(
-                Decider(cluster, work.servers, work.query, TIMEOUT_MS), older_than_ms=older_than_ms
-            )
-        )
-
-    assert sweep(3_600_000) == []
-    assert sweep(-1) == [dead.query, decided.query]
-    assert undecided(dead) == undecided(decided) == 0
-    assert settled(work) == sorted(work.values())
-
-
 def test_a_driver_killed_at_every_point_writes_each_row_once(work: Work, tmp_path: Path) -> None:
     """Each run finds what the one before has left, and dies further on."""
     many = work._replace(tasks=12)
@@ -260,32 +160,6 @@ def test_a_driver_killed_at_every_point_writes_each_row_once(work: Work, tmp_pat
     last.commit(last.write_all())
     assert settled(work) == sorted(many.values())
     assert undecided(work) == 0
-
-
-def halt_and_kill(work: Work, point: Point, folder: Path) -> None:
-    name = f"{point}@{work.batch}"
-    folder.mkdir()
-    halts = {POINTS_VARIABLE: name, FOLDER_VARIABLE: str(folder)}
-    process = subprocess.Popen(work.command(), env={**os.environ, **halts})
-    deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    while not (folder / name).exists():
-        assert process.poll() is None, f"ended before {point}"
-        assert time.monotonic() < deadline, point
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait(PROCESS_TIMEOUT_S) == -signal.SIGKILL
-
-
-@pytest.fixture(scope="module")
-def plain_broker() -> Iterator[penstock.Broker]:
-    """As Kafka is: without two-phase commit."""
-    config = {
-        "transaction.two.phase.commit.enable": "false",
-        "transaction.state.log.num.partitions": 2,
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
-    }
-    with penstock.Broker(config=config) as broker:
-        yield broker
 
 
 def test_without_two_phase_commit_a_batch_counts_once_too(plain_broker: penstock.Broker) -> None:
