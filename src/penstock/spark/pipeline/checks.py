@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from penstock.model.ids import InvalidTopicName, check_topic_name
 from penstock.spark.errors import BadOption, SparkSourceError
+from penstock.spark.pipeline.avro_types import avro_columns
 from penstock.spark.pipeline.columns import column_names
 from penstock.spark.pipeline.connector_options import (
     RESERVED,
@@ -17,13 +18,16 @@ from penstock.spark.pipeline.spec import (
     PLACE_COLUMNS,
     BadValues,
     Encoding,
+    FileSource,
     FileTarget,
     Mode,
     Options,
     Pipeline,
     Sink,
+    Source,
     TopicSource,
     TopicTarget,
+    Watermark,
 )
 from penstock.spark.sink_options import parse_sink_options
 from penstock.spark.source_options import Mode as ReadMode
@@ -37,11 +41,8 @@ def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
     for source in pipeline.sources:
         if isinstance(source, TopicSource):
             _check_topic_source(source, pipeline, problems)
-        if source.watermark is not None and not source.is_stream:
-            problems.add(
-                source.watermark.line,
-                f"source {source.name}: only a stream has a watermark; add `stream: true`",
-            )
+        if source.watermark is not None:
+            _check_watermark(source, source.watermark, problems)
     for sink in pipeline.sinks:
         _check_sink(sink, pipeline, problems)
     _check_checkpoints(pipeline.sinks, problems)
@@ -54,6 +55,34 @@ def _check_names(pipeline: Pipeline, problems: Problems) -> None:
         first = lines.setdefault(each.name.lower(), each.line)
         if first != each.line:
             problems.add(each.line, f"{each.name!r} is the name of what is in line {first} already")
+
+
+def _check_watermark(source: Source, watermark: Watermark, problems: Problems) -> None:
+    where = f"source {source.name}"
+    if not source.is_stream:
+        problems.add(watermark.line, f"{where}: only a stream has a watermark; add `stream: true`")
+    known = _find_columns(source)
+    if known is not None and watermark.column.lower() not in {name.lower() for name in known}:
+        problems.add(
+            watermark.line,
+            f"{where}: there is no column {watermark.column!r} for the watermark"
+            f"{suggest(watermark.column, known)}; there are: {listed(known)}",
+        )
+
+
+def _find_columns(source: Source) -> list[str] | None:
+    """None where only Spark can tell."""
+    if isinstance(source, FileSource):
+        return None if source.columns is None else column_names(source.columns)
+    if not isinstance(source, TopicSource):
+        return None
+    place = [*PLACE_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
+    value = source.value
+    if value.encoding in (Encoding.TEXT, Encoding.BINARY):
+        return ["value", *place]
+    if value.columns is not None:
+        return [*column_names(value.columns), *place]
+    return None if value.avro is None else [*avro_columns(value.avro), *place]
 
 
 def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Problems) -> None:

@@ -22,6 +22,7 @@ from penstock.spark.pipeline.spec import (
 
 ROOT = Path(__file__).parents[4]
 AVRO = json.dumps({"type": "record", "name": "Click", "fields": [{"name": "ms", "type": "int"}]})
+LATE = "watermark: {column: at, delay: 1m}"
 
 
 def read(text: str, files: dict[str, str] | None = None) -> Pipeline:
@@ -255,6 +256,18 @@ SOURCE_MISTAKES = [
     (
         "path: x\n    format: csv\n    watermark: {column: at, delay: 1m}",
         "5: source clicks: only a stream has a watermark; add `stream: true`",
+    ),
+    (
+        "topic: clicks\n    value: {format: json, schema: att TIMESTAMP}\n    " + LATE,
+        "5: source clicks: there is no column 'at' for the watermark (did you mean 'att'?)",
+    ),
+    (
+        "topic: clicks\n    watermark: {column: at, delay: 1m}",
+        "4: source clicks: there is no column 'at' for the watermark",
+    ),
+    (
+        "path: x\n    format: csv\n    stream: true\n    schema: user STRING\n    " + LATE,
+        "7: source clicks: there is no column 'at' for the watermark; there are: user",
     ),
     (
         "topic: clicks\n    options:\n      maxOffsetsPerTriger: 5",
