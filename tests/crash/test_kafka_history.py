@@ -382,3 +382,28 @@ def test_kafka_6003_a_follower_never_judges_sequences() -> None:
         batch = data_batch(number, producer_id=5, sequence=sequence)
         stamp_offset_and_epoch(batch, 0, offset, 0)
         assert isinstance(_follow(engine, log, batch), Appended)
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_kafka_8710_a_producer_whose_records_are_all_deleted_goes_on_where_it_was(
+    crash: bool,
+) -> None:
+    """Retention was faster than the producer, and forgetting is slower (KAFKA-14097)."""
+    disk = SimulatedDisk(DATA)
+    engine, _ = start(disk)
+    log = create(engine)
+    _append(engine, log, data_batch(0, producer_id=5, sequence=0))
+    for number in range(1, 20):
+        _append(engine, log, data_batch(number))
+    log.advance_high_watermark(log.log_end_offset)
+    log.delete_before(Offset(30))
+    log.detach_first(log.segments.place_of(30), NOW_MS)
+    flush(engine, log)
+    if not crash:
+        engine.close()
+    engine, logs = start(disk.survivor_of_kill())
+    log = logs[PARTITION]
+    assert log.log_start_offset > 1
+    gap = _append(engine, log, data_batch(20, producer_id=5, sequence=3))
+    assert isinstance(gap, OutOfOrderSequence)
+    assert isinstance(_append(engine, log, data_batch(20, producer_id=5, sequence=2)), Appended)
