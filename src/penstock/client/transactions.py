@@ -33,7 +33,6 @@ from penstock.client.transaction_values import (
     TransactionalProducerId,
     TransactionDescription,
 )
-from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicPartition
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
@@ -124,16 +123,17 @@ class Transactions:
         """Of every coordinator, by transactional id."""
         deadline = self._router.deadline(timeout_ms)
         call = list_call(states, producer_ids, min_duration_ms=min_duration_ms)
-        metadata = await self._router.get_current((), deadline)
-        found: set[ListedTransaction] = set()
-        for broker_id in metadata.brokers:
 
-            async def attempt(broker_id: BrokerId = broker_id) -> list[ListedTransaction]:
-                answer = await self._router.ask_broker(broker_id, call, deadline)
-                return read_listed(answer, broker_id)
+        async def attempt() -> list[ListedTransaction]:
+            """Where one fails all are asked again: another may have taken over from it."""
+            found: set[ListedTransaction] = set()
+            metadata = await self._router.get_current((), deadline)
+            for broker_id, node in metadata.brokers.items():
+                answer = await self._router.ask(node.address, call, deadline)
+                found.update(read_listed(answer, broker_id))
+            return sorted(found)
 
-            found.update(await self._router.persist("list transactions", deadline, attempt))
-        return sorted(found)
+        return await self._router.persist("list transactions", deadline, attempt)
 
     async def describe(
         self, transactional_id: str, *, timeout_ms: int | None = None

@@ -29,7 +29,7 @@ from penstock.protocol.batch import is_crc_valid, read_header
 from penstock.protocol.records import Record, build_batch
 
 FIND, INIT, PRODUCE = ApiKey.FIND_COORDINATOR, ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE
-ADD, END = ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN
+ADD, END, LIST = ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.END_TXN, ApiKey.LIST_TRANSACTIONS
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WHO = TransactionalProducerId("x", 7, 3)
 
@@ -50,7 +50,7 @@ class Stage:
         self.ongoing = (-1, -1)
         Cluster(coordinator, leader).leaders = {"t": [leader.id, leader.id]}
         for each in (coordinator, leader):
-            each.served |= {FIND: (0, 4), INIT: (0, 6), ADD: (0, 5), END: (0, 5)}
+            each.served |= {FIND: (0, 4), INIT: (0, 6), ADD: (0, 5), END: (0, 5), LIST: (0, 1)}
             each.handlers |= {FIND: self._find, PRODUCE: produced}
         coordinator.handlers |= {INIT: self._init, ADD: self._add, END: self._end}
 
@@ -258,5 +258,29 @@ def test_the_partition_that_is_to_blame_is_named(run: Run) -> None:
             }
             with pytest.raises(Refused, match=r"t-1.*TOPIC_AUTHORIZATION_FAILED"):
                 await client.transactions.add_partitions(WHO, [T0, T1])
+
+    run(story)
+
+
+def test_transactions_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
+    """It is known from before, and whoever took over is asked."""
+
+    def listed(asked: Asked) -> Answer:
+        state = {"transactional_id": "x", "producer_id": 7, "transaction_state": "Ongoing"}
+        return {
+            "throttle_time": ZERO,
+            "error_code": 0,
+            "unknown_state_filters": (),
+            "transaction_states": [state],
+        }
+
+    async def story() -> None:
+        async with stage() as (made, client):
+            for each in (made.coordinator, made.leader):
+                each.handlers[LIST] = listed
+            assert len(await client.transactions.list_transactions()) == 2
+            await made.leader.stop()
+            (found,) = await client.transactions.list_transactions()
+            assert (found.transactional_id, found.coordinator) == ("x", made.coordinator.id)
 
     run(story)
