@@ -197,26 +197,36 @@ def patiently_code(ask: Callable[[], Any]) -> ErrorCode:
 # -- what readers see ---------------------------------------------------------------------------
 
 
-def read_committed(raw: RawClient, topic: str, partition: int = 0) -> list[bytes]:
+class CommittedReader:
     """What a reader of committed records gets, by the rules for those."""
-    values: list[bytes] = []
-    skipped: set[int] = set()  # producers within a transaction that was aborted
-    offset = 0
-    while (found := fetch(raw, topic, partition, offset)).records:
-        data = bytes(found.records)
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.values: list[bytes] = []
+        self._skipped: set[int] = set()  # producers within a transaction that was aborted
+
+    def take(self, found: Any) -> None:
+        """The answer to a fetch at its offset."""
+        data = bytes(found.records or b"")
         aborted = sorted(
-            (each.first_offset, each.producer_id) for each in found.aborted_transactions
+            (each.first_offset, each.producer_id) for each in found.aborted_transactions or ()
         )
         for position, header in iter_headers(data):
             while aborted and aborted[0][0] <= header.base_offset:
-                skipped.add(aborted.pop(0)[1])
+                self._skipped.add(aborted.pop(0)[1])
             content = data[position : position + header.size]
             if header.is_control:
-                skipped.discard(header.producer_id)
-            elif header.producer_id not in skipped:
-                values += [record.value or b"" for record in iter_records(content)]
-            offset = header.next_offset
-    return values
+                self._skipped.discard(header.producer_id)
+            elif header.producer_id not in self._skipped:
+                self.values += [record.value or b"" for record in iter_records(content)]
+            self.offset = header.next_offset
+
+
+def read_committed(raw: RawClient, topic: str, partition: int = 0) -> list[bytes]:
+    reader = CommittedReader()
+    while (found := fetch(raw, topic, partition, reader.offset)).records:
+        reader.take(found)
+    return reader.values
 
 
 def fetch(raw: RawClient, topic: str, partition: int, offset: int) -> Any:

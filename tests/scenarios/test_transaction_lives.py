@@ -5,17 +5,20 @@ import itertools
 import select
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.interop.our_logs import OurLogs
+from tests.profile import scaled
 from tests.scenarios.raw_client import RawClient
 from tests.scenarios.raw_transactions import (
     CLIENTS,
     NONE,
     Client,
+    CommittedReader,
     begin_fetch,
     patiently,
     read_committed,
@@ -35,6 +38,7 @@ OLD, NEW = CLIENTS["librdkafka"], CLIENTS["Java, transactions v2"]
 ONE_SHARD = {"transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
 OLD_ID = 4_000_000  # of a producer; the broker gives out smaller ones
 LAST_EPOCH = 2**15 - 2
+TRANSACTIONS = scaled(test=60, verify=1000, release=10_000)
 LONG_S, SOON_S = 60.0, 20.0
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
@@ -198,6 +202,35 @@ def test_who_waits_for_the_end_of_a_transaction_is_woken_by_it_though_all_have_c
             assert read_committed(raw, "t") == ([b"before", b"after"] if commit else [])
     finally:
         broker.stop()
+
+
+def test_no_answer_goes_beyond_the_bounds_that_it_tells_while_others_write(
+    broker: penstock.Broker, raw: RawClient, topic: str
+) -> None:
+    """Bounds that were taken twice showed what was undecided (KAFKA-9807, KAFKA-9835)."""
+    written = [b"%d of %d" % (place, number) for number in range(TRANSACTIONS) for place in (0, 1)]
+
+    def write() -> None:
+        with RawClient(broker.bootstrap_servers) as own:
+            client = Client(own, topic, NEW)
+            assert client.init() is NONE
+            for number in range(TRANSACTIONS):
+                for value in written[2 * number : 2 * number + 2]:
+                    assert client.write(topic, 0, value) is NONE
+                assert client.end(commit=number % 3 > 0) is NONE
+
+    reader, looks = CommittedReader(), 0
+    with ThreadPoolExecutor(1) as threads:
+        writing = threads.submit(write)
+        while not writing.done() or reader.offset < settled(raw, topic):
+            found = begin_fetch(raw, topic, 0, reader.offset, wait_s=0.02)()
+            ends = [header.next_offset for _, header in iter_headers(bytes(found.records or b""))]
+            assert max(ends, default=0) <= found.last_stable_offset <= found.high_watermark
+            reader.take(found)
+            looks += len(ends) > 0
+        writing.result()
+    assert reader.values == [each for place, each in enumerate(written) if place // 2 % 3 > 0]
+    assert looks > TRANSACTIONS // 10
 
 
 # -- ids that nobody uses -------------------------------------------------------------------------
