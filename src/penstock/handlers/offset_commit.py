@@ -14,11 +14,10 @@ from penstock.groups.requests import Commit, CommitOffsets
 from penstock.handlers.access import allows_group
 from penstock.handlers.api import Api, Request
 from penstock.handlers.asked_topics import find_asked_name, refuse_topic
-from penstock.handlers.shapes import response_shape
+from penstock.handlers.commit_answer import encode_commit_answer
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import Operation
 
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
 KEY = ApiKey.OFFSET_COMMIT
 FIRST_WITH_STALE_MEMBER_EPOCH = 9
+# Twice what a batch of the offsets topic holds by default: its records are larger than the entries.
+MAX_FRAME_BYTES = 2 << 20
 
 _Codes = list[list[ErrorCode]]  # of each partition of each topic, as they stand in the request
 
@@ -112,22 +113,8 @@ async def _commit(
     return _build(request, codes)
 
 
-def _build(request: Request, codes: _Codes) -> Any:
-    shape = response_shape(KEY, request.version)
-    topic_shape = shape["topics"]
-    partition_shape = topic_shape["partitions"]
-    topics = tuple(
-        topic_shape(
-            name=getattr(topic, "name", None),
-            topic_id=getattr(topic, "topic_id", None),
-            partitions=tuple(
-                partition_shape(partition_index=entry.partition_index, error_code=wire_error(code))
-                for entry, code in zip(topic.partitions, each, strict=True)
-            ),
-        )
-        for topic, each in zip(request.message.topics, codes, strict=True)
-    )
-    return shape(throttle_time=timedelta(), topics=topics)
+def _build(request: Request, codes: _Codes) -> bytes:
+    return encode_commit_answer(request.version, request.message.topics, codes)
 
 
-API = Api(key=KEY, versions=range(2, 11), answer=answer)
+API = Api(key=KEY, versions=range(2, 11), answer=answer, max_frame_bytes=MAX_FRAME_BYTES)
