@@ -81,7 +81,7 @@ def java() -> JavaHome:
 def prepared(java: JavaHome) -> None:
     """Sparks that tests start in processes of their own start in half the time."""
     if find_archive(java) is None:
-        command = [Path(sys.executable).with_name("penstock"), "pipeline", "prepare"]
+        command = [str(Path(sys.executable).with_name("penstock")), "pipeline", "prepare"]
         subprocess.run(command, check=True, timeout=600)
 
 
