@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.interop.our_logs import OurLogs
 from tests.profile import scaled
 from tests.scenarios.raw_client import RawClient
 from tests.scenarios.raw_transactions import (
@@ -24,18 +23,18 @@ from tests.scenarios.raw_transactions import (
     read_committed,
     settled,
 )
+from tests.scenarios.transaction_state import ONE_SHARD, write_state
 
 import penstock
 from penstock.model.errors import ErrorCode, get_error
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import iter_headers
-from penstock.state_topics.batches import build_batches
-from penstock.transactions.records import State, Transaction, TransactionRecord, encode_record
+from penstock.transactions.records import State, Transaction
 
 pytestmark = pytest.mark.xdist_group("raw transactions")
 
 OLD, NEW = CLIENTS["librdkafka"], CLIENTS["Java, transactions v2"]
-ONE_SHARD = {"transaction.state.log.num.partitions": 1, "group.initial.rebalance.delay.ms": 0}
+SETTINGS = {**ONE_SHARD, "group.initial.rebalance.delay.ms": 0}
 OLD_ID = 4_000_000  # of a producer; the broker gives out smaller ones
 LAST_EPOCH = 2**15 - 2
 TRANSACTIONS = scaled(test=60, verify=1000, release=10_000)
@@ -49,7 +48,7 @@ _NUMBERS = itertools.count(1)
 def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker]:
     """One where producers have lived long: of each generation, in their last epochs."""
     data = tmp_path_factory.mktemp("lives")
-    with penstock.Broker(data=data, config=ONE_SHARD) as broker:
+    with penstock.Broker(data=data, config=SETTINGS) as broker:
         with RawClient(broker.bootstrap_servers) as raw:
             assert Client(raw, "first", NEW).init() is NONE
         broker.stop()
@@ -61,21 +60,14 @@ def _broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broke
 
 def make_old(data: Path, name: str, producer_id: int) -> None:
     """As if it had ended thirty thousand transactions."""
-    now_ms = int(time.time() * 1000)
     lived = Transaction(
         producer_id=producer_id,
         producer_epoch=LAST_EPOCH - 2,
         timeout_ms=60_000,
         state=State.COMPLETE_COMMIT,
-        updated_ms=now_ms,
+        updated_ms=int(time.time() * 1000),
     )
-    (batch,) = build_batches(
-        [TransactionRecord(name, lived)], encode_record, str, now_ms=now_ms, max_bytes=10_000
-    )
-    logs = OurLogs(data)
-    log = logs.logs["__transaction_state-0"]
-    logs.append(log, batch, leader_epoch=log.latest_epoch)
-    logs.close()
+    write_state(data, name, lived)
 
 
 @pytest.fixture(name="raw")

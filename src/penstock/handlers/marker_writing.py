@@ -1,9 +1,9 @@
 """Markers written to the partitions that this broker leads: by its own coordinator, and for others.
 
-Invariant: a marker that comes again is written again and changes nothing (KAFKA-19999); one of a
-producer or coordinator that was replaced since is done where nothing is open, and else refused; one
-that comes so late that the producer's next transaction is open ends nothing, where that can be
-told: transactions v2 give each transaction an epoch of its own.
+Invariant: a marker that comes again is written again and changes nothing (KAFKA-19999); one that
+comes so late that the producer's next transaction is open ends nothing, where that can be told:
+transactions v2 give each transaction an epoch of its own. Where the partition is past it and
+nothing is open, PRODUCER_FENCED says so: what it was to end has ended, and there is a later one.
 """
 
 import asyncio
@@ -78,8 +78,9 @@ def _find_answer(
     producers = partition.log.producers
     if is_of_v2 and producers.has_transaction(marker.producer_id, marker.producer_epoch):
         return ErrorCode.INVALID_PRODUCER_EPOCH  # it ended the transaction before that one
-    who = marker.producer_id, marker.producer_epoch
-    return ErrorCode.NONE if producers.is_marked_later(*who, marker.coordinator_epoch) else None
+    epochs = marker.producer_epoch, marker.last_ended_epoch, marker.coordinator_epoch
+    is_past = producers.is_past(marker.producer_id, *epochs)
+    return ErrorCode.PRODUCER_FENCED if is_past else None
 
 
 def _build(services: "Services", marker: TransactionMarker) -> bytearray:

@@ -185,16 +185,21 @@ class ProducerState:
                 f"that coordinator has been replaced"
             )
 
-    def is_marked_later(
-        self, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    def is_past(
+        self, producer_id: int, producer_epoch: int, last_ended_epoch: int, coordinator_epoch: int
     ) -> bool:
-        """Whether a later producer or coordinator has been here before this marker, and has left
-        nothing that it could end: nothing is open, nor ended by a marker that may yet be lost."""
+        """Whether a later transaction or coordinator has been here before this marker, and has left
+        nothing that it could end: nothing is open, nor ended by a marker that may yet be lost.
+        `last_ended_epoch`: the newest that the marker could end."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.txn_first_offset is not None:
             return False
-        is_late = producer_epoch < producer.producer_epoch
-        if not is_late and coordinator_epoch >= producer.coordinator_epoch:
+        has_later_data = producer.producer_epoch > last_ended_epoch and bool(producer.batches)
+        if not (
+            has_later_data
+            or producer.producer_epoch > producer_epoch
+            or producer.coordinator_epoch > coordinator_epoch
+        ):
             return False
         return all(each.producer_id != producer_id for each in self._completed)
 

@@ -170,13 +170,16 @@ def _prepare(
     return decided if decided.partitions else complete(decided, now_ms=now_ms)
 
 
-def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
-    """Every partition has its marker: the next one may begin."""
+def complete(transaction: Transaction, *, now_ms: int, is_outlived: bool = False) -> Transaction:
+    """Every partition has its marker: the next one may begin. `is_outlived`: partitions have seen
+    later epochs of this producer id, which would be given away again. Then it has had its last."""
     assert transaction.state.is_prepared
-    commits = transaction.state.commits
+    commits, owner = transaction.state.commits, transaction.owner
+    if is_outlived and owner.id == transaction.producer_id:
+        owner = Producer(owner.id, MAX_EPOCH)
     return with_owner(
         transaction,
-        transaction.owner,
+        owner,
         state=State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT,
         partitions=frozenset(),
         updated_ms=now_ms,

@@ -25,13 +25,15 @@ class EndKey(NamedTuple):
         return self[1:] == (transaction.producer_id, transaction.producer_epoch)
 
 
-# Of a partition that knows better: a later producer, or another coordinator. Its state was lost, or
-# this one's: what the marker should end there is not open, or somebody has to end it by hand.
+# Of a partition that knows of a later producer or coordinator than this one does: state was lost.
+PAST = ErrorCode.PRODUCER_FENCED  # nothing is open there: what the marker was to end has ended
 KNOWS_BETTER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+OUTLIVING = frozenset((PAST, *KNOWS_BETTER))
+_DONE = (ErrorCode.NONE, PAST)
 
 
 class _Entry:
-    __slots__ = ("commit", "refused", "sent", "unmarked", "version")
+    __slots__ = ("commit", "is_outlived", "refused", "sent", "unmarked", "version")
 
     def __init__(self, transaction: Transaction) -> None:
         self.commit = transaction.state.commits
@@ -39,6 +41,7 @@ class _Entry:
         self.unmarked = set(transaction.partitions)
         self.sent: set[TopicPartition] = set()  # of those, without an answer as yet
         self.refused: set[TopicPartition] = set()  # ... by who knows better: not due for long
+        self.is_outlived = False  # somebody knows of a later one
 
 
 class OutstandingMarkers:
@@ -66,6 +69,11 @@ class OutstandingMarkers:
         entry = self._entries.get(key)
         return entry is not None and not entry.unmarked
 
+    def is_outlived(self, key: EndKey) -> bool:
+        """Whether a partition has seen epochs of the producer that nobody knows of here."""
+        entry = self._entries.get(key)
+        return entry is not None and entry.is_outlived
+
     def marked(self) -> list[EndKey]:
         return [key for key in self._entries if self.is_marked(key)]
 
@@ -89,14 +97,15 @@ class OutstandingMarkers:
         return Marker(*key, entry.commit, epoch, entry.version, partitions)
 
     def take_answers(self, marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> EndKey:
-        """NONE: it is marked. Everything else is due again, or once it is asked for again."""
+        """NONE or PAST: it is marked. Everything else is due again, what is refused by who knows
+        better only when it is asked for again."""
         key = EndKey(marker.transactional_id, marker.producer_id, marker.producer_epoch)
         entry = self._entries.get(key)
         if entry is not None:
             entry.sent.difference_update(codes)
-            done = {each for each, code in codes.items() if code is ErrorCode.NONE}
-            entry.unmarked -= done
+            entry.unmarked -= {each for each, code in codes.items() if code in _DONE}
             entry.refused |= {each for each, code in codes.items() if code in KNOWS_BETTER}
+            entry.is_outlived |= not OUTLIVING.isdisjoint(codes.values())
         return key
 
     def ask_again(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.state_topics.ports import Report, Timers
-from penstock.transactions.markers import KNOWS_BETTER, EndKey, OutstandingMarkers
+from penstock.transactions.markers import KNOWS_BETTER, OUTLIVING, PAST, EndKey, OutstandingMarkers
 from penstock.transactions.ports import KnownPartitions, Marker, MarkerChannel
 from penstock.transactions.records import Transaction
 from penstock.waiting.timing_wheel import Timer
@@ -60,6 +60,10 @@ class Marking:
         self._complained.discard(key)
         if self._outstanding.is_through:
             self._pause_ms = FIRST_PAUSE_MS
+
+    def is_outlived(self, key: EndKey) -> bool:
+        """Whether the producer may not go on with the epochs that are known of it here."""
+        return self._outstanding.is_outlived(key)
 
     def hurry(self) -> None:
         """Leaders have changed, or topics: what waits may get through now."""
@@ -113,13 +117,14 @@ class Marking:
         judged = {each: self._judge(each, code) for each, code in codes.items()}
         key = self._outstanding.take_answers(marker, judged)
         found = set(judged.values())
+        if not found.isdisjoint(OUTLIVING):
+            self._complain(key, judged)
+        if not found.isdisjoint(KNOWS_BETTER):
+            self._ask_again_later()
         if self._outstanding.is_marked(key):
             self._on_marked(key)
-        elif not found <= {ErrorCode.NONE, *KNOWS_BETTER}:
+        elif not found <= {ErrorCode.NONE, *OUTLIVING}:
             self.try_again_later()
-        if not found.isdisjoint(KNOWS_BETTER):
-            self._complain(key, judged)
-            self._ask_again_later()
 
     def _judge(self, partition: TopicPartition, code: ErrorCode) -> ErrorCode:
         """With its topic, a partition's part of the transaction has gone too."""
@@ -132,11 +137,14 @@ class Marking:
         if key in self._complained:
             return
         self._complained.add(key)
-        refused = [f"{each}: {code.name}" for each, code in codes.items() if code in KNOWS_BETTER]
+        told = ", ".join(
+            f"{each}: {code.name}" for each, code in codes.items() if code in OUTLIVING
+        )
         self._report(
             f"the end of {key.transactional_id!r}'s transaction (producer {key.producer_id}, epoch "
-            f"{key.producer_epoch}) is not taken by {', '.join(refused)}; something is open there "
-            f"that a later producer or coordinator has written, of which nothing is known here: "
-            f"find it with `penstock transaction find-hanging` and abort it; until then the end is "
-            f"sent again every {REFUSED_PAUSE_MS // 1000} s"
+            f"{key.producer_epoch}) meets a later producer or coordinator, of which nothing is "
+            f"known here: {told}. The newest state of this id was lost; it goes on with another "
+            f"producer id. Where that is not {PAST.name}, something is open: find it with "
+            f"`penstock transaction find-hanging` and abort it; until then the end is sent again "
+            f"every {REFUSED_PAUSE_MS // 1000} s"
         )

@@ -170,7 +170,7 @@ class Shard(StateShard[ShardState]):
             return
 
         def decide(known: Mapping[str, Transaction], now_ms: int) -> Outcome[None]:
-            over = complete(found, now_ms=now_ms)
+            over = complete(found, now_ms=now_ms, is_outlived=self._marking.is_outlived(key))
             return Outcome(answer=None, records=(TransactionRecord(key.transactional_id, over),))
 
         if self._decide(decide, NOBODY) is ErrorCode.NONE:

@@ -213,12 +213,12 @@ def test_zombies_end_nothing(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("late", [{"epoch": 2, "coordinator_epoch": 8}, {"coordinator_epoch": 6}])
-def test_who_has_nothing_to_end_any_more_is_done(bench: Workbench, late: dict[str, int]) -> None:
+def test_who_has_nothing_to_end_any_more_is_told(bench: Workbench, late: dict[str, int]) -> None:
     """A coordinator whose newest state was lost would else send its marker for ever."""
     produce(bench, epoch=3)
     write(bench, marker(epoch=3, coordinator_epoch=7))
     told: Any = marker(**{"epoch": 3, **late})  # type: ignore[arg-type]
-    assert write(bench, told) == [[NONE]]
+    assert write(bench, told) == [[ErrorCode.PRODUCER_FENCED]]
     assert stable(bench) == (2, 2)  # nothing was written
 
 

@@ -339,20 +339,37 @@ def test_a_marker_of_a_replaced_coordinator_or_older_epoch_is_refused(log: Log) 
         log.state.check_marker(0, 2, 4)
 
 
-@pytest.mark.parametrize("late", [(0, 2, 9), (0, 3, 6)])  # of a producer, of a coordinator
-def test_a_late_marker_has_nothing_to_end_once_what_ended_it_is_replicated(
-    log: Log, late: tuple[int, int, int]
+@pytest.mark.parametrize(
+    "late",
+    [
+        (0, 2, 2, 9),  # of a producer
+        (0, 3, 2, 9),  # of transactions v2: what it ended was before that epoch's data
+        (0, 3, 3, 6),  # of a coordinator
+    ],
+)
+def test_a_log_is_past_a_late_marker_once_what_ended_its_transaction_is_replicated(
+    log: Log, late: tuple[int, int, int, int]
 ) -> None:
-    assert not log.state.is_marked_later(*late)  # nothing is known of anybody
+    assert not log.state.is_past(*late)  # nothing is known of anybody
     log.append(0, epoch=3, transactional=True)
-    assert not log.state.is_marked_later(*late)
+    assert not log.state.is_past(*late)
     log.mark(epoch=3, coordinator_epoch=7)
-    assert not log.state.is_marked_later(*late)  # that may be lost yet, with the leader
+    assert not log.state.is_past(*late)  # that may be lost yet, with the leader
     log.state.on_high_watermark(log.end_offset)
-    assert log.state.is_marked_later(*late)
-    assert not log.state.is_marked_later(0, 3, 7)  # the same again is not late
+    assert log.state.is_past(*late)
+    assert not log.state.is_past(0, 3, 3, 7)  # the same again is not late
     log.append(1, epoch=3, transactional=True)
-    assert not log.state.is_marked_later(*late)
+    assert not log.state.is_past(*late)
+
+
+def test_a_log_is_not_past_the_marker_that_moved_it_to_its_epoch(log: Log) -> None:
+    """Of transactions v2: it may come again (KAFKA-19999)."""
+    log.append(0, epoch=3, transactional=True)
+    log.mark(epoch=4, coordinator_epoch=7)
+    log.state.on_high_watermark(log.end_offset)
+    assert not log.state.is_past(0, 4, 3, 7)
+    log.append(0, epoch=4)
+    assert log.state.is_past(0, 4, 3, 7)
 
 
 def test_a_marker_for_an_unknown_producer_makes_it_known(log: Log) -> None:

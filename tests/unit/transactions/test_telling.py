@@ -4,11 +4,23 @@ import asyncio
 
 import pytest
 from tests.unit.groups.coordinator_desk import TableLog
-from tests.unit.transactions.desk import NONE, T0, T1, U0, Desk, Partitions, replayed, told
+from tests.unit.transactions.desk import (
+    NEW_END,
+    NONE,
+    OLD_END,
+    T0,
+    T1,
+    U0,
+    Desk,
+    Partitions,
+    replayed,
+    told,
+)
 
 from penstock.model.errors import ErrorCode
-from penstock.transactions.markers import KNOWS_BETTER
+from penstock.transactions.markers import KNOWS_BETTER, PAST
 from penstock.transactions.marking import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REFUSED_PAUSE_MS
+from penstock.transactions.outcome import MAX_EPOCH
 from penstock.transactions.records import State
 from penstock.transactions.requests import Producer
 
@@ -190,8 +202,37 @@ def test_a_partition_that_knows_better_is_told_to_people_once_and_asked_seldom(
         del desk.partitions.refusals[T1]
         desk.clock.pass_ms(REFUSED_PAUSE_MS)
         assert desk.known().state is State.COMPLETE_COMMIT
+        await check_begins_with_another_id(desk)
 
     told(story)
+
+
+@pytest.mark.parametrize("version", [OLD_END, NEW_END])
+def test_where_partitions_are_past_it_the_end_is_over_and_the_id_begins_anew(version: int) -> None:
+    """Else the epochs that were lost would be given away again: what their new owner writes would
+    be taken for what the old one has written."""
+
+    async def story(desk: Desk) -> None:
+        desk.partitions.refusals[T1] = PAST
+        who = await desk.producer()
+        await desk.add(who, T0, T1)
+        after = await desk.end(who, version=version)
+        await desk.turns()
+        assert desk.known().state is State.COMPLETE_COMMIT
+        assert "orders-1: PRODUCER_FENCED" in desk.reports[0]
+        go_on = Producer(after.producer_id, after.producer_epoch)
+        assert await desk.add(go_on, T0) is ErrorCode.PRODUCER_FENCED
+        await check_begins_with_another_id(desk)
+
+    told(story)
+
+
+async def check_begins_with_another_id(desk: Desk) -> None:
+    before = desk.known()
+    assert before.owner.epoch == MAX_EPOCH
+    heir = await desk.producer()
+    assert heir.id != before.producer_id
+    assert heir.epoch == 0
 
 
 def test_nobody_waits_longer_for_a_partition_that_knows_better() -> None:

@@ -1,0 +1,112 @@
+"""A coordinator whose newest word was lost, by an unclean election or a folder that was put back.
+
+It tells partitions of an end that they are past: nothing is stuck for ever, nothing ends wrongly.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.scenarios.raw_client import RawClient
+from tests.scenarios.raw_transactions import CLIENTS, NONE, Client, read_committed, settled
+from tests.scenarios.test_transactions import commands_to
+from tests.scenarios.transaction_state import ONE_SHARD, write_state
+
+import penstock
+from penstock.model.ids import TopicPartition
+from penstock.transactions.records import State, Transaction
+from penstock.transactions.versions import BUMPING
+
+pytestmark = pytest.mark.xdist_group("raw transactions")
+
+PLACE = TopicPartition("t", 0)
+VERSIONS = CLIENTS["Java, transactions v2"]
+SOON_S = 20.0
+
+
+@pytest.fixture(name="broker")
+def _broker(tmp_path: Path) -> Iterator[penstock.Broker]:
+    with penstock.Broker(data=tmp_path, config=ONE_SHARD) as broker:
+        broker.create_topic(PLACE.topic, partitions=1)
+        yield broker
+
+
+def test_an_end_that_a_partition_is_past_is_over(broker: penstock.Broker) -> None:
+    with RawClient(broker.bootstrap_servers) as raw:
+        client = commit_three(raw)
+        settled(raw, *PLACE)
+    forget_the_last(broker, client)
+    with RawClient(broker.bootstrap_servers) as raw:
+        go_on(raw, client)
+
+
+def test_an_end_that_would_hit_a_later_transaction_waits_for_an_operator(
+    broker: penstock.Broker,
+) -> None:
+    with RawClient(broker.bootstrap_servers) as raw:
+        client = commit_three(raw)
+        settled(raw, *PLACE)
+        assert client.write(*PLACE, b"of nobody any more") is NONE
+    forget_the_last(broker, client)
+    wait_told(broker, "penstock transaction find-hanging")
+    command = commands_to(broker)
+    assert command("describe", client.name)["state"] == "PrepareCommit"
+    (found,) = command("find-hanging", "--older-than", "0s")
+    assert (found["producer_id"], found["producer_epoch"]) == (client.producer, 3)
+    start = str(found["start_offset"])
+    command("abort", "--topic", PLACE.topic, "--partition", "0", "--start-offset", start)
+    assert command("find-hanging", "--older-than", "0s") == []
+    broker.kill()  # the next coordinator does not wait until this one would ask again
+    broker.start()
+    with RawClient(broker.bootstrap_servers) as raw:
+        go_on(raw, client)
+
+
+def commit_three(raw: RawClient) -> Client:
+    client = Client(raw, "lost", VERSIONS)
+    assert client.init() is NONE
+    for number in range(3):
+        assert client.write(*PLACE, b"%d" % number) is NONE
+        assert client.end(commit=True) is NONE
+    assert client.epoch == 3
+    return client
+
+
+def forget_the_last(broker: penstock.Broker, client: Client) -> None:
+    """For the coordinator, the second one has just been decided."""
+    broker.stop()
+    now_ms = int(time.time() * 1000)
+    second = Transaction(
+        producer_id=client.producer,
+        producer_epoch=2,
+        last_producer_epoch=1,
+        timeout_ms=60_000,
+        state=State.PREPARE_COMMIT,
+        partitions=frozenset({PLACE}),
+        updated_ms=now_ms,
+        started_ms=now_ms,
+        client_version=BUMPING,
+    )
+    assert broker.data is not None
+    write_state(Path(broker.data), client.name, second)
+    broker.start()
+
+
+def wait_told(broker: penstock.Broker, words: str) -> None:
+    ends_s = time.monotonic() + SOON_S
+    while words not in broker.told():
+        assert time.monotonic() < ends_s, broker.told()
+        time.sleep(0.05)
+
+
+def go_on(raw: RawClient, client: Client) -> None:
+    """With the same name: it is not stuck, and everything is as it was committed."""
+    lost = client.producer
+    client.raw = raw
+    assert client.init() is NONE
+    assert client.producer != lost  # or its first batch would be taken for one of before
+    assert client.write(*PLACE, b"3") is NONE
+    assert client.end(commit=True) is NONE
+    settled(raw, *PLACE)
+    assert read_committed(raw, *PLACE) == [b"0", b"1", b"2", b"3"]
