@@ -1,7 +1,8 @@
 """What repeated records and numbers out of step mean. Pure.
 
 Whoever says what makes records the same one is believed. Else copies are a problem only where they
-are rare: data that says the same thing again and again shows no duplicates.
+are rare: data that says the same thing again and again shows no duplicates. docs/jobs.md has what
+was measured.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,10 +15,13 @@ from penstock.spark.jobs.findings import Finding, Kind
 from penstock.spark.jobs.numbering import Anomaly, Flaw, Run, judge
 
 _FEW = 3
-# At most one in so many records. A batch that was sent again is many records of the same time; the
-# same at another time is more often meant so.
-_RARE_TWINS = 10
+# A problem up to one in so many records. Copies one after the other, all at the same distance, were
+# sent again together; those that lie scattered are more often meant so, at another time above all.
+_BLOCK = 5  # records
+_RARE_IN_BLOCKS = 10
+_RARE_TWINS = 100
 _RARE_REPEATS = 1_000
+_SAME = "key, value and time"
 _ANOTHER_TIME = "key, value and headers, at another time or sequence"
 
 
@@ -33,18 +37,46 @@ def judge_repeats(
     for place, found in groupby(repeats, key=lambda each: each.place):
         partition, contents = partitions[place], list(found)
         twins, copies = contents[0].all_twins, contents[0].all_repeats
-        total = records[partition]
-        if identity.is_given or is_rare(twins, total, _RARE_TWINS):
-            yield from _problems(partition, _twins(contents), ", ".join(identity.columns))
+        sorts = [_Sort(_twins(contents), twins, _RARE_TWINS, ", ".join(identity.columns), _SAME)]
+        if copies > twins and not identity.is_given:
+            rare = None if partition in compacted else _RARE_REPEATS
+            others = _others(contents)
+            sorts.append(_Sort(others, copies - twins, rare, _ANOTHER_TIME, "key and value"))
+        for sort in sorts:
+            yield from _judge(partition, records[partition], sort, identity.is_given)
+
+
+class _Sort(NamedTuple):
+    """Copies of one partition that have the same in common with their originals."""
+
+    copies: "list[_Copies]"  # those that were looked at
+    all_copies: int
+    rare: int | None  # scattered ones are a problem up to one in so many; None: they never are
+    same: str
+    same_in_short: str
+
+
+def _judge(
+    partition: TopicPartition, total: int, sort: _Sort, is_believed: bool
+) -> Iterator[Finding]:
+    joined = _together(sorted(sort.copies, key=lambda copy: copy.last))
+    blocks = [each for each in joined if each.is_block]
+    scattered = [each for each in joined if not each.is_block]
+    in_blocks = sum(each.size for each in blocks)
+    told: list[_Copies] = []
+    untold: list[_Copies] = []
+    left = 0
+    for found, count, rare in (
+        (blocks, in_blocks, sort.rare and _RARE_IN_BLOCKS),
+        (scattered, sort.all_copies - in_blocks, sort.rare),
+    ):
+        if is_believed or (rare is not None and is_rare(count, total, rare)):
+            told += found
         else:
-            yield _note(partition, _twins(contents)[0], twins, total, "key, value and time")
-        if identity.is_given or copies == twins:
-            continue
-        others = _others(contents)
-        if is_rare(copies - twins, total, _RARE_REPEATS) and partition not in compacted:
-            yield from _problems(partition, others, _ANOTHER_TIME)
-        elif others:
-            yield _note(partition, others[0], copies - twins, total, "key and value")
+            untold, left = untold + found, left + count
+    yield from _problems(partition, told, sort.same)
+    if untold:
+        yield _note(partition, untold[0], left, total, sort.same_in_short)
 
 
 def is_rare(copies: int, records: int, one_in: int) -> bool:
@@ -58,6 +90,10 @@ class _Copies(NamedTuple):
     last: int  # offset of its latest copy
     size: int  # how many records so, each with a copy at the same distance
     between: int  # copies of one record between its first and last
+
+    @property
+    def is_block(self) -> bool:
+        return self.size >= _BLOCK and not self.between
 
 
 def _twins(contents: Iterable[Repeats]) -> list[_Copies]:
@@ -75,7 +111,7 @@ def _others(contents: Iterable[Repeats]) -> list[_Copies]:
 
 
 def _problems(partition: TopicPartition, copies: Iterable[_Copies], same: str) -> Iterator[Finding]:
-    for each in _together(sorted(copies, key=lambda copy: copy.last)):
+    for each in copies:
         end = each.last + each.size - 1
         if each.size > 1:
             text = f"the records are those of offsets {each.first} to {each.first + each.size - 1}"

@@ -67,6 +67,24 @@ def test_data_that_repeats_itself_shows_no_duplicates() -> None:
     assert (finding.is_problem, finding.offset) == (False, 80)
 
 
+def test_records_that_were_sent_again_together_stand_out_from_those_that_are_alike() -> None:
+    """At another time; and at the same one, between many that are the same by chance."""
+    block = [later(first, first + 500, all_copies=80) for first in range(80)]
+    (finding,) = judged(*block)
+    assert (finding.is_problem, finding.offset, finding.last_offset) == (True, 500, 579)
+    alike = [twin(9 * n, 9 * n + 2 + n % 5, all_twins=230) for n in range(200)]
+    block = [twin(first, first + 30, all_twins=230) for first in range(5_000, 5_030)]
+    problem, note = judged(*alike, *block)
+    assert (problem.is_problem, problem.offset, problem.last_offset) == (True, 5_030, 5_059)
+    assert not note.is_problem
+    assert note.message.startswith("200 of 10,000 records have key, value and time")
+
+
+def test_where_half_of_all_was_sent_twice_nobody_can_tell() -> None:
+    (finding,) = judged(*(later(n, n + 5_000, all_copies=5_000) for n in range(5_000)))
+    assert not finding.is_problem
+
+
 def test_to_say_the_same_again_is_how_compacted_topics_are_used() -> None:
     assert [each.is_problem for each in judged(later(5, 90), compacted=True)] == [False]
     assert [each.is_problem for each in judged(twin(5, 90), compacted=True)] == [True]
