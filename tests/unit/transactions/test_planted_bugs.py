@@ -12,13 +12,14 @@ from tests.unit.transactions import test_partitions as partitions
 from tests.unit.transactions import test_telling as telling
 from tests.unit.transactions import test_time_outs as time_outs
 from tests.unit.transactions import test_two_phase as two_phase
-from tests.unit.transactions.desk import Partitions
+from tests.unit.transactions.desk import NEW_END, Partitions
 
 from penstock.model.errors import ErrorCode
 from penstock.transactions import ending, init_producer, records
 from penstock.transactions import partitions as partition_rules
 from penstock.transactions import time_outs as time_rules
 from penstock.transactions.connections import Connections
+from penstock.transactions.markers import OutstandingMarkers
 from penstock.transactions.marking import Marking
 from penstock.transactions.outcome import MAX_EPOCH
 from penstock.transactions.records import State, Transaction
@@ -138,6 +139,23 @@ BUGS = [
         "prepared",
         lambda self: {},
         partial(telling.test_the_next_coordinator_tells_what_the_last_one_decided, commit=True),
+    ),
+    Bug(
+        "epochs that were lost are given away again",
+        Marking,
+        "is_outlived",
+        lambda self, key: False,
+        partial(
+            telling.test_where_partitions_are_past_it_the_end_is_over_and_the_id_begins_anew,
+            NEW_END,
+        ),
+    ),
+    Bug(
+        "everybody waits for a partition that knows better",
+        OutstandingMarkers,
+        "is_through",
+        property(lambda self: not self),
+        telling.test_nobody_waits_longer_for_a_partition_that_knows_better,
     ),
     Bug(
         "a deleted topic holds up a transaction for ever",
