@@ -106,8 +106,10 @@ class _Opening:
             log.dirty_since_ms = self._now_ms
             log.names_changed = True
         self._settle()
-        # Batches that come next must not meet epochs in the checkpoint that the log has lost.
-        log.write_epochs()
+        if EPOCH_FILE in self._names:
+            # Batches that come next must not meet epochs in it that the log has lost. Where there
+            # is none yet the next flush writes it: a start need not wait for two syncs a log.
+            log.write_epochs()
 
     def _settle(self) -> None:
         log, remembered = self._log, self._remembered

@@ -115,8 +115,9 @@ def find_last_replaced(names: Iterable[str]) -> int:
     return max((int(match[1]) for match in matches if match is not None), default=-1)
 
 
-def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> None:
-    """Bring a partition's folder into one valid state after a crash: recovery's first step.
+def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> bool:
+    """Bring a partition's folder into one valid state after a crash: recovery's first step. False
+    where it is in one already, and holds the same names as before.
 
     `names` is what the folder holds. Can itself be interrupted anywhere and called again. Only
     segment files with final names, and what is no business of swaps, are left.
@@ -135,8 +136,10 @@ def finish_swaps(disk: Disk, directory: str, names: Iterable[str]) -> None:
     swaps = [f for f in files if f.stage == SWAP and f not in void]
     if swaps:
         _roll_forward(disk, directory, files, swaps)
-    if rubbish or void or swaps:
+    has_changed = bool(rubbish or void or swaps)
+    if has_changed:
         disk.sync_directory(directory)
+    return has_changed
 
 
 def _remove_void(disk: Disk, directory: str, void: list[_Leftover]) -> None:

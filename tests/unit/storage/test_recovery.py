@@ -9,7 +9,7 @@ from penstock.protocol.batch import MAGIC_POSITION, iter_headers
 from penstock.storage.disk import CREATE
 from penstock.storage.epochs import EPOCH_FILE
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
-from penstock.testing.simulated_faults import MUTATIONS
+from penstock.testing.simulated_faults import MUTATIONS, Kind
 
 
 @pytest.fixture
@@ -84,6 +84,20 @@ def test_a_folder_without_segments_has_no_epochs_either(broker: Broker) -> None:
     later = broker.after(survivor)
     assert later.log.latest_epoch == -1
     assert later.disk.files()[f"{FOLDER}/{EPOCH_FILE}"] == b"0\n0\n"
+
+
+def test_a_log_that_never_had_a_checkpoint_of_epochs_does_not_wait_for_one(broker: Broker) -> None:
+    """Of 10,000 logs killed young, the start would sync each twice; the next flush does it."""
+    broker.append(epoch=3)
+    broker.append(epoch=5)
+    later = broker.after(broker.disk.survivor_of_kill())
+    synced = [each.path for each in later.disk.trace if each.kind in (Kind.SYNC, Kind.RENAME)]
+    assert not [path for path in synced if path.startswith(FOLDER)]
+    assert later.log.latest_epoch == 5
+    again = later.after(later.disk.survivor_of_kill())
+    assert again.log.find_epoch_end(LeaderEpoch(3)) == later.log.find_epoch_end(LeaderEpoch(3))
+    again.flush()
+    assert f"{FOLDER}/{EPOCH_FILE}" in again.disk.survivor_of_power_cut(LoseEverything()).files()
 
 
 def test_a_start_after_a_clean_stop_writes_no_epochs_of_an_empty_log(broker: Broker) -> None:

@@ -1,0 +1,25 @@
+"""What a start asks for, however many logs there are."""
+
+from tests.unit.storage.several_logs import CONFIG, NOW_MS, Shelf
+
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.model.ids import TopicPartition
+from penstock.storage.segmented import SegmentedEngine
+
+
+def test_a_start_asks_for_the_settings_of_a_topic_once() -> None:
+    """However many partitions it has: to resolve them takes as long as to open a log."""
+    shelf = Shelf()
+    for number in range(5):
+        shelf.create(TopicPartition("t", number))
+    asked: list[str] = []
+
+    def config_of(topic: str) -> LogConfig:
+        asked.append(topic)
+        return CONFIG
+
+    engine = SegmentedEngine(
+        StorageConfig(log_dirs=("/d",)), config_of=config_of, disk=shelf.disk.survivor_of_kill()
+    )
+    assert len(engine.recover(lambda *, done, total: None, NOW_MS)) == 5
+    assert asked == ["t"]
