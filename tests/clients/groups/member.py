@@ -22,6 +22,7 @@ ADAPTERS = {
     "kafka-python": "tests.clients.groups.member_kafka_python",
     "aiokafka": "tests.clients.groups.member_aiokafka",
 }
+HEARTBEAT_MS = 300  # by its answer a classic member learns that others come and go
 
 
 class Order(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from tests.clients.groups.member import CommitRefused, Order, Place, Read
+from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Place, Read
 
 _PASSING = (KafkaError._PARTITION_EOF, KafkaError._MAX_POLL_EXCEEDED)
 _BATCH = 50
@@ -71,7 +71,7 @@ def _settings(order: Order) -> dict[str, Any]:
     }
     if order.protocol == "classic":
         settings["session.timeout.ms"] = order.session_ms
-        settings["heartbeat.interval.ms"] = order.session_ms // 10
+        settings["heartbeat.interval.ms"] = HEARTBEAT_MS
         if order.assignor is not None:
             settings["partition.assignment.strategy"] = order.assignor
     elif order.assignor is not None:

@@ -15,7 +15,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import (  # type: ignore
 )
 from kafka.errors import KafkaError  # type: ignore[import-untyped]
 from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
-from tests.clients.groups.member import CommitRefused, Order, Place, Read
+from tests.clients.groups.member import HEARTBEAT_MS, CommitRefused, Order, Place, Read
 
 _ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -90,7 +90,7 @@ def _settings(order: Order) -> dict[str, Any]:
         "auto_offset_reset": "earliest",
         "enable_auto_commit": False,
         "session_timeout_ms": order.session_ms,
-        "heartbeat_interval_ms": order.session_ms // 10,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
         "metadata_max_age_ms": 400,
         "fetch_max_wait_ms": 50,
         "group_instance_id": order.instance,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
-from tests.clients.groups.stage import Member, Stage
+from tests.clients.groups.stage import SHORT_SESSION_MS, Member, Stage
 from tests.clients.our_topics import ask, new_name, new_topic
 from tests.clients.under_test import BrokerUnderTest
 from tests.profile import scaled
@@ -30,7 +30,6 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 
 COUNT = scaled(test=60, verify=300, release=1000)
-STEADY_MS = 20_000  # a session that nothing in a test outlasts
 MOST_GENERATIONS = 50
 
 
@@ -172,7 +171,7 @@ class CoreStory:
         group, topic = new_name(), new_topic(group_broker, partitions=6)
         everything = partitions_of(topic, 6)
         with loaded(group_broker, topic, 6) as load:
-            first = stage.join(group, topic, commits=True)
+            first = stage.join(group, topic, commits=True, session_ms=SHORT_SESSION_MS)
             wait_more(stage, [first])
             second, third = (stage.join(group, topic, commits=True) for _ in range(2))
             stage.wait_settled([first, second, third], everything)
@@ -228,9 +227,7 @@ class GroupStory(CoreStory):
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=4)
         names = (f"{group}-a", f"{group}-b")
-        one, other = (
-            stage.join(group, topic, instance=name, session_ms=STEADY_MS) for name in names
-        )
+        one, other = (stage.join(group, topic, instance=name) for name in names)
         stage.wait_settled([one, other], partitions_of(topic, 4))
         generation = find_generation(group_broker, group)
         changes, owned = len(other.assignments), one.owned
@@ -238,7 +235,7 @@ class GroupStory(CoreStory):
             one.kill()
         else:
             one.leave()  # the newer protocol gives a name free only when its owner says so
-        again = stage.join(group, topic, instance=names[0], session_ms=STEADY_MS)
+        again = stage.join(group, topic, instance=names[0])
         stage.wait(lambda: again.owned == owned, "the member has its partitions back")
         stage.wait_values([again, other], send(group_broker, topic, partitions=4))
         assert find_generation(group_broker, group) == generation
@@ -249,7 +246,8 @@ class GroupStory(CoreStory):
     ) -> None:
         group, topic = new_name(), new_topic(group_broker, partitions=2)
         everything = partitions_of(topic, 2)
-        frozen, heir = (stage.join(group, topic) for _ in range(2))
+        frozen = stage.join(group, topic, session_ms=SHORT_SESSION_MS)
+        heir = stage.join(group, topic)
         stage.wait_settled([frozen, heir], everything)
         stage.wait_values([frozen, heir], send(group_broker, topic, 10, partitions=2))
         frozen.freeze()

@@ -145,7 +145,7 @@ public final class GroupMember implements ConsumerRebalanceListener {
         }
         int session = order.get("session_ms").asInt();
         config.put("session.timeout.ms", String.valueOf(session));
-        config.put("heartbeat.interval.ms", String.valueOf(session / 10));
+        config.put("heartbeat.interval.ms", "300");
         if (!assignor.isNull()) {
             config.put(
                 "partition.assignment.strategy",
