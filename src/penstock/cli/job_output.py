@@ -46,8 +46,13 @@ def show_audit(result: "AuditResult", *, as_json: bool) -> None:
             for t in result.totals
         ],
     )
-    verdict = "clean" if not result.problems else f"NOT CLEAN: {result.problems:,} problems"
-    print(f"{verdict}; {_pace(result.records, result.seconds)}")
+    print(f"{_verdict(result.problems)}; {_pace(result.records, result.seconds)}")
+
+
+def _verdict(problems: int) -> str:
+    if not problems:
+        return "clean"
+    return "NOT CLEAN: 1 problem" if problems == 1 else f"NOT CLEAN: {problems:,} problems"
 
 
 def _show_audit_as_json(result: "AuditResult") -> None:

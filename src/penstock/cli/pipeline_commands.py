@@ -12,13 +12,14 @@ from penstock.cli.connect import (
     BootstrapOption,
     JsonOption,
     Shared,
+    command_group,
     fail,
     get_bootstrap,
-    keep_shared,
     wants_json,
 )
 from penstock.cli.pipeline_progress import note, progress_display, show_totals
 from penstock.cli.prepare_spark import PREPARE_HELP, prepare
+from penstock.cli.spark_work import MasterOption
 from penstock.cli.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -27,20 +28,10 @@ if TYPE_CHECKING:
     from penstock.spark.pipeline.progress import Totals
     from penstock.spark.pipeline.spec import Pipeline
 
-app = typer.Typer(
-    add_completion=False,
-    help="Run pipelines from topics to topics, tables and files on Spark.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = command_group("Run pipelines from topics to topics, tables and files on Spark.")
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="YAML with SQL, or Python with pyspark.pipelines.")
-]
-MasterOption = Annotated[
-    str | None,
-    typer.Option("--master", metavar="URL", help="Where Spark runs.  [default: local[*]]"),
 ]
 RemoteOption = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host.")
@@ -79,13 +70,6 @@ Examples:
   penstock pipeline init clicks.yaml
   penstock pipeline init        # to stdout
 """
-
-
-@app.callback()
-def _shared(
-    ctx: typer.Context, bootstrap: BootstrapOption = None, as_json: JsonOption = False
-) -> None:
-    keep_shared(ctx, bootstrap, as_json)
 
 
 @app.command(help=_RUN_HELP)
