@@ -89,7 +89,7 @@ def test_the_command_tells_faults_and_ends_with_one(
     assert done.returncode == 1, done.stderr
     first, *_, last = done.stdout.splitlines()
     assert first.startswith(f"PROBLEM [crc] {TOPIC}-3 offset 1000 to 1049: the CRC ")
-    assert last.startswith("NOT CLEAN: 1 problems; 3,950 records in ")
+    assert last.startswith("NOT CLEAN: 1 problem; 3,950 records in ")
     assert "look at batches: " in done.stderr
     assert "Traceback" not in done.stderr
 
