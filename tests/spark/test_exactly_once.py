@@ -64,11 +64,12 @@ def make_job(servers: str, tmp_path: Path, *, replicas: int = 1) -> CopyJob:
     return CopyJob(servers, source, target, str(tmp_path), RECORDS // BATCHES, format=HALTING)
 
 
-def assert_exactly_once(job: CopyJob) -> None:
+def assert_exactly_once(job: CopyJob, say: Say, what: str) -> None:
     output = read_output(job.servers, job.target)
     assert output.counts == Counter(range(RECORDS))
     assert output.are_in_order
     assert open_transactions(job.servers) == []
+    say(f"exactly-once: {RECORDS} rows are there once, after kills of {what}")
 
 
 def run_killed(job: CopyJob, places: Sequence[str], home: Path) -> None:
@@ -91,8 +92,7 @@ def test_a_driver_killed_at_every_point_writes_each_row_once(
 ) -> None:
     job = make_job(broker.bootstrap_servers, tmp_path)
     run_killed(job, DRIVER_KILLS, tmp_path)
-    assert_exactly_once(job)
-    say(f"exactly-once: {RECORDS} rows are there once, after kills at {', '.join(DRIVER_KILLS)}")
+    assert_exactly_once(job, say, f"the driver at {', '.join(DRIVER_KILLS)}")
 
 
 @pytest.mark.skipif(not IS_LONG, reason="three starts of Spark and one of Kafka: in `make verify`")
@@ -101,8 +101,9 @@ def test_on_a_plain_kafka_a_killed_driver_writes_each_row_once(tmp_path: Path, s
     """It has no two-phase commit: what waits for its commit there is open, and timed."""
     with KafkaBroker(find_kafka(say), tmp_path / "kafka") as kafka:
         job = make_job(kafka.bootstrap, tmp_path)
-        run_killed(job, [f"{Point.TASK_PREPARED}@1", f"{Point.DECIDED}@2"], tmp_path)
-        assert_exactly_once(job)
+        places = [f"{Point.TASK_PREPARED}@1", f"{Point.DECIDED}@2"]
+        run_killed(job, places, tmp_path)
+        assert_exactly_once(job, say, f"the driver at {', '.join(places)}, on a plain Kafka")
 
 
 def find_kafka(say: Say) -> KafkaJars:
@@ -129,7 +130,7 @@ def test_at_least_once_kills_show_rows_twice(
 
 @pytest.mark.usefixtures("java")
 def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
-    tmp_path: Path,
+    tmp_path: Path, say: Say
 ) -> None:
     """Two executors of their own, tasks that are tried twice to be quicker, three brokers."""
     config = {
@@ -163,7 +164,7 @@ def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
                 cluster.wait_in_sync(DECISIONS_TOPIC, 0, 3)
             status = child.end(with_signal=None, timeout_s=300)
             assert status == 0, child.tail()
-        assert_exactly_once(job)
+        assert_exactly_once(job, say, f"a worker, an executor and {BROKER_KILLS} of 3 brokers")
 
 
 def kill_executor_of(worker: int) -> None:
