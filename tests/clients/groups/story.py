@@ -336,6 +336,8 @@ class ClassicStory(GroupStory):
         everything = [each for topic in topics for each in partitions_of(topic, 3)]
         members = [stage.join(group, *topics, assignor=assignor) for _ in range(3)]
         stage.wait_settled(members, everything)
+        even = len(everything) // len(members)
+        stage.wait(lambda: all(len(each.owned) == even for each in members), "all have as many")
         before = [(member.owned, len(member.assignments)) for member in members[1:]]
         members[0].leave()
         stage.wait_settled(members[1:], everything)
