@@ -61,9 +61,7 @@ def keep(
     spec = parse_spec({"topic": topic, **said}) if said else None
     tables = open_tables(Place(folder=folder), spec, topic, client_of(broker))
     notes: list[str] = []
-    rules = SyncRules(
-        most_records=most_records, task_records=task_records, allows_loss=allows_loss
-    )
+    rules = SyncRules(most_records=most_records, task_records=task_records, allows_loss=allows_loss)
     sync = make_sync(tables, client_of(broker), run_tasks, rules, notes.append)
     return Keeper(tables, sync, notes)
 
