@@ -24,7 +24,7 @@ from penstock.spark.jobs.content import (
     find_repeats,
     find_steps,
 )
-from penstock.spark.jobs.content_verdict import judge_repeats, judge_steps
+from penstock.spark.jobs.content_verdict import judge_repeats, judge_steps, without_told
 from penstock.spark.jobs.failures import NotReady
 from penstock.spark.jobs.findings import Finding, Kind
 from penstock.spark.jobs.range_audit import AuditRange
@@ -78,7 +78,8 @@ def run_audit(
     verdict = _look_at_batches(spark, asked, settings, watch)
     findings = [*_deleted(audit.scope, found), *verdict.findings]
     if audit.compares or audit.sequence is not None:
-        findings += _compare(spark, asked, settings, audit, verdict, watch)
+        compared = _compare(spark, asked, settings, audit, verdict, watch)
+        findings += without_told(compared, verdict.findings)
     findings.sort(key=lambda finding: (finding.partition, finding.offset))
     return AuditResult(
         totals=_with_problems(verdict.totals, findings),

@@ -79,6 +79,22 @@ def _judge(
         yield _note(partition, untold[0], left, total, sort.same_in_short)
 
 
+def without_told(findings: Iterable[Finding], told: Iterable[Finding]) -> Iterator[Finding]:
+    """What its producer's sequences show to be there twice is not told again for its content."""
+    known = [each for each in told if each.kind is Kind.DUPLICATE]
+    for each in findings:
+        if each.kind is not Kind.DUPLICATE or not any(_is_within(each, one) for one in known):
+            yield each
+
+
+def _is_within(finding: Finding, other: Finding) -> bool:
+    return (
+        finding.partition == other.partition
+        and other.offset <= finding.offset
+        and finding.last_offset <= other.last_offset
+    )
+
+
 def is_rare(copies: int, records: int, one_in: int) -> bool:
     return copies <= max(_FEW, records // one_in)
 

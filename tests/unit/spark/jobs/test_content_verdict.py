@@ -2,7 +2,12 @@
 
 from penstock.model.ids import TopicPartition
 from penstock.spark.jobs.content import Identity, Repeats, Step, parse_identity
-from penstock.spark.jobs.content_verdict import is_rare, judge_repeats, judge_steps
+from penstock.spark.jobs.content_verdict import (
+    is_rare,
+    judge_repeats,
+    judge_steps,
+    without_told,
+)
 from penstock.spark.jobs.findings import Finding, Kind
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
@@ -121,3 +126,17 @@ def test_a_number_that_comes_again_is_a_duplicate() -> None:
         (Kind.DUPLICATE, 10, "number 5 without a key is there a second time"),
         (Kind.DUPLICATE, 20, "number 9 without a key is there a second time"),
     ]
+
+
+def test_what_the_producers_sequences_show_is_not_told_twice() -> None:
+    told = Finding(Kind.DUPLICATE, PARTITIONS[0], 1_050, 1_099, "by its sequences")
+    same = told._replace(message="by its content")
+    others = [
+        same._replace(offset=1_100, last_offset=1_149),
+        same._replace(last_offset=1_100),
+        same._replace(partition=PARTITIONS[1]),
+        same._replace(kind=Kind.ORDER),
+    ]
+    assert list(without_told([same, *others], [told])) == others
+    missing = told._replace(kind=Kind.MISSING)
+    assert list(without_told([same], [missing])) == [same]
