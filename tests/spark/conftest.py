@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 pytest.register_assert_rewrite("tests.spark.parity")
 
 from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
+from tests.profile import scaled  # noqa: E402
 from tests.spark.jvm_connector import class_path, resolve_jvm_connector  # noqa: E402
 from tests.spark.local_spark import local_spark  # noqa: E402
 from tests.spark.parity_corpus import Corpus, write_corpus  # noqa: E402
@@ -46,8 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             names = getattr(item, "fixturenames", [])
             shares = "spark" in names
             item.add_marker(pytest.mark.xdist_group(_line_of(item.path.stem, shares=shares)))
-            if "java" in names and not shares:
-                names.insert(0, "prepared")
+            if "java" in names and not shares and scaled(test=0, verify=1, release=1):
+                names.insert(0, "prepared")  # takes a minute: it pays where many are started
 
 
 def _line_of(file: str, *, shares: bool) -> str:

@@ -113,7 +113,11 @@ REFUSED = {
     ),
     "nobody there": (
         "SELECT 'v' AS value",
-        {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.request.timeout.ms": "500"},
+        {
+            "kafka.bootstrap.servers": "127.0.0.1:1",
+            "kafka.request.timeout.ms": "500",
+            "kafka.delivery.timeout.ms": "3600000",  # for which nobody is to wait
+        },
         "cannot reach a broker at 127.0.0.1:1",
     ),
     "a value larger than the topic takes": (

@@ -128,7 +128,9 @@ class MemberLoop:
         if records:
             self._tell("read", records=records)
             for each in records:
-                self._handed[each.topic, each.partition] = each.offset + 1
+                # A rebalance within the poll may have taken away what the poll still hands out.
+                if (each.topic, each.partition) in self._owned:
+                    self._handed[each.topic, each.partition] = each.offset + 1
         if self._commits and (records or self._owes_commit):
             self._commit("")
 

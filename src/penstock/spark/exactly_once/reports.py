@@ -54,6 +54,9 @@ def abort_batch(options: SinkOptions, query: str, batch: int, *, watch_s: float 
             await decider.abort(batch)
 
     try:
+        # Where nobody can be reached, who waits for the error is not kept for as long as a batch
+        # may take: the next start finds what was left.
+        shared_client(options.client).metadata([])
         _run(options, query, abort)
     except (ClientError, SparkSourceError, TimeoutError) as error:
         _log.warning("what query %s left undecided could not be aborted: %s", query, error)
