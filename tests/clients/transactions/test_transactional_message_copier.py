@@ -34,6 +34,8 @@ pytestmark = pytest.mark.xdist_group("transactions-java")
 MAIN_CLASS = "org.apache.kafka.tools.TransactionalMessageCopier"
 COUNT = scaled(test=1_000, verify=20_000, release=100_000)
 TRANSACTION_SIZE = 50
+# It looks for committed offsets before it ends what its former life has left, and waits so long.
+TRANSACTION_TIMEOUT_MS = 20_000
 PATIENCE_S = 120.0
 RANDOM_ABORTS = "--enable-random-aborts"
 AS_MEMBER = ("--group-mode", "--use-group-metadata")
@@ -92,6 +94,7 @@ class Topics(NamedTuple):
             *("--input-topic", self.source, "--input-partition", "0"),
             *("--output-topic", self.target, "--transaction-size", str(TRANSACTION_SIZE)),
             *("--consumer-group", new_name(), "--transactional-id", new_name()),
+            *("--transaction-timeout", str(TRANSACTION_TIMEOUT_MS)),
         ]
 
     def check(self, broker: BrokerUnderTest) -> None:
