@@ -106,6 +106,7 @@ def to_topic():
 """
 
 
+@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="starts Spark Connect twice")
 def test_python_with_sparks_declarative_api_reads_on_with_each_run(
     java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
