@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from tests.profile import scaled
 from tests.spark.pipelines import values_of, write_pipeline
 from tests.spark.topics import Sent, create_topic, send
