@@ -38,7 +38,7 @@ format: $(STAMP) ## rewrite the sources in the house format
 	$(BIN)/ruff format src tests bench examples
 	$(BIN)/ruff check --fix src tests bench examples
 
-test: lint java ## everything, about 17 minutes on 2 cores (needs Java)
+test: lint java ## everything, about 20 minutes on 2 cores with the installation (needs Java)
 	PROFILE=test $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
 verify: lint java ## the long form of every class, up to 60 minutes (needs Java)
