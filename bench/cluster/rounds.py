@@ -20,6 +20,7 @@ from bench.cluster.contenders import BROKERS, Contender, cluster_cpu_seconds, cl
 from bench.cluster.failover import measure_failover
 from bench.cluster.topics import Topics
 
+STARTED_S = 15.0  # after a start both still load and compile what they will need
 IDLE_S = 10.0
 CALM_S = 0.5
 CALM_SHARE = 0.2  # of a processor, all processes together: they talk to each other when idle
@@ -67,6 +68,7 @@ class Rounds:
 
     def _settle(self) -> dict[str, Sample]:
         """What they take while nobody asks for anything; then both warm up."""
+        time.sleep(STARTED_S)
         before = {name: cluster_cpu_seconds(each) for name, each in self._contenders.items()}
         time.sleep(IDLE_S)
         idle = {
