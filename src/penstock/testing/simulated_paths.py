@@ -2,6 +2,7 @@
 
 import os
 from errno import EINVAL, EISDIR, ENAMETOOLONG, ENOENT, ENOTDIR, ENOTEMPTY
+from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.testing.simulated_faults import os_error
@@ -26,20 +27,28 @@ def locate(root: Directory, path: str) -> Place:
     """A missing last name is a place too; a missing directory before it is an error."""
     if not path:
         raise os_error(ENOENT, path)
-    names = [name for name in os.path.normpath(path).split("/") if name not in ("", ".")]
+    names, has_long_name = _split(path)
     if not names:
         return Place((root,), ".", root)
     ancestors = [root]
     for name in names[:-1]:
         ancestors.append(step_into(ancestors[-1], name, path))
-    _check_name(names[-1], path)
+    if has_long_name:
+        _check_name(names[-1], path)
     return Place(tuple(ancestors), names[-1], ancestors[-1].names.get(names[-1]))
 
 
+@lru_cache(maxsize=4096)  # the same few again and again
+def _split(path: str) -> tuple[tuple[str, ...], bool]:
+    """Its names, and whether one of them is longer than a name may be."""
+    names = tuple(name for name in os.path.normpath(path).split("/") if name not in ("", "."))
+    return names, any(_is_long(name) for name in names)
+
+
 def step_into(directory: Directory, name: str, path: str) -> Directory:
-    _check_name(name, path)
     node = directory.names.get(name)
     if node is None:
+        _check_name(name, path)
         raise os_error(ENOENT, path)
     if not isinstance(node, Directory):
         raise os_error(ENOTDIR, path)
@@ -47,8 +56,12 @@ def step_into(directory: Directory, name: str, path: str) -> Directory:
 
 
 def _check_name(name: str, path: str) -> None:
-    if len(os.fsencode(name)) > _LONGEST_NAME_BYTES:
+    if _is_long(name):
         raise os_error(ENAMETOOLONG, path)
+
+
+def _is_long(name: str) -> bool:
+    return len(os.fsencode(name)) > _LONGEST_NAME_BYTES
 
 
 def check_rename(old: Place, new: Place, source: str) -> None:

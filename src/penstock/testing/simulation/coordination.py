@@ -46,6 +46,7 @@ class SimulatedTree:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.tree = Tree()
         self._now_ms = now_ms
+        self._lives: dict[int, BrokerNode] = {}  # by the change that made their node
         self._setup = self.open_session()
         for path in (*PERSISTENT, CONTROLLER_EPOCH):
             self.write(self._setup, [Create(path=path)])
@@ -114,10 +115,15 @@ class SimulatedTree:
         return self.tree.get(CONTROLLER_EPOCH).version
 
     def brokers(self) -> dict[BrokerId, BrokerNode]:
-        return {
-            broker: decode_broker(broker, self._value(broker_path(broker)))
-            for broker in map(BrokerId, map(int, self.tree.children(BROKER_IDS)))
-        }
+        found = map(BrokerId, map(int, self.tree.children(BROKER_IDS)))
+        return {broker: self._broker(broker) for broker in found}
+
+    def _broker(self, broker: BrokerId) -> BrokerNode:
+        """Read once for each life: brokers look with every beat, and never change their node."""
+        czxid = self.tree.get(broker_path(broker)).czxid
+        if czxid not in self._lives:
+            self._lives[czxid] = decode_broker(broker, self._value(broker_path(broker)))
+        return self._lives[czxid]
 
     def state(self, partition: TopicPartition) -> PartitionState:
         path = state_path(*partition)
