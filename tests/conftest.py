@@ -1,14 +1,18 @@
 """Figures that tests report (recoveries done, cases tried), summed and shown at the end of a run.
 
-Under xdist each worker hands its figures to the controller. And Ctrl-C means what it should.
+Under xdist each worker hands its figures to the controller, and `tests.schedule` says which worker
+runs what. And Ctrl-C means what it should.
 """
 
+import gc
 import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.schedule import SideBySide
 from tests.zookeeper_fixture import zookeeper_connect as zookeeper_connect
 
 _FIGURES: Counter[str] = Counter()
@@ -22,6 +26,17 @@ settings.load_profile("unhurried")
 # process that they start: tests that interrupt one would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide | None:
+    return SideBySide(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_collection_finish() -> None:
+    """Ten thousand tests stay until the end: the collector need not look at them each time."""
+    gc.collect()
+    gc.freeze()
 
 
 def record_figure(name: str, value: int = 1) -> None:

@@ -1,0 +1,64 @@
+"""Which worker runs what next, where several do: computing beside waiting, the longest first.
+
+Tests of one group wait for the processes they have started: brokers, Javas. A worker that does
+little else leaves a core idle, so one worker always computes, as long as there is both to do.
+Short tests go by the file: asking for each costs more than many of them. Invariant: every test
+belongs to one scope, and all of a scope run on one worker, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
+from xdist.workermanage import WorkerController  # type: ignore[import-untyped]
+
+# Of those that wait; the others follow as they come.
+LONGEST = (
+    "spark", "cluster", "spark-parity", "spark-kills", "spark-processes", "kafka", "groups-java",
+    "transactions-java", "clients", "zookeeper", "groups-confluent-kafka", "client-java",
+)  # fmt: skip
+# Folders whose tests take seconds each, the longest first; the others go by the file.
+LONG_TESTS = ("tests/simulation/", "tests/examples/", "tests/properties/", "tests/crash/")
+
+
+def scope_of(test: str) -> str:
+    """Its group, or else itself if it is long, or else its file."""
+    if test.rfind("@") > test.rfind("]"):
+        return test.rpartition("@")[2]
+    return test if test.startswith(LONG_TESTS) else test.partition("::")[0]
+
+
+def is_group(scope: str) -> bool:
+    return not scope.startswith("tests/")
+
+
+def choose_scope(waiting: Iterable[str], *, groups_at_work: int, workers: int) -> str:
+    """What a worker gets, if others of so many are at work on groups."""
+    wants_group = groups_at_work < workers - 1
+    return min(waiting, key=lambda scope: (is_group(scope) != wants_group, _rank(scope)))
+
+
+def _rank(scope: str) -> int:
+    if is_group(scope):
+        return LONGEST.index(scope) if scope in LONGEST else len(LONGEST)
+    folders = (place for place, each in enumerate(LONG_TESTS) if scope.startswith(each))
+    return next(folders, len(LONG_TESTS))
+
+
+class SideBySide(LoadGroupScheduling):  # type: ignore[misc]
+    """xdist's own, but for what is a scope and which is next."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        others = [each for each in self.nodes if each is not node]
+        at_work = sum(self._has_group(each) for each in others)
+        scope = choose_scope(self.workqueue, groups_at_work=at_work, workers=len(self.nodes))
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _has_group(self, node: WorkerController) -> bool:
+        assigned = self.assigned_work[node].items()
+        return any(is_group(scope) and not all(tests.values()) for scope, tests in assigned)
