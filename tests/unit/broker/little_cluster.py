@@ -47,7 +47,7 @@ from penstock.waiting.run import LoopTimers
 
 NOW_MS = 1_700_000_000_000
 BROKERS, CLIENTS = "BROKERS", "CLIENTS"
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 async def sleep_ms(duration_ms: int) -> None:
@@ -96,7 +96,7 @@ class LittleBroker:
     async def start(self) -> None:
         self.current = CurrentSession(await self._store.open_session())
         channel = RemoteChannel(
-            self.id, local=LocalChannel(self.orders), peers=self.peers, timeout_ms=5000
+            self.id, local=LocalChannel(self.orders), peers=self.peers, timeout_ms=30_000
         )
         self.controller = Controller(
             session=self.session,

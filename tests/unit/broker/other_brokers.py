@@ -71,7 +71,7 @@ def settings_of(given: Mapping[str, str]) -> Resolved:
 
 @asynccontextmanager
 async def neighbourhood() -> AsyncIterator[Neighbourhood]:
-    async with asyncio.timeout(20), ScriptedBroker(OTHER) as other, asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(60), ScriptedBroker(OTHER) as other, asyncio.TaskGroup() as tasks:
         made = Neighbourhood(other, tasks)
         yield made
         await made.peers.close()

@@ -48,7 +48,7 @@ async def settle() -> None:
 
 def tell(story: Callable[[Bench], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             await story(Bench(tasks))
 
     asyncio.run(run())

@@ -51,7 +51,7 @@ from penstock.replication.in_sync_changes import InSyncAnswer, InSyncMember, InS
 
 pytestmark = pytest.mark.xdist_group("little-cluster")
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 T0 = TopicPartition("t", 0)
 
 
@@ -326,11 +326,13 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
         ):
             client = await connect(one, CLIENTS)
             with pytest.raises(ConnectionLost):
-                await client.call(PrivateCall(key, 0, body), timeout_ms=5000)
+                await client.call(PrivateCall(key, 0, body), timeout_ms=30_000)
         assert one.cluster.controller_epoch < 70
         assert one.controller.find_state() is not None
         broker = await connect(one, BROKERS)
-        answer = await broker.call(PrivateCall(PrivateKey.BROKER_ORDER, 0, order), timeout_ms=5000)
+        answer = await broker.call(
+            PrivateCall(PrivateKey.BROKER_ORDER, 0, order), timeout_ms=30_000
+        )
         assert answer.code is ErrorCode.NONE
         assert one.cluster.controller_epoch == 70
         await broker.close()
@@ -342,7 +344,7 @@ def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
     async def story(cluster: LittleCluster) -> None:
         broker = await connect(cluster.brokers[1], BROKERS)
         call = PrivateCall(PrivateKey.BROKER_LEAVES, 9, b"whatever")
-        answer = await broker.call(call, timeout_ms=5000)
+        answer = await broker.call(call, timeout_ms=30_000)
         assert answer.code is ErrorCode.UNSUPPORTED_VERSION
         assert (answer.first_version, answer.last_version) == (0, LEAVE_VERSIONS[-1])
         await broker.close()
@@ -350,12 +352,12 @@ def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
         node = two.cluster.brokers[BrokerId(1)]
         body = encode_leave(LeaveRequest(BrokerId(5), BrokerEpoch(5), 100))
         newer = await two.peers.ask(
-            node, PrivateKey.BROKER_LEAVES, range(4), lambda version: body, timeout_ms=5000
+            node, PrivateKey.BROKER_LEAVES, range(4), lambda version: body, timeout_ms=30_000
         )
         assert newer.code is ErrorCode.STALE_BROKER_EPOCH  # understood in version 0
         with pytest.raises(ConnectionError, match="upgrade the older"):
             await two.peers.ask(
-                node, PrivateKey.BROKER_ORDER, range(2, 4), lambda version: b"", timeout_ms=5000
+                node, PrivateKey.BROKER_ORDER, range(2, 4), lambda version: b"", timeout_ms=30_000
             )
 
     tell(story, 1, 2)
@@ -367,7 +369,7 @@ def test_malformed_private_requests_cost_their_connection_alone() -> None:
         for body in (b"", b"\xff" * 40, bytes(17)):
             broker = await connect(one, BROKERS)
             with pytest.raises(ConnectionLost):
-                await broker.call(PrivateCall(PrivateKey.BROKER_ORDER, 0, body), timeout_ms=5000)
+                await broker.call(PrivateCall(PrivateKey.BROKER_ORDER, 0, body), timeout_ms=30_000)
         assert one.controller.find_state() is not None
 
     tell(story, 1)

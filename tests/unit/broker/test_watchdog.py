@@ -11,21 +11,26 @@ def hold_the_loop(until: float) -> None:
         pass
 
 
+def has_seen_it(watchdog: Watchdog) -> bool:
+    """A busy machine stalls the loop as well, and nobody holds it."""
+    return any("hold_the_loop" in stall.stack for stall in watchdog.statistics().recent)
+
+
 def test_a_stall_is_recorded_with_the_stack_of_whoever_holds_the_loop() -> None:
     async def stall() -> Watchdog:
         watchdog = Watchdog(stall_ms=5, look_every_ms=1)
         watchdog.start(asyncio.get_running_loop())
         deadline = time.monotonic() + 30
-        while not watchdog.statistics().stalls and time.monotonic() < deadline:
+        while not has_seen_it(watchdog) and time.monotonic() < deadline:
             hold_the_loop(time.monotonic() + 0.1)
             await asyncio.sleep(0.005)
         watchdog.stop()
         return watchdog
 
-    statistics = asyncio.run(stall()).statistics()
-    assert statistics.stalls >= 1
-    assert statistics.longest_ms >= 5
-    assert any("hold_the_loop" in stall.stack for stall in statistics.recent)
+    watchdog = asyncio.run(stall())
+    assert has_seen_it(watchdog)
+    assert watchdog.statistics().stalls >= 1
+    assert watchdog.statistics().longest_ms >= 5
 
 
 def test_a_loop_that_answers_has_no_stalls() -> None:

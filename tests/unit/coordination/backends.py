@@ -20,7 +20,7 @@ from penstock.coordination.zookeeper_messages import CLOSE, encode_hello
 from penstock.coordination.zookeeper_session import ZooKeeperSession
 from penstock.testing.simulated_disk import SimulatedDisk
 
-SESSION_TIMEOUT_MS = 4_000  # long enough for a busy machine, where nothing waits for its end
+SESSION_TIMEOUT_MS = 20_000  # long enough for a busy machine, where nothing waits for its end
 
 
 class Backend(Protocol):
