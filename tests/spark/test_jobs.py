@@ -135,6 +135,28 @@ def test_the_same_record_again_is_told_and_so_are_numbers_out_of_step(
     ]
 
 
+@pytest.mark.skipif(
+    not scaled(test=0, verify=1, release=1), reason="the way is another only for many records"
+)
+def test_where_very_many_records_are_there_twice_a_note_says_so(
+    spark: SparkSession, broker: penstock.Broker, topic_name: str
+) -> None:
+    """More of them than can be told to tasks: all are grouped. They come back in reverse, so that
+    no block is there again."""
+    servers, contents = broker.bootstrap_servers, 150_000
+    create_topic(servers, topic_name)
+    numbers = f"if(id < {contents}, id, {2 * contents - 1} - id)"
+    rows = spark.range(0, 2 * contents, 1, 1).selectExpr(f"concat('value ', {numbers}) AS value")
+    options = {"kafka.bootstrap.servers": servers, "topic": topic_name}
+    rows.write.format("penstock").options(**options).mode("append").save()
+    watched = Watched()
+    result = run_audit(spark, connect(servers), Audit(scope=Scope((topic_name,))), watched.watch)
+    assert problems(result) == []
+    (note,) = result.findings
+    assert f"{contents:,} of {2 * contents:,} records have key and value" in note.message
+    assert watched.told[-1].step == "look at repeated records"
+
+
 def create_with(broker: penstock.Broker, topic: str, values: list[bytes]) -> str:
     """Two partitions of these, the second an hour later."""
     servers = broker.bootstrap_servers

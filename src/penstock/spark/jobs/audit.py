@@ -12,30 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client.admin_values import Resource, ResourceKind
 from penstock.client.errors import ClientError
-from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
 from penstock.spark.connections import BlockingClient, ClientSettings
-from penstock.spark.jobs.audit_task import audit_range, read_records
-from penstock.spark.jobs.content import (
-    ROW_SCHEMA,
-    Identity,
-    Repeats,
-    Step,
-    find_repeats,
-    find_steps,
-)
+from penstock.spark.jobs.audit_task import audit_range
+from penstock.spark.jobs.content import Identity, Repeats, Step, find_repeats, find_steps
 from penstock.spark.jobs.content_verdict import judge_repeats, judge_steps, without_told
 from penstock.spark.jobs.failures import NotReady
 from penstock.spark.jobs.findings import Finding, Kind
 from penstock.spark.jobs.range_audit import AuditRange
+from penstock.spark.jobs.record_rows import RecordRows, compared_of, read_twice
 from penstock.spark.jobs.running import Watch, run_watched
 from penstock.spark.jobs.scope import EdgeKind, Found, Scope, find_scope, topics_of
 from penstock.spark.jobs.verdict import PartitionTotals, Verdict, conclude
 from penstock.spark.plan import split_ranges
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 RANGE_OFFSETS = 250_000  # of one task: half a second, so that progress shows
 _POLICY = "cleanup.policy"
@@ -137,39 +129,32 @@ def _compare(
 ) -> Iterator[Finding]:
     if not asked:
         return
-    partitions = sorted({each.wanted.partition for each in asked})
-    rows = _records(spark, asked, partitions, settings)
+    records = RecordRows(spark, asked, settings)
     if audit.compares:
-        tasks = -(-sum(each.wanted.size for each in asked) // RANGE_OFFSETS)
-        repeats = find_repeats(rows, audit.identity, tasks)
-        found = run_watched(spark, "compare records", watch, repeats.collect)
-        records = {each.partition: each.records for each in verdict.totals}
+        found = _find_repeats(spark, records, audit.identity, watch)
+        totals = {each.partition: each.records for each in verdict.totals}
         compacted = {each.wanted.partition for each in asked if each.gaps_are_normal}
-        yield from judge_repeats(
-            partitions, records, compacted, (Repeats(*row) for row in found), audit.identity
-        )
+        yield from judge_repeats(records.partitions, totals, compacted, found, audit.identity)
     if audit.sequence is not None:
-        steps = find_steps(rows, audit.sequence)
-        found = run_watched(spark, "follow numbers", watch, steps.collect)
-        yield from judge_steps(partitions, (_step(row) for row in found))
+        steps = find_steps(records.all(), audit.sequence)
+        rows = run_watched(spark, "follow numbers", watch, steps.collect)
+        yield from judge_steps(records.partitions, (_step(row) for row in rows))
 
 
-def _records(
-    spark: "SparkSession",
-    asked: Sequence[AuditRange],
-    partitions: Sequence[TopicPartition],
-    settings: ClientSettings,
-) -> "DataFrame":
-    """A task for each range: rows of `ROW_SCHEMA`."""
-    work = [(each, partitions.index(each.wanted.partition)) for each in asked]
-
-    def read(numbers: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                each, place = work[number]
-                yield from read_records(each, place, settings)
-
-    return spark.range(0, len(work), 1, len(work)).mapInArrow(read, ROW_SCHEMA)
+def _find_repeats(
+    spark: "SparkSession", records: RecordRows, identity: Identity, watch: Watch
+) -> list[Repeats]:
+    compared = compared_of(identity)
+    rows = records.all()
+    if compared is not None:
+        step = records.twice(compared)
+        twice = read_twice(run_watched(spark, "compare records", watch, step.collect))
+        if twice is not None and not twice.size:
+            return []
+        rows = rows if twice is None else records.those_of(twice, compared)
+    repeats = find_repeats(rows, identity, tasks=-(-records.offsets // RANGE_OFFSETS))
+    found = run_watched(spark, "look at repeated records", watch, repeats.collect)
+    return [Repeats(*row) for row in found]
 
 
 def _step(row: Any) -> Step:

@@ -1,0 +1,113 @@
+"""Digests of records: the same for what is the same, and of use for finding what is there twice."""
+
+from __future__ import annotations
+
+import string
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.spark.jobs.digests import (
+    Compared,
+    compared_rows,
+    digest_rows,
+    find_twice,
+    is_among,
+    split,
+)
+
+BOTH = Compared(("key", "value"), leaves_out_tombstones=True)
+Content = tuple[bytes | None, bytes | None]
+LONG = [b"x" * 2047, b"x" * 2048, b"x" * 2049, b"x" * 2999 + b"y", b"y" + b"x" * 2999]
+CONTENTS = st.tuples(
+    st.none() | st.binary(max_size=20), st.none() | st.binary(max_size=20) | st.sampled_from(LONG)
+)
+
+
+def rows_of(contents: list[Content], place: int = 0) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(
+        {
+            "place": pa.array([place] * len(contents), pa.int32()),
+            "key": pa.array([key for key, _ in contents], pa.binary()),
+            "value": pa.array([value for _, value in contents], pa.binary()),
+        }
+    )
+
+
+@given(st.lists(CONTENTS, max_size=30), st.integers(0, 5))
+def test_records_have_the_same_digest_if_they_hold_the_same_and_else_another(
+    contents: list[Content], cut: int
+) -> None:
+    digests = digest_rows(rows_of(contents), BOTH).tolist()
+    assert len(set(digests)) == len(set(contents))
+    assert len(set(zip(digests, contents, strict=True))) == len(set(contents))
+    sliced = rows_of(contents).slice(cut)
+    assert digest_rows(sliced, BOTH).tolist() == digests[cut:]
+
+
+def test_texts_that_differ_in_three_letters_have_digests_of_their_own() -> None:
+    """At the ends of words and of halves of words, where a product carries nothing on."""
+    letters = string.ascii_letters.encode()
+    contents: list[Content] = [
+        (None, b"-------%c---%c---%c" % each) for each in product(letters, letters, letters[:9])
+    ]
+    assert len(set(digest_rows(rows_of(contents), BOTH).tolist())) == len(contents)
+
+
+def test_the_column_and_the_partition_count_too() -> None:
+    swapped = rows_of([(b"a", b"b"), (b"b", b"a"), (b"ab", b""), (None, b""), (b"", None)])
+    assert len(set(digest_rows(swapped, BOTH).tolist())) == 5
+    here, there = (digest_rows(rows_of([(b"a", b"b")], place), BOTH)[0] for place in (0, 1))
+    assert here != there
+
+
+def test_a_digest_is_the_same_on_every_machine() -> None:
+    long = rows_of([(b"k", b"value"), (b"k", b"x" * 3000)])
+    assert digest_rows(long, BOTH).tolist() == [expected(b"k", b"value"), expected_long()]
+
+
+def expected(*parts: bytes) -> int:
+    digest = 0
+    for part in parts:
+        digest = mixed(digest ^ len(part) + 1)
+        digest = mixed(digest ^ int.from_bytes(part, "little"))
+    return digest
+
+
+def expected_long() -> int:
+    from crc32c import crc32c
+
+    digest = mixed(expected(b"k") ^ 3001)
+    return mixed(digest ^ crc32c(b"x" * 3000))
+
+
+def mixed(digest: int) -> int:
+    carried = (digest ^ digest >> 32) * 0x9E37_79B9_7F4A_7C15 % 2**64
+    return carried ^ carried >> 32
+
+
+@given(st.lists(st.lists(st.integers(0, 40)), min_size=1), st.integers(1, 4))
+def test_what_is_there_twice_is_found_share_by_share(tasks: list[list[int]], shares: int) -> None:
+    digests = [np.array(each, np.uint64) * np.uint64(2**59 + 2**33 + 1) for each in tasks]
+    split_up = [split(each, shares) for each in digests]
+    found = [
+        each for share in range(shares) for each in find_twice(task[share] for task in split_up)
+    ]
+    whole = np.concatenate(digests).tolist()
+    assert sorted(found) == sorted({each for each in whole if whole.count(each) > 1})
+
+
+@pytest.mark.parametrize("wanted", [[3], [1, 3, 9]])
+def test_rows_are_chosen_by_their_digests(wanted: list[int]) -> None:
+    digests = np.arange(12, dtype=np.uint64)
+    assert np.flatnonzero(is_among(digests, np.array(wanted, np.uint64))).tolist() == wanted
+
+
+def test_tombstones_are_left_out_where_nobody_asked_for_them() -> None:
+    rows = rows_of([(b"k", None), (b"k", b"v")])
+    assert compared_rows(rows, BOTH).num_rows == 1
+    assert compared_rows(rows, Compared(("key",), leaves_out_tombstones=False)).num_rows == 2
