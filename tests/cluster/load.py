@@ -21,7 +21,7 @@ _PATIENCE_S = 60.0
 class Load:
     """Sends and reads from the start until `stop`."""
 
-    def __init__(self, cluster: Cluster, topic: str, *, rate: int = 400) -> None:
+    def __init__(self, cluster: Cluster, topic: str, *, rate: int = 150) -> None:
         self.topic = topic
         self.committed: dict[int, int] = {}  # partition -> the last offset whose commit succeeded
         self._servers = cluster.bootstrap_servers
@@ -68,7 +68,7 @@ class Load:
     def acknowledged(self) -> list[int]:
         return [number for _, number in self._acknowledged]
 
-    def wait_acknowledged(self, more: int = 200) -> None:
+    def wait_acknowledged(self, more: int = 100) -> None:
         """Until so many more are; says what was refused if it takes too long."""
         wanted = len(self._acknowledged) + more
         deadline = time.monotonic() + _PATIENCE_S

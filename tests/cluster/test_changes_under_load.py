@@ -1,16 +1,19 @@
 """A cluster is changed while clients work on it: they notice a new leader at most, lose nothing."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import pytest
+from kazoo.client import KazooClient
 from tests.cluster.faults import BROKERS, heal
 from tests.cluster.knocking import Knocking
 from tests.cluster.load import PARTITIONS, Load
 from tests.cluster.records import read, send, wait_stored
 
 from penstock.client.admin_values import NewTopic
+from penstock.client.metadata import PartitionMetadata
 from penstock.client.placement import Moving
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
@@ -66,14 +69,16 @@ def test_partitions_move_to_other_brokers_under_load(cluster: Cluster) -> None:
         outcomes = cluster.ask(lambda client: client.placement.move(wanted))
         assert {each.code for each in outcomes.values()} == {ErrorCode.NONE}
         cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
-        for number, to in targets.items():
-            found = cluster.partition("moving", number)
-            assert found.replicas == to
-            assert set(found.in_sync) == set(to)
+        for number, to in targets.items():  # the controller knows; the brokers hear of it
+            found = cluster.wait_partition("moving", number, partial(_is_on, to))
             assert found.leader in to
     for broker, number in ((1, 0), (2, 1), (1, 2)):
         folder = cluster.data(broker) / f"moving-{number}"
         cluster.wait(folder.exists, lambda is_there: not is_there)
+
+
+def _is_on(brokers: tuple[int, ...], found: PartitionMetadata) -> bool:
+    return found.replicas == brokers and set(found.in_sync) == set(brokers)
 
 
 def _create(cluster: Cluster, topic: str, assignment: dict[int, tuple[int, ...]]) -> None:
@@ -125,14 +130,26 @@ def test_a_broker_that_is_stopped_hands_over_first_and_leads_again_when_asked(
     place = TopicPartition("handed", 0)
     with working(cluster, "handed") as load:
         cluster.stop(1)
-        found = cluster.partition("handed", 0)
-        assert (found.leader, found.in_sync) == (2, (2, 3))
+        assert _stored(cluster, "handed") == (2, [2, 3])  # before it was gone
+        cluster.wait_partition("handed", 0, lambda found: found.leader == 2)
         load.wait_acknowledged()
         cluster.start(1)
         heal(cluster, "handed")
-        assert cluster.partition("handed", 0).leader == 2
+        assert _stored(cluster, "handed")[0] == 2
         outcomes = cluster.ask(lambda client: client.placement.elect_leaders([place]))
         assert outcomes[place].code is ErrorCode.NONE
         cluster.wait_partition("handed", 0, lambda found: found.leader == 1)
         again = cluster.ask(lambda client: client.placement.elect_leaders([place]))
         assert again[place].code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def _stored(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
+    """Leader and in-sync set of its first partition, as the tree has them: brokers hear later."""
+    tree = KazooClient(cluster.zookeeper)
+    tree.start()
+    try:
+        state = json.loads(tree.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
+    finally:
+        tree.stop()
+        tree.close()
+    return state["leader"], state["isr"]

@@ -22,7 +22,7 @@ from penstock.testing import Cluster
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-SESSION_MS = 8000  # all that is done to a frozen broker is done well before it counts as dead
+SESSION_MS = 12_000  # all that is done to a frozen broker is done well before it counts as dead
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,11 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 ROUNDS = scaled(test=1, verify=3, release=6)
 TOPIC = "numbers"
-SETTINGS = {"replica.lag.time.max.ms": 3000, "replica.socket.timeout.ms": 3000}
+SETTINGS = {
+    "replica.lag.time.max.ms": 3000,
+    "replica.socket.timeout.ms": 3000,
+    "zookeeper.session.timeout.ms": 18_000,  # nobody loses one here
+}
 
 Link = tuple[int, int]  # from, to
 

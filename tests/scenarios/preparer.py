@@ -2,7 +2,7 @@
 `python -m tests.scenarios.preparer SERVERS TOPIC LEFT NAME...`.
 
 Says, as JSON, what would decide each NAME; then waits for its end. LEFT is the transactional id of
-one more, an ordinary one that may take a second and that nobody ends.
+one more, an ordinary one that may take TIMEOUT_MS and that nobody ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
 
 PARTITIONS = 2
-TIMEOUT_MS = 1_000
+TIMEOUT_MS = 4_000  # in which it writes twice, on a slow machine too
 
 
 async def write(transaction: RawTransaction, topic: str, value: str) -> None:
