@@ -27,7 +27,6 @@ from penstock.client.group_calls import (
 from penstock.client.group_values import CommittedOffset, GroupDescription, ListedGroup
 from penstock.client.metadata import Node, read_error
 from penstock.client.router import Router
-from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -42,15 +41,9 @@ class Groups:
     async def list_groups(self, *, timeout_ms: int | None = None) -> list[ListedGroup]:
         """Of every broker, by name."""
         deadline = self._router.deadline(timeout_ms)
-
-        metadata = await self._router.get_current((), deadline)
-        found: set[ListedGroup] = set()
-        for broker_id in metadata.brokers:
-
-            async def attempt(broker_id: BrokerId = broker_id) -> list[ListedGroup]:
-                return read_listed(await self._router.ask_broker(broker_id, LIST_CALL, deadline))
-
-            found.update(await self._router.persist("list groups", deadline, attempt))
+        found = await self._router.persist_with_all(
+            "list groups", LIST_CALL, lambda _, answer: read_listed(answer), deadline
+        )
         return sorted(found)
 
     async def find_coordinator(self, group: str, *, timeout_ms: int | None = None) -> Node:

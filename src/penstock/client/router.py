@@ -6,7 +6,7 @@ every wait is bounded by the deadline the caller gave.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import field, replace
 from typing import Any, TypeVar
 
@@ -199,6 +199,25 @@ class Router:
                 if deadline.left_ms <= wait_ms:
                     raise deadline.out_of_time(what, last) from last
                 await asyncio.sleep(wait_ms / 1000)
+
+    async def persist_with_all(
+        self,
+        what: str,
+        call: Call,
+        read: Callable[[BrokerId, Any], Iterable[Answer]],
+        deadline: Deadline,
+    ) -> set[Answer]:
+        """What the brokers know together. Where one fails all are asked again: another may have
+        taken over from it, and it may be gone for good."""
+
+        async def attempt() -> set[Answer]:
+            found: set[Answer] = set()
+            metadata = await self.get_current((), deadline)
+            for broker_id, node in metadata.brokers.items():
+                found.update(read(broker_id, await self.ask(node.address, call, deadline)))
+            return found
+
+        return await self.persist(what, deadline, attempt)
 
     async def persist_with_leaders(
         self,

@@ -123,17 +123,10 @@ class Transactions:
         """Of every coordinator, by transactional id."""
         deadline = self._router.deadline(timeout_ms)
         call = list_call(states, producer_ids, min_duration_ms=min_duration_ms)
-
-        async def attempt() -> list[ListedTransaction]:
-            """Where one fails all are asked again: another may have taken over from it."""
-            found: set[ListedTransaction] = set()
-            metadata = await self._router.get_current((), deadline)
-            for broker_id, node in metadata.brokers.items():
-                answer = await self._router.ask(node.address, call, deadline)
-                found.update(read_listed(answer, broker_id))
-            return sorted(found)
-
-        return await self._router.persist("list transactions", deadline, attempt)
+        found = await self._router.persist_with_all(
+            "list transactions", call, lambda broker, answer: read_listed(answer, broker), deadline
+        )
+        return sorted(found)
 
     async def describe(
         self, transactional_id: str, *, timeout_ms: int | None = None

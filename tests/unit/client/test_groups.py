@@ -135,7 +135,7 @@ def test_a_coordinator_that_is_still_loading_is_waited_for(run: Run) -> None:
             assert await client.groups.fetch_offsets("g") == {}
             both.first.handlers[FETCH] = lambda _: offsets(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             with pytest.raises(OutOfTime, match="COORDINATOR_LOAD_IN_PROGRESS"):
-                await client.groups.fetch_offsets("g", timeout_ms=100)
+                await client.groups.fetch_offsets("g", timeout_ms=1_000)
 
     run(story)
 
@@ -208,6 +208,21 @@ def test_groups_of_all_brokers_are_listed(run: Run) -> None:
             found = await client.groups.list_groups()
             assert [each.group for each in found] == ["a", "b", "c"]
             assert found[0] == ListedGroup("a", "classic", "Stable", "consumer")
+
+    run(story)
+
+
+def test_groups_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
+    """It is known from before; its groups are with whoever took over."""
+
+    async def story() -> None:
+        async with two_coordinators() as (both, client):
+            both.first.handlers[LIST] = lambda _: listed("a")
+            both.second.handlers[LIST] = lambda _: listed("b")
+            assert [each.group for each in await client.groups.list_groups()] == ["a", "b"]
+            both.first.handlers[LIST] = lambda _: listed("a", "b")
+            await both.second.stop()
+            assert [each.group for each in await client.groups.list_groups()] == ["a", "b"]
 
     run(story)
 
