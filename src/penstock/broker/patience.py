@@ -13,47 +13,54 @@ from penstock.coordination.errors import ConnectionLost, SessionExpired
 RETRY_PAUSE_S = 0.1
 
 Answer = TypeVar("Answer")
+OpenAnother = Callable[[], Awaitable[None]]  # a session, in place of one that has ended
 
 
 async def ask_patiently(
-    ask: Callable[[], Awaitable[Answer]],
-    open_another: Callable[[], Awaitable[None]],
-    *,
-    patience_ms: int,
+    ask: Callable[[], Awaitable[Answer]], open_another: OpenAnother, *, patience_ms: int
 ) -> Answer:
-    """ConnectionLost once the tree has been away for as long as that. `open_another`: a session, in
-    place of one that has ended."""
-    loop = asyncio.get_running_loop()
-    deadline_s: float | None = None
+    """ConnectionLost once the tree has been away for as long as that."""
+    patience = _Patience(patience_ms)
     while True:
         try:
             return await ask()
-        except (ConnectionLost, SessionExpired) as error:
-            deadline_s = deadline_s or loop.time() + patience_ms / 1000
-            try:
-                async with asyncio.timeout_at(deadline_s):
-                    await _wait_after(error, open_another)
-            except TimeoutError:
-                raise _give_up(error, patience_ms) from error
+        except ConnectionLost as error:
+            await patience.pause(error)
+        except SessionExpired as error:
+            await patience.pause(error)
+            await patience.renew(error, open_another)
 
 
-async def _wait_after(
-    error: ConnectionLost | SessionExpired, open_another: Callable[[], Awaitable[None]]
-) -> None:
-    await asyncio.sleep(RETRY_PAUSE_S)
-    while isinstance(error, SessionExpired):
+class _Patience:
+    """What is left of it. A pause counts for what it was meant to be: a process that was frozen in
+    it has not waited, and finds its session ended as a rule."""
+
+    def __init__(self, whole_ms: int) -> None:
+        self._whole_ms = whole_ms
+        self._left_s = whole_ms / 1000
+
+    async def pause(self, error: ConnectionLost | SessionExpired) -> None:
+        if self._left_s <= 0:
+            raise self._give_up(error) from error
+        await asyncio.sleep(RETRY_PAUSE_S)
+        self._left_s -= RETRY_PAUSE_S
+
+    async def renew(self, error: SessionExpired, open_another: OpenAnother) -> None:
+        """Or not: whoever asks again is told so."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
-            await open_another()
+            async with asyncio.timeout(max(self._left_s, RETRY_PAUSE_S)):
+                await open_another()
+        except TimeoutError:
+            raise self._give_up(error) from error
         except ConnectionLost:
-            await asyncio.sleep(RETRY_PAUSE_S)
-        else:
-            return
+            self._left_s -= loop.time() - began_s
 
-
-def _give_up(error: ConnectionLost | SessionExpired, patience_ms: int) -> ConnectionLost:
-    if not patience_ms:
-        return ConnectionLost(str(error))
-    return ConnectionLost(
-        f"the broker was starting and its tree went away for {patience_ms / 1000:g} s ({error}); "
-        f"start it again when ZooKeeper answers"
-    )
+    def _give_up(self, error: ConnectionLost | SessionExpired) -> ConnectionLost:
+        if not self._whole_ms:
+            return ConnectionLost(str(error))
+        return ConnectionLost(
+            f"the broker was starting and its tree went away for {self._whole_ms / 1000:g} s "
+            f"({error}); start it again when ZooKeeper answers"
+        )

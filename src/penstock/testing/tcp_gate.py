@@ -5,7 +5,7 @@ Shut, it drops what is open and refuses what comes, as a network does that was c
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
 _CHUNK_BYTES = 64 * 1024
@@ -24,6 +24,8 @@ class TcpGate:
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
         self._passing: set[asyncio.Task[None]] = set()
+        self._trap: bytes | None = None  # what must not pass
+        self._trapped: asyncio.Future[None] = self._loop.create_future()
         self._server: asyncio.Server | None = None
         self.port = 0
         self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
@@ -41,6 +43,14 @@ class TcpGate:
     def shut(self) -> None:
         """Returns when nothing passes any more."""
         self._run(self._cut())
+
+    def shut_before(self, words: bytes) -> None:
+        """By itself, when a client sends these: they do not pass any more. Once."""
+        self._trap = words
+
+    def wait_shut(self) -> None:
+        """Until it has shut by itself."""
+        self._run(asyncio.wait_for(asyncio.shield(self._trapped), _WAIT_S))
 
     def close(self) -> None:
         self.shut()
@@ -76,17 +86,33 @@ class TcpGate:
             writer.transport.abort()
         else:
             self._open.add(back)
-            await asyncio.gather(_copy(reader, back), _copy(there, writer))
+            await asyncio.gather(_copy(reader, back, self._admits), _copy(there, writer))
             self._open.discard(back)
         finally:
             self._open.discard(writer)
             self._passing.discard(task)
 
+    def _admits(self, data: bytes) -> bool:
+        if self._trap is None or self._trap not in data:
+            return True
+        self._trap = None
+        shutting = self._loop.create_task(self._cut())
+        shutting.add_done_callback(lambda done: self._trapped.set_result(done.result()))
+        return False
 
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+
+def _admits_all(data: bytes) -> bool:
+    return True
+
+
+async def _copy(
+    source: asyncio.StreamReader,
+    sink: asyncio.StreamWriter,
+    admits: Callable[[bytes], bool] = _admits_all,
+) -> None:
     """Until one side ends; then the other is ended too."""
     try:
-        while data := await source.read(_CHUNK_BYTES):
+        while (data := await source.read(_CHUNK_BYTES)) and admits(data):
             sink.write(data)
             await sink.drain()
     except OSError:

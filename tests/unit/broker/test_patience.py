@@ -1,11 +1,12 @@
 """Asking a tree that comes and goes while a broker starts."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from penstock.broker.patience import ask_patiently
+from penstock.broker.patience import RETRY_PAUSE_S, ask_patiently
 from penstock.coordination.errors import ConnectionLost, NoNode, SessionExpired
 
 LONG_MS, SHORT_MS = 60_000, 300
@@ -44,9 +45,30 @@ def test_a_connection_that_is_lost_is_waited_for() -> None:
 
 
 def test_a_session_that_has_ended_is_followed_by_another_that_may_take_a_while_to_open() -> None:
-    tree = Tree(SessionExpired(7), "here")
+    tree = Tree(SessionExpired(7), SessionExpired(7), "here")
     assert asked_of(tree, LONG_MS) == "here"
-    assert (tree.asked, tree.opened) == (2, 2)
+    assert (tree.asked, tree.opened) == (3, 2)
+
+
+def test_a_session_that_cannot_be_replaced_in_time_is_given_up() -> None:
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    tree = Tree(SessionExpired(7))
+    with pytest.raises(ConnectionLost, match=r"away for 0\.3 s"):
+        asyncio.run(ask_patiently(tree.ask, never, patience_ms=SHORT_MS))
+
+
+def test_a_process_that_was_frozen_has_not_waited() -> None:
+    """The loop's clock goes on while it is frozen, and nothing else does."""
+    tree = Tree(ConnectionLost("cut"), ConnectionLost("cut"), "here")
+
+    async def frozen() -> str:
+        loop = asyncio.get_running_loop()
+        loop.call_later(RETRY_PAUSE_S / 2, time.sleep, 2 * SHORT_MS / 1000)
+        return await ask_patiently(tree.ask, tree.open_another, patience_ms=SHORT_MS)
+
+    assert asyncio.run(frozen()) == "here"
 
 
 def test_patience_ends_and_says_what_it_waited_for() -> None:

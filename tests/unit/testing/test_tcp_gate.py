@@ -9,7 +9,7 @@ import pytest
 from penstock.testing.tcp_gate import TcpGate
 
 LARGE_BYTES = 3_000_000  # more than the sockets' buffers hold
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 class Echo:
@@ -117,6 +117,24 @@ def test_opened_again_it_has_the_port_it_had(gate: TcpGate) -> None:
     with connect(gate) as connection:
         connection.sendall(b"again")
         assert receive(connection, 5) == b"again"
+
+
+def test_it_shuts_before_words_that_must_not_pass(gate: TcpGate) -> None:
+    gate.shut_before(b"open sesame")
+    with connect(gate) as connection, connect(gate) as other:
+        for each in (connection, other):
+            each.sendall(b"hello")
+            assert receive(each, 5) == b"hello"
+        connection.sendall(b"then open sesame")
+        assert is_ended(connection)
+        assert is_ended(other)
+    gate.wait_shut()
+    with pytest.raises(ConnectionRefusedError):
+        connect(gate)
+    gate.open()
+    with connect(gate) as connection:
+        connection.sendall(b"open sesame")
+        assert receive(connection, 11) == b"open sesame"
 
 
 def test_open_and_shut_may_be_asked_for_twice(gate: TcpGate) -> None:

@@ -1,0 +1,150 @@
+"""ZooKeeper goes away while a broker starts: back in time, the broker starts; else it says why not.
+
+The way between them shuts at a request of the start, so that the moment is the same every time.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from kazoo.client import KazooClient
+from tests.scenarios.up_process import try_up
+
+from penstock.broker.process import BrokerProcess
+from penstock.client.cluster import ClusterClient
+from penstock.testing.asking import new_topic, run_apart
+from penstock.testing.tcp_gate import TcpGate
+
+pytestmark = pytest.mark.xdist_group("zookeeper")
+
+LONG_MS, SHORT_MS, SHORTEST_MS = 30_000, 1500, 1000  # sessions, and so a broker's patience
+PATIENCE_S = 30.0
+REGISTRATION = "/brokers/ids/7"
+# What a start asks of the tree, in its order.
+QUESTIONS = ("/cluster/id", "/config/topics", REGISTRATION)
+
+
+@pytest.fixture
+def gate(zookeeper_connect: str) -> Iterator[TcpGate]:
+    gate = TcpGate(int(zookeeper_connect.rpartition(":")[2]))
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def chroot() -> str:
+    return f"/{uuid4().hex}"
+
+
+@contextmanager
+def starting(connect: str, folder: Path, *, session_ms: int) -> Iterator[BrokerProcess]:
+    settings = {
+        "broker.id": "7",
+        "log.dirs": str(folder),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "zookeeper.connect": connect,
+        "zookeeper.session.timeout.ms": str(session_ms),
+    }
+    process = BrokerProcess(settings)
+    try:
+        yield process
+    finally:
+        if not process.has_ended:
+            process.kill()
+
+
+@contextmanager
+def in_tree(connect: str, timeout_s: float = 10.0) -> Iterator[KazooClient]:
+    client = KazooClient(connect, timeout=timeout_s)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_broker_whose_zookeeper_comes_back_in_time_starts(
+    gate: TcpGate, chroot: str, tmp_path: Path, question: str
+) -> None:
+    gate.shut_before(f"{chroot}{question}".encode())
+    with starting(gate.address + chroot, tmp_path, session_ms=LONG_MS) as process:
+        gate.wait_shut()
+        wait_told(process, "lost its connection")
+        gate.open()
+        process.wait_ready()
+        assert "is back, at" in process.read_told()
+        create_topic(process.bootstrap_servers)
+        process.stop()
+
+
+def test_a_broker_whose_session_ends_while_it_starts_opens_another(
+    gate: TcpGate, zookeeper_connect: str, chroot: str, tmp_path: Path
+) -> None:
+    """It is frozen when it would register, for longer than ZooKeeper waits."""
+    gate.shut_before(f"{chroot}{REGISTRATION}".encode())
+    with starting(gate.address + chroot, tmp_path, session_ms=SHORT_MS) as process:
+        gate.wait_shut()
+        process.pause()
+        wait_session_over(zookeeper_connect, chroot)
+        gate.open()
+        process.resume()
+        process.wait_ready()
+        assert "the session with the tree has ended: registering anew" in process.read_told()
+        create_topic(process.bootstrap_servers)
+        process.stop()
+
+
+@pytest.mark.parametrize("question", [QUESTIONS[0], REGISTRATION])
+def test_a_broker_whose_zookeeper_stays_away_says_so_and_ends(
+    gate: TcpGate, chroot: str, tmp_path: Path, question: str
+) -> None:
+    gate.shut_before(f"{chroot}{question}".encode())
+    begun_s = time.monotonic()
+    done = try_up(
+        *("--broker-id", "7", "--zookeeper", gate.address + chroot, "--data", str(tmp_path)),
+        *("--listen", "127.0.0.1:0", "--set", f"zookeeper.session.timeout.ms={SHORTEST_MS}"),
+    )
+    gate.wait_shut()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert time.monotonic() - begun_s > SHORTEST_MS / 1000
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("the broker was starting and its tree went away for 1 s")
+    assert last.endswith("start it again when ZooKeeper answers")
+    assert "Traceback" not in done.stderr
+
+
+def wait_told(process: BrokerProcess, words: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while words not in (told := process.read_told()):
+        assert time.monotonic() < deadline_s, told
+        assert not process.has_ended, told
+        time.sleep(0.02)
+
+
+def wait_session_over(connect: str, chroot: str) -> None:
+    """Of whoever was heard of before: sessions of one length end in the order of their last words,
+    and this one begins now and says nothing more."""
+    gate = TcpGate(int(connect.rpartition(":")[2]))
+    with in_tree(gate.address, SHORT_MS / 1000) as silent, in_tree(connect) as watching:
+        silent.create(f"{chroot}/witness", ephemeral=True)
+        gate.shut()
+        deadline_s = time.monotonic() + PATIENCE_S
+        while watching.exists(f"{chroot}/witness"):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+    gate.close()
+
+
+def create_topic(bootstrap_servers: str) -> None:
+    """Which needs the tree."""
+
+    async def create() -> None:
+        async with ClusterClient(bootstrap_servers) as client:
+            await client.admin.create_topics([new_topic("orders", 1, 1, None)])
+
+    run_apart(create)
