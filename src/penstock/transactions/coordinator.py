@@ -242,7 +242,7 @@ class TransactionCoordinator(Sharded[Shard]):
         shard = self._find_for(transactional_id)
         if isinstance(shard, ErrorCode):
             return Described(transactional_id=transactional_id, code=shard)
-        return queries.describe(shard.state.known, transactional_id)
+        return shard.describe(transactional_id)
 
     def list(self, asked: ListTransactions) -> ListedTransactions:
         """Of the shards here; of none, where other brokers lead them all."""

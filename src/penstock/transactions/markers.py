@@ -27,13 +27,14 @@ class EndKey(NamedTuple):
 
 # Of a partition that knows of a later producer or coordinator than this one does: state was lost.
 PAST = ErrorCode.PRODUCER_FENCED  # nothing is open there: what the marker was to end has ended
-KNOWS_BETTER = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+HOLDS_LATER = ErrorCode.INVALID_PRODUCER_EPOCH  # a later transaction is open there
+KNOWS_BETTER = (HOLDS_LATER, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 OUTLIVING = frozenset((PAST, *KNOWS_BETTER))
 _DONE = (ErrorCode.NONE, PAST)
 
 
 class _Entry:
-    __slots__ = ("commit", "is_outlived", "refused", "sent", "unmarked", "version")
+    __slots__ = ("commit", "is_outlived", "later", "refused", "sent", "unmarked", "version")
 
     def __init__(self, transaction: Transaction) -> None:
         self.commit = transaction.state.commits
@@ -41,6 +42,7 @@ class _Entry:
         self.unmarked = set(transaction.partitions)
         self.sent: set[TopicPartition] = set()  # of those, without an answer as yet
         self.refused: set[TopicPartition] = set()  # ... by who knows better: not due for long
+        self.later: set[TopicPartition] = set()  # ... since they hold a later one open
         self.is_outlived = False  # somebody knows of a later one
 
 
@@ -74,6 +76,11 @@ class OutstandingMarkers:
         entry = self._entries.get(key)
         return entry is not None and entry.is_outlived
 
+    def later(self, key: EndKey) -> frozenset[TopicPartition]:
+        """Partitions that hold a later transaction open, of which nobody knows here."""
+        entry = self._entries.get(key)
+        return frozenset() if entry is None else frozenset(entry.later & entry.unmarked)
+
     def marked(self) -> list[EndKey]:
         return [key for key in self._entries if self.is_marked(key)]
 
@@ -105,6 +112,7 @@ class OutstandingMarkers:
             entry.sent.difference_update(codes)
             entry.unmarked -= {each for each, code in codes.items() if code in _DONE}
             entry.refused |= {each for each, code in codes.items() if code in KNOWS_BETTER}
+            entry.later |= {each for each, code in codes.items() if code is HOLDS_LATER}
             entry.is_outlived |= not OUTLIVING.isdisjoint(codes.values())
         return key
 

@@ -65,6 +65,10 @@ class Marking:
         """Whether the producer may not go on with the epochs that are known of it here."""
         return self._outstanding.is_outlived(key)
 
+    def later(self, key: EndKey) -> frozenset[TopicPartition]:
+        """Partitions that hold a later transaction open, of which nobody knows here."""
+        return self._outstanding.later(key)
+
     def hurry(self) -> None:
         """Leaders have changed, or topics: what waits may get through now."""
         if self._timer is not None:

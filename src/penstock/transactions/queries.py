@@ -1,20 +1,28 @@
 """What is told about transactions to whoever looks: descriptions and lists. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.transactions.markers import EndKey
 from penstock.transactions.records import State, Transaction
 from penstock.transactions.requests import NO_TIME, Described, Listed, ListTransactions
 
 STATES = frozenset(each.value for each in State)
 
 
-def describe(known: Mapping[str, Transaction], transactional_id: str) -> Described:
-    """Of one that was kept, id and epoch are those of its data."""
+def describe(
+    known: Mapping[str, Transaction],
+    transactional_id: str,
+    later: Callable[[EndKey], frozenset[TopicPartition]],
+) -> Described:
+    """Of one that was kept, id and epoch are those of its data. Not with partitions that hold a
+    later transaction open: that one is nobody's, and whoever looks for such must find it."""
     transaction = known.get(transactional_id)
     if transaction is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         return Described(transactional_id=transactional_id, code=code)
+    end = EndKey(transactional_id, transaction.producer_id, transaction.producer_epoch)
     return Described(
         transactional_id=transactional_id,
         code=ErrorCode.NONE,
@@ -23,7 +31,7 @@ def describe(known: Mapping[str, Transaction], transactional_id: str) -> Describ
         started_ms=transaction.started_ms,
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
-        partitions=tuple(sorted(transaction.partitions)),
+        partitions=tuple(sorted(transaction.partitions - later(end))),
         is_two_phase=transaction.is_two_phase,
     )
 

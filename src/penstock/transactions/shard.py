@@ -18,6 +18,7 @@ from penstock.state_topics.batches import TooLarge, build_batches
 from penstock.state_topics.error_codes import answer_code
 from penstock.state_topics.ports import Report, StateLog, Timers
 from penstock.state_topics.shard import StateShard, Status
+from penstock.transactions import queries
 from penstock.transactions.config import TransactionConfig
 from penstock.transactions.connections import Connections
 from penstock.transactions.ending import complete
@@ -27,6 +28,7 @@ from penstock.transactions.outcome import NeedsProducerId, Outcome
 from penstock.transactions.ports import KnownPartitions, MarkerChannel
 from penstock.transactions.reading import TransactionReader
 from penstock.transactions.records import State, Transaction, TransactionRecord, encode_record
+from penstock.transactions.requests import Described
 from penstock.transactions.state import ShardState
 from penstock.transactions.time_outs import abort_late, forget_unused
 from penstock.waiting.timing_wheel import Timer
@@ -77,6 +79,9 @@ class Shard(StateShard[ShardState]):
     def untold(self) -> int:
         """Transactions that are decided and not known to all their partitions."""
         return len(self._to_tell) + len(self._marking)
+
+    def describe(self, transactional_id: str) -> Described:
+        return queries.describe(self.state.known, transactional_id, self._marking.later)
 
     # -- commands --------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from tests.unit.transactions.desk import (
     OLD_END,
     T0,
     T1,
+    TX,
     U0,
     Desk,
     Partitions,
@@ -261,6 +262,27 @@ def test_what_a_partition_knows_better_holds_up_no_other_of_the_transaction() ->
         del desk.partitions.refusals[T0]
         desk.clock.pass_ms(FIRST_PAUSE_MS)
         assert [len(desk.partitions.markers[each]) for each in (T0, T1, U0)] == [1, 0, 1]
+
+    told(story)
+
+
+def test_a_partition_that_holds_a_later_transaction_is_not_described_with_this_one() -> None:
+    """Whoever looks for transactions that no coordinator knows finds it so."""
+
+    async def story(desk: Desk) -> None:
+        desk.partitions.refusals |= {
+            T0: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            T1: ErrorCode.INVALID_PRODUCER_EPOCH,
+            U0: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        }
+        await ended(desk)
+        assert desk.coordinator.describe(TX).partitions == (T0, U0)
+        desk.partitions.is_held = True
+        desk.clock.pass_ms(REFUSED_PAUSE_MS)  # it is asked again, and has not answered
+        assert desk.coordinator.describe(TX).partitions == (T0, U0)
+        desk.partitions.refusals.clear()
+        desk.partitions.let_go()
+        assert desk.known().state is State.COMPLETE_COMMIT
 
     told(story)
 
