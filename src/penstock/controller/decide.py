@@ -66,7 +66,9 @@ def brokers_changed(
     )
     if len(stayed) == len(state.brokers) == len(brokers):
         return Decision(state=state)
-    state = replace(state, failed=_still_failed(state, stayed))
+    failed = _still_failed(state, stayed)
+    is_news = failed != state.failed
+    state = replace(state, failed=failed)
     changes = _elect_where_needed(state, frozenset(brokers), stayed, allows_unclean)
     after = replace(
         with_changes(state, changes), brokers=dict(brokers), leaving=state.leaving & stayed
@@ -74,7 +76,7 @@ def brokers_changed(
     come = [broker for broker in brokers if broker not in stayed]
     orders = [
         *roles(after, changes, brokers=stayed),
-        *tell(after, brokers=stayed, topics=changes, with_brokers=True),
+        *tell(after, brokers=stayed, topics=changes, with_brokers=True, with_failed=is_news),
         *(Addressed(broker, order) for broker in come for order in everything(after, broker)),
     ]
     decision = Decision(state=after, writes=tuple(state_writes(changes)), orders=tuple(orders))

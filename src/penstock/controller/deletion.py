@@ -59,9 +59,12 @@ def remove_topics(state: ClusterState, found: Mapping[str, Sequence[str]]) -> De
         state,
         topics={name: each for name, each in state.topics.items() if name not in found},
         deleting={name: each for name, each in state.deleting.items() if name not in found},
+        # Another topic of that name has logs of its own.
+        failed={name: each for name, each in state.failed.items() if name.topic not in found},
     )
     writes = [step for name, paths in found.items() for step in _removal(name, paths)]
-    return Decision(state=after, writes=tuple(writes), orders=tell(after, deleted=found))
+    orders = tell(after, deleted=found, with_failed=after.failed != state.failed)
+    return Decision(state=after, writes=tuple(writes), orders=orders)
 
 
 def holders(topic: TopicState) -> frozenset[BrokerId]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from penstock.controller.decide import AllowsUnclean, elect_one
 from penstock.controller.in_sync import check_asker
+from penstock.controller.orders import tell
 from penstock.controller.partition_changes import by_topic, changed_partitions
 from penstock.controller.reassignment import finish_reassignments
 from penstock.controller.state import ClusterState, Decision
@@ -33,7 +34,14 @@ def fail_replicas(
     elected = {name: elect_one(marked, name, live, allows_unclean) for name in names}
     changes = by_topic({name: after for name, after in elected.items() if after is not None})
     decision = changed_partitions(marked, changes)
-    return decision.then(finish_reassignments(decision.state, topics=changes))
+    decision = decision.then(finish_reassignments(decision.state, topics=changes))
+    return decision.then(_tell_failed(decision.state, before=state))
+
+
+def _tell_failed(after: ClusterState, *, before: ClusterState) -> Decision:
+    """All that is known, to everybody, if it has changed: clients see such replicas as offline."""
+    is_news = after.failed != before.failed
+    return Decision(state=after, orders=tell(after, with_failed=True) if is_news else ())
 
 
 def _holds(state: ClusterState, broker: BrokerId, name: TopicPartition) -> bool:

@@ -120,6 +120,7 @@ def full_metadata(state: ClusterState) -> MetadataUpdate:
         brokers=tuple(state.brokers.values()),
         topics=tuple(_visible(state)),
         broker_configs=state.broker_configs,
+        failed=state.failed,
     )
 
 
@@ -131,6 +132,7 @@ def tell(
     deleted: Iterable[str] = (),
     with_brokers: bool = False,
     with_broker_configs: bool = False,
+    with_failed: bool = False,
 ) -> tuple[Addressed, ...]:
     """What changed, to the brokers named or to all that live."""
     update = MetadataUpdate(
@@ -141,6 +143,7 @@ def tell(
         topics=tuple(state.topics[name] for name in topics),
         deleted_topics=tuple(deleted),
         broker_configs=state.broker_configs if with_broker_configs else None,
+        failed=state.failed if with_failed else None,
     )
     addressed = state.brokers if brokers is None else brokers
     return tuple(Addressed(broker, update) for broker in addressed)

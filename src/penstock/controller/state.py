@@ -13,6 +13,7 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
+    FailedOn,
     Order,
     TopicState,
 )
@@ -36,7 +37,7 @@ class ClusterState:
     leaving: frozenset[BrokerId] = frozenset()
     # Replicas whose log has failed, by partition, in the life that their broker has now. Not in
     # the tree either.
-    failed: Mapping[TopicPartition, frozenset[BrokerId]] = field(default_factory=dict)
+    failed: FailedOn = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()  # nodes of topics that are none: nobody may use these
 
     def find_topic(self, name: str) -> TopicState | None:

@@ -13,9 +13,9 @@ from penstock.handlers.access import OPERATIONS_NOT_ASKED, allows_topic, authori
 from penstock.handlers.addresses import broker_address
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import Shape, response_shape
-from penstock.model.cluster import NO_BROKER, BrokerId, PartitionState, TopicState
+from penstock.model.cluster import NO_BROKER, BrokerId, TopicState
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import InvalidTopicName, check_topic_name
+from penstock.model.ids import InvalidTopicName, TopicPartition, check_topic_name
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import Operation, ResourceType
@@ -119,7 +119,7 @@ class _Page:
                 topic_id=topic.topic_id,
                 is_internal=topic.is_internal,
                 partitions=tuple(
-                    self._partition(shape["partitions"], number, topic.partitions[number])
+                    self._partition(shape["partitions"], topic, number)
                     for number in range(first, end)
                 ),
                 topic_authorized_operations=authorized_operations(
@@ -138,7 +138,9 @@ class _Page:
         is_cursors = cursor is not None and cursor.topic_name == name
         return cursor.partition_index if is_cursors else 0
 
-    def _partition(self, shape: Shape, number: int, state: PartitionState) -> Any:
+    def _partition(self, shape: Shape, topic: TopicState, number: int) -> Any:
+        state = topic.partitions[number]
+        failed = self._services.cluster.failed.get(TopicPartition(topic.name, number), ())
         return shape(
             error_code=wire_error(ErrorCode.NONE),
             partition_index=number,
@@ -149,7 +151,9 @@ class _Page:
             eligible_leader_replicas=(),
             last_known_elr=(),
             offline_replicas=tuple(
-                broker for broker in state.replicas if broker not in self._reachable
+                broker
+                for broker in state.replicas
+                if broker not in self._reachable or broker in failed
             ),
         )
 

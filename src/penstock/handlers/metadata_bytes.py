@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.handlers.access import OPERATIONS_NOT_ASKED
-from penstock.model.cluster import NO_BROKER, BrokerId, PartitionState, TopicState
+from penstock.model.cluster import NO_BROKER, BrokerId, FailedOn, PartitionState, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
@@ -99,6 +99,8 @@ class TopicEncoder:
         self._seen_version = -1  # of the cluster view that the rest is of
         self._live: frozenset[BrokerId] = frozenset()
         self._reachable: frozenset[BrokerId] = frozenset()  # through this listener
+        self._failed: FailedOn = {}
+        self._failed_in: dict[str, dict[int, frozenset[BrokerId]]] = {}  # the same, by topic
         self._plain_foot = self._foot()
         self._topics: dict[str, tuple[TopicState, bytes]] = {}
         self._tails: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
@@ -130,7 +132,8 @@ class TopicEncoder:
         return topic[: -len(foot)] + foot
 
     def _look_at(self, cluster: "ClusterView") -> None:
-        """Errors and offline replicas depend on who is there; topics that are gone, go."""
+        """Errors and offline replicas depend on who is there, and with which disks; topics that are
+        gone, go."""
         if cluster.version == self._seen_version:
             return
         self._seen_version = cluster.version
@@ -138,8 +141,9 @@ class TopicEncoder:
         reachable = frozenset(
             node.id for node in cluster.brokers.values() if node.find_endpoint(self._listener)
         ) | {self._own_id}
-        if (live, reachable) != (self._live, self._reachable):
-            self._live, self._reachable = live, reachable
+        if (live, reachable, cluster.failed) != (self._live, self._reachable, self._failed):
+            self._live, self._reachable, self._failed = live, reachable, cluster.failed
+            self._failed_in = _by_topic(cluster.failed)
             self._topics.clear()
         if len(self._topics) > len(cluster.topics):
             topics = cluster.topics
@@ -164,6 +168,9 @@ class TopicEncoder:
             if tail is None:
                 tail = tails[state[:4]] = self._around_number(state)
             pieces += (tail[0], number, tail[1])
+        for place, failed in self._failed_in.get(topic.name, {}).items():
+            if 0 <= place < len(partitions):
+                pieces[3 + 3 * place] = self._around_number(partitions[place], failed)[1]
         pieces.append(self._plain_foot)
         return b"".join(pieces)
 
@@ -188,7 +195,9 @@ class TopicEncoder:
         allowed = _INT32.pack(operations) if self._version >= FIRST_WITH_OPERATIONS else b""
         return allowed + b"\0" if self._is_flexible else allowed
 
-    def _around_number(self, state: PartitionState) -> tuple[bytes, bytes]:
+    def _around_number(
+        self, state: PartitionState, failed: frozenset[BrokerId] = frozenset()
+    ) -> tuple[bytes, bytes]:
         """What stands before and after the partition's number."""
         replicas, in_sync = state.replicas, state.in_sync
         if self._version == 0:  # only those that can be reached; that some are missing is an error
@@ -201,8 +210,10 @@ class TopicEncoder:
             pieces.append(_INT32.pack(state.leader_epoch))
         pieces += (self._brokers(replicas), self._brokers(in_sync))
         if self._version >= FIRST_WITH_OFFLINE:
-            offline = tuple(each for each in state.replicas if each not in self._reachable)
-            pieces.append(self._brokers(offline))
+            online = self._reachable - failed
+            pieces.append(
+                self._brokers(tuple(each for each in state.replicas if each not in online))
+            )
         if self._is_flexible:
             pieces.append(b"\0")
         return _INT16.pack(error), b"".join(pieces)
@@ -225,6 +236,13 @@ class TopicEncoder:
 
     def _brokers(self, brokers: tuple[BrokerId, ...]) -> bytes:
         return _count(self._version, len(brokers)) + struct.pack(f">{len(brokers)}i", *brokers)
+
+
+def _by_topic(failed: FailedOn) -> dict[str, dict[int, frozenset[BrokerId]]]:
+    found: dict[str, dict[int, frozenset[BrokerId]]] = {}
+    for (topic, number), brokers in failed.items():
+        found.setdefault(topic, {})[number] = brokers
+    return found
 
 
 def _number_bytes(count: int) -> list[bytes]:

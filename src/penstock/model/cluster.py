@@ -64,6 +64,10 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 
+# The live brokers on which the log of a partition has failed; no entry is empty.
+FailedOn = Mapping[TopicPartition, frozenset[BrokerId]]
+
+
 # Orders of the controller to a broker; those of an older controller's epoch are refused.
 
 
@@ -108,6 +112,7 @@ class MetadataUpdate:
     broker_configs: Mapping[str, Mapping[str, str]] | None = (
         None  # "" is every broker; None: as before
     )
+    failed: FailedOn | None = None  # all there are; None: as before
 
 
 Order = LeadAndFollow | StopReplicas | MetadataUpdate

@@ -5,6 +5,7 @@ an earlier one skips. Invariant: what is read is a whole order, or MalformedMess
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ ORDER_VERSIONS = range(1)
 _LEAD_AND_FOLLOW = 0
 _STOP_REPLICAS = 1
 _METADATA_UPDATE = 2
+_FAILED_TAG = 0
 
 
 def encode_order(sent: SentOrder) -> bytes:
@@ -52,7 +54,7 @@ def encode_order(sent: SentOrder) -> bytes:
         case MetadataUpdate():
             writer.int8(_METADATA_UPDATE)
             _write_update(writer, order)
-    writer.tags()
+    writer.tags(*_tagged(order))
     return writer.done()
 
 
@@ -66,8 +68,7 @@ def decode_order(body: Buffer) -> SentOrder:
     read = _READERS.get(kind)
     if read is None:
         raise MalformedRecord(f"there is no order of kind {kind}")
-    order = read(reader, head)
-    reader.tags()
+    order = _with_tagged(read(reader, head), reader.tags())
     reader.end()
     return SentOrder(head.broker_epoch, order, number)
 
@@ -134,6 +135,40 @@ def _write_update(writer: ValueWriter, update: MetadataUpdate) -> None:
     writer.array(update.topics, _write_topic)
     writer.array(update.deleted_topics, ValueWriter.string)
     writer.array(tuple((update.broker_configs or {}).items()), _write_named_configs)
+
+
+# Tagged fields of a metadata update.
+
+
+def _tagged(order: Order) -> tuple[tuple[int, bytes], ...]:
+    if not isinstance(order, MetadataUpdate) or order.failed is None:
+        return ()
+    writer = ValueWriter(flexible=True)
+    writer.array(tuple(order.failed.items()), _write_failed)
+    return ((_FAILED_TAG, writer.done()),)
+
+
+def _with_tagged(order: Order, tagged: Mapping[int, memoryview]) -> Order:
+    if not isinstance(order, MetadataUpdate) or _FAILED_TAG not in tagged:
+        return order
+    reader = ValueReader(tagged[_FAILED_TAG], flexible=True)
+    failed = dict(reader.array(_read_failed))
+    reader.end()
+    return replace(order, failed=failed)
+
+
+def _write_failed(writer: ValueWriter, failed: tuple[TopicPartition, frozenset[BrokerId]]) -> None:
+    partition, brokers = failed
+    _write_name(writer, partition)
+    writer.array(sorted(brokers), ValueWriter.int32)
+    writer.tags()
+
+
+def _read_failed(reader: ValueReader) -> tuple[TopicPartition, frozenset[BrokerId]]:
+    partition = _read_name(reader)
+    brokers = frozenset(map(BrokerId, reader.array(ValueReader.int32)))
+    reader.tags()
+    return partition, brokers
 
 
 # Partitions.

@@ -11,6 +11,7 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
+    FailedOn,
     MetadataUpdate,
     TopicState,
 )
@@ -29,6 +30,7 @@ class ClusterView:
         self.controller_epoch = ControllerEpoch(-1)  # never moves back
         self.brokers: Mapping[BrokerId, BrokerNode] = {}  # alive, by id
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}  # "" is every broker's
+        self.failed: FailedOn = {}
         self._topics: dict[str, TopicState] = {}
         self._names: dict[TopicId, str] = {}  # of exactly the topics above
         self._listeners: list[Listener] = []
@@ -47,6 +49,8 @@ class ClusterView:
             self.brokers = {node.id: node for node in update.brokers}
         if update.broker_configs is not None:
             self.broker_configs = update.broker_configs
+        if update.failed is not None:
+            self.failed = update.failed
         self._remove(update.deleted_topics)
         for topic in update.topics:
             self._put(topic)
@@ -71,6 +75,7 @@ class ClusterView:
     def _forget_everything(self) -> None:
         self.brokers = {}
         self.broker_configs = {}
+        self.failed = {}
         self._topics.clear()
         self._names.clear()
 

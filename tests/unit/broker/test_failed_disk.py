@@ -40,6 +40,7 @@ def test_another_replica_leads_wherever_the_controller_is(leader: int) -> None:
         everybody = cluster.brokers.values()
         await until(lambda: all(seen(each).leader == other for each in everybody))
         assert all(seen(each).in_sync == (other,) for each in everybody)
+        await until(lambda: all(each.cluster.failed == {T0: {leader}} for each in everybody))
         assert append(cluster.brokers[other]) is ErrorCode.NONE
         assert append(broken) is ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -62,6 +63,8 @@ def test_without_another_in_sync_nobody_leads_and_a_new_controller_is_told_again
         await cluster.add(4)
         await cluster.wait_joined()
         assert seen(cluster.leading).leader == NO_BROKER
+        assert seen(cluster.brokers[4]).leader == NO_BROKER
+        assert cluster.brokers[4].cluster.failed == {T0: {3}}
 
     def _knows(controller: LittleBroker) -> bool:
         state = controller.controller.find_state()

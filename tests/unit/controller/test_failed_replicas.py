@@ -8,11 +8,20 @@ import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.controller.decide import brokers_changed, elect_leaderless
+from penstock.controller.deletion import remove_topics
 from penstock.controller.failed_replicas import fail_replicas
 from penstock.controller.interface import LeaderChoice, Refused
 from penstock.controller.leadership_moves import elect_leaders
 from penstock.controller.state import ClusterState, Decision
-from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState, TopicState
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    FailedOn,
+    MetadataUpdate,
+    PartitionState,
+    TopicState,
+)
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 
@@ -33,6 +42,15 @@ def one(part: PartitionState, *live: int) -> ClusterState:
     return cluster_state(alive(*live), topic("t", part))
 
 
+def told_failed(decision: Decision) -> dict[int, FailedOn]:
+    """What each broker knows in the end of those that were told of it."""
+    return {
+        broker: order.failed
+        for broker, order in decision.orders
+        if isinstance(order, MetadataUpdate) and order.failed is not None
+    }
+
+
 def fail(state: ClusterState, broker: int, *names: TopicPartition) -> Decision:
     return fail_replicas(state, BrokerId(broker), EPOCH, names or (T0,), never)
 
@@ -42,6 +60,7 @@ def test_the_next_in_sync_replica_leads_and_the_failed_one_is_not_in_sync() -> N
     assert summary(decision.state) == (1, 5, (1, 2))
     assert len(decision.writes) == 1
     assert {each.broker for each in decision.orders} == {0, 1, 2}
+    assert told_failed(decision) == {each: {T0: {0}} for each in (0, 1, 2)}
 
 
 def test_a_failed_follower_leaves_the_in_sync_set_and_the_leader_stays() -> None:
@@ -88,9 +107,22 @@ def test_an_unclean_election_passes_over_who_has_failed() -> None:
 def test_another_life_of_the_broker_is_given_another_chance() -> None:
     state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
     back = {**alive(1), **alive(0, epoch=2)}
-    later = brokers_changed(state, back, never).state
-    assert later.failed == {}
-    assert summary(later) == (0, 6, (0,))
+    decision = brokers_changed(state, back, never)
+    assert decision.state.failed == {}
+    assert told_failed(decision) == {0: {}, 1: {}}
+    assert summary(decision.state) == (0, 6, (0,))
+
+
+def test_a_broker_that_comes_is_told_who_has_failed_and_the_others_not_again() -> None:
+    state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
+    assert told_failed(brokers_changed(state, alive(0, 1, 2), never)) == {2: {T0: {0}}}
+
+
+def test_a_topic_that_is_deleted_leaves_nothing_to_another_of_its_name() -> None:
+    state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
+    decision = remove_topics(state, {"t": ("/brokers/topics/t",)})
+    assert decision.state.failed == {}
+    assert told_failed(decision) == {0: {}, 1: {}}
 
 
 def test_what_the_broker_does_not_hold_is_passed_over() -> None:

@@ -23,7 +23,7 @@ from penstock.handlers.metadata_bytes import Broker, TopicEncoder, encode_body
 from penstock.handlers.shapes import response_shape
 from penstock.model.cluster import NO_BROKER, BrokerId, Endpoint, PartitionState, TopicState
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import LeaderEpoch
+from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import encode, wire_error
 from penstock.security.authorizer import Operation, ResourceType
@@ -32,6 +32,7 @@ KEY = ApiKey.METADATA
 VERSIONS = APIS[KEY].versions
 LATEST = VERSIONS[-1]
 THIRD = BrokerId(3)
+FAILED = TopicPartition("ünïted.1", 204)  # here
 NOT_ASKED = -(2**31)
 
 
@@ -74,13 +75,15 @@ def test_every_version_tells_brokers_and_leaders(bench: Workbench, version: int)
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
-    """Partitions with and without leader, with a leader elsewhere, with replicas that are gone."""
+    """Partitions with and without leader, with a leader elsewhere, with replicas that are gone or
+    on a disk that is."""
     states = (
         PartitionState(ME, LeaderEpoch(7), (ME, OTHER), (ME,)),
         PartitionState(OTHER, LeaderEpoch(0), (OTHER, ME, THIRD), (OTHER, ME)),
         PartitionState(NO_BROKER, LeaderEpoch(2), (THIRD,), ()),
         PartitionState(THIRD, LeaderEpoch(2), (THIRD, ME), (THIRD,)),
         *[PartitionState(ME, LeaderEpoch(1), (ME,), (ME,))] * 200,
+        PartitionState(ME, LeaderEpoch(1), (ME,), (ME,)),  # FAILED
     )
     topic = TopicState(name="ünïted.1", topic_id=topic_id_of("a"), partitions=states)
     internal = topic_state("__consumer_offsets", 1)
@@ -127,6 +130,8 @@ class Cluster:
         self.version = 1
         self.brokers = {ME: node(ME), OTHER: node(OTHER, "ELSEWHERE")}
         self.topics = {topic.name: topic for topic in topics}
+        lost = frozenset((ME,))
+        self.failed = {FAILED: lost, TopicPartition(FAILED.topic, 10_000): lost}
 
 
 def generic(version: int, topic: TopicState) -> bytes:
@@ -138,14 +143,16 @@ def generic(version: int, topic: TopicState) -> bytes:
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=tuple(
-                shape["partitions"](**described(version, number, state))
+                shape["partitions"](
+                    **described(version, number, state, (topic.name, number) == FAILED)
+                )
                 for number, state in enumerate(topic.partitions)
             ),
         )
     )
 
 
-def described(version: int, number: int, state: PartitionState) -> dict[str, Any]:
+def described(version: int, number: int, state: PartitionState, has_failed: bool) -> dict[str, Any]:
     error = ErrorCode.NONE
     replicas, in_sync = state.replicas, state.in_sync
     if version == 0:
@@ -164,7 +171,7 @@ def described(version: int, number: int, state: PartitionState) -> dict[str, Any
         "leader_epoch": state.leader_epoch,
         "replica_nodes": replicas,
         "isr_nodes": in_sync,
-        "offline_replicas": tuple(each for each in state.replicas if each != ME),
+        "offline_replicas": tuple(each for each in state.replicas if each != ME or has_failed),
     }
 
 
@@ -218,6 +225,19 @@ def test_a_dead_brokers_leaderships_are_told_as_missing(bench: Workbench) -> Non
     bench.tell(brokers=(node(ME), node(OTHER)))
     (partition,) = only(ask(bench, LATEST, "a")).partitions
     assert (partition.error_code, partition.leader_id) == (0, OTHER)
+
+
+def test_a_replica_on_a_disk_that_failed_is_offline_though_its_broker_lives(
+    bench: Workbench,
+) -> None:
+    bench.tell(topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER)))
+    for failed, offline in (({}, ()), ({TopicPartition("a", 1): {OTHER}}, (OTHER,)), ({}, ())):
+        bench.tell(failed={name: frozenset(each) for name, each in failed.items()})
+        first, second = only(ask(bench, LATEST, "a")).partitions
+        assert (first.offline_replicas, second.offline_replicas) == ((), offline)
+        (whole,) = bench.ask(KEY, LATEST, topics=None).topics
+        assert whole.partitions[1].offline_replicas == offline
+        assert (second.error_code, second.leader_id) == (0, ME)
 
 
 # -- addresses -----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -105,6 +106,7 @@ def sent_orders(draw: st.DrawFn) -> SentOrder:
                 topics=tuples(topics),
                 deleted_topics=tuples(text),
                 broker_configs=st.none() | st.dictionaries(text, configs, max_size=2),
+                failed=st.none() | st.dictionaries(partitions, brokers.map(frozenset), max_size=3),
             ),
         )
     )
@@ -195,6 +197,26 @@ def test_an_answer_comes_back_as_it_was_sent(message: str | None) -> None:
     for code in (ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR):
         answer = PrivateAnswer(code, message, 0, 4, (TopicPartition("t", 3),))
         assert decode_answer(encode_answer(answer)) == answer
+
+
+def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> None:
+    update = MetadataUpdate(
+        controller_id=BrokerId(1), controller_epoch=ControllerEpoch(2), is_full=False
+    )
+    place, lost = TopicPartition("ab", 5), frozenset((BrokerId(4), BrokerId(3)))
+    without = encode_order(SentOrder(BrokerEpoch(0), update, 1))
+    told = encode_order(SentOrder(BrokerEpoch(0), replace(update, failed={place: lost}), 1))
+    expected = (
+        b"\x01\x00"  # one tag, with number 0
+        b"\x12"  # of so many bytes
+        b"\x02"  # one partition
+        b"\x03ab"
+        + bytes.fromhex("00000005")
+        + b"\x03"  # two brokers
+        + bytes.fromhex("00000003 00000004")
+        + b"\x00"  # no tags
+    )
+    assert told == without[:-1] + expected
 
 
 def test_ids_are_written_as_they_are() -> None:

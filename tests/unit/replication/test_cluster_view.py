@@ -10,6 +10,7 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
+    FailedOn,
     MetadataUpdate,
     PartitionState,
     TopicState,
@@ -40,6 +41,7 @@ def update(
     deleted: tuple[str, ...] = (),
     brokers: tuple[BrokerNode, ...] | None = None,
     broker_configs: dict[str, dict[str, str]] | None = None,
+    failed: FailedOn | None = None,
 ) -> MetadataUpdate:
     return MetadataUpdate(
         controller_id=BrokerId(controller),
@@ -49,6 +51,7 @@ def update(
         topics=topics,
         deleted_topics=deleted,
         broker_configs=broker_configs,
+        failed=failed,
     )
 
 
@@ -104,6 +107,19 @@ def test_a_full_update_replaces_everything() -> None:
     assert (set(view.topics), set(view.brokers)) == ({"b"}, {2})
     assert view.broker_configs == {}
     assert view.find_name(TopicId(UUID(int=1))) is None
+
+
+def test_who_has_failed_is_what_was_told_last() -> None:
+    view = ClusterView()
+    failed = {TopicPartition("a", 0): frozenset((FIRST,))}
+    view.apply(update(topic("a", 1), failed=failed))
+    view.apply(update(topic("b", 2)))
+    assert view.failed == failed
+    view.apply(update(failed={}))
+    assert view.failed == {}
+    view.apply(update(failed=failed))
+    view.apply(update(topic("b", 2), is_full=True))
+    assert view.failed == {}
 
 
 def test_an_update_of_an_older_controller_changes_nothing() -> None:

@@ -31,6 +31,7 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     Endpoint,
+    FailedOn,
     LeadAndFollow,
     MetadataUpdate,
     PartitionOrder,
@@ -264,6 +265,7 @@ class Case:
         brokers: tuple[BrokerNode, ...] | None = None,
         broker_configs: Mapping[str, Mapping[str, str]] | None = None,
         controller: BrokerId = OWN_ID,
+        failed: FailedOn | None = None,
     ) -> None:
         """Tell the broker of it, as its controller does."""
         self.cluster.apply(
@@ -274,6 +276,7 @@ class Case:
                 brokers=brokers,
                 topics=topics,
                 broker_configs=broker_configs,
+                failed=failed,
             )
         )
 

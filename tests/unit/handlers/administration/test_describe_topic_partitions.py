@@ -18,6 +18,7 @@ from tests.unit.handlers.administration.cases import (
 from penstock.handlers.describe_topic_partitions import API
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
 from penstock.security.authorizer import Operation, ResourceType
 
 MANY = 2000
@@ -67,6 +68,9 @@ def test_a_topic_is_told_with_its_leader_and_replicas(case: Case) -> None:
         (OTHER_ID, 0, (OTHER_ID, OWN_ID, lost), (OTHER_ID, OWN_ID, lost), (lost,)),
         (-1, 0, (lost, OWN_ID), (lost, OWN_ID), (lost,)),
     ]
+    case.update(failed={TopicPartition("d", 1): frozenset((OWN_ID,))})
+    (topic,) = ask(case, "d").topics
+    assert rows(topic.partitions, "offline_replicas") == [(lost,), (lost, OWN_ID)]
     # Java's client walks over these without asking whether they are there.
     assert rows(topic.partitions, "eligible_leader_replicas", "last_known_elr") == [((), ())] * 2
 
