@@ -58,6 +58,19 @@ def test_a_signal_stops_it_cleanly_and_the_second_start_finds_all_data(
         assert second.end() == 0
 
 
+def test_it_is_ready_after_less_than_a_second_of_work(tmp_path: Path) -> None:
+    """Of a processor: on the clock, the machine's other work counts too."""
+    with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
+        assert used_s(up.pid) < 1.0
+        assert up.end() == 0
+
+
+def used_s(pid: int) -> float:
+    """User's and system's time of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
     """As those of `timeout`, to the process and to its group."""
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
