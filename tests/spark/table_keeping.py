@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 
-import penstock
 from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.tables.follow import make_sync
 from penstock.spark.tables.opening import Place, Tables, open_tables
@@ -45,8 +44,15 @@ def run_here(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_
     return [work(each) for each in tasks]
 
 
+class Served(Protocol):
+    """A broker, or several."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
 def keep(
-    broker: penstock.Broker,
+    broker: Served,
     folder: Path,
     topic: str,
     *,
@@ -66,7 +72,7 @@ def keep(
     return Keeper(tables, sync, notes)
 
 
-def client_of(broker: penstock.Broker) -> BlockingClient:
+def client_of(broker: Served) -> BlockingClient:
     return shared_client(ClientSettings(broker.bootstrap_servers))
 
 
@@ -93,6 +99,21 @@ def _read_iceberg(folder: Path, name: str) -> pa.Table:
 
     with SqlCatalog("penstock", uri=f"sqlite:///{folder}/catalog.db") as catalog:
         return catalog.load_table(("penstock", name)).scan().to_arrow()
+
+
+def files_of(folder: Path, name: str, kind: TableFormat) -> list[str]:
+    """That the table refers to."""
+    if kind is TableFormat.DELTA:
+        from deltalake import DeltaTable
+
+        return DeltaTable(folder / name).file_uris()
+    if kind is TableFormat.ICEBERG:
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        with SqlCatalog("penstock", uri=f"sqlite:///{folder}/catalog.db") as catalog:
+            files = catalog.load_table(("penstock", name)).scan().plan_files()
+            return [each.file.file_path for each in files]
+    return list(pyarrow.dataset.dataset(folder / name, format="parquet").files)
 
 
 def places_of(rows: pa.Table) -> list[tuple[int, int]]:

@@ -1,4 +1,5 @@
-"""Where the sink can be made to stop, for tests of kills; without effect otherwise.
+"""Where the sink can be made to stop, for tests of kills; without effect otherwise. Tables have
+points of their own.
 
 `PENSTOCK_SPARK_HALT=task-written@1,decided@2` names points and batches, `PENSTOCK_SPARK_HALT_DIR` a
 folder. The first process that comes to one writes its id into a file of that name, and does nothing

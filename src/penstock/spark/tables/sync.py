@@ -11,11 +11,13 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from penstock.spark.discovery import Discovery
+from penstock.spark.exactly_once.halting import halt_at
 from penstock.spark.plan import split_ranges
 from penstock.spark.read_task import read_settings
 from penstock.spark.source_options import SourceOptions
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.evolution import grow, join_fields
+from penstock.spark.tables.kill_points import KillPoint
 from penstock.spark.tables.opening import check_same_topic
 from penstock.spark.tables.part_reader import Located
 from penstock.spark.tables.part_writer import remove_parts
@@ -69,6 +71,7 @@ class TableSync:
         self._run_tasks = run_tasks
         self._rules = rules
         self._note = note
+        self._batches = 0  # tried so far
 
     def run_batch(self) -> Progress | None:
         """What has come since the last one is in the table. None: nothing has."""
@@ -83,12 +86,16 @@ class TableSync:
 
     def _try_batch(self) -> Progress | None:
         began_at = time.monotonic()
+        self._batches += 1
         self._store.load()
         plan = self._plan()
         if not plan.ranges:
             return None
+        halt_at(KillPoint.PLANNED, self._batches)
         outcomes = self._write(plan)
+        halt_at(KillPoint.WRITTEN, self._batches)
         self._commit(plan, outcomes)
+        halt_at(KillPoint.COMMITTED, self._batches)
         batch_ms = round((time.monotonic() - began_at) * 1000)
         return _progress(self._spec.topic, plan, outcomes, batch_ms)
 
@@ -167,6 +174,7 @@ class TableSync:
             rules=write_rules(store, self._rules.target_bytes),
             dead_rules=write_rules(self._dead or store, self._rules.target_bytes),
             only_finds_fields=looks_first,
+            batch=self._batches,
         )
 
     def _located(self) -> Mapping[int, list[Located]]:

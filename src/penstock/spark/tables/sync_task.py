@@ -11,10 +11,12 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.spark.exactly_once.halting import halt_at
 from penstock.spark.plan import OffsetRange
 from penstock.spark.read_task import ReadSettings, read_range
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.evolution import grow, join_fields
+from penstock.spark.tables.kill_points import KillPoint
 from penstock.spark.tables.part_reader import Located
 from penstock.spark.tables.part_writer import PartWriter, WriteRules
 from penstock.spark.tables.parts import Part
@@ -33,6 +35,7 @@ class SyncSettings(NamedTuple):
     rules: WriteRules
     dead_rules: WriteRules
     only_finds_fields: bool = False  # the first look at values whose columns nobody has said
+    batch: int = 0  # its number in this run
 
 
 class SyncTask(NamedTuple):
@@ -89,6 +92,7 @@ class _Work:
             self._waiting.append(shaped.rows)
         else:
             self._good.add(shaped.rows)
+        halt_at(KillPoint.WRITING, self._settings.batch)
 
     def finish(self) -> Outcome:
         found = join_fields(self._found)
