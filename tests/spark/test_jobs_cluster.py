@@ -1,0 +1,129 @@
+"""Jobs and tables on three brokers, of which one is killed while they run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.profile import scaled
+from tests.spark.table_keeping import keep, places_of, read_table
+from tests.spark.topics import Sent, create_topic, send
+from tests.spark.written import read_records
+
+from penstock.spark.jobs.audit import Audit, run_audit
+from penstock.spark.jobs.replay import Replay, run_replay
+from penstock.spark.jobs.running import Progress, Watch
+from penstock.spark.jobs.scope import Edge, EdgeKind, Scope, connect
+from penstock.spark.jobs.stats import Stats, run_stats
+from penstock.spark.tables.spark_runner import SparkRunner
+from penstock.spark.tables.spec import TableFormat
+from penstock.testing import Cluster
+
+pytestmark = pytest.mark.skipif(
+    not scaled(test=0, verify=1, release=1), reason="starts three brokers: in the long form"
+)
+PARTITIONS = 3
+RECORDS = 60_000
+SETTINGS = {
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "auto.create.topics.enable": False,
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(brokers=3, config=SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: Cluster, topic_name: str) -> Iterator[str]:
+    """Each broker leads a part of it; afterwards all are there again."""
+    create_topic(cluster.bootstrap_servers, topic_name, partitions=PARTITIONS)
+    records = (Sent(b"value %d" % n, b"k%d" % (n % 97), n % PARTITIONS) for n in range(RECORDS))
+    send(cluster.bootstrap_servers, topic_name, records)
+    yield topic_name
+    for broker in {1, 2, 3} - set(cluster.running):
+        cluster.start(broker)
+    for partition in range(PARTITIONS):
+        cluster.wait_in_sync(topic_name, partition, 3)
+
+
+class KilledMeanwhile:
+    """A watch that kills the leader of a partition once a task is done, and others are not."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.steps_when_killed: list[str] = []
+        self._cluster = cluster
+        self._leader = cluster.leader(topic, 0)
+        self.watch = Watch(stop=threading.Event(), show=self._show)
+
+    def _show(self, progress: Progress) -> None:
+        if not self.steps_when_killed and 0 < progress.done < progress.tasks:
+            self.steps_when_killed.append(progress.step)
+            self._cluster.kill(self._leader)
+
+
+def test_an_audit_sees_everything_though_a_broker_is_killed(
+    spark: SparkSession, cluster: Cluster, topic: str
+) -> None:
+    killed = KilledMeanwhile(cluster, topic)
+    asked = Audit(scope=Scope((topic,)), range_offsets=250)
+    result = run_audit(spark, connect(cluster.bootstrap_servers), asked, killed.watch)
+    assert killed.steps_when_killed == ["look at batches"]
+    assert result.findings == []
+    assert result.records == RECORDS
+
+
+def test_a_replay_and_stats_miss_nothing_though_a_broker_is_killed(
+    spark: SparkSession, cluster: Cluster, topic: str
+) -> None:
+    """A part is copied before: three brokers are needed to make the target."""
+    servers, target = cluster.bootstrap_servers, f"{topic}.copy"
+    head = Scope((topic,), end=Edge(EdgeKind.OFFSET, 10))
+    first = Replay(scope=head, target=target, creates_target=True, keeps_partitions=True)
+    assert run_replay(spark, connect(servers), first, silent()).written == 10 * PARTITIONS
+    cluster.kill(cluster.leader(topic, 1))
+    rest = Scope((topic,), start=Edge(EdgeKind.OFFSET, 10))
+    asked = Replay(scope=rest, target=target, keeps_partitions=True)
+    assert run_replay(spark, connect(servers), asked, silent()).written == RECORDS - 10 * PARTITIONS
+    copied, whole = read_records(servers, target), read_records(servers, topic)
+    assert [each.value for each in copied[1]] == [each.value for each in whole[1]]
+    (stats,) = run_stats(spark, connect(servers), Stats(scope=Scope((topic,))), silent()).topics
+    assert (stats.records, stats.keys) == (RECORDS, 97)
+
+
+def silent() -> Watch:
+    return Watch(stop=threading.Event(), show=lambda _: None)
+
+
+def test_a_table_has_every_record_once_though_a_broker_is_killed(
+    spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
+) -> None:
+    on_spark = SparkRunner(spark)
+    batches: list[int] = []
+
+    def run_tasks(work: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+        batches.append(len(tasks))
+        if len(batches) == 2:
+            cluster.kill(cluster.leader(topic, 2))
+        return on_spark(work, tasks)
+
+    keeper = keep(
+        cluster,
+        tmp_path,
+        topic,
+        run_tasks=run_tasks,
+        most_records=RECORDS // 4,
+        task_records=RECORDS,
+        said={"format": "delta"},
+    )
+    assert sum(each.rows for each in keeper.drain()) == RECORDS
+    rows = read_table(tmp_path, topic, TableFormat.DELTA)
+    expected = RECORDS // PARTITIONS
+    assert places_of(rows) == [(p, offset) for p in range(PARTITIONS) for offset in range(expected)]
