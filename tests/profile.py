@@ -4,6 +4,11 @@
 import os
 
 
+def is_long() -> bool:
+    """Whether variants of what is told already run as well."""
+    return bool(scaled(test=0, verify=1, release=1))
+
+
 def scaled(*, test: int, verify: int, release: int) -> int:
     counts = {"test": test, "verify": verify, "release": release}
     return counts[os.environ.get("PROFILE", "test")]

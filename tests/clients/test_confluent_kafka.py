@@ -42,7 +42,7 @@ class ConfluentKafka:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         admin = AdminClient(self._common)  # must outlive its answer
-        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=20)
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(timeout=60)
 
     def produce(self, topic: str, messages: Sequence[Message], *, codec: str, acks: str) -> None:
         failures: list[KafkaError] = []
@@ -63,12 +63,12 @@ class ConfluentKafka:
 
     def end_offset(self, topic: str, partition: int) -> int:
         place = TopicPartition(topic, partition)
-        _, end_offset = self._consumer.get_watermark_offsets(place, timeout=10)
+        _, end_offset = self._consumer.get_watermark_offsets(place, timeout=60)
         return end_offset
 
     def find_offset(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
         asked = [TopicPartition(topic, partition, timestamp_ms)]
-        (found,) = self._consumer.offsets_for_times(asked, timeout=10)
+        (found,) = self._consumer.offsets_for_times(asked, timeout=60)
         if found.error:
             raise KafkaException(found.error)
         return found.offset if found.offset >= 0 else None

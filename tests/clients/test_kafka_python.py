@@ -60,10 +60,10 @@ class KafkaPython:
             )
             for message in messages
         ]
-        producer.flush(timeout=30)
+        producer.flush(timeout=60)
         for future in sent:
-            future.get(timeout=10)
-        producer.close(timeout=10)
+            future.get(timeout=60)
+        producer.close(timeout=60)
 
     def end_offset(self, topic: str, partition: int) -> int:
         place = kafka.TopicPartition(topic, partition)

@@ -48,9 +48,9 @@ def test_kafkas_own_client_compatibility_test_passes(
         pytest.skip(f"skipped: {error}")
     topic = f"compatibility-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    if ITS_OWN_TOPIC in admin.list_topics(timeout=10).topics:
-        admin.delete_topics([ITS_OWN_TOPIC])[ITS_OWN_TOPIC].result(timeout=20)
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=20)
+    if ITS_OWN_TOPIC in admin.list_topics(timeout=60).topics:
+        admin.delete_topics([ITS_OWN_TOPIC])[ITS_OWN_TOPIC].result(timeout=60)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(timeout=60)
 
     # ACLs are not served yet; Kafka answers that no authorizer is set, which counts as support.
     features = FEATURES | {"describe-acls-supported": broker.is_kafka}

@@ -162,7 +162,7 @@ def test_a_damaged_batch_is_refused_and_stores_nothing(broker: BrokerUnderTest) 
 
     async def work(client: ClusterClient) -> None:
         with pytest.raises(Exception, match="CORRUPT_MESSAGE"):
-            await client.produce(partition, damaged, timeout_ms=500)
+            await client.produce(partition, damaged, timeout_ms=2_000)
         assert (await client.log_end_offsets([partition]))[partition] == 0
 
     ask(broker, work)

@@ -41,7 +41,7 @@ def test_the_client_goes_on_when_the_broker_is_back(own_broker: penstock.Broker)
             assert (await client.produce(T0, BATCH)).base_offset == 0
             await asyncio.to_thread(own_broker.stop)
             with pytest.raises(OutOfTime, match="refused"):
-                await client.produce(T0, BATCH, timeout_ms=600)
+                await client.produce(T0, BATCH, timeout_ms=2_000)
             patient = asyncio.create_task(client.produce(T0, BATCH, timeout_ms=30_000))
             await asyncio.to_thread(own_broker.start)
             offset = (await patient).base_offset

@@ -65,7 +65,7 @@ def broker_under_test(
 
 
 def _wait_until_led(bootstrap_servers: str, topic: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "watermarks"})
     for partition in range(PARTITIONS):
         while True:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 
 import pytest
-from tests.profile import scaled
+from tests.profile import is_long, scaled
 from tests.scenarios.raw_client import RawClient, request_frame
 from tests.scenarios.watched_broker import MIB, WatchedBroker
 
@@ -263,11 +263,11 @@ def test_a_first_request_that_does_not_arrive_in_time_is_not_waited_for(
     lasted = [sender.wait() for sender in slow]
     for seconds in lasted:
         assert seconds is not None
-        assert FIRST_REQUEST_S - 0.5 <= seconds < 2 * FIRST_REQUEST_S
+        assert FIRST_REQUEST_S - 0.5 <= seconds < 4 * FIRST_REQUEST_S
     assert "no whole request arrived within its time limit" in broker.told()
 
 
-@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="takes half a minute")
+@pytest.mark.skipif(not is_long(), reason="takes half a minute")
 def test_a_later_request_that_does_not_arrive_in_time_is_not_waited_for(
     broker: WatchedBroker,
 ) -> None:
@@ -275,4 +275,4 @@ def test_a_later_request_that_does_not_arrive_in_time_is_not_waited_for(
     assert client.is_served()
     seconds = SlowSender(client, request_frame(ApiKey.METADATA, 5, client_id="x" * 60)).wait()
     assert seconds is not None
-    assert LATER_REQUEST_S - 0.5 <= seconds < 2 * LATER_REQUEST_S
+    assert LATER_REQUEST_S - 0.5 <= seconds < 4 * LATER_REQUEST_S

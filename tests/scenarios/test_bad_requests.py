@@ -389,8 +389,6 @@ def test_waiting_fetches_are_answered_when_there_is_something(
     topics = [{"topic": TOPIC, "partitions": [partition]}]
     values = fetch_values(topics=topics, max_wait=FOR_EVER, min_bytes=200_000)
     with broker.connect() as other:
-        began = time.monotonic()
         other.send(request_frame(ApiKey.FETCH, 12, **values))
         assert client.is_served()
         other.reset()
-        assert time.monotonic() - began < 5

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.kafka_jars import KafkaUnavailableError, resolve_kafka_jars
-from tests.profile import scaled
+from tests.profile import is_long
 from tests.scenarios.batch_cases import (
     COMPACTED,
     PLAIN,
@@ -229,7 +229,7 @@ def test_many_small_records_in_a_small_batch_are_no_bomb(client: RawClient) -> N
 
 
 @pytest.mark.xdist_group("kafka")
-@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="starts Apache Kafka")
+@pytest.mark.skipif(not is_long(), reason="starts Apache Kafka")
 def test_kafka_answers_as_the_table_says(tmp_path: Path) -> None:
     try:
         jars = resolve_kafka_jars(print)

@@ -28,7 +28,7 @@ def test_a_broker_whose_only_disk_is_full_ends_and_loses_nothing(small_disk: Pat
     acknowledged: list[int] = []
     with penstock_up("--data", str(small_disk), "--listen", "127.0.0.1:0") as up:
         with penstock.Producer(
-            up.bootstrap_servers, delivery_timeout_ms=5_000, linger_ms=0, retries=0
+            up.bootstrap_servers, delivery_timeout_ms=30_000, linger_ms=0, retries=0
         ) as producer:
             try:
                 for number in range(2_000):

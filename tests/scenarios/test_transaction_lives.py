@@ -38,7 +38,7 @@ SETTINGS = {**ONE_SHARD, "group.initial.rebalance.delay.ms": 0}
 OLD_ID = 4_000_000  # of a producer; the broker gives out smaller ones
 LAST_EPOCH = 2**15 - 2
 TRANSACTIONS = scaled(test=60, verify=1000, release=10_000)
-LONG_S, SOON_S = 60.0, 20.0
+LONG_S, SOON_S = 120.0, 60.0
 FENCED = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED)
 
 _NUMBERS = itertools.count(1)

@@ -45,7 +45,7 @@ def read(broker: penstock.Broker, topic: str, expected: int) -> list[bytes]:
         bootstrap_servers=broker.bootstrap_servers,
         from_beginning=True,
         isolation="read_committed",
-        timeout_s=20.0 if expected else QUIET_S,
+        timeout_s=60.0 if expected else QUIET_S,
     ) as consumer:
         found = [next(consumer) for _ in range(expected)]
         found += consumer.poll_batch(100, QUIET_S)

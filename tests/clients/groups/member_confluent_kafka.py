@@ -52,7 +52,7 @@ class Member:
                 raise CommitRefused(str(each.error))
 
     def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
-        found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=20)
+        found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=60)
         return [None if each.offset < 0 else (each.offset, each.metadata or "") for each in found]
 
     def leave(self) -> None:

@@ -7,7 +7,7 @@ from tests.clients.groups.java_members import java_member, resolve_java_members
 from tests.clients.groups.story import ClassicStory, CoreStory, GroupClient, GroupStory
 from tests.clients.under_test import BrokerUnderTest
 from tests.interop.kafka_jars import KafkaUnavailableError, Say
-from tests.profile import scaled
+from tests.profile import is_long
 
 pytestmark = pytest.mark.xdist_group("groups-java")
 
@@ -36,9 +36,7 @@ class TestConsumer(GroupStory):
         return make_client(NEWEST, "consumer", group_broker, say)
 
 
-@pytest.mark.skipif(
-    not scaled(test=0, verify=1, release=1), reason="the same protocol as the newest's classic one"
-)
+@pytest.mark.skipif(not is_long(), reason="the same protocol as the newest's classic one")
 class TestClassicOfAnOlderClient(CoreStory):
     @pytest.fixture
     def group_client(self, group_broker: BrokerUnderTest, say: Say) -> GroupClient:

@@ -21,7 +21,7 @@ def run() -> Run:
             asyncio.get_running_loop().set_exception_handler(
                 lambda _, context: uncaught.append(context)
             )
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await story()
             gc.collect()  # futures tell of an error that nobody took when they go
             await asyncio.sleep(0)

