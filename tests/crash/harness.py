@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.batch import BatchHeader, iter_headers, read_header
 from penstock.protocol.compression import Codec
-from penstock.protocol.control import build_end_marker_batch, read_end_marker
+from penstock.protocol.control import EndMarker, build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.storage.disk import Disk
 from penstock.storage.engine import Appended, AppendItem, Origin
@@ -230,10 +231,29 @@ def read_all(log: SegmentedLog, disk: Disk, max_bytes: int = 4096) -> Iterable[b
         assert read.end_offset > offset, f"a read at {offset} makes no progress"
         for position, header in iter_headers(content):
             batch = content[position : position + header.size]
-            for record in iter_records(batch):
-                assert header.base_offset <= record.offset <= header.last_offset
+            check_records(batch)
             yield batch
         offset = read.end_offset
+
+
+# Tens of thousands of recoveries show the same few batches: what their bytes mean is read once.
+
+
+@lru_cache(maxsize=1 << 16)
+def check_records(batch: bytes) -> None:
+    header = read_header(batch)
+    for record in iter_records(batch):
+        assert header.base_offset <= record.offset <= header.last_offset
+
+
+@lru_cache(maxsize=1 << 16)
+def header_of(batch: bytes) -> BatchHeader:
+    return read_header(batch)
+
+
+@lru_cache(maxsize=1 << 16)
+def end_marker_of(batch: bytes) -> EndMarker | None:
+    return read_end_marker(batch)
 
 
 # -- what it may show --------------------------------------------------------------------------
@@ -244,8 +264,8 @@ def aborted_in(batches: Sequence[bytes]) -> tuple[Aborted, ...]:
     opened: dict[int, int] = {}
     found: list[Aborted] = []
     for batch in batches:
-        header = read_header(batch)
-        end = read_end_marker(batch)
+        header = header_of(batch)
+        end = end_marker_of(batch)
         if end is not None:
             first = opened.pop(header.producer_id, None)
             if first is not None and not end.commit:
@@ -257,7 +277,7 @@ def aborted_in(batches: Sequence[bytes]) -> tuple[Aborted, ...]:
 
 def skipped(batches: Sequence[bytes], aborted: Sequence[Aborted]) -> list[int]:
     """Base offsets of the batches that a read_committed reader leaves out."""
-    headers = [read_header(batch) for batch in batches]
+    headers = [header_of(batch) for batch in batches]
     return [
         header.base_offset
         for header in headers
@@ -275,7 +295,7 @@ def producers_in(batches: Sequence[bytes]) -> frozenset[Producer]:
     last_sequences: dict[int, int] = {}
     opened: dict[int, int] = {}
     for batch in batches:
-        header = read_header(batch)
+        header = header_of(batch)
         if header.producer_id < 0:
             continue
         if header.is_control:
@@ -293,7 +313,7 @@ def producers_in(batches: Sequence[bytes]) -> frozenset[Producer]:
 
 def epochs_in(batches: Sequence[bytes]) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
-    for header in map(read_header, batches):
+    for header in map(header_of, batches):
         if not found or header.leader_epoch > found[-1][0]:
             found.append((header.leader_epoch, header.base_offset))
     return tuple(found)
@@ -326,10 +346,10 @@ class Timeline:
     @property
     def ends(self) -> set[int]:
         """Where the log may end: after a batch, or with none at a start."""
-        return {read_header(batch).next_offset for batch in self.batches} | self.starts
+        return {header_of(batch).next_offset for batch in self.batches} | self.starts
 
     def between(self, start: int, end: int) -> list[bytes]:
-        headers = [(read_header(batch), batch) for batch in self.batches]
+        headers = [(header_of(batch), batch) for batch in self.batches]
         return [
             b for header, b in headers if header.last_offset >= start and header.base_offset < end
         ]
@@ -409,7 +429,3 @@ def append_steps(engine: SegmentedEngine, log: SegmentedLog, steps: Sequence[Ste
         )
         assert isinstance(result, Appended), result
         log.advance_high_watermark(Offset(log.log_end_offset))
-
-
-def header_of(batch: bytes) -> BatchHeader:
-    return read_header(batch)
