@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 pytest.register_assert_rewrite("tests.spark.parity")
 
 from tests.interop.kafka_jars import KafkaUnavailableError, Say  # noqa: E402
-from tests.profile import scaled  # noqa: E402
+from tests.profile import is_long  # noqa: E402
 from tests.spark.jvm_connector import class_path, resolve_jvm_connector  # noqa: E402
 from tests.spark.local_spark import local_spark  # noqa: E402
 from tests.spark.parity_corpus import Corpus, write_corpus  # noqa: E402
@@ -43,11 +43,11 @@ _numbers = count(1)
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.path.parent == HERE:
             names = getattr(item, "fixturenames", [])
             shares = "spark" in names
             item.add_marker(pytest.mark.xdist_group(_line_of(item.path.stem, shares=shares)))
-            if "java" in names and not shares and scaled(test=0, verify=1, release=1):
+            if "java" in names and not shares and is_long():
                 names.insert(0, "prepared")  # takes a minute: it pays where many are started
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 JVM = "kafka"
 OURS = "penstock"
 FORMATS = (JVM, OURS)
-QUERY_TIMEOUT_S = 60
+QUERY_TIMEOUT_S = 180
 # Not every exception of the JVM has a name in Python.
 FAILURES = (PySparkException, Py4JJavaError)
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.spark.local_spark import quick_start
 
 DEMO = Path(__file__).parents[2] / "examples" / "clickstream" / "demo.py"
 
@@ -21,9 +22,9 @@ def test_the_demo_holds_all_its_steps_and_leaves_nothing_behind(tmp_path: Path) 
         text=True,
         check=False,
         timeout=500,
-        env={**kept, "CLICKS": "20000", "TMPDIR": str(tmp_path)},
+        env={**kept, **quick_start(), "CLICKS": "5000", "TMPDIR": str(tmp_path)},
     )
     assert result.returncode == 0, result.stderr[-2000:]
-    assert "20,000 clicks were sent" in result.stdout
+    assert "5,000 clicks were sent" in result.stdout
     assert "All steps held" in result.stdout
     assert list(tmp_path.glob("tmp*")) == []

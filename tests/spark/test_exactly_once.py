@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.interop.kafka_broker import KafkaBroker
 from tests.interop.kafka_jars import KafkaJars, KafkaUnavailableError, Say, resolve_kafka_jars
-from tests.profile import scaled
+from tests.profile import is_long, scaled
 from tests.spark.exactly_once_job import (
     HALTING,
     PARTITIONS,
@@ -41,15 +41,14 @@ BATCHES = scaled(test=5, verify=10, release=10)
 BROKER_KILLS = scaled(test=1, verify=3, release=3)
 _numbers = itertools.count(1)
 # Where each run of the driver is killed; a point in a batch twice: the second time, in recovery.
-FEW = [f"{Point.DECIDED}@1", f"{Point.ENDING}@1"]
+FEW = [f"{Point.DECIDED}@1"]
 ALL = [
     *(f"{point}@{batch}" for batch, point in enumerate(Point)),
     *(f"{point}@7" for point in (Point.DECIDING, Point.DECIDED, Point.ENDING, Point.ENDED)),
     f"{PLANNING}@8",
     f"{PLANNED}@8",
 ]
-IS_LONG = bool(scaled(test=0, verify=1, release=1))
-DRIVER_KILLS = ALL if IS_LONG else FEW
+DRIVER_KILLS = ALL if is_long() else FEW
 CONTROL_KILLS = [f"{Point.COMMIT_BEGUN}@1", f"{PLANNED}@3", f"{Point.COMMIT_BEGUN}@5"]
 
 
@@ -95,7 +94,9 @@ def test_a_driver_killed_at_every_point_writes_each_row_once(
     assert_exactly_once(job, say, f"the driver at {', '.join(DRIVER_KILLS)}")
 
 
-@pytest.mark.skipif(not IS_LONG, reason="three starts of Spark and one of Kafka: in `make verify`")
+@pytest.mark.skipif(
+    not is_long(), reason="three starts of Spark and one of Kafka: in `make verify`"
+)
 @pytest.mark.usefixtures("java")
 def test_on_a_plain_kafka_a_killed_driver_writes_each_row_once(tmp_path: Path, say: Say) -> None:
     """It has no two-phase commit: what waits for its commit there is open, and timed."""
@@ -113,7 +114,7 @@ def find_kafka(say: Say) -> KafkaJars:
         pytest.skip(f"skipped: {error}")
 
 
-@pytest.mark.skipif(not IS_LONG, reason="the control: four starts of Spark, in `make verify`")
+@pytest.mark.skipif(not is_long(), reason="the control: four starts of Spark, in `make verify`")
 @pytest.mark.usefixtures("java")
 def test_at_least_once_kills_show_rows_twice(
     broker: penstock.Broker, tmp_path: Path, say: Say

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from tests.profile import scaled
+from tests.profile import is_long
 from tests.spark.exactly_once_job import PARTITIONS, open_transactions, read_output
 from tests.spark.topics import create_topic
 
 import penstock
 from penstock.spark.update_mode import write_updates
 
-QUERY_TIMEOUT_S = 60
+QUERY_TIMEOUT_S = 180
 
 
 def sink(broker: penstock.Broker, topic: str) -> dict[str, str]:
@@ -87,7 +87,7 @@ def put_numbers(folder: Path, numbers: range) -> None:
     (folder / f"{numbers.start}.json").write_text(text)
 
 
-@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="its abort takes five seconds")
+@pytest.mark.skipif(not is_long(), reason="its abort takes five seconds")
 def test_tasks_that_write_after_their_job_has_failed_leave_nothing(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.profile import is_long
 from tests.spark.parity import FORMATS, Read, Refused, both, load, read_batch
 from tests.spark.parity_corpus import CODECS, PER_PARTITION, TRIMMED_TO, Corpus, time_ms
 
@@ -37,6 +38,21 @@ def since(number: int) -> int:
     return sum(max(each - number, 0) for each in PER_PARTITION) + 1
 
 
+# Options that change no row: all of them in one query, and in the long form one by one.
+QUIET: dict[str, dict[str, str]] = {
+    "groupIdPrefix": {"groupIdPrefix": "parity"},
+    "kafkaConsumer.pollTimeoutMs": {"kafkaConsumer.pollTimeoutMs": "5000"},
+    "fetchOffset": {"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "5"},
+    "kafka.isolation.level": {"kafka.isolation.level": "read_committed"},
+    "kafka.fetch sizes": {
+        "kafka.max.partition.fetch.bytes": "2000",
+        "kafka.fetch.max.bytes": "3000",
+        "kafka.max.poll.records": "7",
+        "kafka.client.id": "parity",
+    },
+    "failOnDataLoss off": {"failOnDataLoss": "false"},
+}
+
 CASES: dict[str, Case] = {
     "subscribe": events(TOTAL),
     "subscribe, several": lambda corpus: (
@@ -44,22 +60,14 @@ CASES: dict[str, Case] = {
     ),
     "subscribe to nothing yet": lambda corpus: ({"subscribe": corpus.empty}, 0),
     "subscribePattern": lambda _: ({"subscribePattern": "corpus-(events|mo.+)"}, TOTAL + 1),
-    "subscribePattern, a part of the name": lambda _: ({"subscribePattern": "s-even"}, TOTAL),
     "subscribePattern that finds none": lambda _: ({"subscribePattern": "corpus$"}, 0),
     "assign": lambda corpus: ({"assign": json.dumps({corpus.events: [0, 2]})},
                               PER_PARTITION[0] + PER_PARTITION[2] + 1),
-    "assign of two topics": lambda corpus: (
-        {"assign": json.dumps({corpus.events: [1], corpus.more: [0]})}, PER_PARTITION[1] + 1
-    ),
-    "startingOffsets earliest": events(TOTAL, startingOffsets="earliest"),
-    "startingOffsets Earliest": events(TOTAL, startingOffsets="EARLIEST"),
     "startingOffsets": events(TOTAL - 5, startingOffsets=offsets(EACH)),
     "startingOffsets at the end": events(
         0, startingOffsets=offsets({"0": 41, "1": 25, "2": 10})
     ),
-    "endingOffsets latest": events(TOTAL, endingOffsets="latest"),
     "endingOffsets": events(13, endingOffsets=offsets({"0": 10, "1": 3, "2": 0})),
-    "endingOffsets -1": events(TOTAL, endingOffsets=offsets(LAST)),
     "starting and ending": events(
         6 + 1 + 10,
         startingOffsets=offsets({"0": 4, "1": 24, "2": -2}),
@@ -71,7 +79,6 @@ CASES: dict[str, Case] = {
         endingOffsets=offsets({"0": 4, "1": 4, "2": 4}),
     ),
     "startingTimestamp": events(since(9), startingTimestamp=at(9)),
-    "startingTimestamp before all": events(TOTAL, startingTimestamp="1"),
     "startingOffsetsByTimestamp": events(
         1 + 1 + 10 + 5,
         startingOffsetsByTimestamp=offsets(
@@ -84,54 +91,65 @@ CASES: dict[str, Case] = {
         startingOffsetsByTimestamp=offsets({"0": time_ms(1), "1": time_ms(1), "2": time_ms(1)}),
         startingOffsets="earliest",
     ),
-    "startingOffsetsByTimestamp before startingOffsets": events(
-        since(6),
-        startingOffsetsByTimestamp=offsets({"0": time_ms(6), "1": time_ms(6), "2": time_ms(6)}),
-        startingOffsets="earliest",
-    ),
     "startingTimestamp too late, latest": events(
         since(20), startingTimestamp=at(20), startingOffsetsByTimestampStrategy="latest"
     ),
-    "startingOffsetsByTimestampStrategy not needed": events(
-        since(5), startingTimestamp=at(5), startingOffsetsByTimestampStrategy="error"
-    ),
     "endingTimestamp": events(10 + 10 + 10, endingTimestamp=at(10)),
-    "endingTimestamp after all": events(TOTAL, endingTimestamp=at(1000)),
     "endingOffsetsByTimestamp": events(
         3 + 25 + 0,
         endingOffsetsByTimestamp=offsets({"0": time_ms(3), "1": time_ms(99), "2": 1}),
     ),
-    "endingTimestamp before endingOffsets": events(
-        3 * 2, endingTimestamp=at(2), endingOffsets=offsets(LAST)
+    "minPartitions": events(TOTAL, minPartitions="5"),
+    "maxRecordsPerPartition": events(TOTAL, maxRecordsPerPartition="15"),
+    "options that change no row": events(
+        TOTAL, **{name: value for each in QUIET.values() for name, value in each.items()}
     ),
-    "times on both sides": events(3 * 4, startingTimestamp=at(2), endingTimestamp=at(6)),
-    "minPartitions": events(TOTAL, minPartitions="7"),
-    "maxRecordsPerPartition": events(TOTAL, maxRecordsPerPartition="6"),
-    "both of them": events(TOTAL, minPartitions="4", maxRecordsPerPartition="10"),
-    "groupIdPrefix": events(TOTAL, groupIdPrefix="parity"),
     "kafka.group.id": events(TOTAL, **{"kafka.group.id": "parity-batch"}),
-    "kafkaConsumer.pollTimeoutMs": events(TOTAL, **{"kafkaConsumer.pollTimeoutMs": "5000"}),
-    "fetchOffset": events(
-        TOTAL, **{"fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "5"}
-    ),
-    "kafka.isolation.level": events(TOTAL, **{"kafka.isolation.level": "read_committed"}),
-    "kafka.fetch sizes": events(
-        TOTAL,
-        **{"kafka.max.partition.fetch.bytes": "2000", "kafka.fetch.max.bytes": "3000",
-           "kafka.max.poll.records": "7", "kafka.client.id": "parity"},
-    ),
-    "failOnDataLoss off": events(TOTAL, failOnDataLoss="false"),
     "names in any case": events(TOTAL, FAILONDATALOSS="FALSE", STARTINGOFFSETS="earliest"),
     "options of streams": events(
         TOTAL, maxOffsetsPerTrigger="3", minOffsetsPerTrigger="2", maxTriggerDelay="1s"
     ),
     "includeHeaders": lambda corpus: ({"subscribe": corpus.headed, "includeHeaders": "true"}, 7),
+    "times of the log": lambda corpus: ({"subscribe": corpus.stamped}, 2),
+    "trimmed": lambda corpus: ({"subscribe": corpus.trimmed}, 15),
+    "codecs": lambda corpus: (
+        {"subscribe": ",".join(map(corpus.codec, CODECS)), "includeHeaders": "true"},
+        90 * len(CODECS),
+    ),
+}  # fmt: skip
+
+VARIANTS: dict[str, Case] = {
+    "subscribePattern, a part of the name": lambda _: ({"subscribePattern": "s-even"}, TOTAL),
+    "assign of two topics": lambda corpus: (
+        {"assign": json.dumps({corpus.events: [1], corpus.more: [0]})}, PER_PARTITION[1] + 1
+    ),
+    "startingOffsets earliest": events(TOTAL, startingOffsets="earliest"),
+    "startingOffsets Earliest": events(TOTAL, startingOffsets="EARLIEST"),
+    "endingOffsets latest": events(TOTAL, endingOffsets="latest"),
+    "endingOffsets -1": events(TOTAL, endingOffsets=offsets(LAST)),
+    "startingTimestamp before all": events(TOTAL, startingTimestamp="1"),
+    "startingOffsetsByTimestamp before startingOffsets": events(
+        since(6),
+        startingOffsetsByTimestamp=offsets({"0": time_ms(6), "1": time_ms(6), "2": time_ms(6)}),
+        startingOffsets="earliest",
+    ),
+    "startingOffsetsByTimestampStrategy not needed": events(
+        since(5), startingTimestamp=at(5), startingOffsetsByTimestampStrategy="error"
+    ),
+    "endingTimestamp after all": events(TOTAL, endingTimestamp=at(1000)),
+    "endingTimestamp before endingOffsets": events(
+        3 * 2, endingTimestamp=at(2), endingOffsets=offsets(LAST)
+    ),
+    "times on both sides": events(3 * 4, startingTimestamp=at(2), endingTimestamp=at(6)),
+    "many tasks": events(TOTAL, minPartitions="7", maxRecordsPerPartition="6"),
+    "minPartitions and maxRecordsPerPartition": events(
+        TOTAL, minPartitions="4", maxRecordsPerPartition="10"
+    ),
     "includeHeaders, other case": lambda corpus: (
         {"subscribe": corpus.headed, "INCLUDEHEADERS": "True"}, 7
     ),
     "headers not asked for": lambda corpus: ({"subscribe": corpus.headed}, 7),
-    "times of the log": lambda corpus: ({"subscribe": corpus.stamped}, 2),
-    "trimmed": lambda corpus: ({"subscribe": corpus.trimmed}, 15),
+    **{name: events(TOTAL, **each) for name, each in QUIET.items()},
     **{
         f"codec {name}": lambda corpus, name=name: (  # type: ignore[misc]
             {"subscribe": corpus.codec(name), "includeHeaders": "true"}, 90
@@ -139,6 +157,8 @@ CASES: dict[str, Case] = {
         for name in CODECS
     },
 }  # fmt: skip
+if is_long():
+    CASES |= VARIANTS
 
 
 def resolve(corpus: Corpus, options: Mapping[str, Any]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.profile import is_long
 from tests.spark.parity import FORMATS, Refused, Streamed, read_stream, stream_outcome
 from tests.spark.parity_corpus import PER_PARTITION, Corpus, time_ms
 from tests.spark.topics import (
@@ -29,12 +30,21 @@ EARLIEST = {"startingOffsets": "earliest"}
 
 # Options, and how many rows they give.
 CASES: dict[str, tuple[dict[str, Any], int]] = {
-    "latest": ({"startingOffsets": "latest"}, 0),
     "the default": ({}, 0),
     "earliest": (EARLIEST, TOTAL),
     "specific": ({"startingOffsets": {"0": 38, "1": -2, "2": -1}}, 3 + 25),
     "startingTimestamp": ({"startingTimestamp": str(time_ms(9))}, 31 + 16 + 1 + 1),
-    "maxOffsetsPerTrigger": ({**EARLIEST, "maxOffsetsPerTrigger": "20"}, TOTAL),
+    "maxOffsetsPerTrigger": ({**EARLIEST, "maxOffsetsPerTrigger": "30"}, TOTAL),
+    "minOffsetsPerTrigger and max": (
+        {**EARLIEST, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "40"}, TOTAL
+    ),
+    "minPartitions": ({**EARLIEST, "minPartitions": "5"}, TOTAL),
+    "maxRecordsPerPartition": ({**EARLIEST, "maxRecordsPerPartition": "15"}, TOTAL),
+    "includeHeaders": ({**EARLIEST, "includeHeaders": "true"}, TOTAL),
+}  # fmt: skip
+
+VARIANTS: dict[str, tuple[dict[str, Any], int]] = {
+    "latest": ({"startingOffsets": "latest"}, 0),
     "maxOffsetsPerTrigger, fewer than partitions": (
         {"startingOffsets": {"0": 35, "1": 20, "2": 9}, "maxOffsetsPerTrigger": "2"}, 6 + 5 + 1
     ),
@@ -42,13 +52,10 @@ CASES: dict[str, tuple[dict[str, Any], int]] = {
         {**EARLIEST, "maxOffsetsPerTrigger": "100000"}, TOTAL
     ),
     "minOffsetsPerTrigger": ({**EARLIEST, "minOffsetsPerTrigger": "5"}, TOTAL),
-    "minOffsetsPerTrigger and max": (
-        {**EARLIEST, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "40"}, TOTAL
-    ),
-    "minPartitions": ({**EARLIEST, "minPartitions": "5"}, TOTAL),
-    "maxRecordsPerPartition": ({**EARLIEST, "maxRecordsPerPartition": "7"}, TOTAL),
-    "includeHeaders": ({**EARLIEST, "includeHeaders": "true"}, TOTAL),
+    "many tasks": ({**EARLIEST, "maxRecordsPerPartition": "7"}, TOTAL),
 }  # fmt: skip
+if is_long():
+    CASES |= VARIANTS
 
 
 def stream_options(servers: str, topic: str, options: dict[str, Any]) -> dict[str, str]:

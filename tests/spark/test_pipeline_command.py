@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.profile import scaled
+from tests.profile import is_long, scaled
+from tests.spark.local_spark import quick_start
 from tests.spark.pipelines import values_of, write_pipeline
 from tests.spark.topics import Sent, create_topic, send
 
@@ -39,7 +40,7 @@ def started(
         stderr=subprocess.PIPE,
         text=True,
         cwd=folder,
-        env={**os.environ, "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
+        env={**os.environ, **quick_start(), "PENSTOCK_BOOTSTRAP": broker.bootstrap_servers},
     )
     with process:
         try:
@@ -107,7 +108,7 @@ def to_topic():
 """
 
 
-@pytest.mark.skipif(not scaled(test=0, verify=1, release=1), reason="starts Spark Connect twice")
+@pytest.mark.skipif(not is_long(), reason="starts Spark Connect twice")
 def test_python_with_sparks_declarative_api_reads_on_with_each_run(
     java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:

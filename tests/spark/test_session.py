@@ -1,47 +1,31 @@
-"""The session preset, in a process of its own: a session's settings are those of its first use."""
+"""The session preset, on the Spark that tests share; and in a process of its own, its archive."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pyarrow
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+from tests.profile import is_long
 
 from penstock.config.java import JavaHome
 from penstock.spark.class_archive import find_archive
 from penstock.spark.session import LOW_LATENCY, preset
 
-JOB = """
-import json, sys
+QUERY_TIMEOUT_S = 180
+MAPS = """
+import sys
 from pathlib import Path
-from penstock.config.java import JavaHome
-from penstock.spark.class_archive import find_archive
 from penstock.spark.session import session
 
-def where(batches):
-    import pyarrow, pyspark
-    for batch in batches:
-        yield pyarrow.record_batch({"file": [pyspark.__file__] * batch.num_rows})
-
-home = Path(sys.argv[1])
-spark = session("preset", master="local[2]", config={"spark.ui.enabled": "false",
-    "spark.local.dir": str(home)})
-spark.sparkContext.setLogLevel("OFF")
-(home / "in").mkdir()
-(home / "in" / "lines.json").write_text('{"word": "a"}\\n{"word": "b"}\\n{"word": "a"}\\n')
-lines = spark.readStream.schema("word STRING").json(str(home / "in"))
-upper = lines.groupBy("word").count().mapInArrow(lambda batches: batches, "word STRING, n LONG")
-query = (
-    upper.writeStream.format("memory").queryName("counted").outputMode("complete")
-    .option("checkpointLocation", str(home / "checkpoint")).trigger(availableNow=True).start()
-)
-assert query.awaitTermination(60)
-print(json.dumps({
-    "settings": dict(spark.sparkContext.getConf().getAll()),
-    "counted": sorted(map(list, spark.table("counted").collect())),
-    "maps": Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text(),
-    "pyspark": spark.range(1).mapInArrow(where, "file STRING").collect()[0][0],
-}))
+config = {"spark.ui.enabled": "false", "spark.local.dir": sys.argv[1]}
+spark = session("preset", master="local[2]", config=config)
+print(Path(f"/proc/{spark.sparkContext._gateway.proc.pid}/maps").read_text())
 spark.stop()
 """
 
@@ -62,21 +46,46 @@ def test_what_the_user_says_wins_over_the_preset() -> None:
     assert preset("local[2]", said).items() >= said.items()
 
 
-def test_streaming_with_python_workers_runs_with_the_preset(java: JavaHome, tmp_path: Path) -> None:
+def test_streaming_with_python_workers_runs_with_the_preset(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    settings = dict(spark.sparkContext.getConf().getAll())
+    assert settings.items() >= preset("local[2]").items()
+    (tmp_path / "in").mkdir()
+    lines = '{"word": "a"}\n{"word": "b"}\n{"word": "a"}\n'
+    (tmp_path / "in" / "lines.json").write_text(lines)
+    words = spark.readStream.schema("word STRING").json(str(tmp_path / "in"))
+    counted = (
+        words.groupBy("word").count().mapInArrow(lambda batches: batches, "word STRING, n LONG")
+    )
+    writer = counted.writeStream.format("memory").queryName("counted").outputMode("complete")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start()
+    assert query.awaitTermination(QUERY_TIMEOUT_S)
+    assert sorted(map(tuple, spark.table("counted").collect())) == [("a", 2), ("b", 1)]
+    checkpoint = [path.name for path in (tmp_path / "checkpoint").rglob("*")]
+    assert "commits" in checkpoint
+    assert [name for name in checkpoint if name.endswith(".crc")] == []
+
+
+def test_workers_need_not_compile_pyspark_again(spark: SparkSession) -> None:
+    def where(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            yield pyarrow.record_batch({"file": [pyspark.__file__] * batch.num_rows})
+
+    ((file,),) = spark.range(1).mapInArrow(where, "file STRING").collect()
+    assert ".zip" not in file
+
+
+@pytest.mark.skipif(not is_long(), reason="the long form of the tests makes the archive")
+def test_java_maps_the_archive_of_its_classes(java: JavaHome, tmp_path: Path) -> None:
+    assert find_archive(java) is not None
     result = subprocess.run(
-        [sys.executable, "-c", JOB, str(tmp_path)],
+        [sys.executable, "-c", MAPS, str(tmp_path)],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
     )
     assert result.returncode == 0, result.stderr[-2000:]
-    told = json.loads(result.stdout)
-    assert told["counted"] == [["a", 2], ["b", 1]]
-    assert ".zip" not in told["pyspark"]  # workers need not compile it again
-    # The archive of its classes, which the long form of the tests has made.
-    assert ("/spark-classes-" in told["maps"]) is (find_archive(java) is not None)
-    assert told["settings"].items() >= preset("local[2]").items()
-    checkpoint = [path.name for path in (tmp_path / "checkpoint").rglob("*")]
-    assert "commits" in checkpoint
-    assert [name for name in checkpoint if name.endswith(".crc")] == []
+    assert "/spark-classes-" in result.stdout

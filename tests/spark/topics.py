@@ -17,7 +17,7 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST
 from penstock.model.ids import Offset, TopicPartition
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 _Result = TypeVar("_Result")
 
 Headers = Sequence[tuple[str, bytes | None]]
