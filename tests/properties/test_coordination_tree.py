@@ -45,7 +45,7 @@ from penstock.coordination.tree import (
     Tree,
 )
 
-EXAMPLES = scaled(test=300, verify=3000, release=20_000)
+EXAMPLES = scaled(test=150, verify=3000, release=20_000)
 
 
 @dataclass

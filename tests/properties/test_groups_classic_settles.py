@@ -20,7 +20,7 @@ from penstock.groups.config import GroupConfig
 from penstock.groups.requests import Joined, Leaver, Synced
 from penstock.model.errors import ErrorCode
 
-SETTINGS = settings(max_examples=scaled(test=100, verify=1000, release=10_000), deadline=None)
+SETTINGS = settings(max_examples=scaled(test=60, verify=1000, release=10_000), deadline=None)
 SEEDS = st.integers(0, 2**64 - 1)
 
 HEARTBEAT_MS = 3000

@@ -153,7 +153,7 @@ class Mixed(RuleBasedStateMachine):
 
 TestMixed = Mixed.TestCase
 TestMixed.settings = settings(
-    max_examples=scaled(test=100, verify=1000, release=20_000),
+    max_examples=scaled(test=60, verify=1000, release=20_000),
     stateful_step_count=40,
     deadline=None,
     report_multiple_bugs=False,
