@@ -32,6 +32,7 @@ from penstock.spark.tables.rules import RunTasks, SyncRules
 from penstock.spark.tables.spec import BadValues, TableFormat
 from penstock.spark.tables.status import PartitionStatus, table_status
 from penstock.spark.tables.sync import Progress
+from penstock.spark.tables.table_schema import values_of_schema
 from penstock.spark.tables.upkeep import DAY_MS, Upkeep, compact_table
 
 PARTITIONS = 2
@@ -392,6 +393,19 @@ def test_a_table_cannot_become_another_one(
         keep(broker, tmp_path, topic_name, said={"format": "delta"})
     with pytest.raises(TableError, match="at least with --format"):
         keep(broker, tmp_path / "elsewhere", topic_name)
+
+
+def test_a_topic_says_itself_which_columns_its_table_has(
+    broker: penstock.Broker, topic_name: str, tmp_path: Path
+) -> None:
+    servers = broker.bootstrap_servers
+    wanted = {"format": "parquet", "value": "json", "schema": "price DECIMAL(9, 2), at TIMESTAMP"}
+    config = {f"penstock.table.{name}": value for name, value in wanted.items()}
+    create_topic(servers, topic_name, config=config)
+    (tables,) = Asked([topic_name], None, {}).open_tables(Place(folder=tmp_path), client_of(broker))
+    columns = values_of_schema(tables.spec, tables.store.schema)
+    assert [str(each.type) for each in columns] == ["decimal128(9, 2)", "timestamp[us, tz=UTC]"]
+    delete_topic(servers, topic_name)  # a sync that is told no topic keeps all such
 
 
 def test_a_later_run_may_say_anew_what_becomes_of_bad_values(

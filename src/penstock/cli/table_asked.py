@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from penstock.spark.tables.opening import Place, Tables
     from penstock.spark.tables.spec import TableSpec
 
-REGISTRY_BYTES = 5  # before each value: a zero and the number of a registry's schema
-
 
 class Asked:
     """`given`: by the names of a TableSpec; None is what was not said."""

@@ -20,7 +20,7 @@ from penstock.cli.connect import (
 from penstock.cli.pipeline_progress import note
 from penstock.cli.spark_work import MasterOption, spark_failures_told
 from penstock.cli.stopping import stopped_by_signals
-from penstock.cli.table_asked import REGISTRY_BYTES, Asked, get_place, read_avro
+from penstock.cli.table_asked import Asked, get_place, read_avro
 from penstock.cli.table_options import (
     DEFAULT_DIR,
     DEFAULT_FILE_BYTES,
@@ -118,6 +118,7 @@ def sync(
 ) -> None:
     with spark_failures_told():
         from penstock.spark.tables.rules import SyncRules
+        from penstock.spark.tables.spec import REGISTRY_BYTES
 
         given = {
             "value": value,

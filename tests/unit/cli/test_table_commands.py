@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from penstock.cli.table_commands import app
 from penstock.cli.table_output import Display, show_totals
+from penstock.spark.tables.errors import BadTableOption
 from penstock.spark.tables.spec import TableFormat, TableSpec, ValueKind
 from penstock.spark.tables.sync import Progress
 from penstock.spark.tables.topic_tables import read_settings
@@ -84,3 +85,56 @@ def test_settings_of_a_topic_say_what_table_it_wants() -> None:
     )
     assert read_settings("orders", {**settings, "penstock.table.format": "none"}) is None
     assert read_settings("orders", {}) is None
+
+
+WANTED = {
+    "penstock.table.format": "delta",
+    "penstock.table.value": "json",
+    "penstock.table.partition.by": "",
+    "penstock.table.upsert": "false",
+    "penstock.table.schema": "",
+    "penstock.table.registry.prefix": "false",
+}
+
+
+def test_settings_of_a_topic_can_give_the_columns() -> None:
+    columns = {"penstock.table.schema": "country STRING, at TIMESTAMP"}
+    divided = {"penstock.table.partition.by": "country"}
+    assert read_settings("orders", {**WANTED, **columns, **divided}) == TableSpec(
+        topic="orders",
+        format=TableFormat.DELTA,
+        value=ValueKind.JSON,
+        columns="country STRING, at TIMESTAMP",
+        partition_by=("country",),
+    )
+
+
+def test_settings_of_a_topic_can_give_an_avro_schema() -> None:
+    schema = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "long"}]}
+    settings = {
+        **WANTED,
+        "penstock.table.value": "avro",
+        "penstock.table.schema": json.dumps(schema),
+        "penstock.table.registry.prefix": "true",
+    }
+    spec = read_settings("orders", settings)
+    assert spec is not None
+    assert (spec.avro, spec.skip_bytes, spec.columns, spec.evolves) == (schema, 5, None, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "schema", "told"),
+    [
+        ("json", "n NUMBER", r"topic orders wants a table that cannot be: column n: 'NUMBER'"),
+        ("raw", "n INT", "a schema of columns is for JSON values"),
+        ("avro", "", "Avro values and an Avro schema need each other"),
+        ("avro", "n INT", "its Avro schema is no JSON"),
+        ("avro", '"long"', "the schema must be a record"),
+    ],
+)
+def test_a_schema_among_the_settings_that_cannot_be_is_told_with_its_topic(
+    value: str, schema: str, told: str
+) -> None:
+    settings = {**WANTED, "penstock.table.value": value, "penstock.table.schema": schema}
+    with pytest.raises(BadTableOption, match=told):
+        read_settings("orders", settings)

@@ -70,6 +70,8 @@ _PENSTOCKS_OWN: dict[str, Value] = {
     "offsets.storage": "kafka",
     "penstock.table.format": "none",
     "penstock.table.partition.by": (),
+    "penstock.table.registry.prefix": False,
+    "penstock.table.schema": None,
     "penstock.table.upsert": False,
     "penstock.table.value": "raw",
     "replica.lag.max.messages": -1,

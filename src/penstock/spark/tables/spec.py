@@ -13,6 +13,7 @@ from penstock.spark.tables.errors import BadTableOption, TableError
 from penstock.spark.tables.partitioning import parse_partitioning
 
 PROPERTY = "penstock.table"  # of the table, in its format's own properties
+REGISTRY_BYTES = 5  # before each value: a zero and the number of a registry's schema
 _VERSION = 1
 
 

@@ -5,6 +5,7 @@ Invariant: a table's schema is a function of its specification and of the column
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -47,10 +48,7 @@ def value_fields(spec: TableSpec) -> list[pa.Field]:
         case ValueKind.TEXT:
             return [pa.field(_TEXT, pa.string())]
         case ValueKind.AVRO:
-            from penstock.spark.pipeline.avro_types import avro_columns
-            from penstock.spark.pipeline.columns import to_ddl
-
-            return _checked(arrow_fields(to_ddl(avro_columns(spec.avro))))
+            return _checked(_avro_fields(spec.avro))
         case ValueKind.JSON if spec.columns is not None:
             return _checked(arrow_fields(spec.columns))
         case _:
@@ -86,6 +84,16 @@ def can_be_column(name: str) -> bool:
 
 
 _TAKEN = frozenset((*SOURCE_COLUMNS, ERROR))
+
+
+def _avro_fields(schema: Any) -> list[pa.Field]:
+    from penstock.spark.pipeline.avro_types import AvroUnsupported, avro_columns
+    from penstock.spark.pipeline.columns import to_ddl
+
+    try:
+        return arrow_fields(to_ddl(avro_columns(schema)))
+    except AvroUnsupported as error:
+        raise BadTableOption(f"the Avro schema cannot be used: {error}") from None
 
 
 def _checked(fields: list[pa.Field]) -> list[pa.Field]:

@@ -250,5 +250,6 @@ def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() ->
         "message.timestamp.type",
         "penstock.table.format",  # one of four words
         "penstock.table.partition.by",  # columns of the table
-        "penstock.table.value",  # one of three words
+        "penstock.table.schema",  # the columns themselves, not a place to find them
+        "penstock.table.value",  # one of four words
     }
