@@ -28,6 +28,7 @@ class Load:
         self._pause_s = 1 / rate
         self._acknowledged: list[tuple[float, int]] = []  # when, which
         self._failed: list[str] = []
+        self._read_by_group: set[int] = set()
         self._stop = threading.Event()
         self._producer = Producer(
             {
@@ -103,8 +104,13 @@ class Load:
         while not self._stop.is_set():
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
+                self._note_read(message)
                 self._commit_sometimes(consumer, message)
         consumer.close()
+
+    def _note_read(self, message: Any) -> None:
+        if message.partition() < PARTITIONS:  # others are not of this load
+            self._read_by_group.add(int(message.value()))
 
     def _commit_sometimes(self, consumer: Consumer, message: Any) -> None:
         if message.offset() % 50:
@@ -124,7 +130,8 @@ class Load:
         assert not any(thread.is_alive() for thread in self._threads)
 
     def check(self) -> None:
-        """Nothing acknowledged or committed is lost, nothing is there twice, all is in order."""
+        """Nothing acknowledged or committed is lost, nothing is there twice, all is in order, and
+        the group has passed over nothing."""
         assert self._failed == []
         stored = self.read_all()
         for partition, numbers in stored.items():
@@ -133,6 +140,8 @@ class Load:
             assert wanted <= set(numbers), f"lost: {sorted(wanted - set(numbers))[:5]}"
         for partition, offset in self._read_committed().items():
             assert offset >= self.committed.get(partition, 0), f"commit of {partition} lost"
+            passed = set(stored[partition][: max(0, offset)])
+            assert passed <= self._read_by_group, f"partition {partition}: the group missed some"
 
     def read_all(self) -> dict[int, list[int]]:
         reader = Consumer({"bootstrap.servers": self._servers, "group.id": "check", "log_level": 0})

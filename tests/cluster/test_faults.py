@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 
 import pytest
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.xdist_group("cluster")
 ROUNDS = scaled(test=1, verify=4, release=12)  # of every fault
 AT_LEAST = scaled(test=5, verify=25, release=75)  # faults in one run
 TOPIC = "numbers"
+Note = Callable[[str, Iterable[str]], None]
 
 
 @pytest.fixture(scope="module")
@@ -33,14 +34,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 def test_no_fault_loses_or_doubles_what_was_acknowledged(
-    cluster: Cluster, record_property: Callable[[str, object], None]
+    cluster: Cluster, record_note: Note
 ) -> None:
     load = Load(cluster, TOPIC)
     try:
         load.wait_acknowledged()
         plan = [fault for fault in FAULTS for _ in range(ROUNDS)]
         Random(7).shuffle(plan)
-        seen = Counter(_do(fault, cluster, load, record_property) for fault in plan)
+        seen = Counter(_do(fault, cluster, load, record_note) for fault in plan)
     finally:
         load.stop()
     load.check()
@@ -51,9 +52,7 @@ def test_no_fault_loses_or_doubles_what_was_acknowledged(
     assert load.committed, "nothing was committed in all that time"
 
 
-def _do(
-    fault: Fault, cluster: Cluster, load: Load, record_property: Callable[[str, object], None]
-) -> str:
+def _do(fault: Fault, cluster: Cluster, load: Load, record_note: Note) -> str:
     """The fault's name, once it was witnessed, all is well again and clients go on."""
     begun = time.monotonic()
     witness = fault.do(cluster, TOPIC)
@@ -63,5 +62,5 @@ def _do(
     silence_s = load.longest_silence_s(begun)
     told = f"{fault.name}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
     print(told)
-    record_property("fault", told)
+    record_note("cluster: faults and what witnessed them", [told])
     return fault.name

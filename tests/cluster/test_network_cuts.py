@@ -3,7 +3,7 @@ dead, the leader goes on alone or not at all, and nothing that was acknowledged 
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -72,7 +72,7 @@ CUTS = (cut_off, sends_nothing, hears_nothing)[: scaled(test=1, verify=3, releas
 
 
 def test_a_leader_that_loses_its_followers_costs_nothing_that_was_acknowledged(
-    cluster: Cluster, tree: KazooClient, record_property: Callable[[str, object], None]
+    cluster: Cluster, tree: KazooClient, record_note: Callable[[str, Iterable[str]], None]
 ) -> None:
     load = Load(cluster, TOPIC)
     try:
@@ -89,7 +89,7 @@ def test_a_leader_that_loses_its_followers_costs_nothing_that_was_acknowledged(
                 f"{cut.__name__}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
             )
             print(told)
-            record_property("fault", told)
+            record_note("cluster: faults and what witnessed them", [told])
     finally:
         load.stop()
     load.check()
