@@ -77,6 +77,18 @@ class Load:
             assert time.monotonic() < deadline, f"no progress; failed: {self._failed[:3]}"
             time.sleep(0.01)
 
+    def wait_answered(self, since: float) -> float:
+        """Until each partition has acknowledged something since then: seconds from then on."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while len(first := self._first_since(since)) < PARTITIONS:
+            assert time.monotonic() < deadline, f"only {sorted(first)} answer: {self._failed[:3]}"
+            time.sleep(0.01)
+        return max(first.values()) - since
+
+    def _first_since(self, since: float) -> dict[int, float]:
+        later = [each for each in list(self._acknowledged) if each[0] >= since]
+        return {number % PARTITIONS: when for when, number in reversed(later)}
+
     def longest_silence_s(self, since: float) -> float:
         """Between two acknowledgements, of any partition: how long clients had to wait."""
         times: dict[int, list[float]] = {each: [since] for each in range(PARTITIONS)}

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 ROUNDS = scaled(test=1, verify=4, release=12)  # of every fault
 AT_LEAST = scaled(test=5, verify=25, release=75)  # faults in one run
+STOPS = scaled(test=2, verify=4, release=12)
+LAG_S = 30.0  # replica.lag.time.max.ms, by which one that is behind is dropped
 TOPIC = "numbers"
 Note = Callable[[str, Iterable[str]], None]
 
@@ -50,6 +52,26 @@ def test_no_fault_loses_or_doubles_what_was_acknowledged(
     assert min(seen.values()) >= min(ROUNDS, 3)
     assert len(load.acknowledged) > 200 * len(plan)
     assert load.committed, "nothing was committed in all that time"
+
+
+def test_nobody_waits_for_a_controller_that_has_stopped(cluster: Cluster) -> None:
+    """It hands over, follows to the last, and goes: it is gone, and not merely behind."""
+    cluster.create_topic(
+        "others", partitions=PARTITIONS, replication_factor=3, config={"min.insync.replicas": 2}
+    )
+    heal(cluster, "others")
+    load = Load(cluster, "others")
+    try:
+        load.wait_acknowledged()
+        for _ in range(STOPS):
+            controller = cluster.controller
+            cluster.stop(controller)
+            assert load.wait_answered(time.monotonic()) < LAG_S / 2
+            cluster.start(controller)
+            heal(cluster, "others")
+    finally:
+        load.stop()
+    load.check()
 
 
 def _do(fault: Fault, cluster: Cluster, load: Load, record_note: Note) -> str:

@@ -106,8 +106,9 @@ class ClusterWiring:
         self._fetchers.start(tasks)
 
     async def hand_over(self) -> None:
-        """Before a stop: others lead what this broker led."""
+        """Before a stop: others lead what this broker led, and do not wait for it any more."""
         await self._leaving.hand_over(self._get_broker_epoch())
+        self._fetchers.stop()
 
     async def close(self) -> None:
         self._fetchers.stop()

@@ -8,7 +8,7 @@ an answer counts only while its proposal stands.
 from collections.abc import Callable
 from functools import partial
 
-from penstock.model.cluster import BrokerId
+from penstock.model.cluster import BrokerId, MetadataUpdate
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.replication.cluster_view import ClusterView
@@ -55,6 +55,7 @@ class InSyncUpkeep:
         self._led: dict[TopicPartition, Partition] = {}  # those that have followers
         self._not_before_ms: dict[TopicPartition, int] = {}  # of those whose proposal was refused
         self._timer: Timer[Call] | None = None  # of the next look; None: there is nothing to see
+        cluster.listen(self._on_update)
 
     def on_role(self, partition: Partition) -> None:
         """It leads, or does not, or with other replicas."""
@@ -94,6 +95,21 @@ class InSyncUpkeep:
         return node is not None and fetched_as in (NO_BROKER_EPOCH, node.epoch)
 
     # -- leaving ---------------------------------------------------------------------------
+
+    def _on_update(self, update: MetadataUpdate) -> None:
+        """A broker that stops follows until it has handed over, and looks as if it kept up for long
+        after it is gone: what is acknowledged would wait for it."""
+        if update.brokers is None:
+            return
+        for partition in list(self._led.values()):
+            gone = [
+                each
+                for each in partition.followers
+                if each not in partition.state.in_sync and not self._is_alive(partition, each)
+            ]
+            if gone:
+                partition.forget_ends(gone, self._now_ms())
+                self._on_changed(partition)
 
     def _set_timer(self) -> None:
         if self._led and self._timer is None:

@@ -4,6 +4,7 @@ Owned by the event loop; changed by `Replicas` alone. Not the log, which it poin
 `leadership` is there exactly while this broker leads, and in it the high watermark never falls.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 
 from penstock.model.cluster import (
@@ -370,6 +371,14 @@ class Partition:
         if awaited != self._awaited:
             self._awaited = awaited
             self._settle()
+
+    def forget_ends(self, followers: Iterable[BrokerId], now_ms: int) -> None:
+        """Of lives that are over: nobody waits for what they will not fetch."""
+        gone = frozenset(followers)
+        for each in gone:
+            self.followers[each] = first_progress(is_in_sync=False, now_ms=now_ms)
+        self._awaited -= gone
+        self._settle()
 
     def advance_high_watermark(self) -> bool:
         """As far as every replica in sync is known to be; True if it moved. Only while leading."""

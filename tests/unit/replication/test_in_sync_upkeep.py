@@ -134,6 +134,28 @@ def test_a_leader_that_shrinks_below_the_minimum_counts_on_the_smaller_set_at_on
     assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
+@pytest.mark.parametrize("life", ["gone", "another"])
+def test_who_kept_up_outside_of_the_set_is_not_waited_for_when_its_life_is_over(
+    stage: Led, life: str
+) -> None:
+    """As a broker that hands over and stops: it has followed to the last."""
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    stage.append(P0, acks=1)
+    stage.fetch(OTHER, 1)
+    stage.fetch(THIRD, 1)
+    stage.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
+    stage.fetch(THIRD, 1)
+    sent = stage.append(P0, timeout_ms=60_000)
+    stage.fetch(OTHER, 2)
+    assert not sent.is_answered
+    if life == "gone":
+        stage.tell_brokers(ME, OTHER)
+    else:
+        stage.tell_brokers(epoch=6)
+    assert sent.codes == [ErrorCode.NONE]
+    assert stage.partition().high_watermark == 2
+
+
 def test_idle_partitions_never_change_their_sets(stage: Led) -> None:
     """KAFKA-7152."""
     names = [TopicPartition("orders", number) for number in range(100)]
