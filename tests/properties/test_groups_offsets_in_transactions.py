@@ -108,7 +108,7 @@ class Model:
                 self.committed[key] = value, offset
 
     def check(self) -> None:
-        stored = replayed_of(b"".join(content for _, content in self.table.batches()))
+        stored = replayed_of(content for _, content in self.table.batches())
         assert stored.offsets.snapshot() == self.store.snapshot()
         for key in KEYS:
             partition = TopicPartition(key.topic, key.partition)

@@ -5,14 +5,15 @@ change its leader. Logs compact as they do in a broker.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from tests.unit.storage.compacted_logs import Table, iter_batches
 
-from penstock.groups.batches import read_batches
+from penstock.groups.batches import Entry, read_batches
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.ports import TopicView
@@ -404,13 +405,20 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> Join:
 
 def replayed(log: TableLog, partition: int = 0) -> ShardState:
     """What somebody who only has the log knows."""
-    return replayed_of(log.raw(partition))
+    return replayed_of(content for _, content in iter_batches(log.tables[partition].log))
 
 
-def replayed_of(batches: bytes) -> ShardState:
+def replayed_of(batches: Iterable[bytes]) -> ShardState:
     state = ShardState(topics=FixedTopics({}), config=GroupConfig)
-    reports: list[str] = []
-    for entry in read_batches(batches, reports.append):
-        state.take(entry)
-    assert not reports
+    for batch in batches:
+        for entry in _entries_of(batch):
+            state.take(entry)
     return state
+
+
+@lru_cache(maxsize=1 << 12)  # who looks after every step meets the same batches again
+def _entries_of(batch: bytes) -> tuple[Entry, ...]:
+    reports: list[str] = []
+    entries = tuple(read_batches(batch, reports.append))
+    assert not reports
+    return entries

@@ -7,10 +7,11 @@ comes at once, unless a test holds it back or has them refuse.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from tests.unit.groups.coordinator_desk import Clock, TableLog
+from tests.unit.storage.compacted_logs import iter_batches
 
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
@@ -18,7 +19,7 @@ from penstock.transactions.config import TransactionConfig
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.ports import Marked, Marker
 from penstock.transactions.reading import TransactionReader
-from penstock.transactions.records import Transaction
+from penstock.transactions.records import Transaction, TransactionRecord
 from penstock.transactions.requests import NO_PRODUCER, Ended, Initialised, InitProducer, Producer
 from penstock.transactions.shard import Shard
 from penstock.transactions.state import ShardState
@@ -228,9 +229,17 @@ def told(story: Callable[[Desk], Coroutine[Any, Any, None]], desk: Desk | None =
 
 def replayed(log: TableLog, partition: int = 0) -> ShardState:
     """What the log says, read from its beginning."""
-    state, reports = ShardState(), list[str]()
-    for record in TransactionReader(reports.append).read(log.raw(partition)):
-        if record is not None:
+    state = ShardState()
+    for _, batch in iter_batches(log.tables[partition].log):
+        for record in _records_of(batch):
             state.replay(record)
-    assert not reports
     return state
+
+
+@lru_cache(maxsize=1 << 12)  # who looks after every step meets the same batches again
+def _records_of(batch: bytes) -> tuple[TransactionRecord, ...]:
+    reports: list[str] = []
+    read = TransactionReader(reports.append).read(batch)
+    records = tuple(record for record in read if record is not None)
+    assert not reports
+    return records
