@@ -111,8 +111,9 @@ class _Fetcher:
         await self._take(wanted, fetched)
 
     async def _ask(self, wanted: Sequence[FetchFrom]) -> list[Fetched]:
-        connection = await self._connect()
+        # Before anything is waited for: what is wanted lives here now, and may be deleted then.
         ids = {each.partition.topic: self._wiring.topic_id_of(each.partition) for each in wanted}
+        connection = await self._connect()
         call = follower_fetch_call(wanted, self._options(), ids)
         self._is_asking = True
         try:

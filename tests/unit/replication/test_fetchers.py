@@ -20,6 +20,7 @@ from penstock.model.cluster import (
     LeadAndFollow,
     PartitionOrder,
     PartitionState,
+    StopReplicas,
 )
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.network.limits import NetworkLimits
@@ -49,6 +50,7 @@ class Pair:
         self.reports: list[str] = []
         self.servers: list[Server] = []
         self.address: Address | None = None
+        self.on_connect: Callable[[], None] = lambda: None  # when a fetcher looks for its leader
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(folder / "follower"),)), config_of=lambda topic: LogConfig()
         )
@@ -81,11 +83,26 @@ class Pair:
                 following=self.replicas.following,
                 broker_id=FOLLOWER,
                 broker_epoch=lambda: BrokerEpoch(1),
-                find_address=lambda broker: self.address,
-                topic_id_of=lambda partition: topic_id_of(partition.topic),
+                find_address=self._find_address,
+                topic_id_of=lambda partition: self.replicas.get(partition).topic_id,
                 settings=self.replicas.follower_settings,
                 now_ms=self.timers.now_ms,
                 report=self.reports.append,
+            )
+        )
+
+    def _find_address(self, _: BrokerId) -> Address | None:
+        self.on_connect()
+        return self.address
+
+    def delete(self, name: TopicPartition) -> None:
+        self.replicas.stop(
+            StopReplicas(
+                controller_id=LEADER,
+                controller_epoch=ControllerEpoch(1),
+                broker_epoch=BrokerEpoch(1),
+                partitions=(name,),
+                delete=True,
             )
         )
 
@@ -165,6 +182,29 @@ def test_a_partition_that_comes_later_does_not_wait_for_the_request_that_the_lea
         pair.bench.fill("orders", batch(b"a"), partition=1)
         pair.follow(P1)
         await pair.until(lambda: pair.end(P1) == 1)  # the other one would be held for long
+
+    assert play(tmp_path, story).reports == []
+
+
+def test_a_partition_that_is_deleted_while_its_leader_is_called_ends_no_fetcher(
+    tmp_path: Path,
+) -> None:
+    deleted = []
+
+    async def story(pair: Pair) -> None:
+        def delete_once() -> None:
+            if not deleted:
+                deleted.append(P0)
+                pair.delete(P0)
+
+        pair.make_server()
+        pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
+        pair.bench.fill("orders", batch(b"a"), partition=1)
+        pair.on_connect = delete_once
+        pair.follow(P0)
+        await pair.until(lambda: bool(deleted))
+        pair.follow(P1)
+        await pair.until(lambda: pair.end(P1) == 1)
 
     assert play(tmp_path, story).reports == []
 
