@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from penstock.protocol.api_keys import ApiKey, find_api_key
 from penstock.protocol.headers import read_response_header
 from penstock.protocol.messages import decode_response
+from penstock.testing.listening import Listening
 
 HOST = "127.0.0.1"
 WAIT_S = 60.0
@@ -41,12 +42,11 @@ class LateGate:
         self._target_port: int | None = None
         self._holds: ApiKey | None = None
         self._late: asyncio.Queue[_Late] = asyncio.Queue()
-        self._passing: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="late", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._server = self._run(asyncio.start_server(self._pass, HOST, 0))
+        self._listening = self._run(self._listen())
         return self
 
     def __exit__(
@@ -62,7 +62,7 @@ class LateGate:
 
     @property
     def address(self) -> str:
-        return f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
+        return f"{HOST}:{self._listening.port}"
 
     def lead_to(self, bootstrap_servers: str) -> None:
         self._target_port = int(bootstrap_servers.rpartition(":")[2])
@@ -82,27 +82,27 @@ class LateGate:
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
+    async def _listen(self) -> Listening:
+        return Listening(self._pass, HOST)
+
     async def _shut(self) -> None:
-        self._server.close()
-        for task in self._passing:
+        self._listening.close()
+        for task in self._listening.tasks:
             task.cancel()
-        await asyncio.gather(*self._passing, return_exceptions=True)
+        await self._listening.wait_left()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._passing.add(task)
         try:
             from_broker, to_broker = await asyncio.open_connection(HOST, self._target_port)
         except OSError:
-            writer.transport.abort()
-        else:
-            held: asyncio.Queue[bytes] = asyncio.Queue()
+            return
+        held: asyncio.Queue[bytes] = asyncio.Queue()
+        try:
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._pass_requests(reader, writer, to_broker, held))
                 both.create_task(_pass_answers(from_broker, writer, held))
         finally:
-            self._passing.discard(task)
+            to_broker.transport.abort()
 
     async def _pass_requests(
         self,

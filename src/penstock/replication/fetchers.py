@@ -114,6 +114,8 @@ class _Fetcher:
         # Before anything is waited for: what is wanted lives here now, and may be deleted then.
         ids = {each.partition.topic: self._wiring.topic_id_of(each.partition) for each in wanted}
         connection = await self._connect()
+        if self._has_news.is_set():  # meanwhile: the leader might hold what is asked for long
+            return []
         call = follower_fetch_call(wanted, self._options(), ids)
         self._is_asking = True
         try:

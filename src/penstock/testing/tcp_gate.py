@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
+from penstock.testing.listening import Listening
+
 _CHUNK_BYTES = 64 * 1024
 _WAIT_S = 10.0
 _TARGET_HOST = "127.0.0.1"
@@ -23,10 +25,9 @@ class TcpGate:
         self._target_port = target_port
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
-        self._passing: set[asyncio.Task[None]] = set()
         self._trap: bytes | None = None  # what must not pass
         self._trapped: asyncio.Future[None] = self._loop.create_future()
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self.port = 0
         self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
         self._thread.start()
@@ -62,35 +63,31 @@ class TcpGate:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_WAIT_S)
 
     async def _listen(self) -> None:
-        if self._server is None:
-            self._server = await asyncio.start_server(self._pass, self._host, self.port)
-            self.port = int(self._server.sockets[0].getsockname()[1])
+        if self._listening is None:
+            self._listening = Listening(self._pass, self._host, self.port)
+            self.port = self._listening.port
 
     async def _cut(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
+        listening, self._listening = self._listening, None
+        if listening is None:
+            return
+        listening.close()
         for writer in list(self._open):
             writer.transport.abort()
-        if self._passing:
-            await asyncio.wait(self._passing)
+        await listening.wait_left()
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._passing.add(task)
         self._open.add(writer)
         try:
             there, back = await asyncio.open_connection(_TARGET_HOST, self._target_port)
         except OSError:
-            writer.transport.abort()
+            return
         else:
             self._open.add(back)
             await asyncio.gather(_copy(reader, back, self._admits), _copy(there, writer))
             self._open.discard(back)
         finally:
             self._open.discard(writer)
-            self._passing.discard(task)
 
     def _admits(self, data: bytes) -> bool:
         if self._trap is None or self._trap not in data:

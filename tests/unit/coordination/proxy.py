@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Self
 
+from penstock.testing.listening import Listening
+
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -44,7 +46,6 @@ class Proxy:
         self._is_cut = False
         self._flows = asyncio.Event()
         self._answers_flow = asyncio.Event()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._flows.set()
         self._answers_flow.set()
@@ -78,36 +79,35 @@ class Proxy:
         await self._accepted.wait()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        host, port = self._server.sockets[0].getsockname()
-        self.address = f"{host}:{port}"
+        self._listening = Listening(self._serve, "127.0.0.1")
+        self.address = f"127.0.0.1:{self._listening.port}"
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        self._server.close()
+        self._listening.close()
         self.cut()
-        for task in list(self._tasks):
+        for task in self._listening.tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._listening.wait_left()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_cut:
-            writer.transport.abort()
             return
         self._accepted.set()
         try:
             far_reader, far_writer = await asyncio.open_connection(*self._target)
         except OSError:
-            writer.transport.abort()
             return
         self._writers |= {writer, far_writer}
-        for source, sink, flows in (
-            (reader, far_writer, self._flows),
-            (far_reader, writer, self._answers_flow),
-        ):
-            task = asyncio.create_task(self._pass(source, sink, flows))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        try:
+            if not self._is_cut:  # meanwhile
+                await asyncio.gather(
+                    self._pass(reader, far_writer, self._flows),
+                    self._pass(far_reader, writer, self._answers_flow),
+                )
+        finally:
+            far_writer.transport.abort()
+            self._writers -= {writer, far_writer}
 
     async def _pass(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, flows: asyncio.Event

@@ -189,7 +189,7 @@ def test_a_partition_that_comes_later_does_not_wait_for_the_request_that_the_lea
 def test_a_partition_that_is_deleted_while_its_leader_is_called_ends_no_fetcher(
     tmp_path: Path,
 ) -> None:
-    deleted = []
+    deleted: list[TopicPartition] = []
 
     async def story(pair: Pair) -> None:
         def delete_once() -> None:

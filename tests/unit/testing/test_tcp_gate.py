@@ -1,5 +1,6 @@
 """A gate passes bytes both ways, cuts all at once when shut, and opens again at the same port."""
 
+import gc
 import socket
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from penstock.testing.tcp_gate import TcpGate
 
 LARGE_BYTES = 3_000_000  # more than the sockets' buffers hold
 PATIENCE_S = 60
+CLOSED = 50
 
 
 class Echo:
@@ -117,6 +119,15 @@ def test_opened_again_it_has_the_port_it_had(gate: TcpGate) -> None:
     with connect(gate) as connection:
         connection.sendall(b"again")
         assert receive(connection, 5) == b"again"
+
+
+def test_closed_while_somebody_comes_in_it_leaves_no_socket_behind(echo: Echo) -> None:
+    for _ in range(CLOSED):
+        gate = TcpGate(echo.port)
+        with connect(gate) as late:
+            gate.close()
+            assert is_ended(late)
+    gc.collect()  # a socket that nobody closed would be told of
 
 
 def test_it_shuts_before_words_that_must_not_pass(gate: TcpGate) -> None:
