@@ -43,7 +43,7 @@ format: $(STAMP) ## rewrite the sources in the house format
 compiled: $(STAMP)
 	@$(BIN)/pytest --collect-only -q > /dev/null || true # what is wrong the tests will tell
 
-test: $(STAMP) ## everything, within 15 minutes on 2 cores with the installation (needs Java)
+test: $(STAMP) ## everything, about 17 minutes on 2 cores with the installation (needs Java)
 	@$(MAKE) --no-print-directory -j 2 lint java compiled # each alone leaves a core idle
 	PROFILE=test $(BIN)/pytest -n $(WORKERS) --dist loadgroup
 
