@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 from tests.unit.storage.compacted_logs import FOLDER, make_log
@@ -174,6 +174,18 @@ def _write(disk: SimulatedDisk, name: str, content: bytes) -> None:
     disk.close(descriptor)
 
 
+# A batch of an offset before its segment, in a segment that is trusted and has no index.
+FROM_ELSEWHERE = [
+    Drawn(payload_bytes=0),
+    Drawn(jump=2**31, begins_segment=True),
+    Drawn(jump=-30),
+    Drawn(jump=2**31, begins_segment=True),
+    Drawn(),
+]
+
+
+@example(FROM_ELSEWHERE, 0, 1, 2**40, 0, 0)
+@example(FROM_ELSEWHERE, 0, 1, 2**40, 101, 0)
 @settings(
     max_examples=scaled(test=150, verify=1500, release=10_000),
     deadline=None,

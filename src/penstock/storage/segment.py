@@ -460,6 +460,11 @@ class Segment:
             f"run `penstock log verify {self.directory}` and restart the broker to recover"
         )
 
+    def _check_offset(self, position: int, last_offset: int) -> None:
+        """Of a batch that was not checked: no index has room for one of elsewhere."""
+        if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
+            raise self._corrupt(position)
+
     def read_batch(self, placed: Placed) -> bytes:
         length = placed.end_position - placed.position
         descriptor = self._handles.descriptor(self.file)
@@ -519,6 +524,7 @@ class Segment:
         self._aborted = aborted
         self.size = size
         for position, header, _ in self.scan(check_crc=False):
+            self._check_offset(position, header.last_offset)
             self.note_batch(position, header.size, header.last_offset, header.max_timestamp)
         self.rewrite_indexes()
 
@@ -550,6 +556,7 @@ class Segment:
         while position < self.size:
             for placed in self._read_headers(position):
                 header = placed.header
+                self._check_offset(placed.position, header.last_offset)
                 if header.max_timestamp > self._max_timestamp:
                     self._max_timestamp = header.max_timestamp
                     self._max_timestamp_offset = header.last_offset
