@@ -6,11 +6,11 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
-from kazoo.client import KazooClient
 from tests.cluster.faults import BROKERS, heal
 from tests.cluster.knocking import Knocking
 from tests.cluster.load import PARTITIONS, Load
 from tests.cluster.records import read, send, wait_stored
+from tests.zookeeper_tree import looking_into
 
 from penstock.client.admin_values import NewTopic
 from penstock.client.metadata import PartitionMetadata
@@ -145,11 +145,6 @@ def test_a_broker_that_is_stopped_hands_over_first_and_leads_again_when_asked(
 
 def _stored(cluster: Cluster, topic: str) -> tuple[int, list[int]]:
     """Leader and in-sync set of its first partition, as the tree has them: brokers hear later."""
-    tree = KazooClient(cluster.zookeeper)
-    tree.start()
-    try:
+    with looking_into(cluster.zookeeper) as tree:
         state = json.loads(tree.get(f"/brokers/topics/{topic}/partitions/0/state")[0])
-    finally:
-        tree.stop()
-        tree.close()
     return state["leader"], state["isr"]

@@ -10,8 +10,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from kazoo.client import KazooClient
 from tests.scenarios.up_process import try_up
+from tests.zookeeper_tree import looking_into
 
 from penstock.broker.process import BrokerProcess
 from penstock.client.cluster import ClusterClient
@@ -54,17 +54,6 @@ def starting(connect: str, folder: Path, *, session_ms: int) -> Iterator[BrokerP
     finally:
         if not process.has_ended:
             process.kill()
-
-
-@contextmanager
-def in_tree(connect: str, timeout_s: float = 10.0) -> Iterator[KazooClient]:
-    client = KazooClient(connect, timeout=timeout_s)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
@@ -130,7 +119,10 @@ def wait_session_over(connect: str, chroot: str) -> None:
     """Of whoever was heard of before: sessions of one length end in the order of their last words,
     and this one begins now and says nothing more."""
     gate = TcpGate(int(connect.rpartition(":")[2]))
-    with in_tree(gate.address, SHORT_MS / 1000) as silent, in_tree(connect) as watching:
+    with (
+        looking_into(gate.address, SHORT_MS / 1000) as silent,
+        looking_into(connect) as watching,
+    ):
         silent.create(f"{chroot}/witness", ephemeral=True)
         gate.shut()
         deadline_s = time.monotonic() + PATIENCE_S

@@ -1,28 +1,15 @@
 """A broker whose tree is a real ZooKeeper: what a plain ZooKeeper client sees, and what stays."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from uuid import uuid4
 
 import pytest
-from kazoo.client import KazooClient
+from tests.zookeeper_tree import looking_into
 
 import penstock
 from penstock.testing.embedded_broker import BrokerNotStarted
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
-
-
-@contextmanager
-def looking_into(connect: str) -> Iterator[KazooClient]:
-    client = KazooClient(connect)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 @pytest.mark.parametrize("election", ["race", "queue"])
