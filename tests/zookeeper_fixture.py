@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.config.java import JavaMissing, find_java
-from penstock.coordination.errors import ZooKeeperMissing
-from penstock.coordination.zookeeper_jars import find_jars
-from penstock.coordination.zookeeper_server import ZooKeeperEnsemble
+from penstock.metadata_store.errors import ZooKeeperMissing
+from penstock.metadata_store.zookeeper.jars import find_jars
+from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
 
 
 def skip_without_zookeeper() -> None:

@@ -10,10 +10,10 @@ from crc32c import crc32c
 from bench.measure import alternate, ratio
 from bench.storage.setting import NOW_MS, append, create_log, data_directory, open_engine
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.io.disk import RealDisk
 from penstock.model.ids import Offset
 from penstock.protocol.records import Record, build_batch
 from penstock.storage.compaction import CompactionJob
-from penstock.storage.disk import RealDisk
 from penstock.storage.engine import Result
 
 RECORDS_A_BATCH = 100

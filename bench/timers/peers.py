@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, Protocol
 
-from penstock.waiting.timing_wheel import TimingWheel
+from penstock.purgatory.timing_wheel import TimingWheel
 
 START_MS = 1_000_000
 

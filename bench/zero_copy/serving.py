@@ -15,7 +15,7 @@ import uvloop
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.exchange import Exchange
 from penstock.network.server import NetworkLimits, SendPath, Server
-from penstock.waiting.run import LoopTimers
+from penstock.purgatory.loop_timers import LoopTimers
 
 READ = struct.Struct(">cqi")
 CPU = struct.Struct(">id")

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.io.disk import Disk
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.batch import BatchHeader, iter_headers, read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import EndMarker, build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.storage.disk import Disk
 from penstock.storage.engine import Appended, AppendItem, Origin
 from penstock.storage.group_commit import Background
 from penstock.storage.log import SegmentedLog

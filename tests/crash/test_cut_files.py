@@ -16,9 +16,9 @@ from tests.crash.harness import (
 )
 from tests.profile import scaled
 
+from penstock.io.disk import CREATE
 from penstock.protocol.batch import iter_headers
 from penstock.storage.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
-from penstock.storage.disk import CREATE
 from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
 from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX
 from penstock.testing.simulated_disk import SimulatedDisk

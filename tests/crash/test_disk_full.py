@@ -9,9 +9,9 @@ import pytest
 from tests.crash.harness import NOW_MS, TOPIC_ID, progress, read_all
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.io.disk import RealDisk
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.storage.disk import RealDisk
 from penstock.storage.engine import Appended, AppendItem
 from penstock.storage.errors import LogFenced, StorageError
 from penstock.storage.log import SegmentedLog

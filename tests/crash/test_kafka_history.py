@@ -25,10 +25,10 @@ from tests.crash.harness import (
 )
 
 from penstock.config.log_config import StorageConfig
+from penstock.io.disk import CREATE
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.batch import LAST_OFFSET_DELTA_POSITION, stamp_offset_and_epoch
 from penstock.storage.checkpoints import HIGH_WATERMARK_FILE, read_offsets
-from penstock.storage.disk import CREATE
 from penstock.storage.engine import Appended, AppendItem, Origin
 from penstock.storage.epochs import EPOCH_FILE, EpochEnd, EpochEntry
 from penstock.storage.errors import (

@@ -19,7 +19,7 @@ from penstock.controller.new_partitions import new_partition
 from penstock.controller.reassignment import alter_reassignments, is_moving, target_of
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import decode_state, decode_topic, encode_state, encode_topic
-from penstock.coordination.interface import NO_SESSION, SetData, Stat, Value
+from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,

@@ -14,7 +14,7 @@ from penstock.controller.decide import brokers_changed, take_over
 from penstock.controller.new_partitions import new_partition
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import state_path
-from penstock.coordination.interface import SetData
+from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerId,

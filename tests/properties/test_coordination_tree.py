@@ -8,7 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
-from penstock.coordination.errors import (
+from penstock.metadata_store.embedded.records import (
+    decode_commands,
+    decode_image,
+    encode_command,
+    encode_image,
+)
+from penstock.metadata_store.embedded.znode_tree import (
+    Change,
+    Command,
+    EndAllSessions,
+    EndSession,
+    Failure,
+    OpenSession,
+    Tree,
+)
+from penstock.metadata_store.errors import (
     BadVersion,
     CoordinationError,
     NoChildrenForEphemerals,
@@ -17,7 +32,7 @@ from penstock.coordination.errors import (
     NotEmpty,
     SessionExpired,
 )
-from penstock.coordination.interface import (
+from penstock.metadata_store.interface import (
     ANY_VERSION,
     Check,
     Create,
@@ -28,21 +43,6 @@ from penstock.coordination.interface import (
     SessionId,
     SetData,
     Stat,
-)
-from penstock.coordination.records import (
-    decode_commands,
-    decode_image,
-    encode_command,
-    encode_image,
-)
-from penstock.coordination.tree import (
-    Change,
-    Command,
-    EndAllSessions,
-    EndSession,
-    Failure,
-    OpenSession,
-    Tree,
 )
 
 EXAMPLES = scaled(test=150, verify=3000, release=20_000)

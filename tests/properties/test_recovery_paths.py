@@ -17,6 +17,7 @@ from tests.profile import scaled
 from tests.unit.storage.compacted_logs import FOLDER, make_log
 
 from penstock.config.log_config import LogConfig
+from penstock.io.disk import CREATE, write_fully
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.batch import (
     CRC_POSITION,
@@ -28,7 +29,6 @@ from penstock.protocol.batch import (
     compute_crc,
 )
 from penstock.protocol.control import build_end_marker_batch
-from penstock.storage.disk import CREATE, write_fully
 from penstock.storage.epochs import EPOCH_FILE, EpochEntry, encode_epochs
 from penstock.storage.recovery import Remembered, open_log
 from penstock.storage.scan import CHUNK_BYTES

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.profile import scaled
 
-from penstock.waiting.timing_wheel import Timer, TimingWheel
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
 
 SETTINGS = settings(
     max_examples=scaled(test=100, verify=2000, release=30_000),

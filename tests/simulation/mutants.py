@@ -11,8 +11,8 @@ from unittest.mock import patch
 from penstock.broker.order_taker import OrderTaker
 from penstock.client.data_calls import FetchFrom
 from penstock.controller import load
-from penstock.coordination.election import Leadership
-from penstock.coordination.interface import Operation
+from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.interface import Operation
 from penstock.model.cluster import BrokerId, SentOrder
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
 from penstock.replication import following, in_sync

@@ -50,27 +50,27 @@ from penstock.controller.registration import (
 )
 from penstock.controller.run import Controller
 from penstock.controller.stored_configs import read_topic_configs
-from penstock.coordination.election import Election
-from penstock.coordination.errors import CoordinationError
-from penstock.coordination.interface import Coordination, Session, SessionId
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.services import Services
+from penstock.io.disk import Disk
+from penstock.metadata_store.election import Election
+from penstock.metadata_store.errors import CoordinationError
+from penstock.metadata_store.interface import Coordination, Session, SessionId
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.model.ids import TopicPartition
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
+from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Replicas
 from penstock.replication.topic_rules import resolve_rules
 from penstock.security.authorizer import AllowAll
 from penstock.storage.background import Threads
-from penstock.storage.disk import Disk
 from penstock.storage.engine import PartitionLog
 from penstock.storage.errors import MalformedCheckpoint, StorageError
 from penstock.storage.segmented import SegmentedEngine
-from penstock.waiting.run import LoopTimers
 
 if TYPE_CHECKING:
     from penstock.broker.cluster_wiring import ClusterWiring

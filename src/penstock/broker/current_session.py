@@ -5,7 +5,7 @@ A request during the change fails as it would on the old one, and its caller dec
 
 from collections.abc import Callable, Sequence
 
-from penstock.coordination.interface import (
+from penstock.metadata_store.interface import (
     ANY_VERSION,
     Created,
     Operation,

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 from penstock.broker.development import CLUSTER_SETTINGS
 from penstock.broker.process import BrokerNotStarted, BrokerProcess
-from penstock.coordination.zookeeper_server import ZooKeeperEnsemble
+from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
 
 FIRST_ID = 1
 

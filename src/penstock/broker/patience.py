@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from penstock.coordination.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.errors import ConnectionLost, SessionExpired
 
 RETRY_PAUSE_S = 0.1
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from uuid import uuid4
 
+from penstock.io.disk import Disk
 from penstock.model.values import dataclass
-from penstock.storage.disk import Disk
 from penstock.storage.partition_metadata import BrokerStamp, read_broker_stamp, write_broker_stamp
 
 

@@ -10,9 +10,9 @@ from contextlib import suppress
 
 from penstock.broker.current_session import CurrentSession
 from penstock.controller.run import Controller
-from penstock.coordination.election import Election
-from penstock.coordination.errors import ConnectionLost, SessionExpired
-from penstock.coordination.interface import Coordination, Session, SessionId, SessionState
+from penstock.metadata_store.election import Election
+from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.interface import Coordination, Session, SessionId, SessionState
 
 RETRY_PAUSE_S = 0.2
 

@@ -14,6 +14,7 @@ from penstock.controller.interface import CreatesTopics, NewTopic, Refused
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice
+from penstock.purgatory.delayed_operations import TooManyWaiting
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.partition import Leadership, Partition
@@ -22,7 +23,6 @@ from penstock.replication.storage_errors import as_refusal
 from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds, Timers
 from penstock.storage.engine import Origin
 from penstock.storage.errors import StorageError
-from penstock.waiting.delayed import TooManyWaiting
 
 CREATION_TIMEOUT_MS = 30_000
 Pread = Callable[[int, int, int], bytes]

@@ -5,8 +5,8 @@ from concurrent.futures import Executor
 from typing import Any
 
 from penstock.config.zookeeper import ZooKeeperConfig
-from penstock.coordination.interface import Coordination
-from penstock.storage.disk import Disk
+from penstock.io.disk import Disk
+from penstock.metadata_store.interface import Coordination
 
 COORDINATION_FOLDER = ".coordination"  # in the first data directory
 
@@ -23,10 +23,10 @@ async def open_tree(
     config = find_zookeeper(resolved)
     if config is not None:
         # Only here: a single node needs none of what this loads.
-        from penstock.coordination.zookeeper import ZooKeeperCoordination
+        from penstock.metadata_store.zookeeper.store import ZooKeeperCoordination
 
         return await ZooKeeperCoordination.open(config, report=report)
-    from penstock.coordination.embedded import EmbeddedCoordination
+    from penstock.metadata_store.embedded.store import EmbeddedCoordination
 
     return await EmbeddedCoordination.open(
         disk, f"{directory}/{COORDINATION_FOLDER}", executor=executor, report=report

@@ -11,7 +11,7 @@ from types import FrameType
 from penstock.broker.local_cluster import LocalCluster
 from penstock.broker.process import BrokerNotStarted
 from penstock.config.java import JavaMissing
-from penstock.coordination.errors import CoordinationError
+from penstock.metadata_store.errors import CoordinationError
 
 Report = Callable[[str], None]
 

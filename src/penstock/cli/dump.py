@@ -7,13 +7,13 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from penstock.io.disk import Disk, read_file, read_fully
 from penstock.model.values import dataclass
 from penstock.protocol.batch import CorruptBatch, read_header
 from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import Record, iter_records
 from penstock.storage.checkpoints import decode_offsets
 from penstock.storage.directory import parse_folder_name
-from penstock.storage.disk import Disk, read_file, read_fully
 from penstock.storage.epochs import decode_epochs
 from penstock.storage.errors import StorageError
 from penstock.storage.inspect_files import (

@@ -11,7 +11,7 @@ from penstock.cli.connect import wants_json
 from penstock.cli.dump import Dump, DumpOptions
 from penstock.cli.dump_text import JsonView, TextView
 from penstock.cli.progress import byte_progress
-from penstock.storage.disk import RealDisk
+from penstock.io.disk import RealDisk
 from penstock.storage.findings import Finding, Findings
 from penstock.storage.inspect_files import parse_name
 from penstock.storage.verify import NotALog, check_is_log, count_log_bytes, verify_directory

@@ -28,7 +28,7 @@ from penstock.controller.refusals import (
 )
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
-from penstock.coordination.interface import Create, SetData
+from penstock.metadata_store.interface import Create, SetData
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.values import dataclass
 

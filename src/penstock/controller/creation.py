@@ -25,7 +25,7 @@ from penstock.controller.znodes import (
     topic_config_path,
     topic_path,
 )
-from penstock.coordination.interface import Create
+from penstock.metadata_store.interface import Create
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import InvalidTopicName, check_topic_name

@@ -12,7 +12,7 @@ from penstock.controller.orders import tell
 from penstock.controller.refusals import refused, unknown_topic
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import deletion_path, topic_config_path
-from penstock.coordination.interface import Create, Delete
+from penstock.metadata_store.interface import Create, Delete
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 

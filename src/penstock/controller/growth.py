@@ -17,7 +17,7 @@ from penstock.controller.new_partitions import (
 from penstock.controller.refusals import refuse_twice, refused, unknown_topic
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import encode_topic, topic_path
-from penstock.coordination.interface import SetData
+from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 

@@ -33,8 +33,8 @@ from penstock.controller.znodes import (
     topic_config_path,
     topic_path,
 )
-from penstock.coordination.errors import NoNode
-from penstock.coordination.interface import (
+from penstock.metadata_store.errors import NoNode
+from penstock.metadata_store.interface import (
     Create,
     Delete,
     Session,

@@ -13,7 +13,7 @@ from penstock.controller.orders import roles, tell
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.writes import request_bytes
 from penstock.controller.znodes import encode_state, partition_path, state_path
-from penstock.coordination.interface import MAX_REQUEST_BYTES, Create
+from penstock.metadata_store.interface import MAX_REQUEST_BYTES, Create
 from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId

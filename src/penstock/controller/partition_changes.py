@@ -10,7 +10,7 @@ from dataclasses import replace
 from penstock.controller.orders import roles, tell
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import encode_state, state_path
-from penstock.coordination.interface import SetData
+from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.ids import TopicPartition
 

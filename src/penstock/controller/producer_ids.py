@@ -11,8 +11,8 @@ from penstock.controller.znodes import (
     decode_last_producer_id,
     encode_producer_block,
 )
-from penstock.coordination.errors import BadVersion, NodeExists, NoNode
-from penstock.coordination.interface import Session, Value
+from penstock.metadata_store.errors import BadVersion, NodeExists, NoNode
+from penstock.metadata_store.interface import Session, Value
 from penstock.model.cluster import BrokerId
 
 BLOCK_SIZE = 1000

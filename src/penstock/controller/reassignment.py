@@ -14,7 +14,7 @@ from penstock.controller.partition_changes import Changes, by_topic, state_write
 from penstock.controller.refusals import get_partition, refused
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import encode_topic, topic_path
-from penstock.coordination.interface import SetData
+from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import NO_BROKER, BrokerId, PartitionState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition

@@ -24,10 +24,10 @@ from penstock.controller.znodes import (
     encode_controller,
     format_uuid,
 )
-from penstock.coordination.election import Candidate, Election, QueueElection, RaceElection
-from penstock.coordination.errors import NodeExists, NoNode, TransactionFailed
-from penstock.coordination.interface import Create, Delete, Session, SessionId, Value
-from penstock.coordination.paths import parent_of
+from penstock.metadata_store.election import Candidate, Election, QueueElection, RaceElection
+from penstock.metadata_store.errors import NodeExists, NoNode, TransactionFailed
+from penstock.metadata_store.interface import Create, Delete, Session, SessionId, Value
+from penstock.metadata_store.paths import parent_of
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
 from penstock.model.ids import TopicId
 

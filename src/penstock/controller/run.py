@@ -33,9 +33,9 @@ from penstock.controller.state import ClusterState
 from penstock.controller.term import Fenced, Outcome, Outdated, Setup, Signals, Term
 from penstock.controller.writes import TRANSACTION_BYTES
 from penstock.controller.znodes import PERSISTENT, TOPICS
-from penstock.coordination.election import Election, Leadership
-from penstock.coordination.errors import ConnectionLost, SessionExpired
-from penstock.coordination.interface import Session, WatchEvent
+from penstock.metadata_store.election import Election, Leadership
+from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.interface import Session, WatchEvent
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from penstock.coordination.errors import NodeExists
-from penstock.coordination.interface import Session
+from penstock.metadata_store.errors import NodeExists
+from penstock.metadata_store.interface import Session
 
 
 async def ensure_nodes(session: Session, paths: Sequence[str], last_data: bytes = b"") -> None:

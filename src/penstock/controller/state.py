@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
 from typing import NamedTuple
 
-from penstock.coordination.interface import Operation
+from penstock.metadata_store.interface import Operation
 from penstock.model.cluster import (
     BrokerId,
     BrokerNode,

@@ -4,8 +4,8 @@ import asyncio
 from itertools import islice
 
 from penstock.controller.znodes import TOPIC_CONFIGS, decode_configs, topic_config_path
-from penstock.coordination.errors import NoNode
-from penstock.coordination.interface import Session
+from penstock.metadata_store.errors import NoNode
+from penstock.metadata_store.interface import Session
 
 READS_AT_ONCE = 500
 

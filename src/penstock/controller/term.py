@@ -40,15 +40,15 @@ from penstock.controller.refusals import check_topic_configs, named_twice, refus
 from penstock.controller.state import Addressed, ClusterState, Decision
 from penstock.controller.tree_requests import TreeRequests
 from penstock.controller.writes import TRANSACTION_BYTES, pack
-from penstock.coordination.election import Leadership
-from penstock.coordination.errors import (
+from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.errors import (
     BadVersion,
     NodeExists,
     NoNode,
     NotEmpty,
     TransactionFailed,
 )
-from penstock.coordination.interface import Operation, Session, Watch
+from penstock.metadata_store.interface import Operation, Session, Watch
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,

@@ -26,8 +26,8 @@ from penstock.controller.znodes import (
     topic_config_path,
     topic_path,
 )
-from penstock.coordination.errors import BadVersion, NoNode, TransactionFailed
-from penstock.coordination.interface import ANY_VERSION, Delete, Value, Watch
+from penstock.metadata_store.errors import BadVersion, NoNode, TransactionFailed
+from penstock.metadata_store.interface import ANY_VERSION, Delete, Value, Watch
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
 

@@ -10,7 +10,7 @@ from penstock.controller.new_partitions import new_partitions, partition_creatio
 from penstock.controller.orders import roles, tell
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import MOVES, TopicNode, encode_topic, topic_path
-from penstock.coordination.interface import SetData
+from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId

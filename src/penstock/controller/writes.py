@@ -6,7 +6,7 @@ A step is never cut: all of its operations are in one transaction.
 from collections.abc import Iterable, Iterator
 
 from penstock.controller.state import Writes
-from penstock.coordination.interface import (
+from penstock.metadata_store.interface import (
     OPERATION_OVERHEAD_BYTES,
     Create,
     Operation,

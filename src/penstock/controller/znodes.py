@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.coordination.interface import Value
+from penstock.metadata_store.interface import Value
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,

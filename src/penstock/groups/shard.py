@@ -22,12 +22,12 @@ from penstock.model.markers import TransactionMarker
 from penstock.model.values import dataclass
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
+from penstock.purgatory.timing_wheel import Timer
 from penstock.state_topics.answers import Failed, Waiter
 from penstock.state_topics.batches import TooLarge, WrittenBy
 from penstock.state_topics.error_codes import answer_code
 from penstock.state_topics.ports import Report, StateLog, Timers
 from penstock.state_topics.shard import StateShard, Status
-from penstock.waiting.timing_wheel import Timer
 
 Answer = TypeVar("Answer")
 

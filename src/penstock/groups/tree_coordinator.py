@@ -6,7 +6,6 @@ differs. What was committed in the log before is not seen, and nothing of it is 
 
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.coordination.errors import CoordinationError
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator, is_wanted
 from penstock.groups.offset_commands import Codes, check_offset, refuse_commit
@@ -21,6 +20,7 @@ from penstock.groups.requests import (
     ListedGroup,
 )
 from penstock.groups.tree_offsets import Keeper, can_be_named
+from penstock.metadata_store.errors import CoordinationError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.state_topics.answers import Failed

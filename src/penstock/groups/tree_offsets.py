@@ -7,17 +7,17 @@ have no place there, and nothing expires. Who may commit is the group's matter, 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from penstock.coordination.errors import (
+from penstock.groups.offset_commands import NO_OFFSET
+from penstock.groups.requests import Commit, Committed
+from penstock.metadata_store.errors import (
     CoordinationError,
     InvalidPath,
     NodeExists,
     NoNode,
     NotEmpty,
 )
-from penstock.coordination.interface import Session
-from penstock.coordination.paths import check_path, parent_of
-from penstock.groups.offset_commands import NO_OFFSET
-from penstock.groups.requests import Commit, Committed
+from penstock.metadata_store.interface import Session
+from penstock.metadata_store.paths import check_path, parent_of
 from penstock.model.ids import TopicPartition
 
 ROOT = "/consumers"

@@ -28,10 +28,10 @@ from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.values import new_tuple
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import decode_request
+from penstock.purgatory.delayed_operations import TooManyWaiting
 from penstock.replication.partition import Isolation
 from penstock.replication.read_replica import is_rack_aware
 from penstock.security.authorizer import Operation
-from penstock.waiting.delayed import TooManyWaiting
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
 from penstock.model.errors import ErrorCode
-from penstock.waiting.run import monotonic_ms
+from penstock.purgatory.loop_timers import monotonic_ms
 
 NO_SESSION = 0
 FIRST_EPOCH = 0  # asks for a session

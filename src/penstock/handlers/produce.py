@@ -27,10 +27,10 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.compression import Codec
 from penstock.protocol.produce_request import ProduceRequest, read_produce_request
+from penstock.purgatory.delayed_operations import Waiting
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.storage.engine import Origin
-from penstock.waiting.delayed import Waiting
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

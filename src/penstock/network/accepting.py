@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from penstock.model.values import dataclass
 from penstock.network.figures import Counters
 from penstock.network.limits import NetworkLimits
-from penstock.waiting.run import LoopTimers
+from penstock.purgatory.loop_timers import LoopTimers
 
 ACCEPTS_A_TURN = 64
 BIND_ATTEMPTS = 8  # for a port that is free on every address of a host

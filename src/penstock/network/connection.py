@@ -19,9 +19,9 @@ from penstock.network.receive_memory import Kept, ReceiveMemory
 from penstock.network.receiving import Inbox
 from penstock.network.sending import FileTruncated, Outbox, SendPath
 from penstock.protocol.malformed import MalformedMessage
+from penstock.purgatory.loop_timers import LoopTimers
+from penstock.purgatory.timing_wheel import Timer
 from penstock.security.principal import Caller
-from penstock.waiting.run import LoopTimers
-from penstock.waiting.timing_wheel import Timer
 
 SPARE_IDLE_MS = 5_000  # after it a buffer is no longer kept for the next request
 DISCARDED_BYTES = 64 * 1024

@@ -15,8 +15,8 @@ from penstock.network.limits import NetworkLimits
 from penstock.network.receive_memory import ReceiveMemory
 from penstock.network.reporting import BoundedReport
 from penstock.network.sending import SendPath
+from penstock.purgatory.loop_timers import LoopTimers
 from penstock.security.principal import ANONYMOUS, Caller
-from penstock.waiting.run import LoopTimers
 
 __all__ = ["NetworkLimits", "NetworkStatistics", "SendPath", "Server"]
 

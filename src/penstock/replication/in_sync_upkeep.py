@@ -11,13 +11,13 @@ from functools import partial
 from penstock.model.cluster import BrokerId, MetadataUpdate
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.purgatory.delayed_operations import Call, Timers
+from penstock.purgatory.timing_wheel import Timer
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.in_sync import Members, with_joiner, without_laggards
 from penstock.replication.in_sync_changes import InSyncAnswer, InSyncChanges, InSyncProposal
 from penstock.replication.partition import Partition
 from penstock.replication.progress import NO_BROKER_EPOCH, LagLimits
-from penstock.waiting.delayed import Call, Timers
-from penstock.waiting.timing_wheel import Timer
 
 RETRY_MS = 50  # until an answer comes that decides it
 REFUSED_MS = 500  # before another proposal, after one that was refused

@@ -20,6 +20,13 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.model.values import dataclass, new_tuple
+from penstock.purgatory.delayed_operations import (
+    DelayedOperations,
+    DelayedStatistics,
+    Timers,
+    TooManyWaiting,
+    Waiting,
+)
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
 from penstock.replication.follower_settings import FollowerSettings, lag_limits
@@ -33,13 +40,6 @@ from penstock.replication.throttling import Throttling
 from penstock.replication.topic_rules import Report
 from penstock.storage.engine import AppendItem, Origin, PartitionLog
 from penstock.storage.errors import LogFenced, StorageError
-from penstock.waiting.delayed import (
-    DelayedOperations,
-    DelayedStatistics,
-    Timers,
-    TooManyWaiting,
-    Waiting,
-)
 
 # Beyond what any number of connections that fit in memory leaves waiting; a bound all the same.
 MAX_WAITING = 200_000

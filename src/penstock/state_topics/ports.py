@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.model.errors import ErrorCode
-from penstock.waiting.timing_wheel import Timer
+from penstock.purgatory.timing_wheel import Timer
 
 NOT_WRITTEN = -1
 

@@ -7,8 +7,8 @@ cut anywhere never reads as a shorter valid one.
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from penstock.io.disk import Disk, read_file, replace_file
 from penstock.model.ids import InvalidTopicName, Offset, TopicPartition, check_topic_name
-from penstock.storage.disk import Disk, read_file, replace_file
 from penstock.storage.errors import MalformedCheckpoint
 
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"

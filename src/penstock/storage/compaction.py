@@ -11,6 +11,7 @@ from errno import EDQUOT, ENOSPC
 from functools import partial
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.io.disk import READ, Disk, read_file
 from penstock.model.ids import NO_TIMESTAMP, Offset
 from penstock.model.values import dataclass
 from penstock.protocol.batch import BatchHeader, Buffer, CorruptBatch, read_header
@@ -28,7 +29,6 @@ from penstock.storage.compaction_plan import (
 )
 from penstock.storage.compaction_throttle import Throttle
 from penstock.storage.compaction_transactions import Transactions
-from penstock.storage.disk import READ, Disk, read_file
 from penstock.storage.engine import OnOwner
 from penstock.storage.errors import CorruptRecords, MalformedTransactionIndex
 from penstock.storage.log import SegmentedLog

@@ -6,7 +6,7 @@ synced before `finish` returns.
 
 from collections.abc import Sequence
 
-from penstock.storage.disk import REPLACE, Buffer, Disk, read_fully, write_fully
+from penstock.io.disk import REPLACE, Buffer, Disk, read_fully, write_fully
 from penstock.storage.handles import Handles
 from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX

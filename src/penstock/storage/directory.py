@@ -11,6 +11,7 @@ from threading import Lock
 from typing import NamedTuple
 from uuid import uuid4
 
+from penstock.io.disk import CREATE, Disk
 from penstock.model.ids import (
     MAX_PARTITION,
     InvalidTopicName,
@@ -27,7 +28,6 @@ from penstock.storage.checkpoints import (
     read_offsets_or_report,
     write_offsets,
 )
-from penstock.storage.disk import CREATE, Disk
 from penstock.storage.errors import DirectoryLocked
 from penstock.storage.log import SegmentedLog
 from penstock.storage.partition_metadata import take_clean_shutdown, write_clean_shutdown

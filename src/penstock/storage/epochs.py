@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
+from penstock.io.disk import Disk, read_file, replace_file
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset
 from penstock.storage.checkpoints import (
     MAX_INT,
@@ -17,7 +18,6 @@ from penstock.storage.checkpoints import (
     encode_lines,
     parse_number,
 )
-from penstock.storage.disk import Disk, read_file, replace_file
 from penstock.storage.errors import MalformedCheckpoint
 
 EPOCH_FILE = "leader-epoch-checkpoint"

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, Protocol, TypeVar
 
+from penstock.io.disk import APPEND, Disk, replace_file
 from penstock.model.ids import Offset
 from penstock.model.slices import Releasable
-from penstock.storage.disk import APPEND, Disk, replace_file
 from penstock.storage.epochs import EPOCH_FILE, encode_epochs
 from penstock.storage.errors import LogFenced, OffsetOutOfRange, StorageError
 from penstock.storage.handles import Handles

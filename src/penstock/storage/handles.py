@@ -6,7 +6,7 @@ never while somebody holds a lease on it. Everything here belongs to the engine'
 
 from collections import deque
 
-from penstock.storage.disk import READ, Disk, Mapping, read_fully
+from penstock.io.disk import READ, Disk, Mapping, read_fully
 
 COPIED_BYTES = 4096  # up to here a copy is cheaper than a map, and holds no descriptor
 

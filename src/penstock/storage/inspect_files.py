@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import NamedTuple
 
+from penstock.io.disk import READ, Disk
 from penstock.protocol.batch import ATTRIBUTES_POSITION, BatchHeader, CorruptBatch, check_header
 from penstock.protocol.checksum import crc32c
 from penstock.storage.checkpoints import (
@@ -18,7 +19,6 @@ from penstock.storage.checkpoints import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
 )
-from penstock.storage.disk import READ, Disk
 from penstock.storage.epochs import EPOCH_FILE
 from penstock.storage.partition_metadata import (
     BROKER_STAMP_FILE,

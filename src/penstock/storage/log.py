@@ -12,6 +12,7 @@ from threading import Lock
 from zlib import crc32
 
 from penstock.config.log_config import LogConfig
+from penstock.io.disk import Disk, write_fully
 from penstock.model.ids import (
     NO_TIMESTAMP,
     LeaderEpoch,
@@ -25,7 +26,6 @@ from penstock.model.values import new_tuple
 from penstock.protocol.batch import (
     BatchHeader,
 )
-from penstock.storage.disk import Disk, write_fully
 from penstock.storage.engine import Appended, LogStatistics, Origin, Read, TimedOffset
 from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEnd, write_epochs
 from penstock.storage.errors import (

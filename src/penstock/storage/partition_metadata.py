@@ -11,10 +11,10 @@ import re
 from typing import NamedTuple
 from uuid import UUID
 
+from penstock.io.disk import Disk, read_file, replace_file
 from penstock.model.ids import TopicId
 from penstock.model.values import dataclass
 from penstock.storage.checkpoints import MAX_INT, parse_number
-from penstock.storage.disk import Disk, read_file, replace_file
 from penstock.storage.errors import MalformedCheckpoint
 
 PARTITION_METADATA_FILE = "partition.metadata"

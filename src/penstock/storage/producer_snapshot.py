@@ -8,9 +8,9 @@ import re
 import struct
 from collections.abc import Iterable
 
+from penstock.io.disk import Disk, read_file, replace_file
 from penstock.model.ids import Offset, ProducerEpoch, ProducerId, TimestampMs
 from penstock.protocol.checksum import crc32c
-from penstock.storage.disk import Disk, read_file, replace_file
 from penstock.storage.errors import CorruptSnapshot
 from penstock.storage.producers import ProducerEntry
 

@@ -5,6 +5,7 @@ Stops at the first byte that cannot belong to a valid batch and says why; what c
 
 from collections.abc import Callable, Iterator
 
+from penstock.io.disk import Disk
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
     HEADER,
@@ -16,7 +17,6 @@ from penstock.protocol.batch import (
     check_header,
 )
 from penstock.protocol.checksum import crc32c
-from penstock.storage.disk import Disk
 
 # Read in the caller's thread: a second one that reads ahead costs a fifth to a third more of the
 # processor, and is slower too unless a core is idle: pages from the cache leave little to overlap.

@@ -8,6 +8,16 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from penstock.io.disk import (
+    APPEND,
+    CREATE,
+    REPLACE,
+    Disk,
+    read_file,
+    read_fully,
+    replace_file,
+    write_fully,
+)
 from penstock.model.ids import Offset
 from penstock.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -18,16 +28,6 @@ from penstock.protocol.batch import (
     BatchHeader,
 )
 from penstock.protocol.checksum import crc32c
-from penstock.storage.disk import (
-    APPEND,
-    CREATE,
-    REPLACE,
-    Disk,
-    read_file,
-    read_fully,
-    replace_file,
-    write_fully,
-)
 from penstock.storage.errors import CorruptRecords
 from penstock.storage.handles import Handle, Handles
 from penstock.storage.scan import Scan

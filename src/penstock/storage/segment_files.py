@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from penstock.storage.disk import Disk
+from penstock.io.disk import Disk
 from penstock.storage.segment import SUFFIXES, Segment, file_name
 from penstock.storage.swap import DELETED
 

@@ -10,6 +10,7 @@ from functools import cache, partial
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.io.disk import REPLACE, Disk, RealDisk, write_fully
 from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.storage.checkpoints import (
     CLEANER_FILE,
@@ -19,7 +20,6 @@ from penstock.storage.checkpoints import (
 )
 from penstock.storage.compaction_throttle import Throttle
 from penstock.storage.directory import LogDirectory
-from penstock.storage.disk import REPLACE, Disk, RealDisk, write_fully
 from penstock.storage.engine import (
     Appended,
     AppendItem,

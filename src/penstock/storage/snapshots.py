@@ -5,7 +5,7 @@ A snapshot that is missing or damaged only costs a longer replay of the log, so 
 
 from collections.abc import Iterable
 
-from penstock.storage.disk import REPLACE, Disk, write_fully
+from penstock.io.disk import REPLACE, Disk, write_fully
 from penstock.storage.errors import CorruptSnapshot
 from penstock.storage.producer_snapshot import (
     encode,

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.storage.disk import CREATE, REPLACE, Disk, read_file, write_fully
+from penstock.io.disk import CREATE, REPLACE, Disk, read_file, write_fully
 from penstock.storage.handles import Handles, MappedFile
 
 

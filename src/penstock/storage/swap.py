@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+from penstock.io.disk import READ, Disk
 from penstock.protocol.batch import MAX_OFFSET
-from penstock.storage.disk import READ, Disk
 from penstock.storage.scan import Scan
 from penstock.storage.segment import LOG_SUFFIX, SUFFIXES, file_name
 

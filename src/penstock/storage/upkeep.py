@@ -6,8 +6,8 @@ Each visits the owner for what concerns logs in memory, and touches files off it
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from penstock.io.disk import Disk
 from penstock.storage.directory import LogDirectory
-from penstock.storage.disk import Disk
 from penstock.storage.engine import OnOwner
 from penstock.storage.errors import LogFenced
 from penstock.storage.log import SegmentedLog

@@ -7,6 +7,7 @@ that a running broker's appends are no contradiction.
 import os
 from collections.abc import Callable, Collection
 
+from penstock.io.disk import Disk, Entry, RealDisk, read_file
 from penstock.model.ids import TopicPartition
 from penstock.storage.checkpoints import (
     CLEANER_FILE,
@@ -21,7 +22,6 @@ from penstock.storage.directory import (
     is_deleted_folder,
     parse_folder_name,
 )
-from penstock.storage.disk import Disk, Entry, RealDisk, read_file
 from penstock.storage.errors import MalformedCheckpoint
 from penstock.storage.findings import Finding, Findings
 from penstock.storage.inspect_files import FileKind, parse_name

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from penstock.io.disk import Disk, read_file
 from penstock.model.values import dataclass
-from penstock.storage.disk import Disk, read_file
 from penstock.storage.epochs import EPOCH_FILE, EpochEntry, decode_epochs
 from penstock.storage.errors import CorruptSnapshot, MalformedCheckpoint
 from penstock.storage.findings import Findings

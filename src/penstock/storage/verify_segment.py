@@ -7,10 +7,10 @@ the transaction index is read after it, and what is newer than the log as read i
 
 from collections.abc import Callable, Iterator
 
+from penstock.io.disk import Disk, read_file
 from penstock.model.values import dataclass
 from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import iter_records
-from penstock.storage.disk import Disk, read_file
 from penstock.storage.errors import MalformedTransactionIndex
 from penstock.storage.findings import Findings
 from penstock.storage.inspect_files import Damage, SeenBatch, opened, walk_batches

@@ -17,7 +17,7 @@ from penstock.broker.process import BrokerNotStarted, BrokerProcess
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.metadata import PartitionMetadata
-from penstock.coordination.zookeeper_server import ZooKeeperServer
+from penstock.metadata_store.zookeeper.server import ZooKeeperServer
 from penstock.testing.asking import as_text, new_topic, run_apart
 from penstock.testing.network_spaces import NetworkSpaces
 from penstock.testing.tcp_gate import TcpGate

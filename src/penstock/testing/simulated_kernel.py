@@ -23,7 +23,7 @@ from errno import (
 )
 from typing import NamedTuple
 
-from penstock.storage.disk import Buffer, Entry, Mapping
+from penstock.io.disk import Buffer, Entry, Mapping
 from penstock.testing.simulated_faults import FaultPlan, Kind, Operation, WriteFault, os_error
 from penstock.testing.simulated_files import Directory, Edit, File, Namespace, Node, files_below
 from penstock.testing.simulated_paths import Place, check_rename, locate

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.purgatory.timing_wheel import Timer
 from penstock.state_topics.ports import Report, Timers
 from penstock.transactions.markers import KNOWS_BETTER, OUTLIVING, PAST, EndKey, OutstandingMarkers
 from penstock.transactions.ports import KnownPartitions, Marker, MarkerChannel
 from penstock.transactions.records import Transaction
-from penstock.waiting.timing_wheel import Timer
 
 FIRST_PAUSE_MS = 50
 LONGEST_PAUSE_MS = 5_000

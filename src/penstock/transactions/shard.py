@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from penstock.model.errors import ErrorCode
 from penstock.model.values import dataclass
+from penstock.purgatory.timing_wheel import Timer
 from penstock.state_topics.answers import Failed, Waiter, Write
 from penstock.state_topics.batches import TooLarge, build_batches
 from penstock.state_topics.error_codes import answer_code
@@ -31,7 +32,6 @@ from penstock.transactions.records import State, Transaction, TransactionRecord,
 from penstock.transactions.requests import Described
 from penstock.transactions.state import ShardState
 from penstock.transactions.time_outs import abort_late, forget_unused
-from penstock.waiting.timing_wheel import Timer
 
 Answer = TypeVar("Answer")
 

@@ -27,23 +27,23 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.controller.registration import controller_election, register_broker
 from penstock.controller.run import Controller
-from penstock.coordination.election import Election
-from penstock.coordination.embedded import EmbeddedCoordination
-from penstock.coordination.interface import Coordination, Session, SessionId
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.inter_broker import InterBroker
 from penstock.handlers.services import Services
+from penstock.metadata_store.election import Election
+from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.interface import Coordination, Session, SessionId
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
+from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Replicas
 from penstock.security.authorizer import AllowAll
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.waiting.run import LoopTimers
 
 NOW_MS = 1_700_000_000_000
 BROKERS, CLIENTS = "BROKERS", "CLIENTS"

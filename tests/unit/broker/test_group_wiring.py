@@ -14,11 +14,11 @@ from penstock.broker.group_wiring import Groups
 from penstock.broker.in_force import ConfigInForce
 from penstock.config.given import Given
 from penstock.config.resolve import resolve_broker
-from penstock.coordination.interface import Session
 from penstock.groups.config import GroupConfig
 from penstock.groups.ports import TopicView
 from penstock.groups.requests import Commit, CommitOffsets, FetchOffsets
 from penstock.groups.tree_coordinator import TreeCoordinator
+from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
     BrokerId,
@@ -29,7 +29,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.waiting.timing_wheel import Timer
+from penstock.purgatory.timing_wheel import Timer
 
 NONE = ErrorCode.NONE
 GROUP = "g"

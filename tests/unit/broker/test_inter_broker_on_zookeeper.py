@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.unit.broker.little_cluster import LittleBroker, LittleCluster, little_cluster, until
-from tests.unit.coordination.backends import expire, opened
+from tests.unit.metadata_store.backends import expire, opened
 
-from penstock.coordination.interface import Session
-from penstock.coordination.zookeeper_session import ZooKeeperSession
+from penstock.metadata_store.interface import Session
+from penstock.metadata_store.zookeeper.session import ZooKeeperSession
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.broker.patience import RETRY_PAUSE_S, ask_patiently
-from penstock.coordination.errors import ConnectionLost, NoNode, SessionExpired
+from penstock.metadata_store.errors import ConnectionLost, NoNode, SessionExpired
 
 LONG_MS, SHORT_MS = 60_000, 300
 

@@ -23,8 +23,8 @@ from penstock.broker.standing import Standing
 from penstock.controller.interface import NewTopic
 from penstock.controller.registration import controller_election, register_broker
 from penstock.controller.run import Controller
-from penstock.coordination.errors import ConnectionLost
-from penstock.coordination.interface import (
+from penstock.metadata_store.errors import ConnectionLost
+from penstock.metadata_store.interface import (
     EventKind,
     Session,
     SessionId,

@@ -21,7 +21,7 @@ from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.waiting.run import LoopTimers
+from penstock.purgatory.loop_timers import LoopTimers
 
 KEY = ApiKey.ADD_PARTITIONS_TO_TXN
 NONE, BUSY = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS

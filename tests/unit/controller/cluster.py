@@ -19,8 +19,8 @@ from penstock.controller.registration import (
 )
 from penstock.controller.run import Controller
 from penstock.controller.state import ClusterState, Decision
-from penstock.coordination.embedded import EmbeddedCoordination
-from penstock.coordination.interface import Session
+from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.coordination.interface import (
+from penstock.metadata_store.interface import (
     ANY_VERSION,
     Created,
     Operation,

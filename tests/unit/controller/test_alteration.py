@@ -21,7 +21,7 @@ from penstock.controller.interface import (
     SettingChange,
 )
 from penstock.controller.state import ClusterState, Decision
-from penstock.coordination.interface import Create, SetData
+from penstock.metadata_store.interface import Create, SetData
 from penstock.model.cluster import BrokerId, MetadataUpdate
 from penstock.model.errors import ErrorCode
 

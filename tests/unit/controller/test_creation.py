@@ -20,7 +20,7 @@ from penstock.controller.interface import MorePartitions, NewTopic, Refused
 from penstock.controller.new_partitions import Means
 from penstock.controller.refusals import named_twice
 from penstock.controller.state import ClusterState, Decision
-from penstock.coordination.interface import Create, SetData
+from penstock.metadata_store.interface import Create, SetData
 from penstock.model.cluster import BrokerId, LeadAndFollow, MetadataUpdate, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId

@@ -10,7 +10,7 @@ from tests.unit.controller.states import EPOCH, alive, cluster_state, partition,
 from penstock.controller.decide import brokers_changed, elect_leaderless, take_over
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import decode_state
-from penstock.coordination.interface import NO_SESSION, SetData, Stat, Value
+from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerId,

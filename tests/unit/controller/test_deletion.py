@@ -8,7 +8,7 @@ from tests.unit.controller.cluster import code_of
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.controller.deletion import data_removed, delete_topics, ready_to_go, remove_topics
-from penstock.coordination.interface import Create, Delete
+from penstock.metadata_store.interface import Create, Delete
 from penstock.model.cluster import BrokerId, MetadataUpdate, StopReplicas
 from penstock.model.errors import ErrorCode
 

@@ -11,7 +11,7 @@ from tests.unit.controller.states import EPOCH, alive, cluster_state, partition,
 from penstock.controller.in_sync import change_in_sync
 from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
 from penstock.controller.state import ClusterState, Decision
-from penstock.coordination.interface import SetData
+from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,

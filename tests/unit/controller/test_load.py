@@ -13,7 +13,7 @@ from penstock.controller.load import find_topic_nodes
 from penstock.controller.run import Controller
 from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.znodes import PERSISTENT, DamagedNode, format_uuid
-from penstock.coordination.interface import Session
+from penstock.metadata_store.interface import Session
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 

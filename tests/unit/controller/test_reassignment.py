@@ -15,7 +15,7 @@ from penstock.controller.reassignment import (
 )
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import decode_topic
-from penstock.coordination.interface import SetData
+from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import BrokerId, LeadAndFollow, PartitionState, StopReplicas
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition

@@ -22,8 +22,8 @@ from penstock.controller.interface import (
     SettingChange,
 )
 from penstock.controller.run import MAX_QUEUED_REQUESTS, Controller
-from penstock.coordination.errors import ConnectionLost, SessionExpired
-from penstock.coordination.interface import Operation, Result
+from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.interface import Operation, Result
 from penstock.model.cluster import NO_BROKER, BrokerId, LeadAndFollow, MetadataUpdate, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition

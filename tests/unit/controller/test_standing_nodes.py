@@ -6,7 +6,7 @@ import pytest
 from tests.unit.controller.cluster import Cluster, tell
 
 from penstock.controller.standing_nodes import ensure_nodes
-from penstock.coordination.errors import NoNode
+from penstock.metadata_store.errors import NoNode
 
 PATHS = ("/a", "/a/b", "/c", "/c/d")
 

@@ -13,7 +13,7 @@ from penstock.controller.interface import InSyncChange, InSyncMember, NewTopic
 from penstock.controller.run import Controller
 from penstock.controller.standing_nodes import ensure_nodes
 from penstock.controller.znodes import PERSISTENT
-from penstock.coordination.interface import Create, Session
+from penstock.metadata_store.interface import Create, Session
 from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition

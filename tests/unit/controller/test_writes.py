@@ -10,7 +10,7 @@ from tests.unit.controller.crashing_session import CrashingSession
 from penstock.controller.interface import NewTopic
 from penstock.controller.state import Writes
 from penstock.controller.writes import TRANSACTION_BYTES, pack, request_bytes
-from penstock.coordination.interface import Create
+from penstock.metadata_store.interface import Create
 from penstock.model.errors import ErrorCode
 
 LIMIT = 1000

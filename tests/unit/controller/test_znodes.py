@@ -30,7 +30,7 @@ from penstock.controller.znodes import (
     format_uuid,
     parse_uuid,
 )
-from penstock.coordination.interface import NO_SESSION, Stat, Value
+from penstock.metadata_store.interface import NO_SESSION, Stat, Value
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,

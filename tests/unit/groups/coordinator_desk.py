@@ -33,9 +33,9 @@ from penstock.groups.state import ShardState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.markers import TransactionMarker
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
 from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds
 from penstock.storage.engine import Origin
-from penstock.waiting.timing_wheel import Timer, TimingWheel
 
 START_MS = 1_700_000_000_000
 GROUP = "billing"

@@ -15,13 +15,13 @@ from tests.unit.groups.coordinator_desk import (
     commit_request,
 )
 
-from penstock.coordination.embedded import EmbeddedCoordination
-from penstock.coordination.interface import Session
 from penstock.groups.config import GroupConfig
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.requests import Leaver
 from penstock.groups.tree_coordinator import TreeCoordinator
 from penstock.groups.tree_offsets import TreeOffsets
+from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.interface import Session
 from penstock.model.errors import ErrorCode
 from penstock.testing.simulated_disk import SimulatedDisk
 

@@ -55,13 +55,13 @@ from penstock.protocol.headers import read_response_header
 from penstock.protocol.messages import decode_response
 from penstock.protocol.records import Record, build_batch
 from penstock.protocol.schemas import describe_fields, get_request_schema
+from penstock.purgatory.delayed_operations import Call
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Replicas
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import ANONYMOUS, Caller
 from penstock.storage.segmented import SegmentedEngine
-from penstock.waiting.delayed import Call
-from penstock.waiting.timing_wheel import Timer, TimingWheel
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 NOW_MS = 1_700_000_000_000

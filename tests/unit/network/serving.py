@@ -10,7 +10,7 @@ import uvloop
 
 from penstock.network.exchange import Exchange
 from penstock.network.server import NetworkLimits, SendPath, Server
-from penstock.waiting.run import LoopTimers, monotonic_ms
+from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
 
 LOOPS = ["asyncio", "uvloop"]
 PATIENCE_S = 30  # a story that takes longer hangs

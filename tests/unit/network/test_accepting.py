@@ -15,7 +15,7 @@ from penstock.config.resolve import resolve_broker
 from penstock.network.accepting import bind_all, plain_host
 from penstock.network.limits import MIB, NetworkLimits
 from penstock.network.server import Server
-from penstock.waiting.run import LoopTimers
+from penstock.purgatory.loop_timers import LoopTimers
 
 
 def test_above_max_connections_the_next_one_waits_until_somebody_leaves() -> None:

@@ -7,7 +7,7 @@ from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve, unt
 
 from penstock.network.exchange import Exchange
 from penstock.network.server import NetworkLimits, Server
-from penstock.waiting.run import LoopTimers
+from penstock.purgatory.loop_timers import LoopTimers
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -22,6 +22,8 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
+from penstock.purgatory.delayed_operations import Call, Waiting
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.partition import Partition
@@ -30,8 +32,6 @@ from penstock.storage.engine import Origin
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.waiting.delayed import Call, Waiting
-from penstock.waiting.timing_wheel import Timer, TimingWheel
 
 ME = BrokerId(1)
 OTHER, THIRD = BrokerId(2), BrokerId(3)

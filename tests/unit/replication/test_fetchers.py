@@ -25,11 +25,11 @@ from penstock.model.cluster import (
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
+from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.fetchers import Fetchers, Wiring
 from penstock.replication.replicas import Replicas
 from penstock.storage.segmented import SegmentedEngine
-from penstock.waiting.run import LoopTimers
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SETTINGS = resolve_broker(

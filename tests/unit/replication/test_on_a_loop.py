@@ -20,12 +20,12 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.replicas import Replicas
 from penstock.storage.background import Threads
 from penstock.storage.segmented import SegmentedEngine
-from penstock.waiting.run import LoopTimers
 
 ME = BrokerId(1)
 WALL_MS = 1_700_000_000_000

@@ -5,13 +5,13 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.io.disk import Disk
 from penstock.model.ids import Offset, TopicId, TopicPartition
 from penstock.protocol.batch import BatchHeader
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.storage.compaction import CompactionJob, CompactionResult
-from penstock.storage.disk import Disk
 from penstock.storage.engine import Origin
 from penstock.storage.handles import Handles
 from penstock.storage.log import SegmentedLog

@@ -8,11 +8,11 @@ from pathlib import Path
 from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.io.disk import Disk
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.disk import Disk
 from penstock.storage.engine import AppendItem, Origin, PartitionLog
 from penstock.storage.errors import StorageError
 from penstock.storage.segmented import SegmentedEngine

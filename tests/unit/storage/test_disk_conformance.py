@@ -18,7 +18,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from penstock.storage.disk import (
+from penstock.io.disk import (
     APPEND,
     CREATE,
     READ,

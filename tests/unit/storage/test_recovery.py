@@ -4,9 +4,9 @@ import pytest
 from tests.unit.storage.crashing_logs import FOLDER, Broker
 
 from penstock.config.log_config import LogConfig
+from penstock.io.disk import CREATE
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.batch import MAGIC_POSITION, iter_headers
-from penstock.storage.disk import CREATE
 from penstock.storage.epochs import EPOCH_FILE
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
 from penstock.testing.simulated_faults import MUTATIONS, Kind

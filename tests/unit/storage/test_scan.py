@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
+from penstock.io.disk import CREATE, write_fully
 from penstock.protocol.batch import HEADER_BYTES, BatchHeader
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.disk import CREATE, write_fully
 from penstock.storage.scan import Scan
 from penstock.testing.simulated_disk import SimulatedDisk
 

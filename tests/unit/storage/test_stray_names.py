@@ -5,8 +5,8 @@ from tests.unit.storage.crashing_logs import FOLDER, NOW_MS, Broker
 from tests.unit.storage.engine.cases import TOPIC_ID
 
 from penstock.config.log_config import LogConfig
+from penstock.io.disk import CREATE
 from penstock.model.ids import InvalidTopicName, TopicPartition
-from penstock.storage.disk import CREATE
 from penstock.storage.engine import Engine
 from penstock.testing.simulated_disk import SimulatedDisk
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.profile import scaled
 
-from penstock.storage.disk import APPEND, CREATE, REPLACE, read_file, replace_file, write_fully
+from penstock.io.disk import APPEND, CREATE, REPLACE, read_file, replace_file, write_fully
 from penstock.testing.simulated_disk import (
     KeepEverything,
     Kind,

@@ -6,7 +6,7 @@ from errno import EIO, ENOSPC, EROFS
 
 import pytest
 
-from penstock.storage.disk import APPEND, CREATE, READ, REPLACE, read_file, write_fully
+from penstock.io.disk import APPEND, CREATE, READ, REPLACE, read_file, write_fully
 from penstock.testing.simulated_disk import (
     MUTATIONS,
     KeepEverything,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.profile import scaled
 
-from penstock.storage.disk import APPEND, CREATE, READ, REPLACE, Disk, RealDisk, read_file
+from penstock.io.disk import APPEND, CREATE, READ, REPLACE, Disk, RealDisk, read_file
 from penstock.testing.simulated_disk import (
     KeepEverything,
     LoseEverything,

@@ -11,7 +11,7 @@ from penstock.client.data_calls import Fetched, FetchFrom
 from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.resolve import Resolved, resolve_broker
-from penstock.coordination.interface import NO_SESSION
+from penstock.metadata_store.interface import NO_SESSION
 from penstock.model.cluster import BrokerEpoch, BrokerId, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.replication.cluster_view import ClusterView

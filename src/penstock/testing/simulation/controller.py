@@ -14,8 +14,8 @@ from penstock.controller.in_sync import change_in_sync
 from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
-from penstock.coordination.election import Leadership
-from penstock.coordination.interface import SessionId
+from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.interface import SessionId
 from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, Order, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.replication.in_sync_changes import InSyncProposal

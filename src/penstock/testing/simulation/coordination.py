@@ -23,7 +23,14 @@ from penstock.controller.znodes import (
     state_path,
     topic_path,
 )
-from penstock.coordination.interface import (
+from penstock.metadata_store.embedded.znode_tree import (
+    Change,
+    EndSession,
+    Failure,
+    OpenSession,
+    Tree,
+)
+from penstock.metadata_store.interface import (
     Create,
     Delete,
     Operation,
@@ -31,7 +38,6 @@ from penstock.coordination.interface import (
     SetData,
     Value,
 )
-from penstock.coordination.tree import Change, EndSession, Failure, OpenSession, Tree
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,

@@ -7,7 +7,7 @@ that a seed replays exactly.
 import heapq
 from collections.abc import Callable
 
-from penstock.waiting.timing_wheel import Timer, TimingWheel
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
 
 Action = Callable[[], None]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.controller.znodes import encode_state, encode_topic
-from penstock.coordination.election import Leadership
-from penstock.coordination.interface import Operation, SessionId
-from penstock.coordination.tree import Failure
+from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.embedded.znode_tree import Failure
+from penstock.metadata_store.interface import Operation, SessionId
 from penstock.model.cluster import BrokerId, ControllerEpoch, PartitionState, TopicState
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.testing.simulation.coordination import SimulatedTree

@@ -43,13 +43,13 @@ from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.network.exchange import Exchange
 from penstock.protocol.messages import decode_request, decode_response, encode
 from penstock.protocol.schemas import describe_fields, get_request_schema
+from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.replicas import Replicas
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import Caller, Principal
 from penstock.storage.segmented import SegmentedEngine
-from penstock.waiting.run import LoopTimers
 
 OWN_ID = BrokerId(1)
 OTHER_ID = BrokerId(2)

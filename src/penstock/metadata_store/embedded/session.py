@@ -1,0 +1,145 @@
+"""A session of the embedded store: the interface's calls as commands and looks at the tree.
+
+Not where anything is kept. Writes go through the store's queue; a read goes at once, unless the
+same session's writes are still in the queue before it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.metadata_store.embedded.znode_tree import Change, EndSession, Failure, Outcome
+from penstock.metadata_store.errors import SessionExpired, TransactionFailed
+from penstock.metadata_store.interface import (
+    ANY_VERSION,
+    Create,
+    Created,
+    Delete,
+    Operation,
+    Result,
+    SessionId,
+    SessionState,
+    SetData,
+    Stat,
+    Value,
+    Watch,
+    check_operations,
+)
+from penstock.metadata_store.paths import check_path
+
+if TYPE_CHECKING:  # the store makes its sessions
+    from penstock.metadata_store.embedded.store import EmbeddedCoordination
+
+Answer = TypeVar("Answer")
+
+
+class EmbeddedSession:
+    """Made by the store, which tells it when it ends."""
+
+    def __init__(self, store: "EmbeddedCoordination", session_id: SessionId) -> None:
+        self.id = session_id
+        self.state = SessionState.CONNECTED
+        self._store = store
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._unanswered = 0  # writes
+
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        self._listeners.append(listener)
+
+    def enter(self, state: SessionState) -> None:
+        """For the store."""
+        self.state = state
+        for listener in self._listeners:
+            listener(state)
+
+    def count_answer(self) -> None:
+        """For the store, with the answer: the asker may be gone by then."""
+        self._unanswered -= 1
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> Created:
+        operation = Create(path=path, data=data, ephemeral=ephemeral, sequential=sequential)
+        created = await self._change_one(operation)
+        assert isinstance(created, Created)
+        return created
+
+    async def get(self, path: str, watch: Watch | None = None) -> Value:
+        def look() -> Value:
+            node = self._store.tree.get(path)
+            if watch is not None:
+                self._store.watches.watch_data(self.id, path, watch)
+            return Value(node.data, node.stat)
+
+        return await self._look(path, look)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        def look() -> Stat | None:
+            node = self._store.tree.find(path)
+            if watch is not None:
+                self._store.watches.watch_data(self.id, path, watch)
+            return None if node is None else node.stat
+
+        return await self._look(path, look)
+
+    async def children(self, path: str, watch: Watch | None = None) -> tuple[str, ...]:
+        def look() -> tuple[str, ...]:
+            names = self._store.tree.children(path)
+            if watch is not None:
+                self._store.watches.watch_children(self.id, path, watch)
+            return names
+
+        return await self._look(path, look)
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        stat = await self._change_one(SetData(path=path, data=data, version=version))
+        assert isinstance(stat, Stat)
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._change_one(Delete(path=path, version=version))
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        outcome = await self._change(tuple(operations))
+        if not isinstance(outcome, Failure):
+            return tuple(o.path if isinstance(o, Created) else o for o in outcome)
+        if isinstance(outcome.error, SessionExpired):
+            raise outcome.error
+        raise TransactionFailed(outcome.failed_index, outcome.error, len(operations))
+
+    async def sync(self) -> None:
+        # What is answered is applied, so that only the order within the session is left to keep.
+        await self._look("/", lambda: None)
+
+    async def close(self) -> None:
+        if self.state is not SessionState.ENDED:
+            await self._store.submit(EndSession(self.id))
+
+    async def _change_one(self, operation: Operation) -> Outcome:
+        outcome = await self._change((operation,))
+        if isinstance(outcome, Failure):
+            raise outcome.error
+        return outcome[0]
+
+    async def _change(self, operations: tuple[Operation, ...]) -> tuple[Outcome, ...] | Failure:
+        check_operations(operations)
+        self._check_open()
+        answer = self._store.submit(Change(self.id, operations))
+        self._unanswered += 1
+        return (await answer).outcome
+
+    async def _look(self, path: str, look: Callable[[], Answer]) -> Answer:
+        check_path(path)
+        self._check_open()
+
+        def look_while_open() -> Answer:
+            self._check_open()
+            return look()
+
+        if self._unanswered:
+            return await self._store.look_in_turn(look_while_open)
+        self._store.check_serving()
+        return look_while_open()
+
+    def _check_open(self) -> None:
+        if self.state is SessionState.ENDED:
+            raise SessionExpired(self.id)

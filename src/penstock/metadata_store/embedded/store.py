@@ -1,0 +1,301 @@
+"""The tree in this process, durable on its disk: what a single node has in place of ZooKeeper.
+
+Not shared with other processes, so a session ends only by being closed, expired by hand, or with
+the process. A command is journaled, synced, then applied: nobody sees what a crash could undo.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Generic, NamedTuple, Self, TypeVar
+
+from penstock.io.disk import Disk
+from penstock.metadata_store.embedded.journal import Recovered, recover
+from penstock.metadata_store.embedded.records import encode_command
+from penstock.metadata_store.embedded.session import EmbeddedSession
+from penstock.metadata_store.embedded.znode_tree import (
+    Applied,
+    Change,
+    Command,
+    EndSession,
+    OpenSession,
+)
+from penstock.metadata_store.errors import ConnectionLost
+from penstock.metadata_store.interface import EventKind, SessionId, SessionState, WatchEvent
+from penstock.metadata_store.watches import Watches
+from penstock.model.values import dataclass
+
+MAX_ROUND_BYTES = 4 << 20
+MAX_QUEUED_BYTES = 64 << 20
+JOURNAL_LIMIT_BYTES = 16 << 20
+
+_ITEM_BYTES = 200  # what a queued command costs beside its record
+
+Answer = TypeVar("Answer")
+Told = TypeVar("Told")
+
+
+class _Write(NamedTuple):
+    command: Command
+    record: bytes
+    answer: asyncio.Future[Applied]
+
+
+class _Read(NamedTuple, Generic[Answer]):
+    look: Callable[[], Answer]
+    answer: asyncio.Future[Answer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedStatistics:
+    zxid: int
+    nodes: int
+    sessions: int
+    watches: int
+    queued: int
+    journal_bytes: int
+    rounds: int  # each one sync of the journal
+    snapshots: int  # since the start
+
+
+class EmbeddedCoordination:
+    """Owned by the event loop on which it was opened; only the journal's calls run elsewhere."""
+
+    def __init__(
+        self,
+        recovered: Recovered,
+        *,
+        executor: Executor | None,
+        now_ms: Callable[[], int],
+        journal_limit_bytes: int,
+    ) -> None:
+        self.tree, self._journal = recovered
+        self.watches = Watches()
+        self.failure: BaseException | None = None  # the first, after which nothing is taken
+        self._failed_call: Exception | None = None  # the first of a watch or listener
+        self._executor = executor
+        self._now_ms = now_ms
+        self._journal_limit_bytes = journal_limit_bytes
+        self._sessions: dict[SessionId, EmbeddedSession] = {}
+        self._queue: deque[_Write | _Read[object]] = deque()
+        self._round: deque[_Write | _Read[object]] = deque()  # of which nothing is queued
+        self._queued_bytes = 0
+        self._rounds = self._snapshots = 0
+        self._wake = asyncio.Event()
+        self._is_closing = False
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._run(), name="coordination-journal")
+
+    @classmethod
+    async def open(
+        cls,
+        disk: Disk,
+        folder: str,
+        *,
+        executor: Executor | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        journal_limit_bytes: int = JOURNAL_LIMIT_BYTES,
+        report: Callable[[str], None] = lambda message: None,
+    ) -> Self:
+        """Recover or create the store; without an executor the loop itself waits for the disk."""
+        start_ms = now_ms()
+        recovered = await _off_loop(executor, lambda: recover(disk, folder, start_ms, report))
+        return cls(
+            recovered, executor=executor, now_ms=now_ms, journal_limit_bytes=journal_limit_bytes
+        )
+
+    async def open_session(self) -> EmbeddedSession:
+        applied = await self.submit(OpenSession())
+        session = EmbeddedSession(self, SessionId(applied.zxid))
+        self._sessions[session.id] = session
+        return session
+
+    async def expire(self, session_id: SessionId) -> None:
+        """End a session as a ZooKeeper does that has not heard of it for too long."""
+        await self.submit(EndSession(session_id))
+
+    async def close(self) -> None:
+        """Finish what is queued, then stop; sessions end. Raises what had stopped it before."""
+        self._is_closing = True
+        self._wake.set()
+        try:
+            await self._task
+        finally:
+            for session in list(self._sessions.values()):
+                self._end(session.id)
+            self._journal.close()
+        self._raise_failed_call()
+
+    async def wait_end(self) -> None:
+        """Until it is closed; raises what had stopped it before."""
+        await asyncio.shield(self._task)
+        if self.failure is not None:
+            raise self.failure
+
+    def statistics(self) -> EmbeddedStatistics:
+        return EmbeddedStatistics(
+            zxid=self.tree.zxid,
+            nodes=self.tree.node_count,
+            sessions=len(self._sessions),
+            watches=len(self.watches),
+            queued=len(self._queue) + len(self._round),
+            journal_bytes=self._journal.size_bytes,
+            rounds=self._rounds,
+            snapshots=self._snapshots,
+        )
+
+    # For the sessions: what they ask for takes effect in the order of these calls.
+
+    def submit(self, command: Command) -> asyncio.Future[Applied]:
+        """Answers after the command is on the medium and its watches have been called."""
+        self.check_serving()
+        if isinstance(command, Change) and self._queued_bytes > MAX_QUEUED_BYTES:
+            raise ConnectionLost(
+                f"{self._queued_bytes} bytes wait for the coordination journal already; this "
+                f"operation was not taken: wait, then repeat it"
+            )
+        return self._push(command)
+
+    def look_in_turn(self, look: Callable[[], Answer]) -> asyncio.Future[Answer]:
+        """Read after all that is queued."""
+        self.check_serving()
+        answer: asyncio.Future[Answer] = self._loop.create_future()
+        self._enqueue(_Read(look, answer))
+        return answer
+
+    def check_serving(self) -> None:
+        if self.failure is not None:
+            raise _lost(self.failure)
+        if self._is_closing:
+            raise ConnectionLost("the coordination store is closed; open it again")
+
+    def _push(self, command: Command) -> asyncio.Future[Applied]:
+        record = encode_command(command)
+        answer: asyncio.Future[Applied] = self._loop.create_future()
+        self._queued_bytes += len(record) + _ITEM_BYTES
+        self._enqueue(_Write(command, record, answer))
+        return answer
+
+    def _enqueue(self, item: "_Write | _Read[Answer]") -> None:
+        self._queue.append(item)  # type: ignore[arg-type]  # an answer belongs to its own look
+        self._wake.set()
+
+    # The owner task: rounds of one sync each, while the next round's commands gather.
+
+    async def _run(self) -> None:
+        try:
+            while self._queue or not self._is_closing:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._queue:
+                    await self._do_round()
+        except OSError as error:
+            self._fail(error)  # the askers are told; whoever runs the process looks at `failure`
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    async def _do_round(self) -> None:
+        records = self._gather_round()
+        now_ms = self._now_ms()
+        if records:
+            first_zxid = self.tree.zxid + 1
+            append = self._journal.append
+            await _off_loop(self._executor, lambda: append(first_zxid, records, now_ms))
+            self._rounds += 1
+        while self._round:
+            self._finish(self._round.popleft(), now_ms)
+            self._raise_failed_call()
+            # Whoever waited goes on before the next change: it sees the state of its answer.
+            await asyncio.sleep(0)
+        await self._limit_journal()
+
+    def _gather_round(self) -> list[bytes]:
+        records: list[bytes] = []
+        length = 0
+        while self._queue and length < MAX_ROUND_BYTES:
+            item = self._queue.popleft()
+            self._round.append(item)
+            if isinstance(item, _Write):
+                records.append(item.record)
+                length += len(item.record)
+                self._queued_bytes -= len(item.record) + _ITEM_BYTES
+        return records
+
+    async def _limit_journal(self) -> None:
+        journal = self._journal
+        # A large tree is not written again for a small journal.
+        if journal.size_bytes > max(self._journal_limit_bytes, journal.snapshot_bytes):
+            image = self.tree.image()
+            await _off_loop(self._executor, lambda: journal.start_anew(image))
+            self._snapshots += 1
+
+    def _finish(self, item: "_Write | _Read[object]", now_ms: int) -> None:
+        if isinstance(item, _Write):
+            self._apply(item, now_ms)
+        elif not item.answer.cancelled():
+            try:
+                item.answer.set_result(item.look())
+            except Exception as error:
+                item.answer.set_exception(error)
+
+    def _apply(self, item: _Write, now_ms: int) -> None:
+        applied = self.tree.apply(item.command, now_ms)
+        match item.command:
+            case Change(session_id) if session_id in self._sessions:
+                self._sessions[session_id].count_answer()
+            case EndSession(session_id):
+                self._end(session_id)
+        for event in applied.events:
+            for watch in self.watches.take(event):
+                self._call(watch, event)
+        if not item.answer.cancelled():
+            item.answer.set_result(applied)
+        elif isinstance(item.command, OpenSession):  # nobody will ever know its id
+            self._push(EndSession(SessionId(applied.zxid)))
+
+    def _end(self, session_id: SessionId) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is None:
+            return
+        self._call(session.enter, SessionState.ENDED)
+        for watch in self.watches.take_all_of(session_id):
+            self._call(watch, WatchEvent(EventKind.SESSION_ENDED, ""))
+
+    def _call(self, callback: Callable[[Told], None], told: Told) -> None:
+        """One that fails has left its owner with an old view: the others hear, then all stops."""
+        try:
+            callback(told)
+        except Exception as error:
+            error.add_note("raised by a watch or listener of the coordination tree")
+            self._failed_call = self._failed_call or error
+
+    def _raise_failed_call(self) -> None:
+        if self._failed_call is not None:
+            raise self._failed_call
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = error
+        for item in (*self._round, *self._queue):
+            if not item.answer.done():
+                item.answer.set_exception(_lost(error))
+        self._round.clear()
+        self._queue.clear()
+        for session in self._sessions.values():
+            self._call(session.enter, SessionState.SUSPENDED)
+
+
+def _lost(failure: BaseException) -> ConnectionLost:
+    remedy = "repair the disk and restart" if isinstance(failure, OSError) else "restart"
+    return ConnectionLost(
+        f"the coordination store takes nothing since {type(failure).__name__}: {failure}; what "
+        f"was under way may be done or not: {remedy} the broker"
+    )
+
+
+async def _off_loop(executor: Executor | None, work: Callable[[], Answer]) -> Answer:
+    if executor is None:
+        return work()
+    return await asyncio.get_running_loop().run_in_executor(executor, work)

@@ -1,0 +1,1 @@
+"""ZooKeeper as the metadata store: our client of it, and servers started on this machine."""

@@ -1,0 +1,148 @@
+"""One TCP connection to one ZooKeeper server, from its handshake to its end.
+
+Not the session, which outlives it. Requests leave in the order of `send`, and everything that
+comes is told in the order it came: answers and events share one stream, and nobody reorders them.
+"""
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, cast
+
+from penstock.metadata_store.zookeeper.messages import (
+    CLOSE,
+    EVENT_XID,
+    PING,
+    PING_XID,
+    Hello,
+    Reply,
+    decode_hello,
+    decode_reply,
+)
+
+MAX_FRAME_BYTES = 64 << 20  # a node's children in one answer; more is no ZooKeeper
+_LENGTH = struct.Struct("!i")
+_HEADER = struct.Struct("!ii")
+_LAST_XID = 2**31 - 1
+
+Answered = Callable[[Reply | None], None]  # None: the connection is gone, and nobody knows
+
+
+class Owner(Protocol):
+    """Whose connection it is; called on the event loop, and must not raise."""
+
+    def on_event(self, body: bytes) -> None: ...
+    def on_lost(self, connection: "Connection", reason: str) -> None:
+        """After every unanswered request has been told; only of one that was established."""
+
+
+class _Unanswered(NamedTuple):
+    xid: int
+    length: int
+    answered: Answered
+
+
+class Connection(asyncio.Protocol):
+    """Made for `loop.create_connection`; useful once `established` has the server's hello."""
+
+    def __init__(self, owner: Owner, hello: bytes) -> None:
+        self._owner = owner
+        self._hello = hello
+        self._loop = asyncio.get_running_loop()
+        self.established: asyncio.Future[Hello] = self._loop.create_future()
+        self.lost = asyncio.Event()
+        self.heard_ms = self.sent_ms = self._now_ms()
+        self.unanswered_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._unanswered: deque[_Unanswered] = deque()
+        self._xid = 0
+        self._reason = "ZooKeeper closed the connection"
+        self._is_dropped = False
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._unanswered)
+
+    def send(self, kind: int, body: bytes, answered: Answered) -> None:
+        self._xid = self._xid % _LAST_XID + 1
+        self._unanswered.append(_Unanswered(self._xid, len(body), answered))
+        self.unanswered_bytes += len(body)
+        self._write(_HEADER.pack(self._xid, kind) + body)
+
+    def ping(self) -> None:
+        self._write(_HEADER.pack(PING_XID, PING))
+
+    def send_close(self, answered: Answered) -> None:
+        """End the session; the server answers and closes."""
+        self.send(CLOSE, b"", answered)
+
+    def drop(self, reason: str) -> None:
+        """At once, without a word to the server: it ends the session only when its time is up."""
+        self._reason = reason
+        self._is_dropped = True  # what has come already is not looked at
+        if self._transport is not None:
+            self._transport.abort()
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(
+            "asyncio.Transport", transport
+        )  # uvloop's is one only in what it does
+        self._write(self._hello)
+
+    def data_received(self, data: bytes) -> None:
+        self.heard_ms = self._now_ms()
+        self._received += data
+        start = 0
+        while len(self._received) - start >= _LENGTH.size and not self._is_dropped:
+            (length,) = _LENGTH.unpack_from(self._received, start)
+            if not 0 <= length <= MAX_FRAME_BYTES:
+                self.drop(f"a frame of {length} bytes came: that is no ZooKeeper")
+                return
+            end = start + _LENGTH.size + length
+            if len(self._received) < end:
+                break
+            self._take(bytes(self._received[start + _LENGTH.size : end]))
+            start = end
+        del self._received[:start]
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.set()
+        reason = self._reason if error is None else f"{self._reason} ({error})"
+        while self._unanswered:
+            self._unanswered.popleft().answered(None)
+        if not self.established.done():
+            self.established.set_exception(ConnectionError(reason))
+        elif not self.established.cancelled():
+            self._owner.on_lost(self, reason)
+
+    def _take(self, frame: bytes) -> None:
+        try:
+            if not self.established.done():
+                self.established.set_result(decode_hello(frame))
+            else:
+                self._take_reply(decode_reply(frame))
+        except (struct.error, UnicodeDecodeError) as error:
+            self.drop(f"an answer cannot be read ({error})")
+
+    def _take_reply(self, reply: Reply) -> None:
+        if reply.xid == EVENT_XID:
+            self._owner.on_event(reply.body)
+        elif reply.xid != PING_XID:
+            if not self._unanswered or self._unanswered[0].xid != reply.xid:
+                self.drop(f"answer {reply.xid} came out of turn")
+                return
+            first = self._unanswered.popleft()
+            self.unanswered_bytes -= first.length
+            first.answered(reply)
+
+    def _write(self, payload: bytes) -> None:
+        assert self._transport is not None
+        self.sent_ms = self._now_ms()
+        self._transport.write(_LENGTH.pack(len(payload)) + payload)
+
+    def _now_ms(self) -> float:
+        return self._loop.time() * 1000

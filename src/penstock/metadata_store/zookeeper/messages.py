@@ -1,0 +1,305 @@
+"""ZooKeeper's messages: our requests as its bytes, its answers and error codes as our values.
+
+Nothing is sent here. The formats are kazoo's, but for the request that brings a session's watches
+back after a lost connection, which kazoo does not have.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from penstock.metadata_store.errors import (
+    BadVersion,
+    ConnectionLost,
+    CoordinationError,
+    DataTooLarge,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    RolledBack,
+    TransactionFailed,
+    ZooKeeperMissing,
+    ZooKeeperRefused,
+)
+from penstock.metadata_store.interface import (
+    MAX_REQUEST_BYTES,
+    Check,
+    Create,
+    Created,
+    Delete,
+    EventKind,
+    Operation,
+    Result,
+    SessionId,
+    SetData,
+    Stat,
+    Value,
+    WatchEvent,
+)
+
+try:
+    from kazoo.exceptions import EXCEPTIONS
+    from kazoo.protocol import serialization as wire
+    from kazoo.security import OPEN_ACL_UNSAFE
+except ImportError as missing:
+    raise ZooKeeperMissing(
+        f"to talk to ZooKeeper, kazoo is needed ({missing}); pip install 'penstock[cluster]', or "
+        f"leave zookeeper.connect unset for a single node"
+    ) from missing
+
+PING, CLOSE, SET_WATCHES = wire.Ping.type, wire.Close.type, 101  # kinds of requests
+EVENT_XID, PING_XID = -1, -2  # in place of a request's number
+
+OK = 0
+NO_NODE = -101
+SESSION_EXPIRED = -112
+SESSION_MOVED = -118  # another connection has the session now; ask by a new one
+_BAD_VERSION = -103
+_UNKNOWN_OUTCOME = frozenset((-4, -7, -122))  # lost, timed out on the way
+_THROTTLED = -127
+
+_EPHEMERAL, _SEQUENTIAL = 1, 2
+_SET_WATCHES_BYTES = 128 * 1024  # of paths in one request
+_KINDS = {
+    1: EventKind.CREATED,
+    2: EventKind.DELETED,
+    3: EventKind.CHANGED,
+    4: EventKind.CHILD,
+}
+_SIMPLE_ERRORS: dict[int, Callable[[str], CoordinationError]] = {
+    NO_NODE: NoNode,
+    -108: NoChildrenForEphemerals,
+    -110: NodeExists,
+    -111: NotEmpty,
+}
+_REQUEST_HEADER_BYTES = 8
+_I32 = struct.Struct("!i")
+_I64 = struct.Struct("!q")
+
+Answer = TypeVar("Answer")
+
+
+class Request(NamedTuple, Generic[Answer]):
+    kind: int
+    body: bytes
+    read: Callable[[bytes], Answer]  # of the body of a good answer; may raise a refusal too
+    refuse: Callable[[int], CoordinationError]  # for an error's code
+
+
+class Reply(NamedTuple):
+    xid: int
+    zxid: int
+    code: int
+    body: bytes
+
+
+class Hello(NamedTuple):
+    """The server's side of a handshake."""
+
+    session_id: SessionId
+    password: bytes
+    timeout_ms: int  # 0 or less: there is no such session any more
+
+
+class WatchedPaths(NamedTuple):
+    """By what the session knew of the nodes when it last looked."""
+
+    present: Sequence[str]
+    absent: Sequence[str]
+    children: Sequence[str]
+
+
+# Both ways, without a request.
+
+
+def encode_hello(
+    *, session_id: SessionId, password: bytes, timeout_ms: int, last_zxid: int
+) -> bytes:
+    return bytes(wire.Connect(0, last_zxid, timeout_ms, session_id, password, False).serialize())
+
+
+def decode_hello(frame: bytes) -> Hello:
+    hello, _ = wire.Connect.deserialize(frame, 0)
+    return Hello(SessionId(hello.session_id), bytes(hello.passwd or b""), hello.time_out)
+
+
+def decode_reply(frame: bytes) -> Reply:
+    header, start = wire.ReplyHeader.deserialize(frame, 0)
+    return Reply(header.xid, header.zxid, header.err, frame[start:])
+
+
+class Messages:
+    """Requests of a session whose paths all lie below `chroot`."""
+
+    def __init__(self, chroot: str) -> None:
+        self._chroot = chroot
+
+    def create(self, operation: Create) -> Request[Created]:
+        def read(body: bytes) -> Created:
+            path, stat = wire.Create2.deserialize(body, 0)
+            return Created(self._own(path), _stat(stat))
+
+        return _request(wire.Create2(*self._create_fields(operation)), read, operation)
+
+    def get(self, path: str, *, watched: bool) -> Request[Value]:
+        def read(body: bytes) -> Value:
+            data, stat = wire.GetData.deserialize(body, 0)
+            return Value(bytes(data or b""), _stat(stat))
+
+        return _request(wire.GetData(self._full(path), watched), read, Check(path=path))
+
+    def exists(self, path: str, *, watched: bool) -> Request[Stat]:
+        """Refused with NoNode where it does not."""
+        message = wire.Exists(self._full(path), watched)
+        return _request(message, lambda body: _read_stat(body), Check(path=path))
+
+    def children(self, path: str, *, watched: bool) -> Request[tuple[str, ...]]:
+        def read(body: bytes) -> tuple[str, ...]:
+            return tuple(sorted(wire.GetChildren.deserialize(body, 0)))
+
+        return _request(wire.GetChildren(self._full(path), watched), read, Check(path=path))
+
+    def set(self, operation: SetData) -> Request[Stat]:
+        return _request(self._in_transaction(operation), lambda body: _read_stat(body), operation)
+
+    def delete(self, operation: Delete) -> Request[None]:
+        return _request(self._in_transaction(operation), lambda body: None, operation)
+
+    def multi(self, operations: Sequence[Operation]) -> Request[tuple[Result, ...]]:
+        message = wire.Transaction([self._in_transaction(each) for each in operations])
+        first = operations[0] if operations else Check(path="/")
+        return _request(message, partial(self._read_multi, operations), first)
+
+    def sync(self) -> Request[None]:
+        return _request(wire.Sync(self._full("/")), lambda body: None, Check(path="/"))
+
+    def set_watches(self, last_zxid: int, paths: WatchedPaths) -> Iterator[Request[None]]:
+        """Whatever changed since `last_zxid` is told at once; the rest is watched again."""
+        for part in _parts(paths):
+            body = _I64.pack(last_zxid) + b"".join(self._vector(each) for each in part)
+            yield Request(SET_WATCHES, body, lambda _: None, partial(_error, Check(path="/")))
+
+    def decode_event(self, body: bytes) -> WatchEvent | None:
+        """None for what is no change of a node."""
+        event, _ = wire.Watch.deserialize(body, 0)
+        kind = _KINDS.get(event.type)
+        return None if kind is None else WatchEvent(kind, self._own(event.path))
+
+    def _in_transaction(self, operation: Operation) -> Any:
+        path = self._full(operation.path)
+        match operation:
+            case Create():
+                return wire.Create(*self._create_fields(operation))
+            case SetData(data=data, version=version):
+                return wire.SetData(path, data, version)
+            case Delete(version=version):
+                return wire.Delete(path, version)
+            case Check(version=version):
+                return wire.CheckVersion(path, version)
+
+    def _create_fields(self, operation: Create) -> tuple[str, bytes, object, int]:
+        flags = _EPHEMERAL * operation.ephemeral | _SEQUENTIAL * operation.sequential
+        # "/" is the root itself, unless a number is to follow the slash.
+        is_bare = operation.sequential and operation.path == "/"
+        path = self._chroot + "/" if is_bare else self._full(operation.path)
+        return path, operation.data, OPEN_ACL_UNSAFE, flags
+
+    def _read_multi(self, operations: Sequence[Operation], body: bytes) -> tuple[Result, ...]:
+        results = wire.Transaction.deserialize(body, 0)
+        for place, result in enumerate(results):
+            # Those before the one that failed are rolled back, those after it never tried.
+            if isinstance(result, Exception) and getattr(result, "code", OK) != OK:
+                error = _error(operations[place], getattr(result, "code", OK))
+                raise TransactionFailed(place, error, len(operations))
+        return tuple(
+            self._result(operation, result)
+            for operation, result in zip(operations, results, strict=True)
+        )
+
+    def _result(self, operation: Operation, result: Any) -> Result:
+        if isinstance(operation, Create):
+            return self._own(result)
+        return _stat(result) if isinstance(operation, SetData) else None
+
+    def _full(self, path: str) -> str:
+        return self._chroot if path == "/" and self._chroot else self._chroot + path
+
+    def _own(self, path: str) -> str:
+        return path[len(self._chroot) :] or "/"
+
+    def _vector(self, paths: Sequence[str]) -> bytes:
+        encoded = [self._full(path).encode() for path in paths]
+        parts = [_I32.pack(len(encoded))]
+        for path in encoded:
+            parts += (_I32.pack(len(path)), path)
+        return b"".join(parts)
+
+
+def _request(
+    message: Any, read: Callable[[bytes], Answer], operation: Operation
+) -> Request[Answer]:
+    body = bytes(message.serialize())
+    if len(body) + _REQUEST_HEADER_BYTES > MAX_REQUEST_BYTES:
+        raise DataTooLarge(
+            f"a request of {len(body)} bytes for {operation.path[:100]} exceeds the "
+            f"{MAX_REQUEST_BYTES} that ZooKeeper takes; split it or keep the data elsewhere"
+        )
+    return Request(message.type, body, read, partial(_error, operation))
+
+
+def _error(operation: Operation, code: int) -> CoordinationError:
+    path = operation.path
+    if code in _SIMPLE_ERRORS:
+        return _SIMPLE_ERRORS[code](path)
+    if code == OK:
+        return RolledBack()
+    if code == _BAD_VERSION and not isinstance(operation, Create):
+        return BadVersion(path, expected=operation.version)
+    if code in _UNKNOWN_OUTCOME:
+        return ConnectionLost(f"ZooKeeper lost the request for {path} on its way; look, then retry")
+    if code == _THROTTLED:
+        return ConnectionLost(f"ZooKeeper has too much to do for {path}; wait, then repeat it")
+    return ZooKeeperRefused(
+        f"ZooKeeper refused {path}: {_name_of(code)} ({code}); look at its log and the node's ACL"
+    )
+
+
+def _name_of(code: int) -> str:
+    known = EXCEPTIONS.get(code)
+    return "unknown error" if known is None else str(known.__name__)
+
+
+def _read_stat(body: bytes) -> Stat:
+    return _stat(wire.SetData.deserialize(body, 0))
+
+
+def _stat(found: Any) -> Stat:
+    return Stat(
+        found.czxid,
+        found.mzxid,
+        found.pzxid,
+        found.ctime,
+        found.mtime,
+        found.version,
+        found.cversion,
+        SessionId(found.ephemeralOwner),
+        found.dataLength,
+        found.numChildren,
+    )
+
+
+def _parts(paths: WatchedPaths) -> Iterator[tuple[list[str], list[str], list[str]]]:
+    """As many requests as the length of the paths asks for; none where nothing is watched."""
+    part: tuple[list[str], list[str], list[str]] = ([], [], [])
+    length = 0
+    for place, several in enumerate(paths):
+        for path in several:
+            part[place].append(path)
+            length += _I32.size + len(path.encode())
+            if length > _SET_WATCHES_BYTES:
+                yield part
+                part, length = ([], [], []), 0
+    if length:
+        yield part

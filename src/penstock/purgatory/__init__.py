@@ -1,0 +1,1 @@
+"""Timers and delayed operations: requests that wait for a condition or for their timeout."""

@@ -1,0 +1,140 @@
+"""Drives a timing wheel from an asyncio loop: one loop timer, at the wheel's next due time.
+
+Not a scheduler of coroutines: a timer calls a function. Nothing polls, and a function that raises
+ends `run`, and with it the task group that owns it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from penstock.purgatory.timing_wheel import (
+    TICK_MS,
+    WHEEL_SIZE,
+    Timer,
+    TimingWheel,
+    WheelStatistics,
+)
+
+Call = Callable[[], None]
+
+TIMERS_A_TURN = 1000  # about 1 ms: a million that expire at once let the sockets in between
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+class TimersStopped(Exception):
+    """A timer was added after the end of `run`: it would never expire."""
+
+
+class LoopTimers:
+    """Timers for the rooms of one event loop. Used from its thread only."""
+
+    def __init__(
+        self,
+        *,
+        now_ms: Callable[[], int] = monotonic_ms,
+        tick_ms: int = TICK_MS,
+        wheel_size: int = WHEEL_SIZE,
+    ) -> None:
+        self.now_ms = now_ms
+        self._wheel: TimingWheel[Call] = TimingWheel(
+            start_ms=now_ms(), tick_ms=tick_ms, wheel_size=wheel_size
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None  # None: not running
+        self._end: asyncio.Future[None] | None = None  # None: never ran
+        self._error: BaseException | None = None  # what `run` shall raise
+        self._is_stopped = False  # for good
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms: int | None = None  # at or before the wheel's next due time
+
+    async def run(self) -> None:
+        """Until `stop`, or the first exception of a timer's function, which it raises.
+
+        Timers may be added before. What is pending at the end is left alone, never called.
+        """
+        assert self._end is None, "timers run once"
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.create_future()
+        if self._is_stopped:  # before its task got its first turn
+            return
+        try:
+            self._set_alarm()
+            await self._end
+        finally:
+            self.stop()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """No timer expires from here on, and `run` returns. Stopping twice is harmless."""
+        self._is_stopped = True
+        self._clear_alarm()
+        if self._end is not None and not self._end.done():
+            self._end.set_result(None)
+
+    def add(self, deadline_ms: int, value: Call) -> Timer[Call]:
+        """Call `value` from the loop once `now_ms()` has reached the deadline."""
+        if self._is_stopped:
+            raise TimersStopped("the timers have stopped; stop those who add them first")
+        self._wheel.keep_up(self.now_ms())
+        timer = self._wheel.add(deadline_ms, value)
+        self._set_alarm()
+        return timer
+
+    def add_after(self, delay_ms: int, value: Call) -> Timer[Call]:
+        """Call `value` after at least the delay: the millisecond that has begun does not count."""
+        return self.add(self.now_ms() + delay_ms + 1, value)
+
+    def cancel(self, timer: Timer[Call]) -> bool:
+        """False if it was called or cancelled before."""
+        return self._wheel.cancel(timer)  # the alarm stays: at worst it finds nothing
+
+    def statistics(self) -> WheelStatistics:
+        return self._wheel.statistics()
+
+    def _set_alarm(self) -> None:
+        """Make sure that the loop wakes us when the wheel is next due."""
+        due_ms = self._wheel.next_due_ms()
+        if self._loop is None or self._is_stopped or due_ms is None:
+            return
+        if self._alarm_ms is not None and self._alarm_ms <= due_ms:
+            return
+        self._clear_alarm()
+        # Relative: the loop may count from elsewhere than `now_ms`, and uvloop's time lags.
+        delay_s = max(0, due_ms - self.now_ms()) / 1000
+        self._alarm = self._loop.call_later(delay_s, self._on_alarm)
+        self._alarm_ms = due_ms
+
+    def _clear_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._alarm_ms = None
+
+    def _on_alarm(self) -> None:
+        try:
+            self._expire_a_turn()
+        except (KeyboardInterrupt, SystemExit):
+            raise  # ends the loop itself
+        except BaseException as error:
+            self._fail(error)
+        else:
+            self._clear_alarm()  # a function may have set another one
+            self._set_alarm()
+
+    def _expire_a_turn(self) -> None:
+        for timer in self._wheel.advance_to(self.now_ms(), at_most=TIMERS_A_TURN):
+            timer.value()
+            if self._is_stopped:
+                return
+
+    def _fail(self, error: BaseException) -> None:
+        """The loop would log what a callback raises and go on; the owner of `run` shall know."""
+        if isinstance(error, asyncio.CancelledError):  # would end `run` as if all was well
+            wrapped = RuntimeError("a timer's function asked for the result of cancelled work")
+            wrapped.__cause__ = error
+            error = wrapped
+        self._error = error  # also if the function had called `stop` before it raised
+        self.stop()

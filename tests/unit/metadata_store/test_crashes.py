@@ -1,0 +1,218 @@
+"""A crash at every call of the disk: what was answered is there, and nothing but a prefix."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests.profile import scaled
+
+from penstock.metadata_store.embedded.journal import recover
+from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.embedded.znode_tree import (
+    Change,
+    Command,
+    EndAllSessions,
+    EndSession,
+    Image,
+    OpenSession,
+    Tree,
+)
+from penstock.metadata_store.interface import (
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SessionId,
+    SetData,
+)
+from penstock.testing.simulated_disk import (
+    Choice,
+    KeepEverything,
+    Kind,
+    LoseEverything,
+    SeededChoice,
+    SimulatedCrash,
+    SimulatedDisk,
+)
+
+FOLDER = "/data/coordination"
+NOW_MS = 77
+JOURNAL_LIMIT_BYTES = 700
+SEEDS = scaled(test=4, verify=40, release=400)
+
+Group = list[Command]  # commands that wait for the disk together
+
+
+def life(first: int) -> Iterator[Callable[[SessionId], Group]]:
+    """A process's commands, given its session: every kind, failing ones too, alone and together."""
+
+    def change(*operations: Operation) -> Callable[[SessionId], Command]:
+        return lambda session_id: Change(session_id, operations)
+
+    yield lambda s: [change(Create(path=f"/p{first}", data=b"0"))(s)]
+    for turn in range(first, first + 4):
+        yield lambda s, turn=turn: [  # type: ignore[misc]
+            change(Create(path=f"/p{first}/e-", ephemeral=True, sequential=True))(s),
+            change(SetData(path=f"/p{first}", data=b"%d" % turn * 9))(s),
+            change(Delete(path="/none"))(s),
+        ]
+        yield lambda s, turn=turn: [  # type: ignore[misc]
+            change(Create(path=f"/n{turn}", data=bytes(60)), Check(path=f"/p{first}"))(s),
+            OpenSession(),
+        ]
+        yield lambda s, turn=turn: [change(Delete(path=f"/n{turn}"), Create(path=f"/m{turn}"))(s)]  # type: ignore[misc]
+    yield lambda s: [EndSession(s), change(Create(path="/too-late"))(s)]
+
+
+@dataclass
+class Told:
+    """What the process was answered before it died."""
+
+    zxid: int = 0
+
+
+async def live_twice(disk: SimulatedDisk, told: Told) -> None:
+    for first in (10, 20):
+        store = await EmbeddedCoordination.open(
+            disk, FOLDER, now_ms=lambda: NOW_MS, journal_limit_bytes=JOURNAL_LIMIT_BYTES
+        )
+        try:
+            await live(store, first, told)
+        finally:
+            await store.close()  # after a crash this raises it
+
+
+async def live(store: EmbeddedCoordination, first: int, told: Told) -> None:
+    told.zxid = store.tree.zxid
+    session_id = SessionId((await store.submit(OpenSession())).zxid)
+    for group in life(first):
+        answers = [store.submit(command) for command in group(session_id)]
+        for answer in await asyncio.gather(*answers, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                raise answer
+            told.zxid = answer.zxid
+
+
+def histories() -> dict[int, Image]:
+    """The tree after each command, by an engine without any disk; a restart ends sessions."""
+    tree = Tree()
+    images = {0: tree.image()}
+
+    def step(command: Command) -> int:
+        zxid = tree.apply(command, NOW_MS).zxid
+        images[zxid] = tree.image()
+        return zxid
+
+    for first in (10, 20):
+        if tree.sessions:
+            step(EndAllSessions())
+        session_id = SessionId(step(OpenSession()))
+        for group in life(first):
+            for command in group(session_id):
+                step(command)
+    return images
+
+
+HISTORY = histories()
+
+
+def restarted(image: Image) -> Image:
+    tree = Tree(image)
+    if tree.sessions:
+        tree.apply(EndAllSessions(), NOW_MS)
+    return tree.image()
+
+
+def run_until_crash(disk: SimulatedDisk) -> Told:
+    told = Told()
+
+    async def run() -> None:
+        with pytest.raises(SimulatedCrash):
+            await live_twice(disk, told)
+
+    asyncio.run(run())
+    return told
+
+
+def recovered_image(disk: SimulatedDisk) -> Image:
+    recovered = recover(disk, FOLDER, NOW_MS)
+    recovered.journal.close()
+    assert disk.open_descriptors == 0
+    return recovered.tree.image()
+
+
+def survivors(disk: SimulatedDisk) -> Iterator[SimulatedDisk]:
+    yield disk.survivor_of_kill()
+    choices: list[Choice] = [LoseEverything(), KeepEverything()]
+    for choice in choices + [SeededChoice(seed) for seed in range(SEEDS)]:
+        yield disk.survivor_of_power_cut(choice)
+
+
+def check_survivor(survivor: SimulatedDisk, told: Told) -> None:
+    image = recovered_image(survivor)
+    allowed = [restarted(HISTORY[zxid]) for zxid in range(told.zxid, len(HISTORY))]
+    assert image in allowed
+    # Again, and after another power cut: what recovery has shown stays.
+    assert recovered_image(survivor.survivor_of_power_cut(LoseEverything())) == image
+    files = survivor.files()
+    assert recovered_image(survivor) == image
+    assert survivor.files() == files
+
+
+def calls_of_the_story() -> list[Kind]:
+    disk, told = SimulatedDisk("/data"), Told()
+    asyncio.run(live_twice(disk, told))
+    calls = [operation.kind for operation in disk.trace]
+    assert told.zxid == len(HISTORY) - 1
+    assert recovered_image(disk) == restarted(HISTORY[told.zxid])
+    return calls
+
+
+CALLS = calls_of_the_story()
+
+
+def test_the_story_has_snapshots_and_ends_as_without_a_disk() -> None:
+    assert CALLS.count(Kind.RENAME) >= 3
+    assert CALLS.count(Kind.TRUNCATE) >= 3
+
+
+@pytest.mark.parametrize("ordinal", range(len(CALLS)))
+def test_a_crash_before_any_call_leaves_what_was_answered(ordinal: int) -> None:
+    disk = SimulatedDisk("/data")
+    disk.crash_before(ordinal)
+    told = run_until_crash(disk)
+    for survivor in survivors(disk):
+        check_survivor(survivor, told)
+
+
+@pytest.mark.parametrize("ordinal", [o for o, kind in enumerate(CALLS) if kind is Kind.WRITE])
+@pytest.mark.parametrize("keep_bytes", [1, 20, 33, 60])
+def test_a_crash_in_the_middle_of_a_write_leaves_what_was_answered(
+    ordinal: int, keep_bytes: int
+) -> None:
+    disk = SimulatedDisk("/data")
+    disk.crash_during(ordinal, keep_bytes)
+    told = run_until_crash(disk)
+    for survivor in survivors(disk):
+        check_survivor(survivor, told)
+
+
+@pytest.mark.parametrize("ordinal", range(0, len(CALLS), 3))
+def test_a_crash_during_recovery_changes_nothing(ordinal: int) -> None:
+    disk = SimulatedDisk("/data")
+    disk.crash_before(ordinal)
+    told = run_until_crash(disk)
+    for survivor in (disk.survivor_of_kill(), disk.survivor_of_power_cut(SeededChoice(ordinal))):
+        crashes = 0
+        while True:
+            again = survivor.copy()
+            again.crash_before(crashes)
+            try:
+                recovered_image(again)
+                break
+            except SimulatedCrash:
+                crashes += 1
+                check_survivor(again.survivor_of_kill(), told)
+                check_survivor(again.survivor_of_power_cut(SeededChoice(crashes)), told)
+        assert crashes >= 2

@@ -1,0 +1,559 @@
+"""Elections by race and by queue: one leader, failover, fencing, left-over nodes, lost answers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from tests.profile import scaled
+from tests.unit.metadata_store.recipes import (
+    EPOCH,
+    LEADER,
+    QUEUE,
+    Recipe,
+    both,
+    can_write,
+    cancel,
+    queue,
+    race,
+)
+
+from penstock.metadata_store.election import Candidate, Leadership, RaceElection
+from penstock.metadata_store.embedded.session import EmbeddedSession
+from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.interface import (
+    ANY_VERSION,
+    Created,
+    Operation,
+    Result,
+    Session,
+    SessionState,
+    Stat,
+    Value,
+    Watch,
+    WatchEvent,
+)
+from penstock.testing.simulated_disk import SimulatedDisk
+
+SEEDS = scaled(test=40, verify=400, release=4000)
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[EmbeddedCoordination]:
+    store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/coordination")
+    async with asyncio.timeout(60):
+        yield store
+    await store.close()
+
+
+def tell(story: Callable[[EmbeddedCoordination], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with opened() as store:
+            await story(store)
+
+    asyncio.run(run())
+
+
+async def all_else() -> None:
+    """Until every other task waits for something: nothing here waits for the time."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+@both
+def test_one_of_many_is_elected_and_the_others_wait(recipe: Recipe) -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        sessions = [await store.open_session() for _ in range(5)]
+        campaigns = [
+            asyncio.create_task(recipe(session, f"b{place}").campaign())
+            for place, session in enumerate(sessions)
+        ]
+        await all_else()
+        elected = [campaign.result() for campaign in campaigns if campaign.done()]
+        assert [leadership.epoch for leadership in elected] == [1]
+        assert (await sessions[0].get(EPOCH)).data == b"1"
+        await cancel(campaigns)
+
+    tell(story)
+
+
+@both
+def test_when_the_leader_s_session_ends_the_next_leads_with_the_next_epoch(recipe: Recipe) -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        first, second = await store.open_session(), await store.open_session()
+        leading = await recipe(first, "b1").campaign()
+        campaign = asyncio.create_task(recipe(second, "b2").campaign())
+        lost = asyncio.create_task(recipe(first, "b1").wait_lost(leading))
+        await all_else()
+        assert not campaign.done()
+        assert not lost.done()
+        await store.expire(first.id)
+        following = await campaign
+        await lost
+        assert (leading.epoch, following.epoch) == (1, 2)
+        with pytest.raises(SessionExpired):
+            await recipe(first, "b1").campaign()
+
+    tell(story)
+
+
+@both
+def test_a_zombie_s_fenced_write_is_refused(recipe: Recipe) -> None:
+    """KAFKA-6082: the old leader has another session to write with, and does not know yet."""
+
+    async def story(store: EmbeddedCoordination) -> None:
+        first, second = await store.open_session(), await store.open_session()
+        zombie = await recipe(first, "b1").campaign()
+        assert await can_write(second, zombie)
+        await store.expire(first.id)
+        leading = await recipe(second, "b2").campaign()
+        assert not await can_write(second, zombie)
+        assert await can_write(second, leading)
+
+    tell(story)
+
+
+@both
+def test_who_resigns_hands_over_and_a_second_resignation_harms_nobody(recipe: Recipe) -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        first, second = await store.open_session(), await store.open_session()
+        election = recipe(first, "b1")
+        leading = await election.campaign()
+        campaign = asyncio.create_task(recipe(second, "b2").campaign())
+        await all_else()
+        await election.resign(leading)
+        following = await campaign
+        await election.wait_lost(leading)
+        await election.resign(leading)
+        await all_else()
+        assert await can_write(second, following)
+        assert await second.exists(following.node_path) is not None
+
+    tell(story)
+
+
+@both
+def test_a_candidate_is_not_stuck_on_its_own_node_of_an_earlier_session(recipe: Recipe) -> None:
+    """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
+
+    async def story(store: EmbeddedCoordination) -> None:
+        session = await store.open_session()
+        leading = await recipe(session, "b1").campaign()
+        for turn in range(100):
+            fresh = await store.open_session()
+            following = await recipe(fresh, "b1").campaign()
+            assert following.epoch == leading.epoch + 1
+            assert not await can_write(fresh, leading)
+            if turn % 2:
+                await store.expire(session.id)  # late: the new node is not its own any more
+            stat = await fresh.exists(following.node_path)
+            assert stat is not None
+            assert (stat.ephemeral_owner, stat.czxid) == (fresh.id, following.node_czxid)
+            session, leading = fresh, following
+
+    tell(story)
+
+
+@both
+def test_a_candidate_leads_again_after_each_of_a_hundred_expiries(recipe: Recipe) -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        for turn in range(1, 101):
+            session = await store.open_session()
+            leading = await recipe(session, "b1").campaign()
+            assert leading.epoch == turn
+            lost = asyncio.create_task(recipe(session, "b1").wait_lost(leading))
+            await all_else()
+            await store.expire(session.id)
+            await lost
+
+    tell(story)
+
+
+@both
+def test_a_node_that_somebody_deletes_ends_the_leadership(recipe: Recipe) -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session, admin = await store.open_session(), await store.open_session()
+        election = recipe(session, "b1")
+        leading = await election.campaign()
+        lost = asyncio.create_task(election.wait_lost(leading))
+        await all_else()
+        await admin.set(leading.node_path, b"b1")  # a change is no end
+        await all_else()
+        assert not lost.done()
+        await admin.delete(leading.node_path)
+        await lost
+        assert (await election.campaign()).epoch == 2
+
+    tell(story)
+
+
+@both
+def test_expiry_while_waiting_is_told_to_the_candidate(recipe: Recipe) -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        first, second = await store.open_session(), await store.open_session()
+        await recipe(first, "b1").campaign()
+        campaign = asyncio.create_task(recipe(second, "b2").campaign())
+        await all_else()
+        await store.expire(second.id)
+        with pytest.raises(SessionExpired):
+            await campaign
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "lost_answer"), [*((race, n) for n in range(2)), *((queue, n) for n in range(5))]
+)
+def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answer: int) -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session = await store.open_session()
+        election = recipe(Wrapped(session, lost_answer), "b1")
+        with pytest.raises(ConnectionLost):
+            await election.campaign()
+        leading = await election.campaign()
+        assert await can_write(session, leading)
+        stat = await session.exists(leading.node_path)
+        assert stat is not None
+        assert (stat.ephemeral_owner, stat.czxid) == (session.id, leading.node_czxid)
+        if recipe is queue:
+            assert len(await session.children(QUEUE)) == 1
+
+    tell(story)
+
+
+def test_a_race_won_without_hearing_of_it_is_the_same_leadership() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session = await store.open_session()
+        won = await race(session, "b1").campaign()
+        assert await race(session, "b1").campaign() == won
+
+    tell(story)
+
+
+def test_a_raised_epoch_without_an_election_makes_the_leader_win_again() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session, admin = await store.open_session(), await store.open_session()
+        won = await race(session, "b1").campaign()
+        await admin.set(EPOCH, b"7")
+        assert not await can_write(session, won)
+        again = await race(session, "b1").campaign()
+        assert again.epoch == 8
+        assert await can_write(session, again)
+
+    tell(story)
+
+
+def test_a_candidate_tells_its_nodes_by_what_it_is_not_by_all_they_hold() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        old, new = await store.open_session(), await store.open_session()
+        await race(old, "b1 at 10:00").campaign()
+        candidate = Candidate(data=b"b1 at 10:05", owns=lambda data: data.startswith(b"b1 "))
+        election = RaceElection(new, candidate, leader_path=LEADER, epoch_path=EPOCH)
+        assert (await election.campaign()).epoch == 2
+
+    tell(story)
+
+
+def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
+    """Between the look at the node and the step, the old session expires and another wins."""
+
+    async def story(store: EmbeddedCoordination) -> None:
+        old, new, other = [await store.open_session() for _ in range(3)]
+        await race(old, "b1").campaign()
+        following: list[Leadership] = []
+
+        async def meanwhile() -> None:
+            await store.expire(old.id)
+            following.append(await race(other, "b2").campaign())
+
+        slow = Wrapped(new, before_multi=meanwhile)
+        campaign = asyncio.create_task(race(slow, "b1").campaign())
+        await all_else()
+        assert not campaign.done()
+        assert await can_write(new, following[0])
+        assert (await new.get(LEADER)).data == b"b2"
+        await cancel([campaign])
+
+    tell(story)
+
+
+def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session, admin = await store.open_session(), await store.open_session()
+
+        async def meanwhile() -> None:
+            for name in await admin.children(QUEUE):
+                await admin.delete(f"{QUEUE}/{name}")
+
+        leading = await queue(Wrapped(session, before_multi=meanwhile), "b1").campaign()
+        assert leading.epoch == 1
+        assert await session.exists(leading.node_path) is not None
+
+    tell(story)
+
+
+# The queue is fair and wakes one.
+
+
+def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        sessions = [Wrapped(await store.open_session()) for _ in range(6)]
+        campaigns: list[asyncio.Task[Leadership]] = []
+        for place, session in enumerate(sessions):
+            campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
+            await all_else()
+        for place, session in enumerate(sessions):
+            assert [c.done() for c in campaigns] == [p <= place for p in range(6)]
+            assert campaigns[place].result().epoch == place + 1
+            for other in sessions:
+                other.woken = 0
+            await store.expire(session.id)
+            await all_else()
+            assert [s.woken for s in sessions[place + 1 :]] == [1, 0, 0, 0, 0][: 5 - place]
+
+    tell(story)
+
+
+def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        sessions = [await store.open_session() for _ in range(3)]
+        campaigns: list[asyncio.Task[Leadership]] = []
+        for place, session in enumerate(sessions):
+            campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
+            await all_else()
+        await store.expire(sessions[1].id)
+        await all_else()
+        assert [campaign.done() for campaign in campaigns] == [True, True, False]
+        with pytest.raises(SessionExpired):
+            await campaigns[1]
+        await store.expire(sessions[0].id)
+        assert (await campaigns[2]).epoch == 2
+
+    tell(story)
+
+
+def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_loses_it() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        first, second = await store.open_session(), await store.open_session()
+        leading = await queue(first, "b1").campaign()
+        campaign = asyncio.create_task(queue(second, "b2").campaign())
+        lost = asyncio.create_task(queue(first, "b1").wait_lost(leading))
+        await all_else()
+        assert (await second.get(LEADER)).data == b"b1"
+        place = next(name for name in await first.children(QUEUE) if f"{first.id:016x}" in name)
+        await second.delete(f"{QUEUE}/{place}")
+        following = await campaign
+        await lost
+        assert (await second.get(LEADER)).data == b"b2"
+        assert not await can_write(first, leading)
+        assert await can_write(second, following)
+
+    tell(story)
+
+
+def test_who_resigns_from_the_queue_leaves_it() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session = await store.open_session()
+        election = queue(session, "b1")
+        await election.resign(await election.campaign())
+        assert await session.children(QUEUE) == ()
+        assert await session.exists(LEADER) is None
+
+    tell(story)
+
+
+def test_strange_nodes_in_the_queue_are_left_alone() -> None:
+    async def story(store: EmbeddedCoordination) -> None:
+        session = await store.open_session()
+        for path in ("/election", QUEUE, f"{QUEUE}/notes"):
+            await session.create(path)
+        assert (await queue(session, "b1").campaign()).epoch == 1
+        assert await session.exists(f"{QUEUE}/notes") is not None
+
+    tell(story)
+
+
+def test_all_racers_are_woken() -> None:
+    """What the queue spares: the difference between the two is real."""
+
+    async def story(store: EmbeddedCoordination) -> None:
+        sessions = [Wrapped(await store.open_session()) for _ in range(6)]
+        await race(sessions[0], "b0").campaign()
+        campaigns = [asyncio.create_task(race(s, f"b{s.id}").campaign()) for s in sessions[1:]]
+        await all_else()
+        await store.expire(sessions[0].id)
+        await all_else()
+        assert all(session.woken for session in sessions[1:])
+        assert sum(campaign.done() for campaign in campaigns) == 1
+        await cancel(campaigns)
+
+    tell(story)
+
+
+# Random lives of several candidates.
+
+
+@both
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_there_is_never_more_than_one_leader(recipe: Recipe, seed: int) -> None:
+    epochs = live(recipe, seed)
+    assert epochs == sorted(set(epochs))
+
+
+@both
+def test_random_lives_are_worth_watching_since_most_change_their_leader(recipe: Recipe) -> None:
+    changes = [len(live(recipe, seed)) - 1 for seed in range(20)]
+    assert sum(1 for count in changes if count) >= 16
+
+
+def live(recipe: Recipe, seed: int) -> list[int]:
+    """The epochs that four candidates win while they suffer this and that."""
+    leaderships: list[Leadership] = []
+
+    async def story(store: EmbeddedCoordination) -> None:
+        chance = random.Random(seed)
+        brokers = [Broker(store, recipe, f"b{place}", leaderships) for place in range(4)]
+        witness = await store.open_session()
+        for _ in range(25):
+            await chance.choice(brokers).suffer(chance)
+            for _ in range(chance.randrange(60)):
+                await asyncio.sleep(0)
+            await check_one_leader(witness, leaderships)
+        await all_else()
+        await all_else()
+        assert sum(broker.leadership is not None for broker in brokers) == 1  # somebody always
+        await cancel([broker.task for broker in brokers])
+
+    tell(story)
+    return [leadership.epoch for leadership in leaderships]
+
+
+async def check_one_leader(witness: Session, leaderships: Sequence[Leadership]) -> None:
+    """Of all leaderships ever won at most the last can write, and it has the only node."""
+    known = list(leaderships)
+    able = [leadership for leadership in known if await can_write(witness, leadership)]
+    assert able in ([], known[-1:])
+
+
+class Broker:
+    """Campaigns again and again, with a new session whenever the old one has ended."""
+
+    def __init__(
+        self, store: EmbeddedCoordination, recipe: Recipe, name: str, won: list[Leadership]
+    ) -> None:
+        self.leadership: Leadership | None = None
+        self._store = store
+        self._recipe = recipe
+        self._name = name
+        self._won = won
+        self._session: EmbeddedSession | None = None
+        self.task = asyncio.create_task(self._live())
+
+    async def suffer(self, chance: random.Random) -> None:
+        session, leadership = self._session, self.leadership
+        fate = chance.choice([self._expire, self._resign, self._restart])
+        if session is not None:
+            with suppress(SessionExpired):
+                await fate(session, leadership)
+
+    async def _expire(self, session: EmbeddedSession, leadership: Leadership | None) -> None:
+        await self._store.expire(session.id)
+
+    async def _resign(self, session: EmbeddedSession, leadership: Leadership | None) -> None:
+        if leadership is not None:
+            await self._recipe(session, self._name).resign(leadership)
+
+    async def _restart(self, session: EmbeddedSession, leadership: Leadership | None) -> None:
+        """The process is another, while the old session lingers."""
+        await cancel([self.task])
+        self.leadership = None
+        self.task = asyncio.create_task(self._live())
+
+    async def _live(self) -> None:
+        while True:
+            self._session = await self._store.open_session()
+            election = self._recipe(self._session, self._name)
+            with suppress(SessionExpired):
+                while True:
+                    self.leadership = await election.campaign()
+                    self._won.append(self.leadership)
+                    await election.wait_lost(self.leadership)
+                    self.leadership = None
+            self.leadership = None
+
+
+class Wrapped:
+    """A session that counts its watches' calls, and loses one of its answers on the way."""
+
+    def __init__(
+        self,
+        session: Session,
+        lost_answer: int | None = None,
+        before_multi: Callable[[], Awaitable[None]] | None = None,  # once
+    ) -> None:
+        self.id = session.id
+        self.woken = 0
+        self.listen = session.listen
+        self.sync = session.sync
+        self.close = session.close
+        self._session = session
+        self._lost_answer = lost_answer
+        self._before_multi = before_multi
+        self._writes = 0
+
+    @property
+    def state(self) -> SessionState:
+        return self._session.state
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> Created:
+        created = await self._session.create(path, data, ephemeral=ephemeral, sequential=sequential)
+        self._lose()
+        return created
+
+    async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
+        return await self._session.exists(path, self._counted(watch))
+
+    async def children(self, path: str, watch: Watch | None = None) -> tuple[str, ...]:
+        return await self._session.children(path, self._counted(watch))
+
+    async def get(self, path: str, watch: Watch | None = None) -> Value:
+        return await self._session.get(path, self._counted(watch))
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
+        stat = await self._session.set(path, data, version)
+        self._lose()
+        return stat
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._session.delete(path, version)
+        self._lose()
+
+    async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
+        if self._before_multi is not None:
+            meanwhile, self._before_multi = self._before_multi, None
+            await meanwhile()
+        results = await self._session.multi(operations)
+        self._lose()
+        return results
+
+    def _counted(self, watch: Watch | None) -> Watch | None:
+        if watch is None:
+            return None
+
+        def counted(event: WatchEvent) -> None:
+            self.woken += 1
+            watch(event)
+
+        return counted
+
+    def _lose(self) -> None:
+        """The write is done, its answer is gone."""
+        self._writes += 1
+        if self._writes - 1 == self._lost_answer:
+            raise ConnectionLost("the answer was lost on its way")

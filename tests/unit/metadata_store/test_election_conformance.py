@@ -1,0 +1,168 @@
+"""Both elections on every back end: one leader, failover, fencing, and the order of the queue.
+
+Beside test_election, which plays many more lives on the embedded tree, where nothing takes time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.metadata_store.backends import Backend, every_backend, tell
+from tests.unit.metadata_store.recipes import (
+    EPOCH,
+    LEADER,
+    QUEUE,
+    Recipe,
+    both,
+    can_write,
+    cancel,
+    queue,
+)
+
+from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.errors import SessionExpired
+from penstock.metadata_store.interface import Session
+
+
+def told_with_both_recipes(
+    story: Callable[[Backend, Recipe], Awaitable[None]],
+) -> Callable[..., None]:
+    @both
+    @every_backend
+    def test(backend: str, recipe: Recipe, request: pytest.FixtureRequest) -> None:
+        tell(story, backend, request, recipe)
+
+    test.__name__ = getattr(story, "__name__", "story")
+    test.__doc__ = story.__doc__
+    return test
+
+
+async def round_trips(session: Session) -> None:
+    """Whoever had something to do has done it: a candidate takes few steps between its waits."""
+    for _ in range(20):
+        await session.sync()
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def campaign_of(recipe: Recipe, session: Session, name: str) -> "asyncio.Task[Leadership]":
+    return asyncio.create_task(recipe(session, name).campaign())
+
+
+@told_with_both_recipes
+async def test_one_of_many_is_elected_and_the_next_follows(
+    backend: Backend, recipe: Recipe
+) -> None:
+    sessions = [await backend.open_session() for _ in range(4)]
+    campaigns = [campaign_of(recipe, each, f"b{at}") for at, each in enumerate(sessions)]
+    for epoch in range(1, 5):
+        done, _ = await asyncio.wait(campaigns, return_when=asyncio.FIRST_COMPLETED)
+        (winner,) = done
+        at = campaigns.index(winner)
+        assert winner.result().epoch == epoch
+        await round_trips(sessions[at])
+        assert [campaign.done() for campaign in campaigns].count(True) == 1
+        value = await sessions[at].get(LEADER)
+        assert value.stat.ephemeral_owner == sessions[at].id
+        assert value.stat.czxid == winner.result().node_czxid
+        await backend.expire(sessions.pop(at))
+        campaigns.pop(at)
+
+
+@told_with_both_recipes
+async def test_a_zombie_is_fenced_and_learns_that_it_has_lost(
+    backend: Backend, recipe: Recipe
+) -> None:
+    first, second = await backend.open_session(), await backend.open_session()
+    zombie = await recipe(first, "b1").campaign()
+    lost = asyncio.create_task(recipe(first, "b1").wait_lost(zombie))
+    assert await can_write(second, zombie)
+    campaign = campaign_of(recipe, second, "b2")
+    await round_trips(first)  # a question still on its way would end with ConnectionLost
+    await backend.expire(first)
+    leading = await campaign
+    await lost
+    assert not await can_write(second, zombie)
+    assert await can_write(second, leading)
+    with pytest.raises(SessionExpired):
+        await recipe(first, "b1").campaign()
+
+
+@told_with_both_recipes
+async def test_a_candidate_is_not_held_up_by_its_own_earlier_session(
+    backend: Backend, recipe: Recipe
+) -> None:
+    """KAFKA-1387, KAFKA-7165: it comes back before the old session has expired."""
+    session = await backend.open_session()
+    leading = await recipe(session, "b1").campaign()
+    for turn in range(6):
+        fresh = await backend.open_session()
+        following = await recipe(fresh, "b1").campaign()
+        assert following.epoch == leading.epoch + 1
+        assert not await can_write(fresh, leading)
+        if turn % 2:
+            await backend.expire(session)  # late: the node is not its own any more
+        await fresh.sync()
+        stat = await fresh.exists(following.node_path)
+        assert stat is not None
+        assert (stat.ephemeral_owner, stat.czxid) == (fresh.id, following.node_czxid)
+        session, leading = fresh, following
+
+
+@told_with_both_recipes
+async def test_who_resigns_hands_over_and_may_stand_again(backend: Backend, recipe: Recipe) -> None:
+    first, second = await backend.open_session(), await backend.open_session()
+    election = recipe(first, "b1")
+    leading = await election.campaign()
+    campaign = campaign_of(recipe, second, "b2")
+    await election.resign(leading)
+    following = await campaign
+    await election.wait_lost(leading)
+    await election.resign(leading)  # late, and harmless
+    assert await can_write(second, following)
+    again = campaign_of(recipe, first, "b1")
+    await recipe(second, "b2").resign(following)
+    assert (await again).epoch == following.epoch + 1
+
+
+@told_with_both_recipes
+async def test_whoever_deletes_the_leader_s_node_forces_an_election(
+    backend: Backend, recipe: Recipe
+) -> None:
+    session, admin = await backend.open_session(), await backend.open_session()
+    election = recipe(session, "b1")
+    leading = await election.campaign()
+    lost = asyncio.create_task(election.wait_lost(leading))
+    await round_trips(session)
+    await admin.sync()
+    await admin.delete(LEADER)
+    await lost
+    following = await election.campaign()
+    await admin.sync()
+    assert (await admin.get(EPOCH)).data == b"%d" % following.epoch == b"2"
+
+
+async def queue_length(session: Session) -> int:
+    stat = await session.exists(QUEUE)
+    return 0 if stat is None else stat.num_children
+
+
+@every_backend
+def test_the_queue_elects_in_the_order_of_arrival(
+    backend: str, request: pytest.FixtureRequest
+) -> None:
+    async def story(backend: Backend) -> None:
+        sessions = [await backend.open_session() for _ in range(4)]
+        campaigns = []
+        for place, session in enumerate(sessions):
+            campaigns.append(campaign_of(queue, session, f"b{place}"))
+            while await queue_length(session) <= place:
+                await round_trips(session)
+        for place, session in enumerate(sessions):
+            assert (await campaigns[place]).epoch == place + 1
+            await round_trips(session)
+            assert [campaign.done() for campaign in campaigns] == [p <= place for p in range(4)]
+            await backend.expire(session)
+        await cancel(campaigns)
+
+    tell(story, backend, request)

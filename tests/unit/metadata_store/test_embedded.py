@@ -1,0 +1,403 @@
+"""What is the embedded store's own: restarts, group commit, limits, trouble with the disk."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from errno import EIO, ENOSPC
+from pathlib import Path
+
+import pytest
+from tests.unit.metadata_store.backends import Witness
+
+from penstock.io.disk import RealDisk
+from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.errors import (
+    ConnectionLost,
+    NoNode,
+    SessionExpired,
+    StoreDamaged,
+    StoreLocked,
+)
+from penstock.metadata_store.interface import Create, Created, EventKind, SessionState
+from penstock.testing.simulated_disk import Kind, SimulatedDisk
+
+FOLDER = "/data/coordination"
+JOURNAL = f"{FOLDER}/journal"
+SNAPSHOT = f"{FOLDER}/snapshot"
+
+
+def syncs(disk: SimulatedDisk) -> int:
+    return sum(o.kind is Kind.SYNC and o.path == JOURNAL for o in disk.trace)
+
+
+def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        await session.create("/q", b"kept")
+        await session.create("/q/e-", ephemeral=True, sequential=True)
+        last = (await session.create("/q/p-", sequential=True)).stat
+        await store.close()
+        assert disk.open_descriptors == 0
+
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        again = await store.open_session()
+        assert await again.children("/q") == ("p-0000000001",)
+        assert (await again.get("/q")).data == b"kept"
+        created = await again.create("/q/p-", sequential=True)
+        assert created.path == "/q/p-0000000002"
+        assert created.stat.czxid > last.czxid
+        assert again.id != session.id
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_writes_that_wait_together_share_a_sync() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        before = syncs(disk)
+        await asyncio.gather(*(session.create(f"/n{place}") for place in range(100)))
+        assert syncs(disk) == before + 1
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_the_loop_goes_on_while_a_thread_waits_for_the_disk(tmp_path: Path) -> None:
+    """The sync ends only when the loop lets it: were it on the loop, nothing would ever move."""
+    released = Blocked()
+
+    async def story(executor: ThreadPoolExecutor) -> None:
+        store = await EmbeddedCoordination.open(released, str(tmp_path / "c"), executor=executor)
+        session = await store.open_session()
+        other = await store.open_session()
+        await session.create("/a", b"one")
+        released.block()
+        write = asyncio.create_task(session.set("/a", b"two"))
+        await asyncio.to_thread(released.wait_reached)
+        assert (await other.get("/a")).data == b"one"  # what is not durable is not seen
+        assert not write.done()
+        released.release()
+        await write
+        assert (await other.get("/a")).data == b"two"
+        await store.close()
+
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.run(story(executor))
+
+
+class Blocked(RealDisk):
+    """A disk whose syncs can be held back."""
+
+    def __init__(self) -> None:
+        self._free = threading.Event()
+        self._free.set()
+        self._reached = threading.Event()
+
+    def sync(self, descriptor: int) -> None:
+        if not self._free.is_set():
+            self._reached.set()
+        assert self._free.wait(30)
+        super().sync(descriptor)
+
+    def block(self) -> None:
+        self._free.clear()
+
+    def release(self) -> None:
+        self._free.set()
+
+    def wait_reached(self) -> None:
+        assert self._reached.wait(30)
+
+
+def test_the_journal_starts_anew_from_a_snapshot() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER, journal_limit_bytes=4000)
+        session = await store.open_session()
+        await session.create("/a")
+        for turn in range(200):
+            await session.set("/a", b"%d" % turn)
+            assert store.statistics().journal_bytes <= 4100
+        assert store.statistics().snapshots >= 2
+        zxid = store.statistics().zxid
+        await store.close()
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        again = await store.open_session()
+        data, stat = await again.get("/a")
+        assert (data, stat.version, stat.mzxid) == (b"199", 200, zxid)
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_large_tree_is_not_written_again_for_a_small_journal() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER, journal_limit_bytes=1000)
+        session = await store.open_session()
+        await session.create("/large", bytes(100_000))
+        for turn in range(100):
+            await session.set("/", b"%d" % turn)
+        assert store.statistics().snapshots == 1
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_one_process_at_a_time_opens_the_store() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        with pytest.raises(StoreLocked, match="in use by another process"):
+            await EmbeddedCoordination.open(disk, FOLDER)
+        await store.close()
+        await (await EmbeddedCoordination.open(disk, FOLDER)).close()
+        assert disk.open_descriptors == 0
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("error", [EIO, ENOSPC])
+@pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC])
+def test_after_the_first_error_of_the_disk_nothing_is_taken(error: int, kind: Kind) -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        await session.create("/a")
+        states: list[SessionState] = []
+        session.listen(states.append)
+        disk.fail_path(JOURNAL, error, {kind})
+        writes = [session.create("/b"), session.set("/a", b"x"), session.get("/a")]
+        for outcome in await asyncio.gather(*writes, return_exceptions=True):
+            assert isinstance(outcome, ConnectionLost)
+        disk.heal()
+        for request in (session.create("/c"), session.get("/a"), store.open_session()):
+            with pytest.raises(ConnectionLost, match="repair the disk"):
+                await request
+        assert states == [SessionState.SUSPENDED]
+        assert isinstance(store.failure, OSError)
+        await store.close()
+
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        again = await store.open_session()
+        assert (await again.get("/a")).stat.czxid > 0
+        assert await again.exists("/c") is None
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_torn_tail_is_cut_and_reported() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        await fill(disk, 3)
+        whole = len(disk.files()[JOURNAL])
+        disk.cut(JOURNAL, whole - 1)
+        reports: list[str] = []
+        store = await EmbeddedCoordination.open(disk, FOLDER, report=reports.append)
+        session = await store.open_session()
+        assert await session.children("/") == ("n0", "n1")
+        await store.close()
+        assert [f"{JOURNAL} ends in" in report for report in reports] == [True]
+
+    asyncio.run(story())
+
+
+def test_damage_before_the_end_stops_the_start_instead_of_losing_what_follows() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        await fill(disk, 3)
+        files = disk.files()
+        for position in range(0, len(files[JOURNAL]) // 2, 7):
+            damaged = disk.copy()
+            damaged.flip_bit(JOURNAL, 8 * position)
+            with pytest.raises(StoreDamaged, match="restore the directory from a copy"):
+                await EmbeddedCoordination.open(damaged, FOLDER)
+            assert damaged.files()[JOURNAL] != files[JOURNAL]
+            assert damaged.open_descriptors == 0
+
+    asyncio.run(story())
+
+
+def test_a_damaged_snapshot_stops_the_start() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        await fill(disk, 20, journal_limit_bytes=300)
+        for position in range(len(disk.files()[SNAPSHOT])):
+            damaged = disk.copy()
+            damaged.flip_bit(SNAPSHOT, 8 * position)
+            with pytest.raises(StoreDamaged, match="no snapshot"):
+                await EmbeddedCoordination.open(damaged, FOLDER)
+        disk.cut(SNAPSHOT, 3)
+        with pytest.raises(StoreDamaged, match="no snapshot"):
+            await EmbeddedCoordination.open(disk, FOLDER)
+
+    asyncio.run(story())
+
+
+async def fill(disk: SimulatedDisk, count: int, journal_limit_bytes: int = 1 << 20) -> None:
+    store = await EmbeddedCoordination.open(disk, FOLDER, journal_limit_bytes=journal_limit_bytes)
+    session = await store.open_session()
+    for place in range(count):
+        await session.create(f"/n{place}")
+    await store.close()
+
+
+def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        witness = Witness()
+        await session.exists("/never", witness)
+        write = asyncio.create_task(session.create("/a"))
+        await asyncio.sleep(0)
+        await store.close()
+        assert (await write).path == "/a"
+        assert [event.kind for event in witness.events] == [EventKind.SESSION_ENDED]
+        with pytest.raises(SessionExpired):
+            await session.get("/a")
+        with pytest.raises(ConnectionLost, match="closed"):
+            await store.open_session()
+
+    asyncio.run(story())
+
+
+def test_a_cancelled_write_still_comes_before_the_session_s_next_read() -> None:
+    async def story() -> None:
+        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        session = await store.open_session()
+        write = asyncio.create_task(session.create("/a"))
+        await asyncio.sleep(0)
+        write.cancel()
+        assert await session.exists("/a") is not None
+        with pytest.raises(asyncio.CancelledError):
+            await write
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
+    async def story() -> None:
+        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        opening = asyncio.create_task(store.open_session())
+        await asyncio.sleep(0)
+        opening.cancel()
+        session = await store.open_session()
+        await session.create("/a")
+        assert store.tree.sessions == {session.id}
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns_why() -> None:
+    async def story() -> None:
+        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        session = await store.open_session()
+        supervisor = asyncio.create_task(store.wait_end())
+        error = ValueError("a bug")
+        witness = Witness()
+        await session.exists("/a", failing(error))
+        await session.exists("/a", witness)
+        done, lost = await asyncio.gather(
+            session.create("/a"), session.create("/b"), return_exceptions=True
+        )
+        assert isinstance(done, Created)
+        assert isinstance(lost, ConnectionLost)
+        assert len(witness.events) == 1
+        assert store.failure is error
+        with pytest.raises(ValueError, match="a bug"):
+            await supervisor
+        with pytest.raises(ConnectionLost, match=r"a bug.*: restart the broker"):
+            await session.get("/a")
+        with pytest.raises(ValueError, match="a bug"):
+            await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        session.listen(failing(ValueError("a bug")))
+        with pytest.raises(ValueError, match="a bug"):
+            await store.close()
+        assert disk.open_descriptors == 0
+
+    asyncio.run(story())
+
+
+def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        store = await EmbeddedCoordination.open(disk, FOLDER)
+        session = await store.open_session()
+        supervisor = asyncio.create_task(store.wait_end())
+        disk.fail_path(JOURNAL, EIO, {Kind.SYNC})
+        with pytest.raises(ConnectionLost):
+            await session.create("/a")
+        with pytest.raises(OSError, match="error"):
+            await supervisor
+        disk.heal()
+        await store.close()
+
+    asyncio.run(story())
+
+
+def failing(error: Exception) -> Callable[[object], None]:
+    def watch(event: object) -> None:
+        raise error
+
+    return watch
+
+
+def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
+    blocked = Blocked()
+
+    async def story(executor: ThreadPoolExecutor) -> None:
+        store = await EmbeddedCoordination.open(blocked, str(tmp_path / "c"), executor=executor)
+        session = await store.open_session()
+        await session.create("/a")
+        blocked.block()
+        data = bytes(1_000_000)
+        writes = [asyncio.create_task(session.set("/a", data)) for _ in range(100)]
+        await asyncio.to_thread(blocked.wait_reached)
+        refused = [w for w in writes if w.done()]
+        assert 20 < len(refused) < 50
+        for write in refused:
+            with pytest.raises(ConnectionLost, match="not taken"):
+                await write
+        blocked.release()
+        answered = await asyncio.gather(*(w for w in writes if w not in refused))
+        assert [stat.version for stat in answered] == list(range(1, len(answered) + 1))
+        await store.close()
+
+    with ThreadPoolExecutor(1) as executor:
+        asyncio.run(story(executor))
+
+
+def test_statistics_count_what_is_there() -> None:
+    async def story() -> None:
+        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        session = await store.open_session()
+        await session.multi([Create(path="/a"), Create(path="/a/b")])
+        await session.exists("/c", Witness())
+        with pytest.raises(NoNode):
+            await session.delete("/none")
+        shown = store.statistics()
+        assert (shown.zxid, shown.nodes, shown.sessions, shown.watches) == (3, 3, 1, 1)
+        assert (shown.queued, shown.rounds, shown.snapshots) == (0, 3, 0)
+        await store.close()
+
+    asyncio.run(story())

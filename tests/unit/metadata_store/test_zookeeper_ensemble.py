@@ -1,0 +1,187 @@
+"""Servers started from PySpark's jars: alone, three together, killed one by one, left behind."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from tests.unit.metadata_store.backends import States, opened, run
+from tests.zookeeper_fixture import skip_without_zookeeper
+
+from penstock.config.zookeeper import ZooKeeperConfig
+from penstock.metadata_store.errors import ConnectionLost, ZooKeeperMissing
+from penstock.metadata_store.interface import SessionState
+from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
+from penstock.metadata_store.zookeeper.store import ZooKeeperCoordination
+
+pytestmark = pytest.mark.xdist_group("zookeeper")
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperEnsemble]:
+    skip_without_zookeeper()
+    with ZooKeeperEnsemble(tmp_path_factory.mktemp("three"), servers=3) as ensemble:
+        yield ensemble
+
+
+def test_three_servers_have_one_leader_and_any_of_them_serves(three: ZooKeeperEnsemble) -> None:
+    modes = sorted(str(server.find_mode()) for server in three.servers)
+    assert modes == ["follower", "follower", "leader"]
+
+    async def story() -> None:
+        async with opened(three.connect) as store:
+            writer = await store.open_session()
+            await writer.create("/a", b"x")
+            for server in three.servers:
+                async with opened(server.address) as alone:
+                    reader = await alone.open_session()
+                    await reader.sync()
+                    assert reader.statistics().server == server.address
+
+    run(story())
+
+
+def test_one_server_of_three_killed_costs_no_session(three: ZooKeeperEnsemble) -> None:
+    async def story() -> None:
+        async with opened(three.connect, session_timeout_ms=30_000) as store:
+            session = await store.open_session()
+            number = session.id
+            await session.create("/e", ephemeral=True)
+            for server in three.servers:  # among them the leader, and the one it talks to
+                server.kill()
+                while True:
+                    try:
+                        await session.set("/e", server.address.encode())
+                        break
+                    except ConnectionLost:
+                        await asyncio.sleep(0.05)
+                server.start()
+                await asyncio.to_thread(three.wait_serving)
+            value = await session.get("/e")
+            assert value.stat.ephemeral_owner == session.id == number
+            assert value.data == three.servers[-1].address.encode()
+
+    run(story())
+
+
+def test_all_servers_gone_suspends_and_their_return_brings_sessions_and_nodes_back(
+    three: ZooKeeperEnsemble,
+) -> None:
+    async def story() -> None:
+        async with opened(three.connect, session_timeout_ms=30_000) as store:
+            session = await store.open_session()
+            states, number = States(session), session.id
+            await session.create("/kept", b"x")
+            await session.create("/e", ephemeral=True)
+            three.kill()
+            await states.wait_for(SessionState.SUSPENDED)
+            with pytest.raises(ConnectionLost):
+                await session.get("/kept")
+            for server in three.servers:
+                server.start()
+            await states.wait_for(SessionState.CONNECTED)
+            assert (await session.get("/kept")).data == b"x"
+            stat = await session.exists("/e")
+            assert stat is not None
+            assert stat.ephemeral_owner == session.id == number
+            await asyncio.to_thread(three.wait_serving)
+
+    run(story())
+
+
+def test_a_plain_client_sees_the_same_tree(zookeeper_connect: str) -> None:
+    """kazoo's own client: what people look into the tree with."""
+
+    async def story() -> None:
+        async with opened(zookeeper_connect) as store:
+            session = await store.open_session()
+            await session.create("/ours", b"o")
+            client = KazooClient(zookeeper_connect + store._config.chroot)
+            await asyncio.to_thread(client.start)
+            made = asyncio.Event()
+            assert await session.exists("/theirs", lambda event: made.set()) is None
+            await asyncio.to_thread(client.create, "/theirs", b"t")
+            await made.wait()
+            assert (await session.get("/theirs")).data == b"t"
+            assert (await asyncio.to_thread(client.get, "/ours"))[0] == b"o"
+            await asyncio.to_thread(client.stop)
+            client.close()
+
+    run(story())
+
+
+def test_a_server_keeps_its_nodes_over_a_stop(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    ensemble = ZooKeeperEnsemble(tmp_path)
+    ensemble.start()
+
+    async def write() -> None:
+        async with opened(ensemble.connect) as store:
+            await (await store.open_session()).create("/a")
+
+    async def count() -> int:
+        store = await ZooKeeperCoordination.open(ZooKeeperConfig.parse(ensemble.connect))
+        names = await (await store.open_session()).children("/")
+        await store.close()
+        return len(names)
+
+    run(write())
+    ensemble.stop()
+    assert not ensemble.servers[0].is_running
+    ensemble.start()  # with ports of its own again
+    assert asyncio.run(count()) == 2  # ZooKeeper's own node, and the test's
+    ensemble.stop()
+
+
+def test_a_server_that_cannot_start_shows_its_log(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    ensemble = ZooKeeperEnsemble(tmp_path)
+    data = tmp_path / "zookeeper1" / "data"
+    data.mkdir(parents=True)
+    (data / "version-2").write_text("not a folder")
+    with pytest.raises(ZooKeeperMissing) as refused:
+        ensemble.start()
+    assert "ZooKeeper server 1 ended" in str(refused.value)
+    assert "version-2" in str(refused.value)
+    assert not any(server.is_running for server in ensemble.servers)
+
+
+def test_servers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
+    skip_without_zookeeper()
+    program = (
+        "import sys, time\n"
+        "from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble\n"
+        "ensemble = ZooKeeperEnsemble(sys.argv[1]); ensemble.start()\n"
+        "print(ensemble.connect, flush=True); time.sleep(600)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert owner.stdout is not None
+    with owner:
+        host, _, port = owner.stdout.readline().strip().rpartition(":")
+        with socket.create_connection((host, int(port))):
+            pass
+        os.kill(owner.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while is_listening(host, int(port)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_listening(host: str, port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((host, port)) == 0
+
+
+@pytest.mark.parametrize("servers", [0, 6])
+def test_an_ensemble_has_one_to_five_servers(tmp_path: Path, servers: int) -> None:
+    with pytest.raises(ValueError, match="1 to 5 servers"):
+        ZooKeeperEnsemble(tmp_path, servers)
