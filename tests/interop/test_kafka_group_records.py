@@ -18,17 +18,17 @@ from tests.interop.kafka_broker import KafkaBroker, run_java
 from tests.interop.kafka_dump import DUMP_CLASS
 from tests.interop.kafka_jars import KafkaJars
 from tests.interop.our_logs import NOW_MS, OurLogs, read_batches
-from tests.unit.groups.test_records import WRITTEN
+from tests.unit.coordinators.group.test_records import WRITTEN
 
 from penstock.client.admin_values import NewTopic
 from penstock.client.cluster import ClusterClient
 from penstock.client.group_values import CommittedOffset
-from penstock.groups.batches import build_batches
-from penstock.groups.batches import read_batches as read_entries
-from penstock.groups.classic_state import ClassicGroup
-from penstock.groups.config import GroupConfig
-from penstock.groups.consumer_state import ConsumerGroup
-from penstock.groups.records import (
+from penstock.coordinators.group.classic.state import ClassicGroup
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.consumer.state import ConsumerGroup
+from penstock.coordinators.group.record_batches import build_batches
+from penstock.coordinators.group.record_batches import read_batches as read_entries
+from penstock.coordinators.group.records import (
     ConsumerGroupValue,
     ConsumerMemberValue,
     CurrentMemberValue,
@@ -39,7 +39,7 @@ from penstock.groups.records import (
     TopicPartitions,
     Value,
 )
-from penstock.groups.state import ShardState
+from penstock.coordinators.group.state import ShardState
 from penstock.model.ids import TopicPartition
 from penstock.storage.engine import Origin
 

@@ -17,17 +17,17 @@ from tests.interop.kafka_dump import DUMP_CLASS
 from tests.interop.kafka_jars import KafkaJars
 from tests.interop.our_logs import NOW_MS, OurLogs, read_batches
 
-from penstock.model.ids import TopicPartition
-from penstock.state_topics.batches import build_batches
-from penstock.storage.engine import Origin
-from penstock.transactions.reading import TransactionReader
-from penstock.transactions.records import (
+from penstock.coordinators.runtime.record_batches import build_batches
+from penstock.coordinators.transaction.loader import TransactionReader
+from penstock.coordinators.transaction.records import (
     State,
     Transaction,
     TransactionRecord,
     encode_record,
 )
-from penstock.transactions.state import ShardState
+from penstock.coordinators.transaction.state import ShardState
+from penstock.model.ids import TopicPartition
+from penstock.storage.engine import Origin
 
 pytestmark = pytest.mark.xdist_group("kafka")
 

@@ -11,13 +11,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.profile import scaled
-from tests.unit.groups.classic_desk import Call, Client, Desk, replayed
+from tests.unit.coordinators.group.classic_desk import Call, Client, Desk, replayed
 
-from penstock.groups import classic
-from penstock.groups.classic import ClassicState
-from penstock.groups.config import GroupConfig
-from penstock.groups.outcome import TimerKey
-from penstock.groups.requests import Joined, Leaver, Synced
+from penstock.coordinators.group.classic import protocol as classic
+from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.requests import Joined, Leaver, Synced
+from penstock.coordinators.group.result import TimerKey
 from penstock.model.errors import ErrorCode
 
 CLIENTS = st.integers(0, 5)

@@ -13,11 +13,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.groups.classic_desk import Call, Client, Desk, work_of
+from tests.unit.coordinators.group.classic_desk import Call, Client, Desk, work_of
 
-from penstock.groups.classic import ClassicState
-from penstock.groups.config import GroupConfig
-from penstock.groups.requests import Joined, Leaver, Synced
+from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.requests import Joined, Leaver, Synced
 from penstock.model.errors import ErrorCode
 
 SETTINGS = settings(max_examples=scaled(test=60, verify=1000, release=10_000), deadline=None)

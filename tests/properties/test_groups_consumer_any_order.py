@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.profile import scaled
-from tests.unit.groups.consumer_desk import (
+from tests.unit.coordinators.group.consumer_desk import (
     REBALANCE_MS,
     Consumer,
     ConsumerDesk,
@@ -20,8 +20,8 @@ from tests.unit.groups.consumer_desk import (
     replayed,
 )
 
-from penstock.groups.config import GroupConfig
-from penstock.groups.consumer_partitions import (
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.consumer.partitions import (
     NOTHING,
     Partitions,
     common,
@@ -30,12 +30,12 @@ from penstock.groups.consumer_partitions import (
     to_topics,
     together,
 )
-from penstock.groups.consumer_requests import (
+from penstock.coordinators.group.consumer.requests import (
     JOIN_EPOCH,
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from penstock.groups.consumer_state import ConsumerGroup, ConsumerState
+from penstock.coordinators.group.consumer.state import ConsumerGroup, ConsumerState
 from penstock.model.errors import ErrorCode
 
 PLACES = st.integers(0, 5)

@@ -5,14 +5,20 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.groups.consumer_desk import GROUP, Consumer, ConsumerDesk, durable, replayed
-from tests.unit.groups.mixed_desk import ClassicConsumer
+from tests.unit.coordinators.group.consumer_desk import (
+    GROUP,
+    Consumer,
+    ConsumerDesk,
+    durable,
+    replayed,
+)
+from tests.unit.coordinators.group.mixed_desk import ClassicConsumer
 
-from penstock.groups import consumer_or_classic
-from penstock.groups.config import GroupConfig
-from penstock.groups.consumer_requests import ConsumerHeartbeat
-from penstock.groups.records import TopicPartitions
-from penstock.groups.requests import Heartbeat, Join, Leaver, Protocol, Sync
+from penstock.coordinators.group import either_protocol as consumer_or_classic
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat
+from penstock.coordinators.group.records import TopicPartitions
+from penstock.coordinators.group.requests import Heartbeat, Join, Leaver, Protocol, Sync
 from penstock.model.ids import TopicId
 
 INT32 = st.one_of(st.integers(-3, 4), st.sampled_from([-(2**31), 2**31 - 1]))

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
-from penstock.groups.assignors import ASSIGNORS
-from penstock.groups.assignors.problem import Assigned, Subscriber
-from penstock.groups.consumer_partitions import Partitions, count, is_within, without
+from penstock.coordinators.group.consumer.assignors import ASSIGNORS
+from penstock.coordinators.group.consumer.assignors.problem import Assigned, Subscriber
+from penstock.coordinators.group.consumer.partitions import Partitions, count, is_within, without
 from penstock.model.ids import TopicId
 
 TOPICS = [TopicId(UUID(int=number)) for number in range(1, 6)]

@@ -8,20 +8,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.profile import scaled
-from tests.unit.groups.consumer_desk import (
+from tests.unit.coordinators.group.consumer_desk import (
     Consumer,
     ConsumerDesk,
     compacted,
     durable,
     replayed,
 )
-from tests.unit.groups.mixed_desk import COOPERATIVE, EAGER, ClassicConsumer
+from tests.unit.coordinators.group.mixed_desk import COOPERATIVE, EAGER, ClassicConsumer
 
-from penstock.groups.classic import ClassicGroup, ClassicState
-from penstock.groups.config import GroupConfig
-from penstock.groups.consumer_partitions import Partitions, overlap, together
-from penstock.groups.consumer_requests import JOIN_EPOCH
-from penstock.groups.consumer_state import ConsumerState
+from penstock.coordinators.group.classic.protocol import ClassicGroup, ClassicState
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.consumer.partitions import Partitions, overlap, together
+from penstock.coordinators.group.consumer.requests import JOIN_EPOCH
+from penstock.coordinators.group.consumer.state import ConsumerState
 from penstock.model.errors import ErrorCode
 
 NEWER, CLASSIC = st.integers(0, 1), st.integers(0, 2)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.groups.coordinator_desk import (
+from tests.unit.coordinators.group.coordinator_desk import (
     Clock,
     Desk,
     FixedTopics,
@@ -17,10 +17,10 @@ from tests.unit.groups.coordinator_desk import (
     replayed,
 )
 
-from penstock.groups.classic_state import ClassicGroup, ClassicState
-from penstock.groups.consumer_requests import JOIN_EPOCH, LEAVE_EPOCH, ConsumerHeartbeat
-from penstock.groups.requests import Heartbeat, Leaver, Sync
-from penstock.groups.state import ShardState
+from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState
+from penstock.coordinators.group.consumer.requests import JOIN_EPOCH, LEAVE_EPOCH, ConsumerHeartbeat
+from penstock.coordinators.group.requests import Heartbeat, Leaver, Sync
+from penstock.coordinators.group.state import ShardState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 

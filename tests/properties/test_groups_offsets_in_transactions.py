@@ -5,11 +5,11 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.groups.coordinator_desk import replayed_of
+from tests.unit.coordinators.group.coordinator_desk import replayed_of
 from tests.unit.storage.compacted_logs import Table
 
-from penstock.groups.offsets import OffsetStore
-from penstock.groups.records import GroupRecord, OffsetKey, OffsetValue, encode_record
+from penstock.coordinators.group.offsets.store import OffsetStore
+from penstock.coordinators.group.records import GroupRecord, OffsetKey, OffsetValue, encode_record
 from penstock.model.ids import TopicPartition
 
 RETENTION_MS = 1_000

@@ -7,20 +7,20 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.groups.coordinator_desk import START_MS, Clock, TableLog
-from tests.unit.transactions.desk import T0, T1, U0, Desk, Ids, Partitions, replayed
+from tests.unit.coordinators.group.coordinator_desk import START_MS, Clock, TableLog
+from tests.unit.coordinators.transaction.desk import T0, T1, U0, Desk, Ids, Partitions, replayed
 
-from penstock.model.errors import ErrorCode
-from penstock.model.ids import TopicPartition
-from penstock.transactions.outcome import LAST_EPOCH, MAX_EPOCH
-from penstock.transactions.records import (
+from penstock.coordinators.transaction.records import (
     State,
     Transaction,
     TransactionRecord,
     encode_record,
 )
-from penstock.transactions.requests import NO_PRODUCER, Producer
-from penstock.transactions.versions import BUMPING
+from penstock.coordinators.transaction.requests import NO_PRODUCER, Producer
+from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
+from penstock.coordinators.transaction.transaction_version import BUMPING
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
 
 NAMES = ["a", "b"]
 PARTITIONS = [T0, T1, U0]

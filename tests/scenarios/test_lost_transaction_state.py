@@ -14,9 +14,9 @@ from tests.scenarios.test_transactions import commands_to
 from tests.scenarios.transaction_state import ONE_SHARD, write_state
 
 import penstock
+from penstock.coordinators.transaction.records import State, Transaction
+from penstock.coordinators.transaction.transaction_version import BUMPING
 from penstock.model.ids import TopicPartition
-from penstock.transactions.records import State, Transaction
-from penstock.transactions.versions import BUMPING
 
 pytestmark = pytest.mark.xdist_group("raw transactions")
 

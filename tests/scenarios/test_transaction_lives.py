@@ -26,10 +26,10 @@ from tests.scenarios.raw_transactions import (
 from tests.scenarios.transaction_state import ONE_SHARD, write_state
 
 import penstock
+from penstock.coordinators.transaction.records import State, Transaction
 from penstock.model.errors import ErrorCode, get_error
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import iter_headers
-from penstock.transactions.records import State, Transaction
 
 pytestmark = pytest.mark.xdist_group("raw transactions")
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.interop.our_logs import OurLogs
 
-from penstock.state_topics.batches import build_batches
-from penstock.transactions.records import Transaction, TransactionRecord, encode_record
+from penstock.coordinators.runtime.record_batches import build_batches
+from penstock.coordinators.transaction.records import Transaction, TransactionRecord, encode_record
 
 ONE_SHARD = {"transaction.state.log.num.partitions": 1}
 

@@ -11,11 +11,11 @@ from penstock.broker.leading import Leading
 from penstock.broker.state_log import LoopClock, ReplicatedStateLog
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import CreatesTopics
-from penstock.groups.config import GroupConfig
-from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.ports import TopicView
-from penstock.groups.tree_coordinator import TreeCoordinator
-from penstock.groups.tree_offsets import TreeOffsets
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.coordinator import GroupCoordinator
+from penstock.coordinators.group.dependencies import TopicView
+from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator
+from penstock.coordinators.group.offsets.zookeeper_offsets import TreeOffsets
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, MetadataUpdate, TopicState
 from penstock.model.ids import TopicId

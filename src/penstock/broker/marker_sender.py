@@ -12,6 +12,7 @@ from penstock.broker.peers import Peers
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
 from penstock.config.resolve import Resolved
+from penstock.coordinators.transaction.dependencies import Marked, Marker
 from penstock.handlers.marker_writing import Codes, Wanted
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode, known_error
@@ -19,7 +20,6 @@ from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
 from penstock.replication.cluster_view import ClusterView
-from penstock.transactions.ports import Marked, Marker
 
 _VERSIONS = range(1, 3)
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from penstock.config.resolve import Resolved
-from penstock.state_topics.ports import Report, Timers
-from penstock.transactions.records import State
-from penstock.transactions.requests import (
+from penstock.coordinators.runtime.dependencies import Report, Timers
+from penstock.coordinators.transaction.records import State
+from penstock.coordinators.transaction.requests import (
     Described,
     Listed,
     ListedTransactions,

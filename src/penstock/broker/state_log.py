@@ -11,6 +11,14 @@ from typing import Protocol
 
 from penstock.config.resolve import Resolved, Source
 from penstock.controller.interface import CreatesTopics, NewTopic, Refused
+from penstock.coordinators.runtime.dependencies import (
+    NOT_WRITTEN,
+    Append,
+    Chunk,
+    Done,
+    LogEnds,
+    Timers,
+)
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice
@@ -20,7 +28,6 @@ from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.partition import Leadership, Partition
 from penstock.replication.replicas import Clock, Replicas
 from penstock.replication.storage_errors import as_refusal
-from penstock.state_topics.ports import NOT_WRITTEN, Append, Chunk, Done, LogEnds, Timers
 from penstock.storage.engine import Origin
 from penstock.storage.errors import StorageError
 

@@ -13,14 +13,14 @@ from penstock.broker.peers import Peers
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
 from penstock.config.resolve import Resolved
+from penstock.coordinators.runtime.dependencies import Timers
+from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.handlers.transaction_service import Verified
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.replication.cluster_view import ClusterView
-from penstock.state_topics.key_hash import partition_for
-from penstock.state_topics.ports import Timers
 
 if TYPE_CHECKING:
     from penstock.handlers.transaction_service import TransactionService

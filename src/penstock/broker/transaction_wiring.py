@@ -13,12 +13,12 @@ from penstock.broker.prepared_alarm import PreparedAlarm
 from penstock.broker.state_log import LoopClock, ReplicatedStateLog
 from penstock.config.resolve import Resolved
 from penstock.controller.interface import CreatesTopics, ProducerIds
+from penstock.coordinators.transaction.config import TransactionConfig
+from penstock.coordinators.transaction.coordinator import TransactionCoordinator
+from penstock.coordinators.transaction.dependencies import MarkerChannel
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId, MetadataUpdate
 from penstock.replication.cluster_view import ClusterView
 from penstock.replication.replicas import Replicas
-from penstock.transactions.config import TransactionConfig
-from penstock.transactions.coordinator import TransactionCoordinator
-from penstock.transactions.ports import MarkerChannel
 
 
 class Transactions:

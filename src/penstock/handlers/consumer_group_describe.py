@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.consumer_requests import (
+from penstock.coordinators.group.consumer.requests import (
     ConsumerDescribed,
     ConsumerDescribedMember,
     NamedPartitions,

@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.consumer_requests import ConsumerHeartbeat, ConsumerHeartbeatAnswer
-from penstock.groups.records import TopicPartitions
+from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from penstock.coordinators.group.records import TopicPartitions
 from penstock.handlers.access import allows_group, allows_topic
 from penstock.handlers.api import Api, Request
 from penstock.handlers.group_clients import client_host, client_id

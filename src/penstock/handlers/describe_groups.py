@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.requests import DescribedGroup
+from penstock.coordinators.group.requests import DescribedGroup
 from penstock.handlers.access import OPERATIONS_NOT_ASKED, allows_group, authorized_operations
 from penstock.handlers.api import Api, Request
 from penstock.handlers.each_group import ask_each

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.coordinators.transaction.requests import Described
 from penstock.handlers.access import allows_topic, allows_transaction
 from penstock.handlers.api import Api, Request
 from penstock.handlers.each_group import ask_each
@@ -16,7 +17,6 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import time_of
 from penstock.security.authorizer import Operation
-from penstock.transactions.requests import Described
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

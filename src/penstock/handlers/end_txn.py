@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.coordinators.transaction.requests import Ended
 from penstock.handlers.access import allows_transaction
 from penstock.handlers.api import Api, Request
 from penstock.handlers.fenced import code_for
@@ -16,7 +17,6 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import Operation
-from penstock.transactions.requests import Ended
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

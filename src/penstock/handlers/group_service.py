@@ -7,12 +7,12 @@ answers a client's fault with a code; none raises for it.
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
-from penstock.groups.consumer_requests import (
+from penstock.coordinators.group.consumer.requests import (
     ConsumerDescribed,
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from penstock.groups.requests import (
+from penstock.coordinators.group.requests import (
     CommitInTransaction,
     CommitOffsets,
     DescribedGroup,

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.requests import Heartbeat
+from penstock.coordinators.group.requests import Heartbeat
 from penstock.handlers.access import allows_group
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import response_shape

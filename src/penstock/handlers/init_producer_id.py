@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.coordinators.transaction.requests import NO_EPOCH, Initialised, InitProducer
 from penstock.handlers.access import allows_cluster, allows_topic, allows_transaction
 from penstock.handlers.api import Api, Request
 from penstock.handlers.fenced import code_for
@@ -20,7 +21,6 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
 from penstock.security.authorizer import Operation
-from penstock.transactions.requests import NO_EPOCH, Initialised, InitProducer
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.requests import UNKNOWN_MEMBER, Join, Joined, Protocol
+from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Join, Joined, Protocol
 from penstock.handlers.access import allows_group
 from penstock.handlers.api import Api, Request
 from penstock.handlers.group_clients import client_host, client_id

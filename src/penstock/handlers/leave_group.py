@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.requests import Leaver, Left
+from penstock.coordinators.group.requests import Leaver, Left
 from penstock.handlers.access import allows_group
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import response_shape

@@ -7,6 +7,7 @@ syntax and as a whole match (KIP-1152). Only those that the caller may describe 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from penstock.coordinators.transaction.requests import ListedTransactions, ListTransactions
 from penstock.handlers.access import allows_transaction
 from penstock.handlers.api import Api, Request
 from penstock.handlers.shapes import response_shape
@@ -15,7 +16,6 @@ from penstock.model.name_pattern import InvalidPattern, compile_pattern
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import Operation
-from penstock.transactions.requests import ListedTransactions, ListTransactions
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.requests import Commit, CommitOffsets
+from penstock.coordinators.group.requests import Commit, CommitOffsets
 from penstock.handlers.access import allows_group
 from penstock.handlers.api import Api, Request
 from penstock.handlers.asked_topics import find_asked_name, refuse_topic

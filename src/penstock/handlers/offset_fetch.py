@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.groups.requests import Committed, FetchedOffsets, FetchOffsets
+from penstock.coordinators.group.requests import Committed, FetchedOffsets, FetchOffsets
 from penstock.handlers.access import allows_group, allows_topic
 from penstock.handlers.api import Api, Request
 from penstock.handlers.asked_topics import find_asked_name, refuse_topic

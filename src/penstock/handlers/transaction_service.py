@@ -11,7 +11,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:  # a start does without that room
-    from penstock.transactions.requests import (
+    from penstock.coordinators.transaction.requests import (
         Described,
         Ended,
         Initialised,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.groups.requests import (
+from penstock.coordinators.group.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
     Commit,

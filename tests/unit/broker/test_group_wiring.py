@@ -14,10 +14,10 @@ from penstock.broker.group_wiring import Groups
 from penstock.broker.in_force import ConfigInForce
 from penstock.config.given import Given
 from penstock.config.resolve import resolve_broker
-from penstock.groups.config import GroupConfig
-from penstock.groups.ports import TopicView
-from penstock.groups.requests import Commit, CommitOffsets, FetchOffsets
-from penstock.groups.tree_coordinator import TreeCoordinator
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.dependencies import TopicView
+from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator
+from penstock.coordinators.group.requests import Commit, CommitOffsets, FetchOffsets
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
     OFFSETS_TOPIC,

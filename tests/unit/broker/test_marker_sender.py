@@ -15,12 +15,12 @@ from tests.unit.broker.other_brokers import (
 from tests.unit.client.scripted_broker import Answer, Asked, HangUp
 
 from penstock.broker.marker_sender import MarkerSender
+from penstock.coordinators.transaction.dependencies import Marker
 from penstock.handlers.marker_writing import Codes, Wanted
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
-from penstock.transactions.ports import Marker
 
 KEY = ApiKey.WRITE_TXN_MARKERS
 NONE = ErrorCode.NONE

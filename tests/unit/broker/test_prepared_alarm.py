@@ -6,15 +6,15 @@ from tests.unit.broker.other_brokers import settings_of
 from tests.unit.handlers.transactions_twin import TransactionsTwin
 
 from penstock.broker.prepared_alarm import LOOK_EVERY_MS, PreparedAlarm
-from penstock.model.errors import ErrorCode
-from penstock.model.ids import TopicPartition
-from penstock.purgatory.timing_wheel import Timer, TimingWheel
-from penstock.transactions.requests import (
+from penstock.coordinators.transaction.requests import (
     Described,
     Listed,
     ListedTransactions,
     ListTransactions,
 )
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
 
 HOUR_MS = 3_600_000
 NOW_MS = 10 * HOUR_MS

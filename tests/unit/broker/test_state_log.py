@@ -9,6 +9,7 @@ from tests.unit.replication.stage import ME, OTHER, THIRD, Stage, some_batch
 from penstock.broker.state_log import ReplicatedStateLog
 from penstock.config.log_config import LogConfig
 from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
+from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, LogEnds
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
     BrokerEpoch,
@@ -21,7 +22,6 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import iter_headers
-from penstock.state_topics.ports import NOT_WRITTEN, Append, LogEnds
 
 NONE = ErrorCode.NONE
 NAME = TopicPartition(OFFSETS_TOPIC, 0)

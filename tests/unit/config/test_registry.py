@@ -14,9 +14,9 @@ from penstock.config.resolve import resolve_broker
 from penstock.config.setting import Kind, Setting, UpdateMode, Value
 from penstock.controller.internal_topics import _CONFIGS as INTERNAL_TOPICS
 from penstock.controller.internal_topics import _PREFIXES as TOPIC_PREFIXES
-from penstock.groups.config import _SOURCE_NAMES as GROUP_SOURCE_NAMES
+from penstock.coordinators.group.config import _SOURCE_NAMES as GROUP_SOURCE_NAMES
+from penstock.coordinators.transaction.config import _SOURCE_NAMES as TRANSACTION_SOURCE_NAMES
 from penstock.handlers.transaction_check import VERIFICATION
-from penstock.transactions.config import _SOURCE_NAMES as TRANSACTION_SOURCE_NAMES
 
 _ALL = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
 _INT_MAX = 2147483647

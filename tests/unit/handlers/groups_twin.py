@@ -2,12 +2,12 @@
 
 from collections.abc import Awaitable, Mapping, Sequence
 
-from penstock.groups.consumer_requests import (
+from penstock.coordinators.group.consumer.requests import (
     ConsumerDescribed,
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from penstock.groups.requests import (
+from penstock.coordinators.group.requests import (
     CommitInTransaction,
     CommitOffsets,
     Committed,

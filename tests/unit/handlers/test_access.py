@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import pytest
 from tests.unit.handlers.workbench import Workbench, batch, topic_id_of
 
-from penstock.groups.requests import ListedGroup
+from penstock.coordinators.group.requests import ListedGroup
+from penstock.coordinators.transaction.requests import Listed, ListedTransactions, ListTransactions
 from penstock.handlers.api_table import APIS
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
-from penstock.transactions.requests import Listed, ListedTransactions, ListTransactions
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 GROUP, TRANSACTIONAL_ID = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.handlers.workbench import NOW_MS, Workbench, topic_id_of
 
-from penstock.groups.requests import Commit, CommitOffsets, Committed, FetchOffsets
+from penstock.coordinators.group.requests import Commit, CommitOffsets, Committed, FetchOffsets
 from penstock.handlers.api_table import APIS
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.handlers.workbench import Workbench, topic_id_of
 
-from penstock.groups.consumer_requests import (
+from penstock.coordinators.group.consumer.requests import (
     ConsumerDescribed,
     ConsumerDescribedMember,
     ConsumerHeartbeat,
@@ -14,7 +14,7 @@ from penstock.groups.consumer_requests import (
     MemberKind,
     NamedPartitions,
 )
-from penstock.groups.records import TopicPartitions
+from penstock.coordinators.group.records import TopicPartitions
 from penstock.handlers.api_table import APIS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey

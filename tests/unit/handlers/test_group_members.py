@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.handlers.workbench import Workbench
 
-from penstock.groups.requests import (
+from penstock.coordinators.group.requests import (
     Heartbeat,
     Join,
     Joined,

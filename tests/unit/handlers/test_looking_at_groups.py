@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.handlers.workbench import Workbench
 
-from penstock.groups.requests import DescribedGroup, DescribedMember, ListedGroup
+from penstock.coordinators.group.requests import DescribedGroup, DescribedMember, ListedGroup
 from penstock.handlers.api_table import APIS
 from penstock.handlers.each_group import GROUPS_A_TURN
 from penstock.model.errors import ErrorCode

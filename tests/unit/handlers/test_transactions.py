@@ -7,13 +7,7 @@ import pytest
 from tests.unit.handlers.brokers_listener import let_brokers_in
 from tests.unit.handlers.workbench import NOW_MS, Workbench
 
-from penstock.handlers.api_table import APIS
-from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from penstock.model.errors import ErrorCode
-from penstock.model.ids import TopicPartition
-from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
-from penstock.transactions.requests import (
+from penstock.coordinators.transaction.requests import (
     Described,
     Ended,
     Initialised,
@@ -22,6 +16,12 @@ from penstock.transactions.requests import (
     ListedTransactions,
     ListTransactions,
 )
+from penstock.handlers.api_table import APIS
+from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import Operation, ResourceType
 
 INIT, ADD = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN
 ADD_OFFSETS, END = ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN

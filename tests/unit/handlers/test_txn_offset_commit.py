@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.handlers.workbench import ME, OTHER, Workbench
 
-from penstock.groups.requests import Commit, CommitInTransaction, CommitOffsets
+from penstock.coordinators.group.requests import Commit, CommitInTransaction, CommitOffsets
 from penstock.handlers.api_table import APIS
 from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, get_error

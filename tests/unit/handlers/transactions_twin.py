@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from penstock.model.errors import ErrorCode
-from penstock.model.ids import TopicPartition
-from penstock.transactions.requests import (
+from penstock.coordinators.transaction.requests import (
     Described,
     Ended,
     Initialised,
@@ -12,6 +10,8 @@ from penstock.transactions.requests import (
     ListedTransactions,
     ListTransactions,
 )
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
 
 NONE = ErrorCode.NONE
 

@@ -1,0 +1,1 @@
+"""Group coordinator: consumer groups and committed offsets over `__consumer_offsets`."""

@@ -1,0 +1,13 @@
+"""Who gets which partitions: the assignors that a broker offers to consumer groups, by name.
+
+Pure functions. Invariant: every partition of a topic that somebody subscribes to goes to exactly
+one of its subscribers.
+"""
+
+from collections.abc import Mapping
+
+from penstock.coordinators.group.consumer.assignors.problem import Assignor
+from penstock.coordinators.group.consumer.assignors.range import assign_ranges
+from penstock.coordinators.group.consumer.assignors.uniform import assign_uniformly
+
+ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_ranges}

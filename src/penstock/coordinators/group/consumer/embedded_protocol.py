@@ -1,0 +1,86 @@
+"""What classic consumers tell each other through their group: subscriptions and assignments.
+
+Kafka's formats, versions 0 to 3; a later one is read as far as these go. The group reads them when
+it has members of both protocols.
+"""
+
+from typing import NamedTuple
+
+from penstock.coordinators.group.consumer.partitions import Partitions, from_topics, to_topics
+from penstock.coordinators.group.dependencies import Topics
+from penstock.coordinators.group.records import TopicPartitions
+from penstock.model.values import dataclass
+from penstock.protocol.state_values import MalformedRecord, ValueReader, ValueWriter
+
+NEWEST_VERSION = 3
+
+
+class _Named(NamedTuple):
+    topic: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    version: int
+    topics: tuple[str, ...]
+    owned: tuple[_Named, ...] = ()  # version 0 does not say: its members give all up to join
+    rack: str | None = None
+
+
+def read_subscription(metadata: bytes) -> Subscription:
+    """MalformedRecord: it is none."""
+    reader = ValueReader(metadata, flexible=False)
+    version = _version(reader)
+    topics = tuple(reader.array(ValueReader.string))
+    reader.nullable_data()
+    owned = tuple(reader.array(_read_named)) if version >= 1 else ()
+    if version >= 2:
+        reader.int32()  # the generation it owned them in
+    rack = reader.nullable_string() if version >= 3 else None
+    return Subscription(version=version, topics=topics, owned=owned, rack=rack)
+
+
+def read_assignment(data: bytes, topics: Topics) -> Partitions:
+    """Of the topics that are there; MalformedRecord: it is none."""
+    if not data:
+        return {}
+    reader = ValueReader(data, flexible=False)
+    _version(reader)
+    return identified(tuple(reader.array(_read_named)), topics)
+
+
+def write_assignment(partitions: Partitions, version: int, topics: Topics) -> bytes:
+    named = [
+        _Named(name, numbers)
+        for topic_id, numbers in to_topics(partitions)
+        if (name := topics.find_name(topic_id)) is not None
+    ]
+    writer = ValueWriter(flexible=False)
+    writer.int16(version)
+    writer.array(named, _write_named)
+    writer.int32(-1)  # no data of the assignor's own
+    return writer.done()
+
+
+def identified(named: tuple[_Named, ...], topics: Topics) -> Partitions:
+    found = [(topics.find(topic), partitions) for topic, partitions in named]
+    return from_topics(
+        TopicPartitions(view.topic_id, partitions) for view, partitions in found if view is not None
+    )
+
+
+def _version(reader: ValueReader) -> int:
+    version = reader.int16()
+    if version < 0:
+        raise MalformedRecord(f"{version} is no version of what consumers tell their group")
+    return min(version, NEWEST_VERSION)
+
+
+def _read_named(reader: ValueReader) -> _Named:
+    return _Named(reader.string(), tuple(reader.array(ValueReader.int32)))
+
+
+def _write_named(writer: ValueWriter, named: _Named) -> None:
+    writer.string(named.topic)
+    writer.array(named.partitions, ValueWriter.int32)

@@ -1,0 +1,1 @@
+"""Committed offsets: commands, expiration, and the older store in ZooKeeper."""

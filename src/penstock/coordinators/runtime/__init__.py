@@ -1,0 +1,1 @@
+"""Coordinator runtime: shards, replay and replies that wait for their records to commit."""

@@ -1,0 +1,1 @@
+"""Transaction coordinator: state machines over the topic `__transaction_state`."""

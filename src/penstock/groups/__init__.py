@@ -1,1 +1,0 @@
-"""Consumer groups and their committed offsets: state machines over a compacted log."""

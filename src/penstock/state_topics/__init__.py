@@ -1,1 +1,0 @@
-"""A coordinator's state, kept in a compacted internal topic: what groups and transactions share."""

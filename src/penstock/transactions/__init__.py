@@ -1,1 +1,0 @@
-"""The transaction coordinator: who writes in which transaction, and how each of them ends."""

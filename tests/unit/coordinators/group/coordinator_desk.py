@@ -1,0 +1,424 @@
+"""A group coordinator over real logs on a simulated disk, with timers that tests move.
+
+What is appended is committed at once, unless a test holds it back; a log can refuse writes and
+change its leader. Logs compact as they do in a broker.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, NamedTuple
+from uuid import UUID, uuid5
+
+from tests.unit.storage.compacted_logs import Table, iter_batches
+
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.coordinator import GroupCoordinator
+from penstock.coordinators.group.dependencies import TopicView
+from penstock.coordinators.group.record_batches import Entry, read_batches
+from penstock.coordinators.group.requests import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER,
+    Commit,
+    CommitInTransaction,
+    CommitOffsets,
+    FetchedOffsets,
+    FetchOffsets,
+    Join,
+    Protocol,
+    Sync,
+)
+from penstock.coordinators.group.state import ShardState
+from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, Chunk, Done, LogEnds
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.markers import TransactionMarker
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
+from penstock.storage.engine import Origin
+
+START_MS = 1_700_000_000_000
+GROUP = "billing"
+T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+U0 = TopicPartition("users", 0)
+_NAMES = UUID(int=1)
+
+
+class Clock:
+    """Wall clock and timers in one: time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.passed_ms = 0
+        self._wheel: TimingWheel[Callable[[], None]] = TimingWheel(start_ms=0)
+
+    def wall_ms(self) -> int:
+        return START_MS + self.passed_ms
+
+    def add_after(self, delay_ms: int, value: Callable[[], None]) -> Timer[Callable[[], None]]:
+        return self._wheel.add(self.passed_ms + delay_ms, value)
+
+    def cancel(self, timer: Timer[Callable[[], None]]) -> bool:
+        return self._wheel.cancel(timer)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self.passed_ms += duration_ms
+        for timer in self._wheel.advance_to(self.passed_ms):
+            timer.value()
+
+    @property
+    def pending(self) -> int:
+        return self._wheel.statistics().pending
+
+
+class FixedTopics:
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = dict(counts)
+
+    def find(self, name: str) -> TopicView | None:
+        if name not in self.counts:
+            return None
+        return TopicView(TopicId(uuid5(_NAMES, name)), self.counts[name])
+
+    def all(self) -> Mapping[str, TopicView]:
+        return {name: view for name in self.counts if (view := self.find(name)) is not None}
+
+    def find_name(self, topic_id: TopicId) -> str | None:
+        return next((each for each in self.counts if uuid5(_NAMES, each) == topic_id), None)
+
+
+class Waiting(NamedTuple):
+    partition: int
+    offset: int
+    done: Done
+
+
+class Term:
+    """One time of leading a partition."""
+
+
+class TableLog:
+    """An StateLog whose partitions are tables, one of `tests.unit.storage` each."""
+
+    def __init__(self, partitions: int = 1, **config: object) -> None:
+        self.tables = [Table(**config) for _ in range(partitions)]
+        self.terms: list[Term | None] = [Term() for _ in range(partitions)]
+        self.exists = True
+        self.is_held = False  # writes stay uncommitted until `commit`
+        self.refusal: ErrorCode | None = None  # of every append
+        self.wall_ms: Callable[[], int] = lambda: START_MS
+        self.appends = 0
+        self.reads = 0
+        self._waiting: list[Waiting] = []
+
+    # -- as a test wants it ----------------------------------------------------------------
+
+    def commit(self) -> None:
+        """What is held reaches every replica, here and now."""
+        for table in self.tables:
+            table.settle()
+        self._answer(lambda each: self.ends(each.partition).committed >= each.offset, NONE)
+
+    def time_out(self) -> None:
+        """Those who wait for a commit are told that it takes too long."""
+        self._answer(lambda each: True, ErrorCode.REQUEST_TIMED_OUT)
+
+    def lose(self, partition: int = 0) -> None:
+        self.terms[partition] = None
+        self._answer(lambda each: each.partition == partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def lead(self, partition: int = 0) -> None:
+        self.terms[partition] = Term()
+
+    def _answer(self, is_due: Callable[[Waiting], bool], code: ErrorCode) -> None:
+        due = [each for each in self._waiting if is_due(each)]
+        self._waiting = [each for each in self._waiting if each not in due]
+        for each in due:
+            each.done(code)
+
+    def raw(self, partition: int = 0) -> bytes:
+        return b"".join(content for _, content in iter_batches(self.tables[partition].log))
+
+    # -- as the coordinator sees it --------------------------------------------------------
+
+    def partition_count(self) -> int | None:
+        return len(self.tables) if self.exists else None
+
+    async def ensure_topic(self) -> ErrorCode:
+        self.exists = True
+        return NONE
+
+    def find_term(self, partition: int) -> Term | None:
+        return self.terms[partition]
+
+    def ends(self, partition: int) -> LogEnds:
+        log = self.tables[partition].log
+        return LogEnds(log.log_start_offset, log.high_watermark, log.log_end_offset)
+
+    def max_batch_bytes(self, partition: int) -> int:
+        return self.tables[partition].config.max_message_bytes
+
+    async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
+        self.reads += 1
+        await asyncio.sleep(0)
+        taken, end_offset = b"", start
+        for header, content in iter_batches(self.tables[partition].log):
+            if header.last_offset < start:
+                continue
+            if taken and len(taken) + len(content) > max_bytes:
+                break
+            taken, end_offset = taken + content, header.next_offset
+        return Chunk(taken, end_offset)
+
+    def append(
+        self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
+    ) -> Append:
+        if self.refusal is not None:
+            return Append(NOT_WRITTEN, self.refusal)
+        table = self.tables[partition]
+        table.now_ms = self.wall_ms()
+        base_offset = table.log.log_end_offset
+        for batch in batches:
+            assert len(batch) <= self.max_batch_bytes(partition)
+            table.log.append_as_leader(memoryview(batch), 0, Origin.COORDINATOR, table.now_ms)
+        self.appends += 1
+        if self.is_held:
+            self._waiting.append(Waiting(partition, table.log.log_end_offset, done))
+            return Append(base_offset, None)
+        table.settle()
+        return Append(base_offset, NONE)
+
+    def when_committed(self, partition: int, offset: int, *, timeout_ms: int, done: Done) -> None:
+        if self.ends(partition).committed >= offset:
+            done(NONE)
+        else:
+            self._waiting.append(Waiting(partition, offset, done))
+
+
+NONE = ErrorCode.NONE
+
+
+class Desk:
+    """One life of a coordinator; the log may have had others before."""
+
+    def __init__(
+        self,
+        log: TableLog | None = None,
+        *,
+        config: GroupConfig | None = None,
+        clock: Clock | None = None,
+        topics: FixedTopics | None = None,
+    ) -> None:
+        self.log = log or TableLog()
+        self.clock = clock or Clock()
+        self.topics = topics or FixedTopics({"orders": 4, "users": 4})
+        self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
+        self.log.wall_ms = self.clock.wall_ms
+        self.reports: list[str] = []
+        self.coordinator = self.make()
+
+    def make(self) -> GroupCoordinator:
+        return GroupCoordinator(**self.parts())
+
+    def parts(self) -> dict[str, Any]:
+        return {
+            "log": self.log,
+            "topics": self.topics,
+            "timers": self.clock,
+            "wall_ms": self.clock.wall_ms,
+            "config": lambda: self.config,
+            "report": self.reports.append,
+        }
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Desk"]:
+        """With every partition that is led taken up and loaded."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.coordinator.run())
+            try:
+                await self.take_all()
+                yield self
+            finally:
+                self.coordinator.close()
+
+    async def take_all(self) -> None:
+        for partition, term in enumerate(self.log.terms):
+            if term is not None:
+                self.coordinator.take_partition(partition, 0)
+        await self.loaded()
+
+    async def loaded(self) -> None:
+        for _ in range(10_000):
+            if not self.coordinator.statistics().loading:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("a shard is loaded for ever")
+
+    @property
+    def state(self) -> ShardState:
+        """Of the only partition."""
+        shard = self.coordinator.find_shard(0)
+        assert shard is not None
+        return shard.state
+
+    # -- short hands -----------------------------------------------------------------------
+
+    async def commit(
+        self, *commits: Commit, group: str = GROUP, member: str = "", generation: int = -1
+    ) -> list[ErrorCode]:
+        """A code for each, in order."""
+        request = commit_request(*commits, group=group, member=member, generation=generation)
+        codes = await self.coordinator.commit(request)
+        return [codes[each.partition] for each in commits]
+
+    async def commit_in_transaction(
+        self,
+        *commits: Commit,
+        producer: int,
+        epoch: int = 0,
+        refusal: ErrorCode = ErrorCode.NONE,
+        **more: Any,
+    ) -> list[ErrorCode]:
+        codes = await self.coordinator.commit_in_transaction(
+            CommitInTransaction(
+                producer_id=producer,
+                producer_epoch=epoch,
+                commit=commit_request(*commits, **more),
+                find_refusal=lambda: refusal,
+            )
+        )
+        return [codes[each.partition] for each in commits]
+
+    async def end_transaction(
+        self, producer: int, *, commit: bool, epoch: int = 0, partition: int = 0
+    ) -> ErrorCode:
+        marker = TransactionMarker(producer, epoch, commit, coordinator_epoch=0)
+        return await self.coordinator.end_transaction(partition, marker)
+
+    async def fetch_stable(self, *partitions: TopicPartition) -> FetchedOffsets:
+        return await self.coordinator.fetch(
+            FetchOffsets(
+                group=GROUP,
+                member=None,
+                member_epoch=-1,
+                partitions=partitions,
+                require_stable=True,
+            )
+        )
+
+    async def fetch(self, *partitions: TopicPartition, group: str = GROUP) -> list[int]:
+        answer = await self.coordinator.fetch(
+            FetchOffsets(group=group, member=None, member_epoch=-1, partitions=partitions)
+        )
+        assert answer.error is NONE, answer
+        return [each.offset for each in answer.offsets]
+
+    async def fetch_all(self, group: str = GROUP) -> dict[TopicPartition, int]:
+        answer = await self.coordinator.fetch(
+            FetchOffsets(group=group, member=None, member_epoch=-1, partitions=None)
+        )
+        assert answer.error is NONE, answer
+        return {each.partition: each.offset for each in answer.offsets}
+
+    async def settle_member(self, group: str = GROUP, *topics: str) -> tuple[str, int]:
+        """One member that joins and assigns itself something; its id and generation."""
+        return await self.settle_member_for(10_000, group, *topics)
+
+    async def settle_member_for(
+        self, session_timeout_ms: int, group: str = GROUP, *topics: str
+    ) -> tuple[str, int]:
+        joined = await self.coordinator.join(
+            join_request(
+                group,
+                *topics,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=max(session_timeout_ms, 60_000),
+            )
+        )
+        assert joined.error is NONE, joined
+        synced = await self.coordinator.sync(
+            Sync(
+                group=group,
+                member=joined.member,
+                instance=None,
+                generation=joined.generation,
+                protocol_type=None,
+                protocol=None,
+                assignments={joined.member: b"all"},
+            )
+        )
+        assert synced.error is NONE, synced
+        return joined.member, joined.generation
+
+
+def told(story: Callable[[Desk], Coroutine[Any, Any, None]], desk: Desk | None = None) -> Desk:
+    """Runs a story at a desk that is open."""
+
+    async def tell() -> Desk:
+        here = desk or Desk()
+        try:
+            async with here.running():
+                await story(here)
+        finally:
+            assert not [line for line in here.reports if "not foreseen" in line], here.reports
+        return here
+
+    return asyncio.run(tell())
+
+
+def commit_of(partition: TopicPartition, offset: int, metadata: str = "", **more: Any) -> Commit:
+    return Commit(partition, offset, more.pop("leader_epoch", -1), metadata, **more)
+
+
+def commit_request(
+    *commits: Commit,
+    group: str = GROUP,
+    member: str = UNKNOWN_MEMBER,
+    generation: int = NO_GENERATION,
+    **more: Any,
+) -> CommitOffsets:
+    return CommitOffsets(
+        group=group,
+        member=member,
+        instance=more.pop("instance", None),
+        generation=generation,
+        offsets=commits,
+        **more,
+    )
+
+
+def join_request(group: str = GROUP, *topics: str, **more: Any) -> Join:
+    names = b"".join(len(each).to_bytes(2, "big") + each.encode() for each in topics)
+    metadata = b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
+    asked: dict[str, Any] = {
+        "member": UNKNOWN_MEMBER,
+        "instance": None,
+        "client_id": "client",
+        "client_host": "host",
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 60_000,
+        "protocol_type": "consumer",
+        "protocols": (Protocol("range", metadata),),
+        "requires_known_member": False,
+    }
+    return Join(group=group, **{**asked, **more})
+
+
+def replayed(log: TableLog, partition: int = 0) -> ShardState:
+    """What somebody who only has the log knows."""
+    return replayed_of(content for _, content in iter_batches(log.tables[partition].log))
+
+
+def replayed_of(batches: Iterable[bytes]) -> ShardState:
+    state = ShardState(topics=FixedTopics({}), config=GroupConfig)
+    for batch in batches:
+        for entry in _entries_of(batch):
+            state.take(entry)
+    return state
+
+
+@lru_cache(maxsize=1 << 12)  # who looks after every step meets the same batches again
+def _entries_of(batch: bytes) -> tuple[Entry, ...]:
+    reports: list[str] = []
+    entries = tuple(read_batches(batch, reports.append))
+    assert not reports
+    return entries

@@ -1,0 +1,232 @@
+"""Consumers that speak the classic protocol, at the desk of a group that may be of either kind.
+
+They join, sync and send heartbeats as clients do: eager ones give up all before they join again,
+cooperative ones keep what they have and name it; the leader of a classic group shares out.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.unit.coordinators.group.consumer_desk import GROUP, ConsumerDesk
+
+from penstock.coordinators.group import either_protocol as consumer_or_classic
+from penstock.coordinators.group.consumer.embedded_protocol import (
+    identified,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
+from penstock.coordinators.group.consumer.partitions import (
+    Partitions,
+    common,
+    to_topics,
+    together,
+    without,
+)
+from penstock.coordinators.group.requests import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER,
+    Heartbeat,
+    Join,
+    Joined,
+    JoinedMember,
+    Leaver,
+    Protocol,
+    Sync,
+    Synced,
+)
+from penstock.model.errors import ErrorCode
+from penstock.protocol.state_values import ValueWriter
+
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+COOPERATIVE, EAGER = "cooperative-sticky", "range"
+
+
+@dataclass(slots=True)
+class ClassicConsumer:
+    desk: ConsumerDesk
+    name: str
+    topics: tuple[str, ...] = ("orders",)
+    assignor: str = COOPERATIVE
+    instance: str | None = None
+    protocol_type: str = "consumer"
+    id: str = UNKNOWN_MEMBER
+    generation: int = NO_GENERATION
+    owned: Partitions = field(default_factory=dict)
+    protocol: str | None = None
+    error: ErrorCode | None = None  # of the last answer; None: it waits for one
+    wants_to_join: bool = True
+    waits: bool = False
+    forgets_to_sync: bool = False
+    is_dead: bool = False  # its process: answers reach nobody
+
+    # -- what it says ----------------------------------------------------------------------
+
+    def join(self) -> None:
+        if self.assignor == EAGER:
+            self.owned = {}
+        self.error, self.waits = None, True
+        request = Join(
+            group=GROUP,
+            member=self.id,
+            instance=self.instance,
+            client_id=self.name,
+            client_host="/10.0.0.2",
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            protocol_type=self.protocol_type,
+            protocols=(Protocol(self.assignor, self.metadata()),),
+            requires_known_member=True,
+        )
+        desk = self.desk
+        desk.ask(
+            lambda waiter: consumer_or_classic.join(
+                desk.groups, request, waiter, desk.now_ms, desk.config, desk.topics
+            ),
+            self.on_joined,
+        )
+
+    def sync(self, assignments: dict[str, bytes]) -> None:
+        desk, group = self.desk, self.desk.group
+        if group is None:
+            self.on_synced(Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        self.error, self.waits = None, True
+        request = Sync(
+            group=GROUP,
+            member=self.id,
+            instance=self.instance,
+            generation=self.generation,
+            protocol_type="consumer",
+            protocol=self.protocol,
+            assignments=assignments,
+        )
+        desk.ask(
+            lambda waiter: consumer_or_classic.sync(
+                group, request, waiter, desk.now_ms, desk.config, desk.topics
+            ),
+            self.on_synced,
+        )
+
+    def heartbeat(self) -> ErrorCode:
+        desk, group = self.desk, self.desk.group
+        error: object = ErrorCode.UNKNOWN_MEMBER_ID
+        if group is not None:
+            request = Heartbeat(
+                group=GROUP, member=self.id, instance=self.instance, generation=self.generation
+            )
+            error = desk.carry_out(
+                consumer_or_classic.heartbeat(group, request, desk.now_ms, desk.config, desk.topics)
+            )
+        assert isinstance(error, ErrorCode)
+        self._heed(error)
+        return error
+
+    def leave(self) -> ErrorCode:
+        desk, group = self.desk, self.desk.group
+        assert group is not None
+        leaver = Leaver(self.id, self.instance)
+        answer: Any = desk.carry_out(
+            consumer_or_classic.leave(group, [leaver], desk.now_ms, desk.config, desk.topics)
+        )
+        self._forget()
+        error: ErrorCode = answer[1][0].error
+        return error
+
+    def go_on(self) -> None:
+        """Does what a client does in its turn."""
+        if self.waits:
+            return
+        if not self.wants_to_join:
+            self.heartbeat()
+        if self.wants_to_join:
+            self.join()
+
+    # -- what it hears ---------------------------------------------------------------------
+
+    def on_joined(self, answer: Joined) -> None:
+        if self.is_dead:
+            return
+        self.error, self.waits = answer.error, False
+        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.id = answer.member
+            self.join()
+        elif answer.error is not ErrorCode.NONE:
+            self._heed(answer.error)
+        else:
+            self.id, self.generation = answer.member, answer.generation
+            self.protocol, self.wants_to_join = answer.protocol, False
+            is_leader = answer.leader == self.id
+            if not self.forgets_to_sync:
+                self.sync(self._share_out(answer.members) if is_leader else {})
+
+    def on_synced(self, answer: Synced) -> None:
+        if self.is_dead:
+            return
+        self.error, self.waits = answer.error, False
+        if answer.error is not ErrorCode.NONE:
+            self._heed(answer.error)
+            return
+        assigned = read_assignment(answer.assignment, self.desk.topics)
+        self.wants_to_join = bool(without(self.owned, assigned))  # others wait for those
+        self.owned = assigned
+
+    def _heed(self, error: ErrorCode) -> None:
+        self.wants_to_join = self.wants_to_join or error is not ErrorCode.NONE
+        if error in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.FENCED_INSTANCE_ID,
+        ):
+            member = self.id if error is ErrorCode.ILLEGAL_GENERATION else UNKNOWN_MEMBER
+            self._forget()
+            self.id = member
+
+    def _forget(self) -> None:
+        self.id, self.generation, self.owned = UNKNOWN_MEMBER, NO_GENERATION, {}
+        self.wants_to_join = True
+
+    # -- what it works on ------------------------------------------------------------------
+
+    def metadata(self) -> bytes:
+        """Version 1 names what the member owns."""
+        writer = ValueWriter(flexible=False)
+        writer.int16(1)
+        writer.array(self.topics, ValueWriter.string)
+        writer.int32(-1)
+        named = [
+            (name, numbers)
+            for topic, numbers in to_topics(self.owned)
+            if (name := self.desk.topics.find_name(topic)) is not None
+        ]
+        writer.array(named, _write_named)
+        return writer.done()
+
+    def _share_out(self, members: Iterable[JoinedMember]) -> dict[str, bytes]:
+        """In turn, but nobody gets what another still has."""
+        topics = self.desk.topics
+        told = {each.member: read_subscription(each.metadata) for each in members}
+        had = {member: identified(each.owned, topics) for member, each in told.items()}
+        shares: dict[str, Partitions] = {member: {} for member in told}
+        for name in sorted({topic for each in told.values() for topic in each.topics}):
+            view = topics.find(name)
+            takers = sorted(member for member, each in told.items() if name in each.topics)
+            for partition in range(0 if view is None else view.partitions):
+                assert view is not None
+                one = {view.topic_id: frozenset((partition,))}
+                taker = takers[partition % len(takers)]
+                holder = next((each for each, own in had.items() if common(own, one)), taker)
+                if holder == taker:
+                    shares[taker] = together(shares[taker], one)
+        return {member: write_assignment(own, 1, topics) for member, own in shares.items()}
+
+    @property
+    def work(self) -> set[str]:
+        return self.desk.named(self.owned)
+
+
+def _write_named(writer: ValueWriter, named: tuple[str, tuple[int, ...]]) -> None:
+    writer.string(named[0])
+    writer.array(named[1], ValueWriter.int32)

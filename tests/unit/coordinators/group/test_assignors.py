@@ -1,0 +1,118 @@
+"""Who gets what: `range` in runs, `uniform` evenly and with few moves."""
+
+from uuid import UUID
+
+from penstock.coordinators.group.consumer.assignors.problem import Assigned, Subscriber
+from penstock.coordinators.group.consumer.assignors.range import assign_ranges, runs
+from penstock.coordinators.group.consumer.assignors.uniform import assign_uniformly
+from penstock.coordinators.group.consumer.partitions import Partitions
+from penstock.model.ids import TopicId
+
+ORDERS, BILLS, NOTES = (TopicId(UUID(int=number)) for number in (1, 2, 3))
+
+
+def subscriber(
+    member: str,
+    *topics: TopicId,
+    instance: str | None = None,
+    had: Partitions | None = None,
+) -> Subscriber:
+    return Subscriber(member, instance, frozenset(topics), had or {})
+
+
+def sizes(assigned: Assigned) -> dict[str, int]:
+    return {member: sum(map(len, own.values())) for member, own in assigned.items()}
+
+
+def test_the_first_have_one_more_where_it_does_not_divide() -> None:
+    assert list(runs(7, 3)) == [range(3), range(3, 5), range(5, 7)]
+    assert list(runs(2, 3)) == [range(1), range(1, 2), range(2, 2)]
+
+
+def test_range_gives_each_member_the_same_run_of_every_topic() -> None:
+    members = [subscriber(name, ORDERS, BILLS) for name in ("bob", "anna")]
+    assigned = assign_ranges(members, {ORDERS: 3, BILLS: 3})
+    assert assigned == {
+        "anna": {ORDERS: frozenset((0, 1)), BILLS: frozenset((0, 1))},
+        "bob": {ORDERS: frozenset((2,)), BILLS: frozenset((2,))},
+    }
+
+
+def test_range_divides_a_topic_among_its_subscribers_only() -> None:
+    members = [subscriber("anna", ORDERS), subscriber("bob", ORDERS, BILLS)]
+    assigned = assign_ranges(members, {ORDERS: 2, BILLS: 2})
+    assert assigned["anna"] == {ORDERS: frozenset((0,))}
+    assert assigned["bob"] == {ORDERS: frozenset((1,)), BILLS: frozenset((0, 1))}
+
+
+def test_range_puts_static_members_first_by_their_instance() -> None:
+    members = [
+        subscriber("anna", ORDERS),
+        subscriber("x", ORDERS, instance="two"),
+        subscriber("y", ORDERS, instance="one"),
+    ]
+    assigned = assign_ranges(members, {ORDERS: 3})
+    assert assigned["y"] == {ORDERS: frozenset((0,))}
+    assert assigned["x"] == {ORDERS: frozenset((1,))}
+    assert assigned["anna"] == {ORDERS: frozenset((2,))}
+
+
+def test_members_that_get_nothing_are_told_so() -> None:
+    members = [subscriber("anna"), subscriber("bob", ORDERS), subscriber("carl", ORDERS)]
+    for assign in (assign_ranges, assign_uniformly):
+        assert set(assign(members, {ORDERS: 1})) == {"anna", "bob", "carl"}
+        assert assign(members, {ORDERS: 1})["anna"] == {}
+        assert assign([], {}) == {}
+
+
+def test_uniform_counts_all_topics_together() -> None:
+    members = [subscriber(name, ORDERS, BILLS) for name in ("anna", "bob")]
+    assert sizes(assign_uniformly(members, {ORDERS: 3, BILLS: 3})) == {"anna": 3, "bob": 3}
+
+
+def test_uniform_takes_from_each_only_what_a_newcomer_shall_have() -> None:
+    anna = subscriber("anna", ORDERS, had={ORDERS: frozenset(range(3))})
+    bob = subscriber("bob", ORDERS, had={ORDERS: frozenset(range(3, 6))})
+    assigned = assign_uniformly([anna, bob, subscriber("carl", ORDERS)], {ORDERS: 6})
+    assert sizes(assigned) == {"anna": 2, "bob": 2, "carl": 2}
+    assert assigned["anna"][ORDERS] < anna.had[ORDERS]
+    assert assigned["bob"][ORDERS] < bob.had[ORDERS]
+
+
+def test_uniform_lets_whoever_has_one_more_keep_it() -> None:
+    anna = subscriber("anna", ORDERS, had={ORDERS: frozenset((0,))})
+    bob = subscriber("bob", ORDERS, had={ORDERS: frozenset((1, 2))})
+    assigned = assign_uniformly([anna, bob], {ORDERS: 3})
+    assert assigned == {"anna": anna.had, "bob": bob.had}
+
+
+def test_uniform_forgets_what_is_gone() -> None:
+    anna = subscriber("anna", ORDERS, had={ORDERS: frozenset((0, 9)), BILLS: frozenset((0,))})
+    assert assign_uniformly([anna], {ORDERS: 2}) == {"anna": {ORDERS: frozenset((0, 1))}}
+
+
+def test_uniform_makes_up_for_topics_that_only_some_want() -> None:
+    members = [subscriber("anna", ORDERS, BILLS), subscriber("bob", ORDERS)]
+    assigned = assign_uniformly(members, {ORDERS: 4, BILLS: 2})
+    assert sizes(assigned) == {"anna": 3, "bob": 3}
+    assert len(assigned["anna"][BILLS]) == 2
+
+
+def test_uniform_leaves_neighbours_by_a_topic_one_apart_at_most() -> None:
+    """Carl can help Anna only by way of Bob, who is even with both as it is."""
+    members = [
+        subscriber("anna", ORDERS, had={ORDERS: frozenset(range(6))}),
+        subscriber("bob", ORDERS, BILLS, had={BILLS: frozenset(range(3))}),
+        subscriber("carl", BILLS, had={}),
+    ]
+    assigned = assign_uniformly(members, {ORDERS: 6, BILLS: 3})
+    assert sizes(assigned) == {"anna": 4, "bob": 3, "carl": 2}
+
+
+def test_uniform_is_quick_for_a_large_group() -> None:
+    """A thousand members of ten thousand partitions, each with wishes of its own beside."""
+    own = {TopicId(UUID(int=100 + each)): 1 for each in range(1000)}
+    counts = {ORDERS: 9000, **own}
+    members = [subscriber(f"m{each:04}", ORDERS, topic) for each, topic in enumerate(own)]
+    assigned = assign_uniformly(members, counts)
+    assert set(sizes(assigned).values()) == {10}

@@ -1,0 +1,128 @@
+"""What is told of a classic group, and when the offsets under its name may go."""
+
+from tests.unit.coordinators.group.classic_desk import Client, Desk, settle, subscription, work_of
+
+from penstock.coordinators.group.classic import protocol as classic
+from penstock.coordinators.group.classic.protocol import ClassicGroup, ClassicState
+from penstock.coordinators.group.classic.subscription import find_topics
+from penstock.coordinators.group.requests import DescribedMember, ListedGroup, Protocol
+from penstock.coordinators.group.result import SetTimer, TimerKey
+
+
+def test_a_stable_group_is_described_with_what_its_members_want_and_have() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna", instance="anna-1")
+    settle(anna)
+    described = classic.describe(desk.group)
+    assert (described.state, described.protocol_type, described.protocol) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    assert described.members == (
+        DescribedMember(
+            member=anna.id,
+            instance="anna-1",
+            client_id="anna",
+            client_host="/127.0.0.1",
+            metadata=subscription("orders"),
+            assignment=work_of(anna.id, 1),
+        ),
+    )
+
+
+def test_a_group_between_generations_is_described_without_a_protocol() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna")
+    settle(anna)
+    Client(desk, "ben").come()
+    described = classic.describe(desk.group)
+    assert (described.state, described.protocol) == ("PreparingRebalance", "")
+    assert len(described.members) == 2
+    assert {each.metadata for each in described.members} == {b""}
+
+
+def test_groups_are_listed_with_their_type_and_state() -> None:
+    desk = Desk()
+    settle(Client(desk, "anna"))
+    assert classic.list_group(desk.group) == ListedGroup("billing", "consumer", "Stable", "classic")
+    assert classic.list_group(ClassicGroup("plain")) == ListedGroup("plain", "", "Empty", "classic")
+
+
+def test_offsets_without_a_group_age_from_their_commit() -> None:
+    assert classic.expiry_base_ms(ClassicGroup("plain"), "orders", 5) == 5
+
+
+def test_offsets_of_an_empty_group_age_from_its_last_member_or_a_later_commit() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna")
+    settle(anna)
+    desk.pass_time(100)
+    anna.leave()
+    left_ms = desk.now_ms
+    assert classic.expiry_base_ms(desk.group, "orders", 5) == left_ms
+    assert classic.expiry_base_ms(desk.group, "orders", left_ms + 7) == left_ms + 7
+
+
+def test_offsets_of_a_stable_group_age_where_nobody_subscribes() -> None:
+    desk = Desk()
+    settle(Client(desk, "anna", topics=("orders",)))
+    assert classic.expiry_base_ms(desk.group, "orders", 5) is None
+    assert classic.expiry_base_ms(desk.group, "returns", 5) == 5
+
+
+def test_offsets_do_not_age_while_members_are_called() -> None:
+    desk = Desk()
+    settle(Client(desk, "anna"))
+    Client(desk, "ben").come()
+    assert desk.group.state is ClassicState.PREPARING_REBALANCE
+    assert classic.expiry_base_ms(desk.group, "returns", 5) is None
+
+
+def test_offsets_do_not_age_under_members_whose_wishes_are_not_known() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna", requires_known_member=False)
+    anna.join(protocols=(Protocol("range", b"\x00"),))
+    anna.assign()
+    assert desk.group.state is ClassicState.STABLE
+    assert classic.expiry_base_ms(desk.group, "orders", 5) is None
+
+
+def test_topics_are_read_from_every_version_of_a_subscription() -> None:
+    oldest = subscription("orders", "returns")
+    newer = b"\x00\x03" + oldest[2:] + b"\x00\x00\x00\x00" + b"more fields"
+    assert find_topics(oldest) == find_topics(newer) == frozenset({"orders", "returns"})
+
+
+def test_metadata_of_other_kinds_is_not_taken_for_a_subscription() -> None:
+    assert find_topics(b"") is None
+    assert find_topics(b"\x00\x01\x7f\xff\xff\xff") is None
+    assert find_topics(b"\x00\x01\x00\x00\x00\x01\xff\xff") is None
+
+
+def test_a_commit_is_a_sign_of_life_of_a_member() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna", session_timeout_ms=7000)
+    settle(anna)
+    key = TimerKey("billing", "session", anna.id)
+    assert classic.session_timer(desk.group, anna.id) == (SetTimer(key, 7000),)
+    assert classic.session_timer(desk.group, "") == ()
+
+
+def test_only_a_group_of_which_nothing_is_known_is_vacant() -> None:
+    assert Desk().group.is_vacant
+    desk = Desk()
+    anna = Client(desk, "anna")
+    anna.join()
+    assert not desk.group.is_vacant, "an id was handed out"
+    settle(anna)
+    anna.leave()
+    assert not desk.group.is_vacant, "it is stored"
+
+
+def test_a_group_whose_only_id_was_not_used_is_vacant_again() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna")
+    anna.join()
+    desk.pass_time(anna.session_timeout_ms)
+    assert desk.group.is_vacant

@@ -1,0 +1,338 @@
+"""Stories of classic groups: members come, share the work, go, and others take over."""
+
+from tests.unit.coordinators.group.classic_desk import (
+    REBALANCE_MS,
+    SESSION_MS,
+    Client,
+    Desk,
+    rejoin,
+    settle,
+    subscription,
+    work_of,
+)
+
+from penstock.coordinators.group.classic.protocol import ClassicState
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.requests import Leaver, Protocol
+from penstock.model.errors import ErrorCode
+
+SLOW_START = GroupConfig(initial_rebalance_delay_ms=3000)
+
+
+def test_the_first_member_of_a_development_node_is_answered_at_once() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna")
+    assert anna.join().error is ErrorCode.MEMBER_ID_REQUIRED
+    assert anna.id.startswith("anna-")
+    answer = anna.join().answer
+    assert (answer.error, answer.generation, answer.protocol) == (ErrorCode.NONE, 1, "range")
+    assert answer.leader == anna.id
+    assert [(each.member, each.metadata) for each in answer.members] == [
+        (anna.id, subscription("orders"))
+    ]
+    assert anna.assign().answer.assignment == work_of(anna.id, 1)
+    assert desk.group.state is ClassicState.STABLE
+
+
+def test_the_first_members_are_waited_for_and_begin_together() -> None:
+    desk = Desk(SLOW_START)
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    first = anna.come()
+    desk.pass_time(2999)
+    assert first.waits
+    second = ben.come()
+    desk.pass_time(1)
+    assert first.waits, "where one came another may follow"
+    desk.pass_time(3000)
+    assert (first.answer.generation, second.answer.generation) == (1, 1)
+    assert {each.member for each in first.answer.members} == {anna.id, ben.id}
+    assert second.answer.members == ()
+
+
+def test_the_first_members_wait_no_longer_than_a_rebalance_may_take() -> None:
+    desk = Desk(SLOW_START)
+    first = Client(desk, "first", rebalance_timeout_ms=10_000).come()
+    for number in range(9):
+        desk.pass_time(1000)
+        Client(desk, f"late-{number}", rebalance_timeout_ms=10_000).come()
+        assert first.waits
+    desk.pass_time(1000)
+    assert len(first.answer.members) == 10
+
+
+def test_only_the_first_generation_of_a_group_is_waited_for() -> None:
+    desk = Desk(SLOW_START)
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    anna.come()
+    desk.pass_time(3000)
+    arrival = ben.come()
+    assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    anna.join()
+    assert arrival.error is ErrorCode.NONE, "all are there"
+
+
+def test_a_newcomer_calls_the_others_who_hear_of_it_by_heartbeat() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    settle(anna)
+    arrival = ben.come()
+    assert arrival.waits
+    assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    anna.join()
+    assert arrival.answer.generation == anna.generation == 2
+    follower = ben.sync()
+    assert follower.waits
+    assert anna.assign().answer.assignment == work_of(anna.id, 2)
+    assert follower.answer.assignment == work_of(ben.id, 2)
+
+
+def test_answers_wait_until_the_assignment_is_committed() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    settle(anna)
+    ben.come()
+    anna.join()
+    desk.commits_at_once = False
+    follower, leader = ben.sync(), anna.assign()
+    assert follower.waits
+    assert leader.waits
+    late = ben.sync()
+    assert late.waits, "it rests on the same record"
+    desk.commit()
+    assert leader.answer.assignment == work_of(anna.id, 2)
+    assert late.answer.assignment == follower.answer.assignment == work_of(ben.id, 2)
+
+
+def test_a_member_whose_answers_were_lost_asks_again_and_disturbs_nobody() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    settle(anna)
+    ben.come()
+    anna.join()
+    assert ben.join().answer.generation == 2
+    again = anna.join()
+    assert len(again.answer.members) == 2, "a leader is told once more who is in"
+    ben.sync()
+    anna.assign()
+    assert ben.join().answer.generation == 2
+    assert ben.sync().answer.assignment == work_of(ben.id, 2)
+    assert anna.heartbeat() is ErrorCode.NONE
+
+
+def test_a_request_is_answered_when_the_same_member_asks_over_a_new_connection() -> None:
+    desk = Desk()
+    anna, ben, cleo = (Client(desk, name) for name in ("anna", "ben", "cleo"))
+    settle(anna, ben)
+    cleo.come()
+    first = ben.join()
+    second = ben.join()
+    assert first.error is ErrorCode.REBALANCE_IN_PROGRESS
+    anna.join()
+    assert second.error is ErrorCode.NONE
+    first_sync = ben.sync()
+    second_sync = ben.sync()
+    assert first_sync.error is ErrorCode.REBALANCE_IN_PROGRESS
+    anna.assign()
+    assert second_sync.answer.assignment == work_of(ben.id, 3)
+
+
+def test_a_leader_that_joins_again_gets_a_new_generation() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    settle(anna, ben)
+    assert anna.leads
+    call = anna.join()
+    assert call.waits
+    rejoin(ben)
+    assert call.answer.generation == 3
+
+
+def test_a_follower_that_wants_other_topics_gets_a_new_generation() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    settle(anna, ben)
+    ben.topics = ("orders", "returns")
+    assert ben.join().waits
+    assert anna.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    told = anna.join().answer.members
+    assert {each.member: each.metadata for each in told}[ben.id] == subscription(
+        "orders", "returns"
+    )
+
+
+def test_those_who_wait_for_an_assignment_are_called_back_when_a_member_comes() -> None:
+    desk = Desk()
+    anna, ben, cleo = (Client(desk, name) for name in ("anna", "ben", "cleo"))
+    settle(anna)
+    ben.come()
+    anna.join()
+    waiting = ben.sync()
+    cleo.come()
+    assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
+    assert anna.assign().error is ErrorCode.REBALANCE_IN_PROGRESS
+    rejoin(anna, ben, cleo)
+    assert [each.synced.assignment for each in (anna, ben, cleo) if each.synced] == [
+        work_of(each.id, 3) for each in (anna, ben, cleo)
+    ]
+
+
+def test_the_protocol_that_most_members_like_best_of_the_common_ones_is_elected() -> None:
+    desk = Desk(SLOW_START)
+    likes = [("sticky", "range"), ("range", "sticky"), ("newest", "sticky", "range")]
+    clients = [Client(desk, f"member-{place}", assignors=each) for place, each in enumerate(likes)]
+    for client in clients:
+        client.come()
+    desk.pass_time(2 * 3000)
+    assert {each.joined.protocol for each in clients if each.joined} == {"sticky"}
+
+
+def test_an_assignor_is_changed_by_members_that_know_both_and_then_only_the_new_one() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna", assignors=("range",))
+    ben = Client(desk, "ben", assignors=("range",))
+    settle(anna, ben)
+    for assignors in (("sticky", "range"), ("sticky",)):
+        for client in (anna, ben):
+            client.assignors = assignors
+            client.join()
+            rejoin(anna, ben)
+    assert desk.group.protocol == "sticky"
+    assert desk.group.state is ClassicState.STABLE
+
+
+def test_a_leaving_member_is_answered_at_once_and_its_work_goes_to_others() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    settle(anna, ben)
+    assert anna.leave() is ErrorCode.NONE
+    assert ben.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS
+    rejoin(ben)
+    assert ben.leads
+    assert ben.synced
+    assert ben.synced.assignment == work_of(ben.id, 3)
+
+
+def test_several_leave_in_one_request_and_the_rest_rebalance_once() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna")
+    ben = Client(desk, "ben", instance="ben-1")
+    cleo = Client(desk, "cleo", instance="cleo-1")
+    settle(anna, ben, cleo)
+    generation = desk.group.generation
+    error, left = desk.leave(
+        Leaver("", "ben-1"), Leaver(cleo.id, "cleo-1"), Leaver("", "dora-1")
+    ).answer
+    assert error is ErrorCode.NONE
+    assert [(each.instance, each.error) for each in left] == [
+        ("ben-1", ErrorCode.NONE),
+        ("cleo-1", ErrorCode.NONE),
+        ("dora-1", ErrorCode.UNKNOWN_MEMBER_ID),
+    ]
+    rejoin(anna)
+    assert anna.generation == generation + 1
+    assert list(desk.group.members) == [anna.id]
+
+
+def test_whoever_leaves_while_it_waits_is_answered() -> None:
+    desk = Desk()
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    settle(anna)
+    joining = ben.come()
+    desk.leave(Leaver(_id_of_waiting(desk), None))
+    assert joining.error is ErrorCode.UNKNOWN_MEMBER_ID
+    ben.id = ""
+    ben.come()
+    anna.join()
+    syncing = ben.sync()
+    desk.leave(Leaver(ben.id, None))
+    assert syncing.error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_that_all_have_left_is_stored_as_empty() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna")
+    settle(anna)
+    desk.pass_time(500)
+    anna.leave()
+    assert desk.group.state is ClassicState.EMPTY
+    value = desk.last_value
+    assert value is not None
+    assert (value.generation, value.members, value.leader) == (2, (), None)
+    assert (value.protocol_type, value.state_since_ms) == ("consumer", desk.now_ms)
+    assert not desk.timers
+
+
+def test_an_empty_group_may_become_one_of_another_type() -> None:
+    desk = Desk()
+    anna, worker = Client(desk, "anna"), Client(desk, "worker", requires_known_member=False)
+    settle(anna)
+    anna.leave()
+    protocols = (Protocol("compatible", b"me"),)
+    answer = worker.join(protocol_type="connect", protocols=protocols).answer
+    assert (answer.generation, answer.protocol_type) == (3, "connect")
+
+
+def test_a_full_group_takes_no_more_but_keeps_its_own() -> None:
+    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_size=2))
+    anna, ben = Client(desk, "anna"), Client(desk, "ben", instance="ben-1")
+    settle(anna, ben)
+    answer = Client(desk, "cleo").join().answer
+    assert (answer.error, answer.member) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    again = Client(desk, "ben", instance="ben-1")
+    assert again.join().error is ErrorCode.NONE, "it takes its own place"
+    anna.join()
+    rejoin(again)
+    assert desk.group.state is ClassicState.COMPLETING_REBALANCE
+    assert len(desk.group.members) == 2
+
+
+def test_a_pending_member_of_a_group_that_filled_meanwhile_is_turned_away() -> None:
+    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_size=1))
+    anna, ben = Client(desk, "anna"), Client(desk, "ben")
+    ben.join()
+    settle(anna)
+    assert ben.join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert not desk.group.pending
+    assert desk.group.state is ClassicState.STABLE
+
+
+def test_ids_are_not_handed_out_without_end() -> None:
+    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_pending_members=3))
+    for _ in range(3):
+        assert Client(desk, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
+    assert Client(desk, "loop").join().error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    desk.pass_time(SESSION_MS)
+    assert Client(desk, "loop").join().error is ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_an_assignment_too_large_to_store_costs_its_own_group_only() -> None:
+    desk = Desk(GroupConfig(initial_rebalance_delay_ms=0, max_record_bytes=10_000))
+    anna = Client(desk, "anna")
+    anna.come()
+    answer = anna.sync({anna.id: b"x" * 10_000}).answer
+    assert answer.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert desk.log == []
+    assert desk.group.state is ClassicState.PREPARING_REBALANCE
+    anna.join()
+    assert anna.sync({anna.id: b"x" * 1000}).answer.assignment == b"x" * 1000
+
+
+def test_generations_begin_again_when_they_do_not_fit_a_number() -> None:
+    desk = Desk()
+    anna = Client(desk, "anna")
+    anna.join()
+    desk.group.generation = 2**31 - 1
+    assert anna.join().answer.generation == 1
+
+
+def test_a_client_that_names_no_rebalance_time_has_its_session() -> None:
+    desk = Desk()
+    settle(Client(desk, "anna", rebalance_timeout_ms=-1))
+    value = desk.last_value
+    assert value is not None
+    assert value.members[0].rebalance_timeout_ms == SESSION_MS
+    assert REBALANCE_MS != SESSION_MS
+
+
+def _id_of_waiting(desk: Desk) -> str:
+    return next(desk.group.waiting_to_join()).id

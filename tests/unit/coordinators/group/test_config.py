@@ -1,0 +1,27 @@
+"""The typed settings of groups say what the broker's settings say."""
+
+from penstock.config.given import Given
+from penstock.config.resolve import resolve_broker
+from penstock.coordinators.group.config import GroupConfig
+
+
+def test_its_defaults_are_those_of_the_settings() -> None:
+    assert GroupConfig.from_broker(resolve_broker()) == GroupConfig()
+
+
+def test_what_is_given_counts_in_its_own_units() -> None:
+    given = {
+        "group.initial.rebalance.delay.ms": "0",
+        "group.max.size": "7",
+        "group.consumer.assignors": "range",
+        "group.consumer.migration.policy": "Upgrade",
+        "offsets.retention.minutes": "2",
+        "offsets.topic.replication.factor": "1",
+        "message.max.bytes": "5000",
+    }
+    resolved = resolve_broker(Given.from_mapping(given, where="here"))
+    config = GroupConfig.from_broker(resolved)
+    assert (config.initial_rebalance_delay_ms, config.max_size) == (0, 7)
+    assert (config.consumer_assignors, config.consumer_migration_policy) == (("range",), "upgrade")
+    assert config.offsets_retention_ms == 120_000
+    assert (config.offsets_topic_replication_factor, config.max_record_bytes) == (1, 5000)

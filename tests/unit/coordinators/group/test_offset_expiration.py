@@ -1,0 +1,162 @@
+"""When committed offsets have had their time: KIP-211 told as stories."""
+
+import asyncio
+
+from tests.unit.coordinators.group.coordinator_desk import (
+    GROUP,
+    NONE,
+    START_MS,
+    T0,
+    U0,
+    Desk,
+    commit_of,
+    join_request,
+    told,
+)
+
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.requests import Leaver
+from penstock.model.errors import ErrorCode
+
+DAY_MS = 86_400_000
+CHECK_MS = 600_000
+WEEK_MS = 7 * DAY_MS
+
+
+def quiet() -> Desk:
+    """Members whose sessions outlast the story."""
+    config = GroupConfig(initial_rebalance_delay_ms=0, max_session_timeout_ms=20 * DAY_MS)
+    return Desk(config=config)
+
+
+def pass_days(desk: Desk, days: int) -> None:
+    for _ in range(days * DAY_MS // CHECK_MS):
+        desk.clock.pass_ms(CHECK_MS)
+
+
+def test_offsets_that_nobody_uses_go_a_week_after_their_commit() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.commit(commit_of(T0, 1))
+        pass_days(desk, 5)
+        await desk.commit(commit_of(U0, 1))
+        pass_days(desk, 1)
+        assert await desk.fetch_all() == {T0: 1, U0: 1}
+        pass_days(desk, 1)
+        assert await desk.fetch_all() == {U0: 1}
+        pass_days(desk, 5)
+        assert await desk.fetch_all() == {}
+
+    told(story)
+
+
+def test_offsets_of_a_group_go_a_week_after_its_last_member() -> None:
+    async def story(desk: Desk) -> None:
+        member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
+        await desk.commit(commit_of(T0, 1), member=member, generation=generation)
+        pass_days(desk, 8)
+        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        pass_days(desk, 6)
+        assert await desk.fetch(T0) == [1]
+        pass_days(desk, 2)
+        assert await desk.fetch_all() == {}
+        described = await desk.coordinator.describe(GROUP)
+        assert described.error is ErrorCode.GROUP_ID_NOT_FOUND
+
+    told(story, quiet())
+
+
+def test_an_offset_that_a_member_reads_never_goes() -> None:
+    async def story(desk: Desk) -> None:
+        member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
+        await desk.commit(commit_of(T0, 1), commit_of(U0, 1), member=member, generation=generation)
+        pass_days(desk, 8)
+        assert await desk.fetch_all() == {T0: 1}  # nobody reads users any more
+
+    told(story, quiet())
+
+
+def test_nothing_goes_while_members_are_called_together() -> None:
+    """KAFKA-13636: a group between two generations is not one that nobody uses."""
+
+    async def story(desk: Desk) -> None:
+        member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
+        await desk.commit(commit_of(U0, 1), member=member, generation=generation)
+        another = asyncio.create_task(
+            desk.coordinator.join(
+                join_request(
+                    GROUP,
+                    "users",
+                    session_timeout_ms=20 * DAY_MS,
+                    rebalance_timeout_ms=20 * DAY_MS,
+                )
+            )
+        )
+        await asyncio.sleep(0)
+        pass_days(desk, 8)
+        assert (await desk.coordinator.describe(GROUP)).state == "PreparingRebalance"
+        assert await desk.fetch_all() == {U0: 1}
+        another.cancel()
+
+    told(story, quiet())
+
+
+def test_a_retention_that_an_old_client_asked_for_counts_alone() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.commit(
+            commit_of(T0, 1, expires_ms=START_MS + DAY_MS),
+            commit_of(U0, 1, expires_ms=START_MS + 9 * DAY_MS),
+        )
+        pass_days(desk, 1)
+        assert await desk.fetch_all() == {U0: 1}
+        pass_days(desk, 7)
+        assert await desk.fetch_all() == {U0: 1}
+        pass_days(desk, 1)
+        assert await desk.fetch_all() == {}
+
+    told(story)
+
+
+def test_a_time_that_the_client_gave_is_the_commits_own() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.commit(commit_of(T0, 1, timestamp_ms=START_MS - WEEK_MS + DAY_MS))
+        pass_days(desk, 1)
+        assert await desk.fetch_all() == {}
+
+    told(story)
+
+
+def test_what_could_not_be_written_goes_the_next_time() -> None:
+    async def story(desk: Desk) -> None:
+        await desk.commit(commit_of(T0, 1))
+        desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
+        pass_days(desk, 8)
+        assert await desk.fetch_all() == {T0: 1}
+        desk.log.refusal = None
+        desk.clock.pass_ms(CHECK_MS)
+        assert await desk.fetch_all() == {}
+
+    told(story)
+
+
+def test_an_empty_group_without_offsets_is_forgotten() -> None:
+    async def story(desk: Desk) -> None:
+        member, _ = await desk.settle_member(GROUP, "orders")
+        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        assert (await desk.coordinator.describe(GROUP)).error is NONE
+        desk.clock.pass_ms(CHECK_MS)
+        described = await desk.coordinator.describe(GROUP)
+        assert described.error is ErrorCode.GROUP_ID_NOT_FOUND
+
+    told(story)
+
+
+def test_more_groups_than_are_looked_at_in_a_turn_all_get_their_turn() -> None:
+    async def story(desk: Desk) -> None:
+        for number in range(450):
+            await desk.commit(commit_of(T0, 1), group=f"g{number}")
+        written = desk.log.appends
+        desk.clock.pass_ms(WEEK_MS)
+        assert desk.coordinator.statistics().groups == 0
+        assert desk.log.appends - written == 3  # of 200 groups at most each
+
+    told(story)

@@ -1,0 +1,69 @@
+"""The store of offsets, record by record, with transactions between them."""
+
+from penstock.coordinators.group.offsets.store import OffsetStore
+from penstock.coordinators.group.records import OffsetKey, OffsetValue
+from penstock.model.ids import TopicPartition
+
+GROUP = "g"
+KEY = OffsetKey(GROUP, "orders", 0)
+T0 = TopicPartition("orders", 0)
+PRODUCER = 9
+
+
+def value(offset: int) -> OffsetValue:
+    return OffsetValue(offset, -1, "", 1)
+
+
+def offset_in(store: OffsetStore) -> int | None:
+    found = store.find(GROUP, T0)
+    return None if found is None else found.offset
+
+
+def test_a_group_is_there_while_it_has_an_offset() -> None:
+    store = OffsetStore()
+    assert not store.has_group(GROUP)
+    store.replay(KEY, value(1), record_offset=0)
+    assert store.groups() == {GROUP}
+    store.replay(KEY, None, record_offset=1)
+    assert store.snapshot() == OffsetStore().snapshot()
+
+
+def test_what_a_transaction_commits_counts_when_that_is_committed() -> None:
+    store = OffsetStore()
+    store.replay(KEY, value(1), record_offset=0)
+    store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
+    assert offset_in(store) == 1
+    assert store.pending_of(GROUP) == {T0}
+    store.end_transaction(PRODUCER, commit=True)
+    assert offset_in(store) == 2
+    assert store.pending_of(GROUP) == set()
+
+
+def test_what_a_transaction_takes_back_never_counts() -> None:
+    store = OffsetStore()
+    store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
+    assert store.has_group(GROUP)
+    store.end_transaction(PRODUCER, commit=False)
+    assert store.snapshot() == OffsetStore().snapshot()
+
+
+def test_of_a_commit_in_a_transaction_and_one_after_it_the_later_record_counts() -> None:
+    store = OffsetStore()
+    store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
+    store.replay(KEY, value(3), record_offset=2)
+    store.end_transaction(PRODUCER, commit=True)
+    assert offset_in(store) == 3  # as in the compacted log
+
+
+def test_what_was_deleted_is_not_brought_back_by_the_end_of_a_transaction() -> None:
+    store = OffsetStore()
+    store.replay(KEY, value(2), record_offset=1, producer_id=PRODUCER)
+    store.replay(KEY, None, record_offset=2)
+    store.end_transaction(PRODUCER, commit=True)
+    assert store.snapshot() == OffsetStore().snapshot()
+
+
+def test_the_end_of_a_transaction_without_offsets_changes_nothing() -> None:
+    store = OffsetStore()
+    store.end_transaction(PRODUCER, commit=True)
+    assert store.snapshot() == OffsetStore().snapshot()

@@ -1,0 +1,182 @@
+"""Records of groups in batches: split by size, read back in order, whatever is between them."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.coordinators.group.coordinator_desk import FixedTopics
+
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.record_batches import (
+    Latest,
+    Replayed,
+    build_batches,
+    read_batches,
+    skim_batches,
+    take_latest,
+)
+from penstock.coordinators.group.records import (
+    GroupKey,
+    GroupRecord,
+    OffsetKey,
+    OffsetValue,
+    encode_record,
+)
+from penstock.coordinators.group.state import ShardState
+from penstock.coordinators.runtime.record_batches import TooLarge
+from penstock.protocol.batch import read_header, stamp_offset_and_epoch
+from penstock.protocol.compression import Codec
+from penstock.protocol.control import build_end_marker_batch
+from penstock.protocol.records import Record, build_batch
+
+NOW_MS = 1_700_000_000_000
+NEVER = GroupRecord(GroupKey("gone"), None)
+
+
+def offsets(count: int, metadata: str = "") -> list[GroupRecord]:
+    return [
+        GroupRecord(OffsetKey("g", "orders", number), OffsetValue(number, -1, metadata, NOW_MS))
+        for number in range(count)
+    ]
+
+
+def placed(batches: list[bytearray]) -> bytes:
+    """As a log would number them."""
+    end_offset = 0
+    for batch in batches:
+        stamp_offset_and_epoch(batch, 0, end_offset, 0)
+        end_offset = read_header(batch).next_offset
+    return b"".join(batches)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_is_written_is_read_in_order(codec: Codec) -> None:
+    records = [*offsets(50, "note"), NEVER]
+    batches = build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000, codec=codec)
+    assert len(batches) == 1
+    assert read_header(batches[0]).codec == codec
+    read = list(read_batches(placed(batches), pytest.fail))
+    assert read == [Replayed(each, offset, -1) for offset, each in enumerate(records)]
+
+
+@pytest.mark.parametrize("max_bytes", [200, 500, 1_000, 10_000])
+def test_no_batch_is_larger_than_the_topic_takes(max_bytes: int) -> None:
+    records = offsets(100, "some note")
+    batches = build_batches(records, now_ms=NOW_MS, max_bytes=max_bytes)
+    assert max(map(len, batches)) <= max_bytes
+    read = list(read_batches(placed(batches), pytest.fail))
+    assert read == [Replayed(each, offset, -1) for offset, each in enumerate(records)]
+
+
+def test_as_few_batches_as_fit() -> None:
+    one = build_batches(offsets(1), now_ms=NOW_MS, max_bytes=10_000)
+    assert len(build_batches(offsets(3), now_ms=NOW_MS, max_bytes=3 * len(one[0]))) == 1
+
+
+def test_a_record_beyond_the_limit_names_its_group_and_what_to_do() -> None:
+    with pytest.raises(TooLarge, match=r"'g'.*max\.message\.bytes"):
+        build_batches(offsets(1, "n" * 300), now_ms=NOW_MS, max_bytes=300)
+
+
+def test_nothing_to_write_is_no_batch() -> None:
+    assert build_batches([], now_ms=NOW_MS, max_bytes=100) == []
+    assert list(read_batches(b"", pytest.fail)) == []
+
+
+def test_a_tail_that_is_no_batch_is_told_and_left() -> None:
+    batches = build_batches(offsets(2), now_ms=NOW_MS, max_bytes=10_000)
+    told: list[str] = []
+    read = list(read_batches(placed(batches) + bytes(100), told.append))
+    assert len(read) == 2
+    assert len(told) == 1
+    assert "passed over" in told[0]
+
+
+def skimmed(data: bytes) -> ShardState:
+    state = ShardState(topics=FixedTopics({}), config=GroupConfig)
+    latest: Latest = {}
+    told: list[str] = []
+    for entry in skim_batches(data, latest, told.append):
+        if entry is not None:
+            state.take(entry)
+    for entry in take_latest(latest, told.append):
+        state.take(entry)
+    assert not latest
+    return state
+
+
+def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None:
+    one = offsets(1)[0]
+    records = [one._replace(value=OffsetValue(n, -1, "", NOW_MS)) for n in range(1_000)]
+    latest: Latest = {}
+    data = placed(build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000))
+    assert [each for each in skim_batches(data, latest, pytest.fail) if each is not None] == []
+    assert list(take_latest(latest, pytest.fail)) == [Replayed(records[-1], 999, -1)]
+
+
+DELETED = -1
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1),  # of which partition
+            st.sampled_from([0, 1, 2, 3, 3, 3, 4, 99, DELETED]),  # in which version
+            st.sampled_from([False, False, True]),  # cut off at its end
+            st.sampled_from([None, None, None, 11]),  # in a transaction of that producer
+        ),
+        min_size=5,
+        max_size=30,
+    )
+)
+def test_skimming_finds_what_reading_all_does(
+    history: list[tuple[int, int, bool, int | None]],
+) -> None:
+    data = b""
+    sequence = 0
+    for number, (partition, version, is_cut, producer) in enumerate(history):
+        key, _ = encode_record(GroupRecord(OffsetKey("g", "t", partition), None))
+        if version == DELETED:
+            data += build_batch([Record(number, NOW_MS, key, None)], base_offset=number)
+            continue
+        value = _value_of(version, number)
+        records = [Record(number, NOW_MS, key, value[:-3] if is_cut else value)]
+        if producer is None:
+            data += build_batch(records, base_offset=number)
+        elif version == 0:
+            data += build_end_marker_batch(
+                commit=not is_cut,
+                coordinator_epoch=0,
+                producer_id=producer,
+                producer_epoch=0,
+                timestamp_ms=NOW_MS,
+                base_offset=number,
+            )
+        else:
+            data += build_batch(
+                records,
+                base_offset=number,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=sequence,
+                transactional=True,
+            )
+            sequence += 1
+    whole = ShardState(topics=FixedTopics({}), config=GroupConfig)
+    for entry in read_batches(data, lambda line: None):
+        whole.take(entry)
+    assert skimmed(data).snapshot() == whole.snapshot()
+
+
+def _value_of(version: int, offset: int) -> bytes:
+    """An offset as each version has it; the last one does not exist."""
+    times = bytes(7) + b"\x01"
+    tails = {
+        0: b"\x00\x01n" + times,
+        1: b"\x00\x01n" + times + times,
+        2: b"\x00\x01n" + times,
+        3: b"\x00\x00\x00\x02\x00\x01n" + times,
+        4: b"\x00\x00\x00\x02\x02n" + times + b"\x00",
+        99: b"?" * 30,
+    }
+    return version.to_bytes(2, "big") + offset.to_bytes(8, "big") + tails[version]

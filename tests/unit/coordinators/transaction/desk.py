@@ -1,0 +1,251 @@
+"""A transaction coordinator over real logs on a simulated disk, with timers that tests move.
+
+The partitions that transactions write to are lists of the markers they have got. They take what
+comes at once, unless a test holds it back or has them refuse.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from tests.unit.coordinators.group.coordinator_desk import Clock, TableLog
+from tests.unit.storage.compacted_logs import iter_batches
+
+from penstock.coordinators.transaction.config import TransactionConfig
+from penstock.coordinators.transaction.coordinator import TransactionCoordinator
+from penstock.coordinators.transaction.dependencies import Marked, Marker
+from penstock.coordinators.transaction.loader import TransactionReader
+from penstock.coordinators.transaction.records import Transaction, TransactionRecord
+from penstock.coordinators.transaction.requests import (
+    NO_PRODUCER,
+    Ended,
+    Initialised,
+    InitProducer,
+    Producer,
+)
+from penstock.coordinators.transaction.shard import Shard
+from penstock.coordinators.transaction.state import ShardState
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+
+NONE = ErrorCode.NONE
+TX = "payments"
+T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+U0 = TopicPartition("users", 0)
+OLD_END, NEW_END = 4, 5  # versions of EndTxn
+OLD_ADD, NEW_ADD = 3, 4  # versions of AddPartitionsToTxn
+FIRST_ID = 1000
+
+
+class Ids:
+    """Gives out producer ids, one after the other."""
+
+    def __init__(self) -> None:
+        self.next = FIRST_ID
+        self.refusal: ErrorCode | None = None
+
+    async def next_producer_id(self) -> int:
+        await asyncio.sleep(0)
+        if self.refusal is not None:
+            raise Refusal(self.refusal, "no ids today")
+        self.next += 1
+        return self.next - 1
+
+
+class Written(NamedTuple):
+    """A marker in a partition."""
+
+    producer: Producer
+    commit: bool
+    coordinator_epoch: int
+
+
+class Partitions:
+    """A MarkerChannel and KnownPartitions."""
+
+    def __init__(self) -> None:
+        self.markers: dict[TopicPartition, list[Written]] = {T0: [], T1: [], U0: []}
+        self.refusals: dict[TopicPartition, ErrorCode] = {}
+        self.is_held = False
+        self.sent: list[Marker] = []
+        self._held: list[Callable[[], None]] = []
+
+    def has_partition(self, partition: TopicPartition) -> bool:
+        return partition in self.markers
+
+    def send(self, markers: Sequence[Marker], done: Marked) -> None:
+        self.sent += markers
+        for marker in markers:
+            self._held.append(partial(self._take, marker, done))
+        if not self.is_held:
+            self.let_go()
+
+    def let_go(self) -> None:
+        held, self._held = self._held, []
+        for each in held:
+            each()
+
+    def _take(self, marker: Marker, done: Marked) -> None:
+        done(marker, {each: self._write_to(each, marker) for each in marker.partitions})
+
+    def _write_to(self, partition: TopicPartition, marker: Marker) -> ErrorCode:
+        if partition in self.refusals:
+            return self.refusals[partition]
+        if partition not in self.markers:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        who = Producer(marker.producer_id, marker.producer_epoch)
+        self.markers[partition].append(Written(who, marker.commit, marker.coordinator_epoch))
+        return NONE
+
+
+class Desk:
+    """One life of a coordinator; the log may have had others before."""
+
+    def __init__(
+        self,
+        log: TableLog | None = None,
+        *,
+        config: TransactionConfig | None = None,
+        clock: Clock | None = None,
+        partitions: Partitions | None = None,
+        ids: Ids | None = None,
+    ) -> None:
+        self.log = log or TableLog()
+        self.clock = clock or Clock()
+        self.partitions = partitions or Partitions()
+        self.ids = ids or Ids()
+        self.config = config or TransactionConfig()
+        self.log.wall_ms = self.clock.wall_ms
+        self.reports: list[str] = []
+        self.coordinator = TransactionCoordinator(
+            log=self.log,
+            partitions=self.partitions,
+            producer_ids=self.ids,
+            markers=self.partitions,
+            timers=self.clock,
+            wall_ms=self.clock.wall_ms,
+            config=lambda: self.config,
+            report=self.reports.append,
+        )
+
+    @asynccontextmanager
+    async def running(self, leader_epoch: int = 0) -> AsyncIterator["Desk"]:
+        """With every partition that is led taken up and loaded."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.coordinator.run())
+            try:
+                await self.take_all(leader_epoch)
+                yield self
+            finally:
+                self.coordinator.close()
+
+    async def take_all(self, leader_epoch: int = 0) -> None:
+        for partition, term in enumerate(self.log.terms):
+            if term is not None:
+                self.coordinator.take_partition(partition, leader_epoch)
+        await self.loaded()
+
+    async def loaded(self) -> None:
+        for _ in range(10_000):
+            if not self.coordinator.statistics().loading:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("a shard is loaded for ever")
+
+    async def turns(self) -> None:
+        """What is due on the loop has happened, markers and their completion with it."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    @property
+    def shard(self) -> Shard:
+        """Of the only partition."""
+        shard = self.coordinator.find_shard(0)
+        assert shard is not None
+        return shard
+
+    def known(self, name: str = TX) -> Transaction:
+        return self.shard.state.known[name]
+
+    # -- short hands -----------------------------------------------------------------------
+
+    async def init(
+        self,
+        name: str = TX,
+        *,
+        claimed: Producer | None = None,
+        timeout_ms: int = 60_000,
+        two_phase: bool = False,
+        keep_prepared: bool = False,
+    ) -> Initialised:
+        had = NO_PRODUCER if claimed is None else claimed
+        return await self.coordinator.init_producer_id(
+            InitProducer(
+                transactional_id=name,
+                timeout_ms=timeout_ms,
+                two_phase=two_phase,
+                keep_prepared=keep_prepared,
+                producer_id=had.id,
+                producer_epoch=had.epoch,
+            )
+        )
+
+    async def producer(self, name: str = TX, **how: Any) -> Producer:
+        answer = await self.init(name, **how)
+        assert answer.code is NONE, answer
+        return Producer(answer.producer_id, answer.producer_epoch)
+
+    async def add(
+        self,
+        who: Producer,
+        *partitions: TopicPartition,
+        name: str = TX,
+        version: int = NEW_ADD,
+        connection: int | None = None,
+    ) -> ErrorCode:
+        return await self.coordinator.add_partitions(
+            name, who.id, who.epoch, partitions, version=version, connection=connection
+        )
+
+    async def end(
+        self,
+        who: Producer,
+        *,
+        commit: bool = True,
+        name: str = TX,
+        version: int = NEW_END,
+        connection: int | None = None,
+    ) -> Ended:
+        return await self.coordinator.end(
+            name, who.id, who.epoch, commit=commit, version=version, connection=connection
+        )
+
+
+def told(story: Callable[[Desk], Coroutine[Any, Any, None]], desk: Desk | None = None) -> None:
+    """Runs a story with a coordinator that is there from its beginning to its end."""
+
+    async def tell() -> None:
+        async with (desk or Desk()).running() as running:
+            await story(running)
+
+    asyncio.run(tell())
+
+
+def replayed(log: TableLog, partition: int = 0) -> ShardState:
+    """What the log says, read from its beginning."""
+    state = ShardState()
+    for _, batch in iter_batches(log.tables[partition].log):
+        for record in _records_of(batch):
+            state.replay(record)
+    return state
+
+
+@lru_cache(maxsize=1 << 12)  # who looks after every step meets the same batches again
+def _records_of(batch: bytes) -> tuple[TransactionRecord, ...]:
+    reports: list[str] = []
+    read = TransactionReader(reports.append).read(batch)
+    records = tuple(record for record in read if record is not None)
+    assert not reports
+    return records

@@ -1,0 +1,216 @@
+"""Every request to end a transaction, in every state, by every kind of producer: one row each.
+
+The codes are what clients act on: one that is wrong ends a producer that could have gone on, or
+lets one go on that is fenced (KAFKA-20785, KAFKA-19690).
+"""
+
+import pytest
+
+from penstock.coordinators.transaction.end_transaction import end
+from penstock.coordinators.transaction.records import State, Transaction
+from penstock.coordinators.transaction.requests import Ended, Producer
+from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
+from penstock.coordinators.transaction.transaction_version import BUMPING, CLASSIC
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+OK = ErrorCode.NONE
+FENCED = ErrorCode.PRODUCER_FENCED
+WRONG_ID = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+STATE = ErrorCode.INVALID_TXN_STATE
+AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
+
+NOW_MS = 2_000
+T0 = TopicPartition("orders", 0)
+OWNER = Producer(7, 4)
+BEFORE = Producer(7, 3)  # the owner's last epoch
+COMMIT, ABORT = True, False
+
+
+def in_state(state: State, **more: object) -> Transaction:
+    has_partitions = state is State.ONGOING or state.is_prepared
+    fields: dict[str, object] = {
+        "producer_id": OWNER.id,
+        "producer_epoch": OWNER.epoch,
+        "timeout_ms": 60_000,
+        "state": state,
+        "partitions": frozenset({T0} if has_partitions else ()),
+        "updated_ms": 1_000,
+        "started_ms": 500,
+        **more,
+    }
+    return Transaction(**fields)  # type: ignore[arg-type]
+
+
+def ask(known: Transaction | None, who: Producer, *, commit: bool, version: int) -> Ended:
+    answer = end(
+        {} if known is None else {"t": known},
+        "t",
+        who,
+        commit=commit,
+        version=version,
+        new_producer_id=99,
+        now_ms=NOW_MS,
+    ).answer
+    assert isinstance(answer, Ended)
+    return answer
+
+
+# state, commit or abort -> what a client of old is told, and one since KIP-890
+OF_THE_OWNER = [
+    (State.EMPTY, COMMIT, STATE, STATE),
+    (State.EMPTY, ABORT, STATE, OK),
+    (State.ONGOING, COMMIT, OK, OK),
+    (State.ONGOING, ABORT, OK, OK),
+    (State.PREPARE_COMMIT, COMMIT, AGAIN, AGAIN),
+    (State.PREPARE_COMMIT, ABORT, STATE, AGAIN),
+    (State.PREPARE_ABORT, COMMIT, STATE, AGAIN),
+    (State.PREPARE_ABORT, ABORT, AGAIN, AGAIN),
+    (State.COMPLETE_COMMIT, COMMIT, OK, STATE),
+    (State.COMPLETE_COMMIT, ABORT, STATE, OK),
+    (State.COMPLETE_ABORT, COMMIT, STATE, STATE),
+    (State.COMPLETE_ABORT, ABORT, OK, OK),
+]
+
+
+@pytest.mark.parametrize(("state", "commit", "classic", "bumping"), OF_THE_OWNER)
+def test_the_owner(state: State, commit: bool, classic: ErrorCode, bumping: ErrorCode) -> None:
+    known = in_state(state)
+    assert ask(known, OWNER, commit=commit, version=CLASSIC).code is classic
+    assert ask(known, OWNER, commit=commit, version=BUMPING).code is bumping
+
+
+# The epoch before: since KIP-890 it is the owner, repeating itself; of old it is somebody else.
+OF_THE_EPOCH_BEFORE = [
+    (State.EMPTY, COMMIT, FENCED),
+    (State.EMPTY, ABORT, FENCED),
+    (State.ONGOING, COMMIT, FENCED),  # late: the next transaction is open
+    (State.ONGOING, ABORT, FENCED),
+    (State.PREPARE_COMMIT, COMMIT, AGAIN),
+    (State.PREPARE_COMMIT, ABORT, STATE),
+    (State.PREPARE_ABORT, COMMIT, FENCED),  # the coordinator was faster
+    (State.PREPARE_ABORT, ABORT, AGAIN),
+    (State.COMPLETE_COMMIT, COMMIT, OK),
+    (State.COMPLETE_COMMIT, ABORT, STATE),
+    (State.COMPLETE_ABORT, COMMIT, FENCED),
+    (State.COMPLETE_ABORT, ABORT, OK),
+]
+
+
+@pytest.mark.parametrize(("state", "commit", "bumping"), OF_THE_EPOCH_BEFORE)
+def test_the_epoch_before(state: State, commit: bool, bumping: ErrorCode) -> None:
+    known = in_state(state)
+    assert ask(known, BEFORE, commit=commit, version=CLASSIC).code is FENCED
+    assert ask(known, BEFORE, commit=commit, version=BUMPING).code is bumping
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("commit", [COMMIT, ABORT])
+@pytest.mark.parametrize("version", [CLASSIC, BUMPING])
+@pytest.mark.parametrize(
+    ("who", "code"),
+    [
+        (Producer(7, 2), FENCED),  # long gone
+        (Producer(7, 0), FENCED),
+        (Producer(7, -1), FENCED),
+        (Producer(7, 5), FENCED),  # never given to anybody
+        (Producer(7, MAX_EPOCH), FENCED),
+        (Producer(8, 4), WRONG_ID),
+        (Producer(-1, -1), WRONG_ID),
+        (Producer(0, 0), WRONG_ID),
+        (Producer(2**63 - 1, 4), WRONG_ID),
+    ],
+)
+def test_a_stranger_learns_what_it_is_whatever_the_state(
+    state: State, commit: bool, version: int, who: Producer, code: ErrorCode
+) -> None:
+    assert ask(in_state(state), who, commit=commit, version=version) == Ended(code)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, BUMPING])
+def test_an_id_that_nobody_has_registered(version: int) -> None:
+    assert ask(None, OWNER, commit=COMMIT, version=version).code is WRONG_ID
+
+
+def test_a_client_of_old_keeps_its_epoch_and_a_new_one_gets_the_next() -> None:
+    known = in_state(State.ONGOING)
+    assert ask(known, OWNER, commit=COMMIT, version=CLASSIC) == Ended(OK, *OWNER)
+    assert ask(known, OWNER, commit=COMMIT, version=BUMPING) == Ended(OK, 7, 5)
+
+
+def test_who_repeats_itself_is_told_the_same_again() -> None:
+    assert ask(in_state(State.COMPLETE_COMMIT), BEFORE, commit=COMMIT, version=BUMPING) == Ended(
+        OK, *OWNER
+    )
+
+
+@pytest.mark.parametrize("epoch", [0, 1, LAST_EPOCH - 1])
+def test_the_next_epoch_follows(epoch: int) -> None:
+    known = in_state(State.ONGOING, producer_epoch=epoch)
+    ended = ask(known, Producer(7, epoch), commit=COMMIT, version=BUMPING)
+    assert ended == Ended(OK, 7, epoch + 1)
+
+
+def test_after_the_last_epoch_comes_another_id() -> None:
+    known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
+    outcome = end(
+        {"t": known},
+        "t",
+        Producer(7, LAST_EPOCH),
+        commit=COMMIT,
+        version=BUMPING,
+        new_producer_id=99,
+        now_ms=NOW_MS,
+    )
+    assert outcome.answer == Ended(OK, 99, 0)
+    (record,) = outcome.records
+    assert record.value is not None
+    # Its markers are still the old one's, with the epoch that is kept for fencing.
+    assert (record.value.producer_id, record.value.producer_epoch) == (7, MAX_EPOCH)
+    assert record.value.owner == Producer(99, 0)
+
+
+def test_a_client_of_old_keeps_even_the_last_epoch() -> None:
+    known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
+    last = Producer(7, LAST_EPOCH)
+    assert ask(known, last, commit=COMMIT, version=CLASSIC) == Ended(OK, *last)
+
+
+OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch": MAX_EPOCH}
+
+
+@pytest.mark.parametrize(
+    ("who", "commit", "code"),
+    [
+        (Producer(7, LAST_EPOCH), COMMIT, AGAIN),  # repeats itself
+        (Producer(7, LAST_EPOCH - 1), COMMIT, FENCED),
+        (Producer(7, MAX_EPOCH), COMMIT, FENCED),
+        (Producer(99, 0), COMMIT, AGAIN),  # has its answer, and is early
+        (Producer(99, 1), COMMIT, FENCED),
+    ],
+)
+def test_while_the_id_changes(who: Producer, commit: bool, code: ErrorCode) -> None:
+    known = in_state(State.PREPARE_COMMIT, **OVERFLOWN)
+    assert ask(known, who, commit=commit, version=BUMPING).code is code
+
+
+def test_who_repeats_itself_after_its_id_has_changed_is_told_the_new_one() -> None:
+    known = in_state(
+        State.COMPLETE_COMMIT, producer_id=99, producer_epoch=0, previous_producer_id=7
+    )
+    again = Producer(7, LAST_EPOCH)
+    assert ask(known, again, commit=COMMIT, version=BUMPING) == Ended(OK, 99, 0)
+    assert ask(known, again, commit=COMMIT, version=CLASSIC).code is WRONG_ID
+    assert ask(known, Producer(7, LAST_EPOCH - 1), commit=COMMIT, version=BUMPING).code is WRONG_ID
+
+
+def test_nobody_is_taken_for_an_owner_that_had_no_id_before() -> None:
+    known = in_state(State.COMPLETE_COMMIT, producer_epoch=0)
+    nobody = Producer(-1, LAST_EPOCH)
+    assert ask(known, nobody, commit=COMMIT, version=BUMPING).code is WRONG_ID
+
+
+def test_the_epoch_that_is_kept_for_fencing_is_given_to_nobody() -> None:
+    """Its transaction was aborted for being late, and its abort comes only now."""
+    known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
+    assert ask(known, Producer(7, LAST_EPOCH), commit=ABORT, version=BUMPING) == Ended(OK, 99, 0)

@@ -1,0 +1,280 @@
+"""A producer comes, comes back, is replaced: what id and epoch each of them gets."""
+
+import pytest
+from tests.unit.coordinators.transaction.desk import FIRST_ID, NONE, OLD_END, T0, T1, TX, Desk, told
+
+from penstock.coordinators.transaction.config import TransactionConfig
+from penstock.coordinators.transaction.init_producer_id import init_producer
+from penstock.coordinators.transaction.records import State, Transaction
+from penstock.coordinators.transaction.requests import (
+    NO_PRODUCER,
+    Initialised,
+    InitProducer,
+    Producer,
+)
+from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
+from penstock.model.errors import ErrorCode
+
+FENCED = ErrorCode.PRODUCER_FENCED
+AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+def test_the_first_one_gets_an_id_that_nobody_has_had() -> None:
+    async def story(desk: Desk) -> None:
+        assert await desk.producer() == (FIRST_ID, 0)
+        assert await desk.producer("other") == (FIRST_ID + 1, 0)
+        assert desk.known().state is State.EMPTY
+
+    told(story)
+
+
+def test_the_next_one_gets_the_next_epoch_and_fences_the_one_before() -> None:
+    async def story(desk: Desk) -> None:
+        old = await desk.producer()
+        new = await desk.producer()
+        assert new == (old.id, old.epoch + 1)
+        assert await desk.add(old, T0) is FENCED
+        assert (await desk.end(old)).code is FENCED
+        assert await desk.add(new, T0) is NONE
+
+    told(story)
+
+
+def test_what_the_one_before_has_open_is_aborted_first() -> None:
+    async def story(desk: Desk) -> None:
+        old = await desk.producer()
+        await desk.add(old, T0, T1)
+        assert (await desk.init()).code is AGAIN
+        await desk.turns()
+        assert desk.known().state is State.COMPLETE_ABORT
+        # Fenced once, and bumped once for the new one (KAFKA-19367).
+        assert await desk.producer() == (old.id, old.epoch + 2)
+        for each in (T0, T1):
+            (marker,) = desk.partitions.markers[each]
+            assert marker.producer == (old.id, old.epoch + 1)
+            assert not marker.commit
+
+    told(story)
+
+
+def test_who_asks_while_markers_are_under_way_is_to_ask_again() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        await desk.add(who, T0)
+        desk.partitions.is_held = True
+        await desk.end(who)
+        await desk.turns()
+        assert (await desk.init()).code is AGAIN
+        desk.partitions.let_go()
+        assert (await desk.init()).code is NONE
+
+    told(story)
+
+
+def test_a_producer_that_repeats_itself_gets_the_same_epoch_again() -> None:
+    async def story(desk: Desk) -> None:
+        old = await desk.producer()
+        new = await desk.producer(claimed=old)
+        assert new == (old.id, old.epoch + 1)
+        assert await desk.producer(claimed=old) == new  # its answer was lost
+        assert await desk.producer(claimed=new) == (old.id, old.epoch + 2)
+        assert (await desk.init(claimed=old)).code is FENCED
+
+    told(story)
+
+
+def test_it_may_repeat_itself_to_the_next_coordinator_too() -> None:
+    first = Desk()
+
+    async def begin(desk: Desk) -> None:
+        old = await desk.producer()
+        await desk.producer(claimed=old)
+
+    told(begin, first)
+
+    async def go_on(desk: Desk) -> None:
+        assert await desk.producer(claimed=Producer(FIRST_ID, 0)) == (FIRST_ID, 1)
+
+    told(go_on, Desk(first.log, clock=first.clock))
+
+
+def test_a_late_repetition_does_not_abort_what_is_open_now() -> None:
+    async def story(desk: Desk) -> None:
+        old = await desk.producer()
+        new = await desk.producer(claimed=old)
+        await desk.add(new, T0)
+        assert (await desk.init(claimed=old)).code is FENCED
+        assert desk.known().state is State.ONGOING
+
+    told(story)
+
+
+def test_a_zombie_cannot_abort_its_successors_transaction() -> None:
+    async def story(desk: Desk) -> None:
+        old = await desk.producer()
+        new = await desk.producer()
+        await desk.add(new, T0)
+        assert (await desk.init(claimed=old)).code is FENCED
+        assert desk.known().state is State.ONGOING
+        assert (await desk.end(new)).code is NONE
+
+    told(story)
+
+
+def test_who_lost_the_answer_to_its_commit_may_ask_for_its_epoch() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        await desk.add(who, T0)
+        ended = await desk.end(who)
+        await desk.turns()
+        assert await desk.producer(claimed=who) == (ended.producer_id, ended.producer_epoch)
+
+    told(story)
+
+
+def test_a_foreign_id_is_fenced() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        for foreign in (Producer(who.id + 1, 0), Producer(0, 0), Producer(2**63 - 1, MAX_EPOCH)):
+            assert (await desk.init(claimed=foreign)).code is FENCED
+
+    told(story)
+
+
+def test_an_id_from_elsewhere_is_replaced_where_nothing_is_known() -> None:
+    async def story(desk: Desk) -> None:
+        assert await desk.producer(claimed=Producer(5, 5)) == (FIRST_ID, 0)
+
+    told(story)
+
+
+def test_of_id_and_epoch_both_or_none() -> None:
+    async def story(desk: Desk) -> None:
+        assert (await desk.init(claimed=Producer(5, -1))).code is ErrorCode.INVALID_REQUEST
+        assert (await desk.init(claimed=Producer(-1, 5))).code is ErrorCode.INVALID_REQUEST
+
+    told(story)
+
+
+@pytest.mark.parametrize(
+    ("timeout_ms", "code"),
+    [
+        (-1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (0, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (1, NONE),
+        (5_000, NONE),
+        (5_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (2**31 - 1, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    ],
+)
+def test_a_time_out_has_its_limits(timeout_ms: int, code: ErrorCode) -> None:
+    async def story(desk: Desk) -> None:
+        assert (await desk.init(timeout_ms=timeout_ms)).code is code
+
+    told(story, Desk(config=TransactionConfig(max_timeout_ms=5_000)))
+
+
+@pytest.mark.parametrize("name", ["", "x" * 32_768, "é" * 16_384])
+def test_a_name_that_no_record_could_hold_is_refused(name: str) -> None:
+    async def story(desk: Desk) -> None:
+        who = Producer(1, 1)
+        assert (await desk.init(name)).code is ErrorCode.INVALID_REQUEST
+        assert await desk.add(who, T0, name=name) is ErrorCode.INVALID_REQUEST
+        assert (await desk.end(who, name=name)).code is ErrorCode.INVALID_REQUEST
+        assert desk.coordinator.describe(name).code is ErrorCode.INVALID_REQUEST
+
+    told(story)
+
+
+def test_the_longest_name_is_taken() -> None:
+    async def story(desk: Desk) -> None:
+        assert (await desk.init("x" * 32_767)).code is NONE
+
+    told(story)
+
+
+def test_no_new_id_is_an_answer_too() -> None:
+    async def story(desk: Desk) -> None:
+        desk.ids.refusal = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert (await desk.init()).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        desk.ids.refusal = None
+        assert (await desk.init()).code is NONE
+
+    told(story)
+
+
+# -- the last epochs -----------------------------------------------------------------------
+
+
+def complete_at(epoch: int, **more: int) -> Transaction:
+    return Transaction(
+        producer_id=7,
+        producer_epoch=epoch,
+        timeout_ms=1,
+        state=State.COMPLETE_COMMIT,
+        updated_ms=0,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def ask(known: Transaction, claimed: Producer = NO_PRODUCER) -> Initialised:
+    request = InitProducer(
+        transactional_id="t",
+        timeout_ms=1,
+        producer_id=claimed.id,
+        producer_epoch=claimed.epoch,
+    )
+    answer = init_producer({"t": known}, request, new_producer_id=99, now_ms=0).answer
+    assert isinstance(answer, Initialised)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("epoch", "given"),
+    [
+        (0, (7, 1)),
+        (LAST_EPOCH - 1, (7, LAST_EPOCH)),
+        (LAST_EPOCH, (99, 0)),
+        (MAX_EPOCH, (99, 0)),  # a late transaction was aborted with it
+    ],
+)
+def test_after_the_last_epoch_comes_another_id(epoch: int, given: tuple[int, int]) -> None:
+    answer = ask(complete_at(epoch))
+    assert (answer.producer_id, answer.producer_epoch) == given
+
+
+def test_who_repeats_itself_after_its_id_has_changed_gets_the_new_one_again() -> None:
+    first = init_producer(
+        {"t": complete_at(LAST_EPOCH)},
+        InitProducer(transactional_id="t", timeout_ms=1, producer_id=7, producer_epoch=LAST_EPOCH),
+        new_producer_id=99,
+        now_ms=0,
+    )
+    after = first.records[0].value
+    assert after is not None
+    again = ask(after, Producer(7, LAST_EPOCH))
+    assert (again.code, again.producer_id, again.producer_epoch) == (NONE, 99, 0)
+    assert ask(after, Producer(7, LAST_EPOCH - 1)).code is FENCED
+
+
+def test_a_late_producer_at_the_last_epoch_gets_another_id() -> None:
+    """The abort took the epoch that nobody may have."""
+    known = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
+    answer = ask(known, Producer(7, LAST_EPOCH))
+    assert (answer.producer_id, answer.producer_epoch) == (99, 0)
+
+
+def test_old_and_new_clients_may_take_turns() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        for version in (OLD_END, 5, OLD_END, 5):
+            assert await desk.add(who, T0) is NONE
+            ended = await desk.end(who, version=version)
+            assert ended.code is NONE
+            await desk.turns()
+            who = Producer(ended.producer_id, ended.producer_epoch)
+        assert who == (FIRST_ID, 2)
+        assert [each.commit for each in desk.partitions.markers[T0]] == [True] * 4
+        assert desk.coordinator.describe(TX).state == "CompleteCommit"
+
+    told(story)

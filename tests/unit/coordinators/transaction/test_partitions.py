@@ -1,0 +1,170 @@
+"""Adding partitions to a transaction, and asking whether they belong to it: a row a state."""
+
+import asyncio
+
+import pytest
+from tests.unit.coordinators.transaction.desk import NONE, OLD_ADD, T0, T1, U0, Desk, told
+from tests.unit.coordinators.transaction.test_end_table import NOW_MS, OWNER, in_state
+
+from penstock.coordinators.transaction.partitions import add_partitions, verify_partitions
+from penstock.coordinators.transaction.records import State, Transaction
+from penstock.coordinators.transaction.requests import Producer
+from penstock.coordinators.transaction.result import MAX_EPOCH
+from penstock.coordinators.transaction.transaction_version import BUMPING
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+FENCED = ErrorCode.PRODUCER_FENCED
+WRONG_ID = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
+ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
+
+STRANGERS = [
+    (Producer(7, 3), FENCED),
+    (Producer(7, 0), FENCED),
+    (Producer(7, 5), FENCED),
+    (Producer(8, 4), WRONG_ID),
+    (Producer(-1, -1), WRONG_ID),
+]
+
+
+def add(known: Transaction | None, who: Producer, *partitions: TopicPartition) -> ErrorCode:
+    answer = add_partitions(
+        {} if known is None else {"t": known},
+        "t",
+        who,
+        partitions,
+        version=BUMPING,
+        now_ms=NOW_MS,
+    ).answer
+    assert isinstance(answer, ErrorCode)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (State.EMPTY, NONE),
+        (State.ONGOING, NONE),
+        (State.PREPARE_COMMIT, AGAIN),
+        (State.PREPARE_ABORT, AGAIN),
+        (State.COMPLETE_COMMIT, NONE),
+        (State.COMPLETE_ABORT, NONE),
+    ],
+)
+def test_the_owner_may_add_unless_one_is_being_ended(state: State, code: ErrorCode) -> None:
+    assert add(in_state(state), OWNER, T1) is code
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize(("who", "code"), STRANGERS)
+def test_a_stranger_learns_what_it_is_whatever_the_state(
+    state: State, who: Producer, code: ErrorCode
+) -> None:
+    assert add(in_state(state), who, T1) is code
+    assert verify_partitions({"t": in_state(state)}, "t", who, [T0]) == {T0: code}
+
+
+def test_the_epoch_that_is_kept_for_fencing_is_nobodys() -> None:
+    known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
+    assert add(known, Producer(7, MAX_EPOCH), T0) is FENCED
+
+
+def test_an_id_that_nobody_has_registered() -> None:
+    assert add(None, OWNER, T0) is WRONG_ID
+    assert verify_partitions({}, "t", OWNER, [T0]) == {T0: WRONG_ID}
+
+
+@pytest.mark.parametrize(
+    ("state", "of_it", "others"),
+    [
+        (State.EMPTY, ABORTABLE, ABORTABLE),
+        (State.ONGOING, NONE, ABORTABLE),
+        (State.PREPARE_COMMIT, AGAIN, AGAIN),
+        (State.PREPARE_ABORT, AGAIN, AGAIN),
+        (State.COMPLETE_COMMIT, ABORTABLE, ABORTABLE),
+        (State.COMPLETE_ABORT, ABORTABLE, ABORTABLE),
+    ],
+)
+def test_only_what_was_added_belongs_to_what_is_open(
+    state: State, of_it: ErrorCode, others: ErrorCode
+) -> None:
+    found = verify_partitions({"t": in_state(state)}, "t", OWNER, [T0, T1])
+    assert found == {T0: of_it, T1: others}
+
+
+def test_partitions_gather_until_the_end() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        desk.clock.pass_ms(10)
+        began_ms = desk.clock.wall_ms()
+        assert await desk.add(who, T0) is NONE
+        desk.clock.pass_ms(10)
+        assert await desk.add(who, T1, U0, version=OLD_ADD) is NONE
+        known = desk.known()
+        assert known.partitions == {T0, T1, U0}
+        assert (known.started_ms, known.updated_ms) == (began_ms, began_ms + 10)
+        assert known.state is State.ONGOING
+
+    told(story)
+
+
+def test_what_is_there_already_is_not_written_again() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        await desk.add(who, T0, T1)
+        written = desk.log.appends
+        assert await desk.add(who, T1) is NONE
+        assert await desk.add(who) is NONE
+        assert desk.log.appends == written
+
+    told(story)
+
+
+def test_a_partition_that_is_not_known_here_is_not_added() -> None:
+    """It would get no marker: where one is not known when it is to be marked, it was deleted."""
+
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        new = TopicPartition("new", 0)
+        assert await desk.add(who, T0, new) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert desk.known().state is State.EMPTY
+        assert await desk.add(Producer(who.id, 9), new) is FENCED
+        desk.partitions.markers[new] = []
+        assert await desk.add(who, T0, new) is NONE
+
+    told(story)
+
+
+def test_it_belongs_to_it_only_when_that_is_committed() -> None:
+    """A partition that is told so opens the transaction in its log."""
+
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        desk.log.is_held = True
+        adding = asyncio.create_task(desk.add(who, T0))
+        await desk.turns()
+        asking = asyncio.create_task(
+            desk.coordinator.verify_partitions("payments", who.id, who.epoch, [T0])
+        )
+        await desk.turns()
+        assert not adding.done()
+        assert not asking.done()
+        desk.log.commit()
+        assert await adding is NONE
+        assert await asking == {T0: NONE}
+
+    told(story)
+
+
+def test_more_partitions_than_a_record_can_hold_are_refused() -> None:
+    async def story(desk: Desk) -> None:
+        who = await desk.producer()
+        many = [TopicPartition("t" * 200 + str(number), 0) for number in range(10_000)]
+        desk.partitions.markers.update({each: [] for each in many})
+        assert await desk.add(who, *many) is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert desk.known().state is State.EMPTY
+        assert "'payments' takes" in desk.reports[-1]
+        assert await desk.add(who, T0) is NONE
+
+    told(story)

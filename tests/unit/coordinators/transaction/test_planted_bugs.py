@@ -1,0 +1,227 @@
+"""Bugs that others have had, planted one at a time: a test of ours must notice each of them."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import pytest
+from tests.unit.coordinators.transaction import test_end_table as end_table
+from tests.unit.coordinators.transaction import test_init_producer_id as inits
+from tests.unit.coordinators.transaction import test_late_ends as late_ends
+from tests.unit.coordinators.transaction import test_partitions as partitions
+from tests.unit.coordinators.transaction import test_telling as telling
+from tests.unit.coordinators.transaction import test_timeouts as time_outs
+from tests.unit.coordinators.transaction import test_two_phase as two_phase
+from tests.unit.coordinators.transaction.desk import NEW_END, Partitions
+
+from penstock.coordinators.transaction import end_transaction as ending
+from penstock.coordinators.transaction import init_producer_id as init_producer
+from penstock.coordinators.transaction import partitions as partition_rules
+from penstock.coordinators.transaction import records
+from penstock.coordinators.transaction import timeouts as time_rules
+from penstock.coordinators.transaction.connections import Connections
+from penstock.coordinators.transaction.marker_delivery import Marking
+from penstock.coordinators.transaction.pending_markers import OutstandingMarkers
+from penstock.coordinators.transaction.records import State, Transaction
+from penstock.coordinators.transaction.requests import Producer
+from penstock.coordinators.transaction.result import MAX_EPOCH
+from penstock.coordinators.transaction.shard import Shard
+from penstock.coordinators.transaction.state import ShardState
+from penstock.model.errors import ErrorCode
+
+
+class Bug(NamedTuple):
+    name: str
+    owner: Any
+    place: str
+    planted: Any
+    noticed_by: Callable[[], None]
+
+
+def _tell_at_once(self: Shard) -> None:
+    due, self._to_tell = self._to_tell, {}
+    self._marking.begin({name: self.state.known[name] for name in due})
+
+
+def _replay_and_tell(self: Shard, batch: Any, base_offset: int) -> int:
+    end_offset = _REPLAY(self, batch, base_offset)
+    _tell_at_once(self)
+    return end_offset
+
+
+_REPLAY = Shard._replay
+_TAGGED = records._tagged
+
+
+def _without_last_epoch(value: Transaction) -> list[tuple[int, bytes]]:
+    return [each for each in _TAGGED(value) if each[0] < 10]
+
+
+BUGS = [
+    Bug(
+        "partitions are told before the decision is committed",
+        Shard,
+        "_replay",
+        _replay_and_tell,
+        telling.test_nothing_is_told_before_the_decision_is_committed,
+    ),
+    Bug(
+        "the state is looked at before the epoch (KAFKA-20785)",
+        ending,
+        "find_stranger",
+        lambda known, claimed: ErrorCode.NONE,
+        partial(
+            end_table.test_a_stranger_learns_what_it_is_whatever_the_state,
+            State.EMPTY,
+            commit=True,
+            version=0,
+            who=Producer(7, 2),
+            code=ErrorCode.PRODUCER_FENCED,
+        ),
+    ),
+    Bug(
+        "zombies may add partitions",
+        partition_rules,
+        "find_stranger",
+        lambda known, claimed: ErrorCode.NONE,
+        inits.test_the_next_one_gets_the_next_epoch_and_fences_the_one_before,
+    ),
+    Bug(
+        "a zombie that asks for its epoch aborts what is open",
+        init_producer,
+        "_may_claim",
+        lambda transaction, claimed: True,
+        inits.test_a_zombie_cannot_abort_its_successors_transaction,
+    ),
+    Bug(
+        "a transaction that is late is aborted without fencing",
+        ending,
+        "_next_epoch",
+        lambda epoch: epoch,
+        time_outs.test_one_that_takes_too_long_is_aborted_and_its_producer_fenced,
+    ),
+    Bug(
+        "the epoch is bumped twice (KAFKA-19367)",
+        ending,
+        "_next_epoch",
+        lambda epoch: min(epoch + 2, MAX_EPOCH),
+        inits.test_what_the_one_before_has_open_is_aborted_first,
+    ),
+    Bug(
+        "the epoch that is kept for fencing is given away (KAFKA-18660)",
+        ending,
+        "is_exhausted",
+        lambda epoch: epoch >= MAX_EPOCH,
+        end_table.test_after_the_last_epoch_comes_another_id,
+    ),
+    Bug(
+        "who repeats its end is taken for a zombie",
+        ending,
+        "_is_repeated",
+        lambda transaction, claimed: False,
+        end_table.test_who_repeats_itself_is_told_the_same_again,
+    ),
+    Bug(
+        "who repeats itself is known until the coordinator moves",
+        records,
+        "_tagged",
+        _without_last_epoch,
+        inits.test_it_may_repeat_itself_to_the_next_coordinator_too,
+    ),
+    Bug(
+        "answers to a former life's markers count (KAFKA-9777)",
+        Marking,
+        "forget",
+        lambda self: None,
+        telling.test_an_answer_to_the_last_coordinators_markers_is_nobodys,
+    ),
+    Bug(
+        "what a former coordinator decided is told to nobody",
+        ShardState,
+        "prepared",
+        lambda self: {},
+        partial(telling.test_the_next_coordinator_tells_what_the_last_one_decided, commit=True),
+    ),
+    Bug(
+        "epochs that were lost are given away again",
+        Marking,
+        "is_outlived",
+        lambda self, key: False,
+        partial(
+            telling.test_where_partitions_are_past_it_the_end_is_over_and_the_id_begins_anew,
+            NEW_END,
+        ),
+    ),
+    Bug(
+        "everybody waits for a partition that knows better",
+        OutstandingMarkers,
+        "is_through",
+        property(lambda self: not self),
+        telling.test_nobody_waits_longer_for_a_partition_that_knows_better,
+    ),
+    Bug(
+        "a deleted topic holds up a transaction for ever",
+        Marking,
+        "_judge",
+        lambda self, partition, code: code,
+        telling.test_a_partition_of_a_deleted_topic_needs_no_marker,
+    ),
+    Bug(
+        "a leader that is behind the times counts as a deleted topic",
+        Partitions,
+        "has_partition",
+        lambda self, partition: False,
+        partial(telling.test_what_does_not_get_through_is_sent_again_and_only_that, telling.GONE),
+    ),
+    Bug(
+        "a late end of an old client ends the next transaction (KAFKA-17754)",
+        Connections,
+        "is_left",
+        lambda self, transactional_id, connection: False,
+        late_ends.test_of_old_it_is_known_by_its_connection,
+    ),
+    Bug(
+        "a two-phase commit runs out of time",
+        Transaction,
+        "is_two_phase",
+        False,
+        two_phase.test_it_never_takes_too_long_and_is_never_forgotten,
+    ),
+    Bug(
+        "an id is forgotten while its markers are under way",
+        time_rules,
+        "_is_unused",
+        lambda transaction: True,
+        time_outs.test_an_id_whose_markers_are_under_way_is_not,
+    ),
+    Bug(
+        "what was kept is written to",
+        Transaction,
+        "is_kept",
+        False,
+        two_phase.test_nothing_is_added_to_what_was_kept,
+    ),
+    Bug(
+        "a partition belongs to a transaction that is over",
+        partition_rules,
+        "_find_refusal",
+        lambda transaction, claimed: ErrorCode.NONE,
+        partial(
+            partitions.test_the_owner_may_add_unless_one_is_being_ended,
+            State.PREPARE_COMMIT,
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_it_is_noticed(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bug.owner, bug.place, bug.planted)
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        bug.noticed_by()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+def test_without_it_all_is_well(bug: Bug) -> None:
+    bug.noticed_by()

@@ -1,0 +1,152 @@
+"""Records of transactions, byte by byte as Kafka has them; and what is not as it should be."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.coordinators.transaction.records import (
+    State,
+    Transaction,
+    TransactionRecord,
+    decode_record,
+    encode_record,
+)
+from penstock.model.ids import TopicPartition
+from penstock.protocol.state_values import MalformedRecord, UnknownKey
+
+KEY = bytes.fromhex("0000 0001 74")  # version, length, "t"
+OPEN = Transaction(
+    producer_id=5,
+    producer_epoch=3,
+    timeout_ms=60_000,
+    state=State.ONGOING,
+    partitions=frozenset({TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)}),
+    updated_ms=2,
+    started_ms=1,
+)
+# By the fields of Kafka's TransactionLogValue.
+OPEN_V0 = bytes.fromhex(
+    "0000"  # version
+    "0000000000000005 0003 0000ea60 01"  # id, epoch, time-out, state
+    "00000002 0001 61 00000002 00000000 00000001 0001 62 00000001 00000002"  # partitions
+    "0000000000000002 0000000000000001"  # updated, started
+)
+OPEN_V1 = bytes.fromhex(
+    "0001"
+    "0000000000000005 0003 0000ea60 01"
+    "03 02 61 03 00000000 00000001 00 02 62 02 00000002 00"
+    "0000000000000002 0000000000000001"
+)
+NO_TAGS = b"\0"
+
+
+def test_it_is_written_as_kafka_writes_it() -> None:
+    assert encode_record(TransactionRecord("t", OPEN)) == (KEY, OPEN_V1 + NO_TAGS)
+
+
+@pytest.mark.parametrize("value", [OPEN_V0, OPEN_V1 + NO_TAGS])
+def test_both_versions_are_read(value: bytes) -> None:
+    assert decode_record(KEY, value) == TransactionRecord("t", OPEN)
+
+
+def test_tagged_fields_have_kafkas_numbers() -> None:
+    tagged = replace(
+        OPEN,
+        previous_producer_id=4,
+        next_producer_id=6,
+        next_producer_epoch=7,
+        client_version=2,
+    )
+    tags = bytes.fromhex("04 0008 0000000000000004 0108 0000000000000006 0202 0002 0302 0007")
+    assert encode_record(TransactionRecord("t", tagged))[1] == OPEN_V1 + tags
+    assert decode_record(KEY, OPEN_V1 + tags).value == tagged
+
+
+def test_an_id_that_comes_next_begins_at_epoch_0_unless_told() -> None:
+    tags = bytes.fromhex("01 0108 0000000000000006")
+    found = decode_record(KEY, OPEN_V1 + tags).value
+    assert found is not None
+    assert found.owner == (6, 0)
+    assert encode_record(TransactionRecord("t", found))[1] == OPEN_V1 + tags
+
+
+def test_tags_of_later_versions_are_passed_over() -> None:
+    assert decode_record(KEY, OPEN_V1 + bytes.fromhex("01 6302 ffff")).value == OPEN
+
+
+def test_a_tombstone_has_no_value() -> None:
+    gone = TransactionRecord("t", None)
+    assert encode_record(gone) == (KEY, None)
+    assert decode_record(KEY, None) == gone
+
+
+@pytest.mark.parametrize(("version", "null"), [("0000", "ffffffff"), ("0001", "00")])
+def test_no_list_of_partitions_is_none_of_them(version: str, null: str) -> None:
+    """Kafka writes so while nothing is open."""
+    tags = "" if version == "0000" else "00"
+    value = bytes.fromhex(
+        f"{version} 0000000000000005 0003 0000ea60 00 {null} "
+        f"0000000000000002 ffffffffffffffff {tags}"
+    )
+    empty = Transaction(producer_id=5, producer_epoch=3, timeout_ms=60_000, updated_ms=2)
+    assert decode_record(KEY, value).value == empty
+    assert version == "0000" or encode_record(TransactionRecord("t", empty))[1] == value
+
+
+def test_other_kinds_of_keys_are_told_apart_from_damage() -> None:
+    with pytest.raises(UnknownKey, match="version 1"):
+        decode_record(b"\0\1\0\1t", None)
+
+
+@pytest.mark.parametrize("size", range(len(OPEN_V1) + 1))
+def test_a_value_that_ends_early_is_damaged(size: int) -> None:
+    with pytest.raises(MalformedRecord):
+        decode_record(KEY, OPEN_V1[:size])
+
+
+@pytest.mark.parametrize(
+    ("place", "byte", "words"),
+    [(1, 2, "version 2"), (16, 6, "6 is no state"), (16, 255, "-1 is no state")],
+)
+def test_what_cannot_be_is_damaged(place: int, byte: int, words: str) -> None:
+    value = bytearray(OPEN_V1 + NO_TAGS)
+    value[place] = byte
+    with pytest.raises(MalformedRecord, match=words):
+        decode_record(KEY, bytes(value))
+
+
+def test_a_tag_of_another_size_is_damaged() -> None:
+    with pytest.raises(MalformedRecord, match="tagged field 1 has 2 bytes"):
+        decode_record(KEY, OPEN_V1 + bytes.fromhex("01 0102 0006"))
+
+
+epochs = st.sampled_from([0, 1, 32_766, 32_767]) | st.integers(0, 32_767)
+ids = st.sampled_from([0, 1, 2**63 - 1]) | st.integers(0, 2**63 - 1)
+names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+transactions = st.builds(
+    Transaction,
+    producer_id=ids,
+    producer_epoch=epochs,
+    previous_producer_id=st.just(-1) | ids,
+    last_producer_epoch=st.just(-1) | epochs,
+    timeout_ms=st.integers(1, 2**31 - 1),
+    state=st.sampled_from(State),
+    partitions=st.frozensets(st.builds(TopicPartition, names, st.integers(0, 2**31 - 1))),
+    updated_ms=st.integers(0, 2**62),
+    started_ms=st.just(-1) | st.integers(0, 2**62),
+    client_version=st.sampled_from([0, 1, 2]),
+)
+
+
+@given(names, transactions, st.none() | st.tuples(ids, epochs))
+def test_what_is_written_is_read_again(
+    name: str, value: Transaction, following: tuple[int, int] | None
+) -> None:
+    if value.state is State.EMPTY:
+        value = replace(value, partitions=frozenset())
+    if following is not None:
+        value = replace(value, next_producer_id=following[0], next_producer_epoch=following[1])
+    record = TransactionRecord(name, value)
+    assert decode_record(*encode_record(record)) == record
