@@ -11,8 +11,8 @@ from bench.broker.wire import Wire
 from penstock.client.call import compose
 from penstock.model.errors import ErrorCode, get_error
 from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.coordinator_values import ValueWriter
 from penstock.protocol.messages import get_request_schema
-from penstock.protocol.state_values import ValueWriter
 
 JOIN_VERSION, SYNC_VERSION, LEAVE_VERSION = 5, 3, 3
 SESSION = timedelta(seconds=30)

@@ -13,7 +13,7 @@ import sys
 import uvloop
 
 from penstock.model.slices import FileRun, FileSlice
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.profile import scaled
 from tests.unit.controller.cluster import node
 
-from penstock.controller.assignment import assign_replicas
+from penstock.controller.replica_assignment import assign_replicas
 from penstock.model.cluster import BrokerId, BrokerNode
 
 EXAMPLES = scaled(test=80, verify=2000, release=20_000)

@@ -11,10 +11,10 @@ from tests.profile import scaled
 from tests.unit.controller.cluster import node
 from tests.unit.controller.states import cluster_state, topic
 
-from penstock.controller.decide import brokers_changed, take_over
-from penstock.controller.in_sync import change_in_sync
+from penstock.controller.alter_partition import change_in_sync
+from penstock.controller.broker_changes import brokers_changed, take_over
 from penstock.controller.interface import InSyncChange, InSyncMember, LeaderChoice, Move
-from penstock.controller.leadership_moves import elect_leaders, find_imbalanced, leave
+from penstock.controller.leader_changes import elect_leaders, find_imbalanced, leave
 from penstock.controller.new_partitions import new_partition
 from penstock.controller.reassignment import alter_reassignments, is_moving, target_of
 from penstock.controller.state import ClusterState, Decision

@@ -14,6 +14,7 @@ from tests.profile import scaled
 from tests.unit.controller.cluster import Cluster, code_of, opened, same_facts, settled
 from tests.unit.controller.crashing_session import Crash, CrashingSession
 
+from penstock.controller.controller import Controller
 from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
@@ -23,7 +24,6 @@ from penstock.controller.interface import (
     Refused,
     SettingChange,
 )
-from penstock.controller.run import Controller
 from penstock.controller.state import ClusterState
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode

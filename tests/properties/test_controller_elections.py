@@ -10,7 +10,7 @@ from tests.profile import scaled
 from tests.unit.controller.cluster import node
 from tests.unit.controller.states import cluster_state, topic
 
-from penstock.controller.decide import brokers_changed, take_over
+from penstock.controller.broker_changes import brokers_changed, take_over
 from penstock.controller.new_partitions import new_partition
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import state_path

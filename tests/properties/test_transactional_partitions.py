@@ -23,7 +23,7 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import iter_records
-from penstock.replication.verifications import Verifications
+from penstock.replication.transaction_verification import Verifications
 
 PARTITIONS = [TopicPartition("orders", number) for number in range(2)]
 PRODUCER = 2**63 - 1

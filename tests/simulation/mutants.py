@@ -10,18 +10,19 @@ from unittest.mock import patch
 
 from penstock.broker.order_taker import OrderTaker
 from penstock.client.data_calls import FetchFrom
-from penstock.controller import load
+from penstock.controller import state_loader as load
 from penstock.metadata_store.election import Leadership
 from penstock.metadata_store.interface import Operation
 from penstock.model.cluster import BrokerId, SentOrder
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
-from penstock.replication import following, in_sync
+from penstock.replication import follower_state as following
+from penstock.replication import isr as in_sync
 from penstock.replication import partition as partition_room
 from penstock.replication.delayed_produce import DelayedProduce
-from penstock.replication.following import Following
+from penstock.replication.follower_progress import Progress
+from penstock.replication.follower_state import Following
 from penstock.replication.partition import Partition
-from penstock.replication.progress import Progress
-from penstock.replication.replicas import FollowerFetch, Replicas
+from penstock.replication.replica_manager import FollowerFetch, Replicas
 from penstock.storage.epochs import EpochEnd
 
 Planted = Callable[[], Any]  # makes a context in which the bug is there

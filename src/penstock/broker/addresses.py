@@ -7,8 +7,8 @@ it by: right on loopback, on every interface and through tunnels that keep the a
 import socket
 from collections.abc import Mapping, Sequence
 
+from penstock.config.effective_config import Resolved
 from penstock.config.listeners import Listener, get_listeners, get_protocol_map
-from penstock.config.resolve import Resolved
 from penstock.model.cluster import Endpoint
 from penstock.model.values import dataclass
 

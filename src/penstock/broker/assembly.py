@@ -36,19 +36,19 @@ from penstock.broker.standing import Standing
 from penstock.broker.transaction_parts import TransactionParts
 from penstock.broker.tree import find_zookeeper, open_tree
 from penstock.broker.upkeep import Upkeep
-from penstock.config.given import Given
+from penstock.config.effective_config import Resolved, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import Resolved, resolve_broker
-from penstock.controller.interface import Administration, ProducerIds
-from penstock.controller.producer_ids import BlockProducerIds
-from penstock.controller.registration import (
+from penstock.config.raw_config import Given
+from penstock.controller.broker_registration import (
     BrokerIdTaken,
     controller_election,
     get_or_create_cluster_id,
     next_generated_broker_id,
     register_broker,
 )
-from penstock.controller.run import Controller
+from penstock.controller.controller import Controller
+from penstock.controller.interface import Administration, ProducerIds
+from penstock.controller.producer_ids import BlockProducerIds
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
@@ -63,9 +63,9 @@ from penstock.model.ids import TopicPartition
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Replicas
-from penstock.replication.topic_rules import resolve_rules
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
+from penstock.replication.topic_config import resolve_rules
 from penstock.security.authorizer import AllowAll
 from penstock.storage.background import Threads
 from penstock.storage.engine import PartitionLog

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from penstock.broker.lean_start import start_node
-from penstock.config.given import Given
+from penstock.config.raw_config import Given
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node

@@ -17,11 +17,11 @@ from penstock.broker.peers import Peers
 from penstock.broker.remote_channel import RemoteChannel
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.to_controller import ToController
-from penstock.controller.run import Controller
+from penstock.controller.controller import Controller
 from penstock.handlers.inter_broker import InterBroker
 from penstock.model.cluster import BrokerEpoch, BrokerId
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Clock, Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Clock, Replicas
 
 
 class ClusterWiring:

@@ -12,8 +12,8 @@ from penstock.controller.interface import Membership
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.protocol.broker_messages import FAILED_VERSIONS, FailedReplicas, encode_failed
 from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.private_messages import FAILED_VERSIONS, FailedReplicas, encode_failed
 
 TIMEOUT_MS = 10_000
 PAUSE_MS = 100

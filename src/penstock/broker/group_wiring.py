@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from penstock.broker.in_force import ConfigInForce
 from penstock.broker.leading import Leading
 from penstock.broker.state_log import LoopClock, ReplicatedStateLog
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 from penstock.controller.interface import CreatesTopics
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator
@@ -19,8 +19,8 @@ from penstock.coordinators.group.offsets.zookeeper_offsets import TreeOffsets
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, MetadataUpdate, TopicState
 from penstock.model.ids import TopicId
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
 
 
 class Groups:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 
 Config = TypeVar("Config")
 

@@ -16,7 +16,7 @@ from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import LeaderEpoch, TopicId
 from penstock.protocol.api_keys import ApiKey
-from penstock.replication.in_sync_changes import (
+from penstock.replication.alter_partition import (
     Answered,
     InSyncAnswer,
     InSyncProposal,

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from penstock.model.cluster import BrokerId, MetadataUpdate
-from penstock.replication.cluster_view import ClusterView
+from penstock.replication.metadata_cache import ClusterView
 
 Service_co = TypeVar("Service_co", covariant=True)
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.model.cluster import BrokerEpoch, BrokerId
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Clock, Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Clock, Replicas
 
 
 class LateFetchers:
@@ -48,7 +48,7 @@ class LateFetchers:
 
     def _begin(self, leader: BrokerId) -> None:
         from penstock.client.address import Address
-        from penstock.replication.fetchers import Fetchers, Wiring
+        from penstock.replication.replica_fetcher import Fetchers, Wiring
 
         def find_address(broker: BrokerId) -> Address | None:
             node = self._cluster.brokers.get(broker)

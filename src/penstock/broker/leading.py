@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from penstock.model.cluster import BrokerId
-from penstock.replication.cluster_view import ClusterView
+from penstock.replication.metadata_cache import ClusterView
 
 
 class TakesPartitions(Protocol):

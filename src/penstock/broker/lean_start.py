@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node
-    from penstock.config.given import Given
+    from penstock.config.raw_config import Given
 
 # A request of 200 partitions makes 1,500 objects, all of which are gone without the collector: it
 # need not look at them twice a request.

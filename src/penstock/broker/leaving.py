@@ -7,14 +7,14 @@ led by others, or by nobody, once its session has ended.
 from collections.abc import Awaitable, Callable
 
 from penstock.broker.to_controller import ToController
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 from penstock.controller.interface import Membership
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
-from penstock.protocol.broker_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
 from penstock.protocol.private_keys import PrivateKey
-from penstock.replication.cluster_view import ClusterView
+from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
+from penstock.replication.metadata_cache import ClusterView
 
 ATTEMPT_MS = 10_000
 

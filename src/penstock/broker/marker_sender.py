@@ -11,7 +11,7 @@ from penstock.broker.gathering import Gathering
 from penstock.broker.peers import Peers
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 from penstock.coordinators.transaction.dependencies import Marked, Marker
 from penstock.handlers.marker_writing import Codes, Wanted
 from penstock.model.cluster import BrokerId
@@ -19,7 +19,7 @@ from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
-from penstock.replication.cluster_view import ClusterView
+from penstock.replication.metadata_cache import ClusterView
 
 _VERSIONS = range(1, 3)
 

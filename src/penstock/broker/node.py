@@ -12,7 +12,7 @@ from typing import Any
 from penstock.broker.assembly import Assembly, StartRefused
 from penstock.broker.warm_up import everything, warm_up
 from penstock.broker.watchdog import Watchdog
-from penstock.config.given import ConfigError, Given
+from penstock.config.raw_config import ConfigError, Given
 from penstock.io.disk import Disk, RealDisk
 from penstock.metadata_store.errors import ConnectionLost
 from penstock.storage.errors import DirectoryFailed

@@ -19,8 +19,8 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.replication.cluster_view import ClusterView, refuse_stale_controller
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView, refuse_stale_controller
+from penstock.replication.replica_manager import Replicas
 
 
 class DynamicSettings(Protocol):

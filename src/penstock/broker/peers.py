@@ -15,8 +15,8 @@ from penstock.client.errors import ClientError
 from penstock.client.links import Lane, Links
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode
-from penstock.protocol.broker_messages import PrivateAnswer
 from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.private_messages import PrivateAnswer
 
 CONNECT_TIMEOUT_MS = 5_000
 

@@ -7,7 +7,7 @@ Ends nothing. Owned by the event loop. Invariant: each is told of once by who co
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 from penstock.coordinators.runtime.dependencies import Report, Timers
 from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import (

@@ -8,7 +8,7 @@ from penstock.broker.local_channel import LocalChannel
 from penstock.broker.peers import Peers
 from penstock.model.cluster import BrokerId, BrokerNode, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.protocol.order_messages import ORDER_VERSIONS, encode_order
+from penstock.protocol.controller_messages import ORDER_VERSIONS, encode_order
 from penstock.protocol.private_keys import PrivateKey
 
 _FINAL = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)

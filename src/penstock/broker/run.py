@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.broker.node import Node, NodeFailed, NodeStranded, StartRefused
-from penstock.config.given import ConfigError, Given
+from penstock.config.raw_config import ConfigError, Given
 from penstock.model.stop_requests import StopRequests
 
 Report = Callable[[str], None]

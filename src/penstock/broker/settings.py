@@ -6,8 +6,8 @@ a change that is not is refused as a whole and the old values stand.
 
 from collections.abc import Callable, Mapping
 
-from penstock.config.given import ConfigError, Given
-from penstock.config.resolve import Resolved, resolve_broker
+from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.raw_config import ConfigError, Given
 
 Report = Callable[[str], None]
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from penstock.broker.current_session import CurrentSession
-from penstock.controller.run import Controller
+from penstock.controller.controller import Controller
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.errors import ConnectionLost, SessionExpired
 from penstock.metadata_store.interface import Coordination, Session, SessionId, SessionState

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from penstock.config.resolve import Resolved, Source
+from penstock.config.effective_config import Resolved, Source
 from penstock.controller.interface import CreatesTopics, NewTopic, Refused
 from penstock.coordinators.runtime.dependencies import (
     NOT_WRITTEN,
@@ -23,10 +23,10 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice
 from penstock.purgatory.delayed_operations import TooManyWaiting
-from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.metadata_cache import ClusterView
 from penstock.replication.partition import Leadership, Partition
-from penstock.replication.replicas import Clock, Replicas
+from penstock.replication.replica_manager import Clock, Replicas
 from penstock.replication.storage_errors import as_refusal
 from penstock.storage.engine import Origin
 from penstock.storage.errors import StorageError

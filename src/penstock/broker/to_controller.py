@@ -10,9 +10,9 @@ from penstock.broker.peers import Peers
 from penstock.client.call import Call
 from penstock.model.cluster import BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.protocol.broker_messages import PrivateAnswer
 from penstock.protocol.private_keys import PrivateKey
-from penstock.replication.cluster_view import ClusterView
+from penstock.protocol.private_messages import PrivateAnswer
+from penstock.replication.metadata_cache import ClusterView
 
 
 class ToController:

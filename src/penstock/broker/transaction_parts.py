@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.broker.late_coordinator import LateCoordinator
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.transaction_service import Verified
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.ids import TopicPartition
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
 
 if TYPE_CHECKING:
     from penstock.broker.peers import Peers

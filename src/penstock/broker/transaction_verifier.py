@@ -12,7 +12,7 @@ from penstock.broker.gathering import Gathering
 from penstock.broker.peers import Peers
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 from penstock.coordinators.runtime.dependencies import Timers
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.handlers.transaction_service import Verified
@@ -20,7 +20,7 @@ from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.replication.cluster_view import ClusterView
+from penstock.replication.metadata_cache import ClusterView
 
 if TYPE_CHECKING:
     from penstock.handlers.transaction_service import TransactionService

@@ -11,14 +11,14 @@ from penstock.broker.in_force import ConfigInForce
 from penstock.broker.leading import Leading
 from penstock.broker.prepared_alarm import PreparedAlarm
 from penstock.broker.state_log import LoopClock, ReplicatedStateLog
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
 from penstock.controller.interface import CreatesTopics, ProducerIds
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.coordinator import TransactionCoordinator
 from penstock.coordinators.transaction.dependencies import MarkerChannel
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId, MetadataUpdate
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
 
 
 class Transactions:

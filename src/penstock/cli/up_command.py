@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.config.given import ConfigError, Given
 from penstock.config.properties import read_properties
+from penstock.config.raw_config import ConfigError, Given
 
 if TYPE_CHECKING:
     from penstock.broker.node import Node

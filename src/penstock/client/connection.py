@@ -29,7 +29,6 @@ from penstock.client.versions import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.values import dataclass
-from penstock.protocol.broker_messages import decode_answer
 from penstock.protocol.encoder import encode_parts
 from penstock.protocol.frames import FrameSizeRefused, frame_parts, join_bytes
 from penstock.protocol.headers import (
@@ -40,6 +39,7 @@ from penstock.protocol.headers import (
 from penstock.protocol.malformed import MalformedMessage, MalformedResponse
 from penstock.protocol.messages import decode_response
 from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_key
+from penstock.protocol.private_messages import decode_answer
 
 _MAX_CORRELATION_ID = 2**31 - 1
 

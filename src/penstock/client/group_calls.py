@@ -18,7 +18,7 @@ from penstock.client.metadata import Node, read_error
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.protocol.state_values import MalformedRecord, ValueReader
+from penstock.protocol.coordinator_values import MalformedRecord, ValueReader
 
 LIST_CALL = Call(ApiKey.LIST_GROUPS, range(6), {})
 _NO_GENERATION = -1

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.config.given import ConfigError, Given, GivenValue
+from penstock.config.raw_config import ConfigError, Given, GivenValue
 
 _BLANK = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")

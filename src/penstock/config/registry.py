@@ -6,9 +6,7 @@ from types import MappingProxyType
 from penstock.config import (
     broker_groups,
     broker_log,
-    broker_logins,
     broker_network,
-    broker_new_groups,
     broker_replication,
     broker_security,
     broker_server,
@@ -16,6 +14,8 @@ from penstock.config import (
     broker_transactions,
     broker_zookeeper,
 )
+from penstock.config import broker_sasl as broker_logins
+from penstock.config import broker_share_groups as broker_new_groups
 from penstock.config.setting import Scope, Setting
 from penstock.config.table_settings import TABLE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SETTINGS as _TOPIC_SETTINGS

@@ -6,7 +6,7 @@ Pure. They may be created by anybody, and are made in a way that the coordinator
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.config.resolve import Resolved, Source
+from penstock.config.effective_config import Resolved, Source
 from penstock.config.setting import format_value
 from penstock.controller.interface import NewTopic
 

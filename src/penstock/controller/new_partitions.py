@@ -8,10 +8,10 @@ reads it next.
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from random import Random
 
-from penstock.config.resolve import Resolved
-from penstock.controller.orders import roles, tell
+from penstock.config.effective_config import Resolved
+from penstock.controller.controller_requests import roles, tell
 from penstock.controller.state import ClusterState, Decision, Writes
-from penstock.controller.writes import request_bytes
+from penstock.controller.write_batches import request_bytes
 from penstock.controller.znodes import encode_state, partition_path, state_path
 from penstock.metadata_store.interface import MAX_REQUEST_BYTES, Create
 from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, PartitionState, TopicState

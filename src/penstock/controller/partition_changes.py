@@ -7,7 +7,7 @@ partition, one fails.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from penstock.controller.orders import roles, tell
+from penstock.controller.controller_requests import roles, tell
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import encode_state, state_path
 from penstock.metadata_store.interface import SetData

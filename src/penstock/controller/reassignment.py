@@ -7,9 +7,9 @@ topic's node: cut short in between, the move has not begun or is still under way
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from penstock.controller.controller_requests import roles, stop_partitions, tell
 from penstock.controller.interface import Move, Refused
-from penstock.controller.leaders import find_successor, raised, touched
-from penstock.controller.orders import roles, stop_partitions, tell
+from penstock.controller.leader_election import find_successor, raised, touched
 from penstock.controller.partition_changes import Changes, by_topic, state_writes, with_changes
 from penstock.controller.refusals import get_partition, refused
 from penstock.controller.state import ClusterState, Decision, Writes

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from penstock.config.given import ConfigError, Given
-from penstock.config.resolve import Resolved, resolve_topic
+from penstock.config.effective_config import Resolved, resolve_topic
+from penstock.config.raw_config import ConfigError, Given
 from penstock.controller.interface import Refused
 from penstock.controller.internal_topics import find_conflict
 from penstock.controller.state import ClusterState

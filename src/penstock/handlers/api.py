@@ -16,7 +16,7 @@ from penstock.security.principal import Caller
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
-    from penstock.network.exchange import Exchange
+    from penstock.network.in_flight_request import Exchange
 
 
 Key = ApiKey | PrivateKey

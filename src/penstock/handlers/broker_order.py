@@ -11,7 +11,7 @@ from penstock.handlers.inter_broker import check_broker
 from penstock.handlers.private_answers import answer_done, answer_refusal, answer_unsupported
 from penstock.model.cluster import SentOrder
 from penstock.model.errors import Refusal
-from penstock.protocol.order_messages import ORDER_VERSIONS, decode_order
+from penstock.protocol.controller_messages import ORDER_VERSIONS, decode_order
 from penstock.protocol.private_keys import PrivateKey
 
 if TYPE_CHECKING:

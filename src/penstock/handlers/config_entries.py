@@ -11,9 +11,9 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config.given import Given
+from penstock.config.effective_config import ResolvedValue, Source, resolve_topic
+from penstock.config.raw_config import Given
 from penstock.config.registry import BROKER_SETTINGS, find_listener_setting, find_setting
-from penstock.config.resolve import ResolvedValue, Source, resolve_topic
 from penstock.config.setting import Kind, Scope, Setting, Value
 from penstock.handlers.alterable import is_alterable
 from penstock.handlers.shapes import Shape

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.given import ConfigError
+from penstock.config.raw_config import ConfigError
 from penstock.controller.interface import NewTopic, Refused
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.handlers.access import allows_cluster, allows_topic

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config.given import ConfigError
+from penstock.config.raw_config import ConfigError
 from penstock.handlers.api import Api, Request
 from penstock.handlers.config_entries import (
     ConfigEntry,

@@ -18,7 +18,7 @@ from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_k
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services
-    from penstock.network.exchange import Exchange
+    from penstock.network.in_flight_request import Exchange
 
 
 class Dispatcher:

@@ -30,7 +30,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import decode_request
 from penstock.purgatory.delayed_operations import TooManyWaiting
 from penstock.replication.partition import Isolation
-from penstock.replication.read_replica import is_rack_aware
+from penstock.replication.replica_selector import is_rack_aware
 from penstock.security.authorizer import Operation
 
 if TYPE_CHECKING:

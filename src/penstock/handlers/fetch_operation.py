@@ -23,7 +23,7 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileRun, Releasable
 from penstock.model.values import new_tuple
 from penstock.replication.partition import Isolation, Partition
-from penstock.replication.read_replica import find_read_replica
+from penstock.replication.replica_selector import find_read_replica
 from penstock.replication.storage_errors import as_refusal
 from penstock.storage.engine import Read
 from penstock.storage.errors import StorageError

@@ -19,9 +19,9 @@ from penstock.handlers.inter_broker import check_broker
 from penstock.handlers.private_answers import answer_refusal, answer_unsupported
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.batch import Buffer
-from penstock.protocol.broker_messages import PrivateAnswer, PrivateResult, encode_answer
+from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.state_values import MalformedRecord, ValueReader, ValueWriter
+from penstock.protocol.private_messages import PrivateAnswer, PrivateResult, encode_answer
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

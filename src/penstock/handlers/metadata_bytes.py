@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
 if TYPE_CHECKING:
-    from penstock.replication.cluster_view import ClusterView
+    from penstock.replication.metadata_cache import ClusterView
 
 FIRST_WITH_INTERNAL = 1
 FIRST_WITH_RACK = 1  # and with the controller

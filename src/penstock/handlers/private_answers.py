@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.handlers.api import Request
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.protocol.broker_messages import PrivateAnswer, encode_answer
+from penstock.protocol.private_messages import PrivateAnswer, encode_answer
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

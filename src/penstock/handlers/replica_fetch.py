@@ -13,7 +13,7 @@ from penstock.handlers.inter_broker import check_broker
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicId, TopicPartition
-from penstock.replication.replicas import FollowerFetch
+from penstock.replication.replica_manager import FollowerFetch
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

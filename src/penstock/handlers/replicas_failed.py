@@ -8,12 +8,12 @@ from penstock.handlers.api import Api, Request
 from penstock.handlers.inter_broker import check_broker
 from penstock.handlers.private_answers import answer_done, answer_refusal, answer_unsupported
 from penstock.model.errors import Refusal
-from penstock.protocol.broker_messages import (
+from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.private_messages import (
     FAILED_VERSIONS,
     FailedReplicas,
     decode_failed,
 )
-from penstock.protocol.private_keys import PrivateKey
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.given import NOTHING_GIVEN, Given
-from penstock.config.resolve import Resolved
+from penstock.config.effective_config import Resolved
+from penstock.config.raw_config import NOTHING_GIVEN, Given
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.handlers.fetch_sessions import FetchSessions
 from penstock.handlers.inter_broker import InterBroker
@@ -16,8 +16,8 @@ from penstock.handlers.metadata import MetadataCache
 from penstock.handlers.transaction_service import NobodyVerifies, VerifiesTransactions
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.model.values import dataclass
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Clock, Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Clock, Replicas
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.replication.partition import Leadership
-from penstock.replication.verifications import Verification
+from penstock.replication.transaction_verification import Verification
 
 if TYPE_CHECKING:
     from penstock.handlers.services import Services

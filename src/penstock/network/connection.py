@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.model.values import dataclass
-from penstock.network.exchange import Exchange
-from penstock.network.figures import Counters
+from penstock.network.in_flight_request import Exchange
 from penstock.network.limits import NetworkLimits
+from penstock.network.receive_buffer import Inbox
 from penstock.network.receive_memory import Kept, ReceiveMemory
-from penstock.network.receiving import Inbox
-from penstock.network.sending import FileTruncated, Outbox, SendPath
+from penstock.network.send_queue import FileTruncated, Outbox, SendPath
+from penstock.network.statistics import Counters
 from penstock.protocol.malformed import MalformedMessage
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.purgatory.timing_wheel import Timer

@@ -7,14 +7,14 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from penstock.network.accepting import Accepted, Door, plain_host
+from penstock.network.acceptor import Accepted, Door, plain_host
+from penstock.network.bounded_report import BoundedReport
 from penstock.network.connection import Connection, Surroundings
-from penstock.network.exchange import Exchange
-from penstock.network.figures import Counters, NetworkStatistics
+from penstock.network.in_flight_request import Exchange
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_memory import ReceiveMemory
-from penstock.network.reporting import BoundedReport
-from penstock.network.sending import SendPath
+from penstock.network.send_queue import SendPath
+from penstock.network.statistics import Counters, NetworkStatistics
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.security.principal import ANONYMOUS, Caller
 

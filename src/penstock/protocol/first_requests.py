@@ -11,7 +11,7 @@ from uuid import UUID
 
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import Buffer
-from penstock.protocol.client_slips import mend
+from penstock.protocol.client_quirks import mend
 from penstock.protocol.decoder import MAX_STRING_BYTES, skip_tags
 from penstock.protocol.malformed import MalformedMessage, MalformedRequest
 from penstock.protocol.unsigned_varint import read_unsigned_varint

@@ -8,7 +8,7 @@ from typing import Any
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import Buffer
-from penstock.protocol.client_slips import mend
+from penstock.protocol.client_quirks import mend
 from penstock.protocol.decoder import decode
 from penstock.protocol.encoder import encode, encode_parts
 from penstock.protocol.malformed import MalformedMessage, MalformedRequest, MalformedResponse

@@ -17,10 +17,8 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.model.values import dataclass
-from penstock.replication.high_watermark import next_high_watermark
-from penstock.replication.in_sync import assured, maximal
-from penstock.replication.in_sync_changes import InSyncMember, InSyncProposal, InSyncState
-from penstock.replication.progress import (
+from penstock.replication.alter_partition import InSyncMember, InSyncProposal, InSyncState
+from penstock.replication.follower_progress import (
     NO_BROKER_EPOCH,
     LagLimits,
     Progress,
@@ -28,9 +26,11 @@ from penstock.replication.progress import (
     is_keeping_up,
     progress_after_fetch,
 )
-from penstock.replication.topic_rules import TopicRules
+from penstock.replication.high_watermark import next_high_watermark
+from penstock.replication.isr import assured, maximal
+from penstock.replication.topic_config import TopicRules
+from penstock.replication.transaction_verification import Verifications
 from penstock.replication.truncation import find_divergence
-from penstock.replication.verifications import Verifications
 from penstock.storage.engine import PartitionLog
 from penstock.storage.epochs import EpochEnd
 

@@ -180,7 +180,7 @@ class _Thread:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         from penstock.broker.run import find_loop_factory
-        from penstock.config.given import Given
+        from penstock.config.raw_config import Given
 
         self._given = Given.from_mapping(settings, where="penstock.Broker(config=...)")
         self._factory = find_loop_factory()

@@ -22,11 +22,11 @@ from penstock.broker.remote_channel import RemoteChannel
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.standing import Standing
 from penstock.broker.to_controller import ToController
-from penstock.config.given import Given
 from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.raw_config import Given
+from penstock.controller.broker_registration import controller_election, register_broker
+from penstock.controller.controller import Controller
 from penstock.controller.producer_ids import BlockProducerIds
-from penstock.controller.registration import controller_election, register_broker
-from penstock.controller.run import Controller
 from penstock.handlers.api_table import APIS
 from penstock.handlers.dispatch import Dispatcher
 from penstock.handlers.fetch_sessions import FetchSessions
@@ -39,8 +39,8 @@ from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
 from penstock.security.authorizer import AllowAll
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk

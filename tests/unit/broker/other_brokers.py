@@ -10,8 +10,8 @@ from tests.unit.client.scripted_broker import ScriptedBroker
 
 from penstock.broker.peers import Peers
 from penstock.client.address import Address
-from penstock.config.given import Given
-from penstock.config.resolve import Resolved, resolve_broker
+from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.raw_config import Given
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -23,7 +23,7 @@ from penstock.model.cluster import (
     TopicState,
 )
 from penstock.model.ids import LeaderEpoch, TopicId
-from penstock.replication.cluster_view import ClusterView
+from penstock.replication.metadata_cache import ClusterView
 
 ME, OTHER, GONE = BrokerId(1), BrokerId(2), BrokerId(3)
 BROKERS = "BROKERS"

@@ -8,9 +8,9 @@ from penstock.broker.addresses import (
     inter_broker_listener,
     listeners_of,
 )
-from penstock.config.given import Given
+from penstock.config.effective_config import resolve_broker
 from penstock.config.listeners import Listener
-from penstock.config.resolve import resolve_broker
+from penstock.config.raw_config import Given
 from penstock.model.cluster import Endpoint
 
 

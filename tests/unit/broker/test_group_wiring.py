@@ -12,8 +12,8 @@ from tests.unit.replication.stage import ME, OTHER, ManualClock, Stage
 
 from penstock.broker.group_wiring import Groups
 from penstock.broker.in_force import ConfigInForce
-from penstock.config.given import Given
-from penstock.config.resolve import resolve_broker
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import Given
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.dependencies import TopicView
 from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator

@@ -44,10 +44,10 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.protocol.broker_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
-from penstock.protocol.order_messages import encode_order
+from penstock.protocol.controller_messages import encode_order
 from penstock.protocol.private_keys import PrivateKey
-from penstock.replication.in_sync_changes import InSyncAnswer, InSyncMember, InSyncProposal
+from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
+from penstock.replication.alter_partition import InSyncAnswer, InSyncMember, InSyncProposal
 
 pytestmark = pytest.mark.xdist_group("little-cluster")
 

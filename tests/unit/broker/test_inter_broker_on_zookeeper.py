@@ -15,7 +15,7 @@ from penstock.metadata_store.zookeeper.session import ZooKeeperSession
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.replication.in_sync_changes import InSyncAnswer, InSyncMember, InSyncProposal
+from penstock.replication.alter_partition import InSyncAnswer, InSyncMember, InSyncProposal
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 

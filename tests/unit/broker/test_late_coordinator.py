@@ -14,7 +14,7 @@ from penstock.model.cluster import (
     TopicState,
 )
 from penstock.model.ids import LeaderEpoch, TopicId
-from penstock.replication.cluster_view import ClusterView
+from penstock.replication.metadata_cache import ClusterView
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 

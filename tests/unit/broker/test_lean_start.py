@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import gc, json, os, signal, sys
 from penstock.broker.lean_start import start_node
-from penstock.config.given import Given
+from penstock.config.raw_config import Given
 
 def on_ready(node):
     frozen = gc.get_freeze_count()

@@ -1,7 +1,7 @@
 """A broker's settings while it runs."""
 
 from penstock.broker.settings import BrokerSettings
-from penstock.config.given import Given
+from penstock.config.raw_config import Given
 
 
 def make(reports: list[str]) -> BrokerSettings:

@@ -20,9 +20,9 @@ from tests.unit.controller.crashing_session import CrashingSession
 
 from penstock.broker.current_session import CurrentSession
 from penstock.broker.standing import Standing
+from penstock.controller.broker_registration import controller_election, register_broker
+from penstock.controller.controller import Controller
 from penstock.controller.interface import NewTopic
-from penstock.controller.registration import controller_election, register_broker
-from penstock.controller.run import Controller
 from penstock.metadata_store.errors import ConnectionLost
 from penstock.metadata_store.interface import (
     EventKind,

@@ -1,8 +1,8 @@
 """Which tree a broker has, by its settings."""
 
 from penstock.broker.tree import find_zookeeper
-from penstock.config.given import Given
-from penstock.config.resolve import resolve_broker
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import Given
 from penstock.config.zookeeper import ZooKeeperConfig
 
 

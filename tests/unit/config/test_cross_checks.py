@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.config.given import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.effective_config import resolve_broker, resolve_topic
 from penstock.config.properties import parse_properties
-from penstock.config.resolve import resolve_broker, resolve_topic
+from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given
 
 
 def _file(text: str) -> Given:

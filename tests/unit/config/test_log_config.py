@@ -4,9 +4,9 @@ from math import inf
 
 import pytest
 
-from penstock.config.given import NOTHING_GIVEN, Given
+from penstock.config.effective_config import resolve_broker, resolve_topic
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import resolve_broker, resolve_topic
+from penstock.config.raw_config import NOTHING_GIVEN, Given
 
 
 def _topic(**texts: str) -> LogConfig:

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
-from penstock.config.given import ConfigError, Given
 from penstock.config.properties import parse_properties, read_properties, write_properties
+from penstock.config.raw_config import ConfigError, Given
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 

@@ -7,10 +7,10 @@ import pytest
 
 import penstock
 from penstock.config.document import document
+from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.refused import find_refusal
+from penstock.config.refused_names import find_refusal
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS, by_name, find_listener_setting
-from penstock.config.resolve import resolve_broker
 from penstock.config.setting import Kind, Setting, UpdateMode, Value
 from penstock.controller.internal_topics import _CONFIGS as INTERNAL_TOPICS
 from penstock.controller.internal_topics import _PREFIXES as TOPIC_PREFIXES

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.config.given import ConfigError, Given
-from penstock.config.resolve import resolve_broker
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import ConfigError, Given
 from penstock.config.zookeeper import ZooKeeperConfig
 
 

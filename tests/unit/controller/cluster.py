@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from penstock.config.given import NOTHING_GIVEN, Given
-from penstock.controller.interface import Refused
-from penstock.controller.load import read_tree, repair
-from penstock.controller.registration import (
+from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.controller.broker_registration import (
     controller_election,
     random_topic_id,
     register_broker,
 )
-from penstock.controller.run import Controller
+from penstock.controller.controller import Controller
+from penstock.controller.interface import Refused
 from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state_loader import read_tree, repair
 from penstock.metadata_store.embedded.store import EmbeddedCoordination
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (

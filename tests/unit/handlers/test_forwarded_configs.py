@@ -21,13 +21,13 @@ from penstock.handlers.forwarded_configs import (
     read_results,
 )
 from penstock.model.errors import ErrorCode
-from penstock.protocol.broker_messages import (
+from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.private_messages import (
     PrivateAnswer,
     PrivateResult,
     decode_answer,
     encode_answer,
 )
-from penstock.protocol.malformed import MalformedMessage
 
 EXAMPLES = scaled(test=50, verify=1000, release=10_000)
 text = st.text(max_size=10)

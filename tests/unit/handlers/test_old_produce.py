@@ -7,7 +7,7 @@ from tests.unit.handlers.workbench import Connection, Workbench
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.protocol.malformed import MalformedRequest
 from penstock.security.authorizer import Operation, ResourceType
 

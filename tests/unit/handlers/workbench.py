@@ -17,9 +17,9 @@ from tests.unit.handlers.groups_twin import GroupsTwin
 from tests.unit.handlers.transactions_twin import TransactionsTwin
 from tests.unit.handlers.verifier_twin import VerifierTwin
 
-from penstock.config.given import Given
+from penstock.config.effective_config import Resolved, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import Resolved, resolve_broker
+from penstock.config.raw_config import Given
 from penstock.controller.interface import (
     ConfigChange,
     LeaderChoice,
@@ -47,7 +47,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.model.slices import FileRun, Releasable
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.network.receive_memory import Kept, ReceiveMemory
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
@@ -57,8 +57,8 @@ from penstock.protocol.records import Record, build_batch
 from penstock.protocol.schemas import describe_fields, get_request_schema
 from penstock.purgatory.delayed_operations import Call
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import ANONYMOUS, Caller
 from penstock.storage.segmented import SegmentedEngine

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvloop
 
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
 

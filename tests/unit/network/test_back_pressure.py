@@ -8,7 +8,7 @@ import struct
 import pytest
 from tests.unit.network.serving import LOOPS, Client, Lease, Serving, echo, framed, serve
 
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.network.limits import MIB, NetworkLimits
 
 ROOM_BYTES = 128 * 1024  # sizes in front of frames, and buffers rounded up

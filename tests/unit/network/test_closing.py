@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve, until
 
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.network.server import NetworkLimits, Server
 from penstock.purgatory.loop_timers import LoopTimers
 

@@ -8,7 +8,7 @@ import pytest
 from tests.profile import scaled
 from tests.unit.network.serving import LOOPS, Client, Serving, echo, framed, serve
 
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.network.limits import NetworkLimits
 from penstock.protocol.malformed import MalformedRequest
 

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 from tests.profile import scaled
 
+from penstock.network.receive_buffer import Inbox
 from penstock.network.receive_memory import SHARED_BYTES, SMALL_BYTES, ReceiveMemory
-from penstock.network.receiving import Inbox
 
 MAX_FRAME = 1_000_000
 ROUNDING_BYTES = 128 * 1024

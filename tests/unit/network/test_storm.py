@@ -12,9 +12,9 @@ from tests.profile import scaled
 from tests.unit.network.serving import LOOPS, Client, Lease, Serving, framed, serve
 
 from penstock.model.slices import FileRun, FileSlice
-from penstock.network.exchange import Exchange, Part
+from penstock.network.in_flight_request import Exchange, Part
 from penstock.network.limits import MIB, NetworkLimits
-from penstock.network.sending import SendPath
+from penstock.network.send_queue import SendPath
 from penstock.protocol.malformed import MalformedRequest
 
 FILE_BYTES = 400_000

@@ -6,7 +6,7 @@ import struct
 import pytest
 from tests.unit.network.serving import Client, Serving, framed, serve
 
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.network.limits import NetworkLimits
 
 

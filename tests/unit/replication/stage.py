@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
-from penstock.config.given import Given
+from penstock.config.effective_config import Resolved, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import Resolved, resolve_broker
+from penstock.config.raw_config import Given
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -24,10 +24,10 @@ from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
 from penstock.purgatory.delayed_operations import Call, Waiting
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
-from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.metadata_cache import ClusterView
 from penstock.replication.partition import Partition
-from penstock.replication.replicas import Replicas
+from penstock.replication.replica_manager import Replicas
 from penstock.storage.engine import Origin
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented import SegmentedEngine

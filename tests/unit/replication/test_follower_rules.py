@@ -6,9 +6,7 @@ from hypothesis import strategies as st
 
 from penstock.model.cluster import BrokerEpoch, BrokerId, PartitionState
 from penstock.model.ids import LeaderEpoch, Offset
-from penstock.replication.high_watermark import UNKNOWN_END
-from penstock.replication.in_sync import assured, maximal, with_joiner, without_laggards
-from penstock.replication.progress import (
+from penstock.replication.follower_progress import (
     NEVER_MS,
     LagLimits,
     Progress,
@@ -18,6 +16,8 @@ from penstock.replication.progress import (
     may_join,
     progress_after_fetch,
 )
+from penstock.replication.high_watermark import UNKNOWN_END
+from penstock.replication.isr import assured, maximal, with_joiner, without_laggards
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 LIMITS = LagLimits(100)

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from tests.unit.replication.stage import some_batch
 
-from penstock.config.given import Given
+from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import resolve_broker
+from penstock.config.raw_config import Given
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -21,9 +21,9 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
 from penstock.storage.background import Threads
 from penstock.storage.segmented import SegmentedEngine
 

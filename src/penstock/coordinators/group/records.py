@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicId
 from penstock.model.values import dataclass
-from penstock.protocol.state_values import MalformedRecord, UnknownKey, ValueReader, ValueWriter
+from penstock.protocol.coordinator_values import (
+    MalformedRecord,
+    UnknownKey,
+    ValueReader,
+    ValueWriter,
+)
 
 NO_TIME = -1
 NO_EPOCH = -1

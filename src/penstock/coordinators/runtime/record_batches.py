@@ -11,9 +11,9 @@ from penstock.coordinators.runtime.dependencies import Report
 from penstock.model.ids import NO_PRODUCER_ID
 from penstock.protocol.batch import BatchHeader, CorruptBatch, is_crc_valid, iter_headers
 from penstock.protocol.compression import Codec
+from penstock.protocol.coordinator_values import UnknownKey
 from penstock.protocol.malformed import MalformedMessage
 from penstock.protocol.records import Record, build_batch
-from penstock.protocol.state_values import UnknownKey
 
 R = TypeVar("R")
 

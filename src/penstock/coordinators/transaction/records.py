@@ -13,7 +13,12 @@ from penstock.coordinators.transaction.requests import NO_EPOCH, NO_TIME, Produc
 from penstock.coordinators.transaction.transaction_version import CLASSIC
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.model.values import dataclass
-from penstock.protocol.state_values import MalformedRecord, UnknownKey, ValueReader, ValueWriter
+from penstock.protocol.coordinator_values import (
+    MalformedRecord,
+    UnknownKey,
+    ValueReader,
+    ValueWriter,
+)
 
 NO_TIMEOUT_MS = INT_MAX  # of those that take part in a two-phase commit (KIP-939)
 

@@ -8,22 +8,22 @@ from functools import cache, partial
 
 from penstock.broker.order_taker import OrderTaker
 from penstock.client.data_calls import Fetched, FetchFrom
-from penstock.config.given import Given
+from penstock.config.effective_config import Resolved, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import Resolved, resolve_broker
+from penstock.config.raw_config import Given
 from penstock.metadata_store.interface import NO_SESSION
 from penstock.model.cluster import BrokerEpoch, BrokerId, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.replication.cluster_view import ClusterView
-from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.in_sync_changes import (
+from penstock.replication.alter_partition import (
     Answered,
     InSyncAnswer,
     InSyncProposal,
     InSyncState,
 )
-from penstock.replication.replicas import FollowerFetch, Replicas
-from penstock.replication.topic_rules import resolve_rules
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import FollowerFetch, Replicas
+from penstock.replication.topic_config import resolve_rules
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Protocol
 
-from penstock.controller import decide, load
-from penstock.controller.in_sync import change_in_sync
+from penstock.controller import broker_changes as decide
+from penstock.controller import state_loader as load
+from penstock.controller.alter_partition import change_in_sync
 from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
@@ -18,7 +19,7 @@ from penstock.metadata_store.election import Leadership
 from penstock.metadata_store.interface import SessionId
 from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, Order, SentOrder
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.replication.in_sync_changes import InSyncProposal
+from penstock.replication.alter_partition import InSyncProposal
 from penstock.testing.simulation.schedule import Action
 from penstock.testing.simulation.world import World
 

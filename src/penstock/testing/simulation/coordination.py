@@ -6,7 +6,7 @@ with every beat, as often as a watch would let them at the worst.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.controller.load import TopicRead, TreeRead
+from penstock.controller.state_loader import TopicRead, TreeRead
 from penstock.controller.znodes import (
     BROKER_IDS,
     CONTROLLER,

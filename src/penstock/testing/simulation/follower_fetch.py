@@ -9,7 +9,7 @@ from penstock.client.data_calls import Fetched, FetchFrom
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset
 from penstock.replication.partition import Isolation, Partition
-from penstock.replication.replicas import Replicas
+from penstock.replication.replica_manager import Replicas
 from penstock.storage.epochs import EpochEnd
 from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import SimulatedDisk

@@ -31,7 +31,7 @@ from penstock.coordinators.group.requests import (
 from penstock.coordinators.group.result import LATER, Outcome, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
-from penstock.protocol.state_values import ValueWriter
+from penstock.protocol.coordinator_values import ValueWriter
 
 GROUP = "billing"
 SESSION_MS = 10_000

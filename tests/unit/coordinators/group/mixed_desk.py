@@ -37,7 +37,7 @@ from penstock.coordinators.group.requests import (
     Synced,
 )
 from penstock.model.errors import ErrorCode
-from penstock.protocol.state_values import ValueWriter
+from penstock.protocol.coordinator_values import ValueWriter
 
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000

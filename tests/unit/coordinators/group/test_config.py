@@ -1,7 +1,7 @@
 """The typed settings of groups say what the broker's settings say."""
 
-from penstock.config.given import Given
-from penstock.config.resolve import resolve_broker
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import Given
 from penstock.coordinators.group.config import GroupConfig
 
 

@@ -31,7 +31,7 @@ from penstock.coordinators.group.records import (
     encode_record,
 )
 from penstock.model.ids import TopicId
-from penstock.protocol.state_values import MalformedRecord, UnknownKey
+from penstock.protocol.coordinator_values import MalformedRecord, UnknownKey
 
 TOPIC_ID = TopicId(UUID("00112233-4455-6677-8899-aabbccddeeff"))
 ID_HEX = "00112233445566778899aabbccddeeff"

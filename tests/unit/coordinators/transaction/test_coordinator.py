@@ -6,8 +6,8 @@ import pytest
 from tests.unit.coordinators.group.coordinator_desk import TableLog
 from tests.unit.coordinators.transaction.desk import NONE, T0, T1, TX, Desk, replayed, told
 
-from penstock.config.given import Given
-from penstock.config.resolve import resolve_broker
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import Given
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.records import State

@@ -14,7 +14,7 @@ from penstock.coordinators.transaction.records import (
     encode_record,
 )
 from penstock.model.ids import TopicPartition
-from penstock.protocol.state_values import MalformedRecord, UnknownKey
+from penstock.protocol.coordinator_values import MalformedRecord, UnknownKey
 
 KEY = bytes.fromhex("0000 0001 74")  # version, length, "t"
 OPEN = Transaction(

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from tests.unit.storage.engine.cases import batch_of
 
-from penstock.config.given import Given
+from penstock.config.effective_config import Resolved, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.resolve import Resolved, resolve_broker
+from penstock.config.raw_config import Given
 from penstock.controller.interface import (
     ConfigChange,
     LeaderChoice,
@@ -40,13 +40,13 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.network.exchange import Exchange
+from penstock.network.in_flight_request import Exchange
 from penstock.protocol.messages import decode_request, decode_response, encode
 from penstock.protocol.schemas import describe_fields, get_request_schema
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.replication.cluster_view import ClusterView
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.replicas import Replicas
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import Caller, Principal
 from penstock.storage.segmented import SegmentedEngine

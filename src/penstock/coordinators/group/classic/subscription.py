@@ -6,7 +6,7 @@ have metadata of their own, which the broker does not know.
 
 from penstock.coordinators.group.classic.state import ClassicGroup, Member
 from penstock.coordinators.group.requests import Protocol
-from penstock.protocol.state_values import MalformedRecord, ValueReader
+from penstock.protocol.coordinator_values import MalformedRecord, ValueReader
 
 CONSUMER = "consumer"  # the protocol type of consumers
 

@@ -35,7 +35,7 @@ from penstock.coordinators.group.requests import (
 )
 from penstock.coordinators.group.result import Outcome
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.protocol.state_values import MalformedRecord
+from penstock.protocol.coordinator_values import MalformedRecord
 
 
 def join(turn: ConsumerTurn, request: Join) -> Joined:

@@ -10,7 +10,7 @@ from penstock.coordinators.group.consumer.partitions import Partitions, from_top
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.records import TopicPartitions
 from penstock.model.values import dataclass
-from penstock.protocol.state_values import MalformedRecord, ValueReader, ValueWriter
+from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
 
 NEWEST_VERSION = 3
 

@@ -40,7 +40,7 @@ from penstock.coordinators.group.records import (
 )
 from penstock.coordinators.group.result import Outcome
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.protocol.state_values import MalformedRecord
+from penstock.protocol.coordinator_values import MalformedRecord
 
 _POLICIES = ("upgrade", "bidirectional")
 

@@ -1,0 +1,217 @@
+"""From text to typed values: every setting of a broker or topic with its value and its source.
+A result is complete and consistent, or ConfigError lists all that is wrong with it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+
+from penstock.config.cross_checks import (
+    Finding,
+    broker_conflicts,
+    broker_doubts,
+    topic_conflicts,
+)
+from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given, GivenValue
+from penstock.config.refused_names import find_refusal
+from penstock.config.registry import (
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
+    find_listener_setting,
+    find_setting,
+    nearest_names,
+)
+from penstock.config.setting import BadValueError, Scope, Setting, UpdateMode, Value
+from penstock.model.values import dataclass
+
+# Settings of plugins, whose names only the plugin knows; there are no plugins here.
+_PLUGIN_PREFIXES = ("rsm.config.", "rlmm.config.")
+
+
+class Source(StrEnum):
+    """Where a value comes from; of several, the later in this list counts."""
+
+    DEFAULT = "default"
+    STATIC_BROKER = "static broker"
+    DYNAMIC_CLUSTER = "dynamic cluster"
+    DYNAMIC_BROKER = "dynamic broker"
+    TOPIC = "topic"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedValue:
+    setting: Setting
+    value: Value
+    source: Source
+    given_as: str | None = None  # the name that carried it, perhaps a fallback's; None: default
+    where: str | None = None
+
+
+class Resolved(Mapping[str, Value]):
+    """Setting name -> typed value, for every declared setting of the scope."""
+
+    def __init__(
+        self,
+        found: Mapping[str, ResolvedValue],
+        *,
+        by_listener: Mapping[str, ResolvedValue],
+        warnings: tuple[str, ...],
+    ) -> None:
+        self._found = found
+        self.by_listener = by_listener  # "listener.name.<name>.<setting>" as given
+        self.warnings = warnings
+
+    def __getitem__(self, name: str) -> Value:
+        return self._found[name].value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get_resolved(self, name: str) -> ResolvedValue:
+        return self._found[name]
+
+    def without_effect(self) -> tuple[ResolvedValue, ...]:
+        """What the user gave that changes nothing; each setting's effect says why."""
+        return tuple(
+            each
+            for name, each in self._found.items()
+            if each.given_as == name and not each.setting.active
+        )
+
+
+def resolve_broker(
+    static: Given = NOTHING_GIVEN,
+    *,
+    dynamic_cluster: Given = NOTHING_GIVEN,
+    dynamic_broker: Given = NOTHING_GIVEN,
+) -> Resolved:
+    """A broker's settings from its file and from what was changed while it ran."""
+    layers = (
+        (Source.STATIC_BROKER, static),
+        (Source.DYNAMIC_CLUSTER, dynamic_cluster),
+        (Source.DYNAMIC_BROKER, dynamic_broker),
+    )
+    problems: list[str] = []
+    given: dict[str, ResolvedValue] = {}
+    for source, layer in layers:
+        problems += layer.problems
+        given.update(_parse_layer(layer, source, Scope.BROKER, problems))
+    if problems:  # rules between settings would only repeat what is wrong with one
+        raise ConfigError(problems)
+    found = {name: _with_fallbacks(each, given) for name, each in BROKER_SETTINGS.items()}
+    values = {name: each.value for name, each in found.items()}
+    _raise_if_any(broker_conflicts(values, given.keys()), found)
+    doubts = [_located(doubt, found) for doubt in broker_doubts(values, given.keys())]
+    return Resolved(
+        found,
+        by_listener={name: each for name, each in given.items() if name not in BROKER_SETTINGS},
+        warnings=(*(told for _, layer in layers for told in layer.warnings), *doubts),
+    )
+
+
+def resolve_topic(overrides: Given, broker: Resolved) -> Resolved:
+    """A topic's settings: its own, else the broker's in order, else the default."""
+    problems = list(overrides.problems)
+    given = _parse_layer(overrides, Source.TOPIC, Scope.TOPIC, problems)
+    if problems:
+        raise ConfigError(problems)
+    found = {
+        name: given.get(name) or _from_broker(each, broker) for name, each in TOPIC_SETTINGS.items()
+    }
+    _raise_if_any(topic_conflicts({name: each.value for name, each in found.items()}), found)
+    return Resolved(found, by_listener={}, warnings=overrides.warnings)
+
+
+def _raise_if_any(conflicts: list[Finding], found: Mapping[str, ResolvedValue]) -> None:
+    if conflicts:
+        raise ConfigError(_located(conflict, found) for conflict in conflicts)
+
+
+def _located(finding: Finding, found: Mapping[str, ResolvedValue]) -> str:
+    where = found[finding.name].where
+    return f"{where or 'default'}: {finding.name}: {finding.message}"
+
+
+def _parse_layer(
+    layer: Given, source: Source, scope: Scope, problems: list[str]
+) -> dict[str, ResolvedValue]:
+    parsed: dict[str, ResolvedValue] = {}
+    for name, given in layer.values.items():
+        if scope is Scope.BROKER and name.startswith(_PLUGIN_PREFIXES):
+            continue
+        setting = find_setting(name, scope)
+        if setting is None and scope is Scope.BROKER:
+            setting = find_listener_setting(name)
+        problem = _find_name_problem(name, setting, source, scope)
+        if problem is not None:
+            problems.append(f"{given.where}: {problem}")
+        elif setting is not None:
+            _parse_one(name, setting, given, source, parsed, problems)
+    return parsed
+
+
+def _find_name_problem(
+    name: str, setting: Setting | None, source: Source, scope: Scope
+) -> str | None:
+    if setting is None:
+        refusal = find_refusal(name) if scope is Scope.BROKER else None
+        return f"{name} {refusal}" if refusal else _unknown(name, scope)
+    if source in (Source.STATIC_BROKER, Source.TOPIC):
+        return None
+    if setting.update is UpdateMode.READ_ONLY:
+        return f"{name} is read-only: set it in the broker's file and restart the broker"
+    if setting.update is UpdateMode.PER_BROKER and source is Source.DYNAMIC_CLUSTER:
+        return f"{name} is set per broker: it cannot be set for the whole cluster"
+    return None
+
+
+def _unknown(name: str, scope: Scope) -> str:
+    nearest = nearest_names(name, scope)
+    advice = f"did you mean {' or '.join(nearest)}?" if nearest else "remove it"
+    return f"{name} is not a known {scope} setting; {advice}"
+
+
+def _parse_one(
+    name: str,
+    setting: Setting,
+    given: GivenValue,
+    source: Source,
+    parsed: dict[str, ResolvedValue],
+    problems: list[str],
+) -> None:
+    try:
+        value = setting.parse(given.text)
+    except BadValueError as error:
+        problems.append(f"{given.where}: {name} = {setting.show(given.text)} is not valid; {error}")
+        return
+    parsed[name] = ResolvedValue(
+        setting=setting, value=value, source=source, given_as=name, where=given.where
+    )
+
+
+def _with_fallbacks(setting: Setting, given: Mapping[str, ResolvedValue]) -> ResolvedValue:
+    if setting.name in given:
+        return given[setting.name]
+    for fallback in setting.fallbacks:
+        if fallback.name in given:
+            found = given[fallback.name]
+            return replace(found, setting=setting, value=fallback.convert(found.value))
+    return ResolvedValue(setting=setting, value=_default_of(setting), source=Source.DEFAULT)
+
+
+def _default_of(setting: Setting) -> Value:
+    """The declared default, or the last fallback's when the setting has none of its own."""
+    if setting.default is not None or not setting.fallbacks:
+        return setting.default
+    last = setting.fallbacks[-1]
+    return last.convert(BROKER_SETTINGS[last.name].default)
+
+
+def _from_broker(setting: Setting, broker: Resolved) -> ResolvedValue:
+    for synonym in setting.fallbacks:
+        found = broker.get_resolved(synonym.name)
+        if found.source is not Source.DEFAULT:
+            return replace(found, setting=setting, value=synonym.convert(found.value))
+    return ResolvedValue(setting=setting, value=setting.default, source=Source.DEFAULT)

@@ -1,0 +1,228 @@
+"""Settings of topics and brokers that are changed while they run: what is refused, what is kept.
+
+Pure. A resource's changes are done all together or not at all; values are checked by the config
+room, together with everything else that applies to the resource.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.registry import find_setting
+from penstock.config.setting import Kind, Scope, format_value
+from penstock.controller.controller_requests import tell
+from penstock.controller.interface import (
+    ChangeKind,
+    ConfigChange,
+    ConfigScope,
+    Refused,
+    SettingChange,
+)
+from penstock.controller.refusals import (
+    check_topic_configs,
+    invalid_config,
+    refused,
+    unknown_topic,
+)
+from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
+from penstock.metadata_store.interface import Create, SetData
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.values import dataclass
+
+MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; together with a topic they fit one transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """What was given at the start of the broker that decides, and what holds there now."""
+
+    static: Given
+    settings: Resolved
+
+
+def resolve_settings(static: Given, configs: Mapping[str, Mapping[str, str]], own: str) -> Resolved:
+    """A broker's settings with what the tree adds to its file."""
+    return resolve_broker(
+        static,
+        dynamic_cluster=_given(configs.get("", {}), "every broker"),
+        dynamic_broker=_given(configs.get(own, {}) if own else {}, f"broker {own}"),
+    )
+
+
+def alter_configs(
+    state: ClusterState, asked: Sequence[ConfigChange], basis: Basis
+) -> tuple[Decision, list[Refused | None]]:
+    decision = Decision(state=state)
+    answers: list[Refused | None] = []
+    counts = Counter((change.scope, change.name) for change in asked)
+    for change in asked:
+        try:
+            _check_request(change, counts[change.scope, change.name])
+            alter = _alter_topic if change.scope is ConfigScope.TOPIC else _alter_broker
+            decision = decision.then(alter(decision.state, change, basis))
+            answers.append(None)
+        except Refusal as refusal:
+            answers.append(refused(refusal))
+    return decision, answers
+
+
+def _check_request(change: ConfigChange, times_named: int) -> None:
+    if times_named > 1:
+        raise _invalid(f"{_named(change)} is named more than once in the request")
+    names = Counter(each.name for each in change.changes)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise _invalid(f"{_named(change)}: {', '.join(twice)} is named more than once")
+    empty = [c.name for c in change.changes if c.value is None and c.kind is not ChangeKind.DELETE]
+    if empty:
+        raise _invalid(
+            f"{_named(change)}: {', '.join(empty)} has no value; delete the setting instead"
+        )
+
+
+def _alter_topic(state: ClusterState, change: ConfigChange, basis: Basis) -> Decision:
+    if not change.name:
+        raise _invalid("there are no settings for all topics; set the broker's defaults instead")
+    topic = state.find_topic(change.name)
+    if topic is None:
+        raise unknown_topic(state, change.name)
+
+    def effective(name: str) -> str:
+        resolved = check_topic_configs(topic.name, topic.configs, basis.settings)
+        return format_value(resolved[name])
+
+    configs = _changed(change, topic.configs, Scope.TOPIC, effective)
+    check_topic_configs(topic.name, configs, basis.settings)
+    after = state.with_topics([replace(topic, configs=configs)])
+    data = _encode(change, configs)
+    return Decision(
+        state=after,
+        writes=((SetData(path=topic_config_path(topic.name), data=data),),),
+        orders=tell(after, topics=[topic.name]),
+    )
+
+
+def _alter_broker(state: ClusterState, change: ConfigChange, basis: Basis) -> Decision:
+    _check_broker(state, change.name)
+    before = state.broker_configs.get(change.name, {})
+
+    def effective(name: str) -> str:
+        return format_value(_checked_settings(basis, state.broker_configs, change.name)[name])
+
+    configs = _changed(change, before, Scope.BROKER, effective)
+    _refuse_secrets(configs)
+    everything = {**state.broker_configs, change.name: configs}
+    _checked_settings(basis, everything, change.name)
+    after = replace(state, broker_configs=everything)
+    return Decision(
+        state=after,
+        writes=(_broker_write(state, change.name, _encode(change, configs)),),
+        orders=tell(after, with_broker_configs=True),
+    )
+
+
+def _checked_settings(
+    basis: Basis, configs: Mapping[str, Mapping[str, str]], broker: str
+) -> Resolved:
+    try:
+        return resolve_settings(basis.static, configs, broker)
+    except ConfigError as error:
+        raise invalid_config(error) from None
+
+
+def _broker_write(state: ClusterState, name: str, data: bytes) -> Writes:
+    path = broker_config_path(name)
+    if name in state.broker_configs:
+        return (SetData(path=path, data=data),)
+    return (Create(path=path, data=data),)
+
+
+def _check_broker(state: ClusterState, name: str) -> None:
+    if not name:
+        return
+    if name not in {str(broker) for broker in state.brokers}:
+        raise _invalid(
+            f"{name[:60]!r} is not the id of a live broker; alive are {sorted(state.brokers)}, and "
+            f"an empty name means every broker"
+        )
+
+
+def _refuse_secrets(configs: Mapping[str, str]) -> None:
+    for name in configs:
+        setting = find_setting(name, Scope.BROKER)
+        if setting is not None and setting.sensitive:
+            raise Refusal(
+                ErrorCode.INVALID_CONFIG,
+                f"{name} is a secret, which would stand in the tree for all to read; set it in "
+                f"the broker's file",
+            )
+
+
+# From changes to the settings that a resource then has of its own.
+
+
+def _changed(
+    change: ConfigChange,
+    before: Mapping[str, str],
+    scope: Scope,
+    effective: Callable[[str], str],
+) -> dict[str, str]:
+    configs = {} if change.replace else dict(before)
+    for each in change.changes:
+        match each.kind:
+            case ChangeKind.DELETE:
+                configs.pop(each.name, None)
+            case ChangeKind.SET:
+                configs[each.name] = each.value or ""
+            case _:
+                _check_list(each, scope)
+                current = configs[each.name] if each.name in configs else effective(each.name)
+                configs[each.name] = _changed_list(each, current)
+    return configs
+
+
+def _check_list(change: SettingChange, scope: Scope) -> None:
+    setting = find_setting(change.name, scope)
+    if setting is not None and setting.kind is Kind.LIST:
+        return
+    why = "is not known" if setting is None else f"is a {setting.kind}, not a list"
+    verb = change.kind.name.lower()
+    raise Refusal(ErrorCode.INVALID_CONFIG, f"cannot {verb} to {change.name}: it {why}; set it")
+
+
+def _changed_list(change: SettingChange, current: str) -> str:
+    parts = _parts(current)
+    named = _parts(change.value or "")
+    if change.kind is ChangeKind.APPEND:
+        return ",".join([*parts, *(each for each in named if each not in parts)])
+    return ",".join(each for each in parts if each not in named)
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _encode(change: ConfigChange, configs: Mapping[str, str]) -> bytes:
+    data = encode_configs(configs)
+    if len(data) > MAX_CONFIGS_BYTES:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"{_named(change)}: the settings take {len(data)} bytes, where at most "
+            f"{MAX_CONFIGS_BYTES} fit the tree",
+        )
+    return data
+
+
+def _given(configs: Mapping[str, str], where: str) -> Given:
+    return Given.from_mapping(configs, where=where) if configs else NOTHING_GIVEN
+
+
+def _named(change: ConfigChange) -> str:
+    return f"{change.scope.value} {change.name[:249]!r}" if change.name else "every broker"
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,90 @@
+"""Topics that go: marked first, then their data on every broker, then the tree, then the metadata.
+
+Pure. From the mark on a deletion ends only by being finished, whoever is the controller by then.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from penstock.controller.broker_changes import hide_deleted, stop_deleted
+from penstock.controller.controller_requests import tell
+from penstock.controller.interface import Refused
+from penstock.controller.refusals import refused, unknown_topic
+from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.znodes import deletion_path, topic_config_path
+from penstock.metadata_store.interface import Create, Delete
+from penstock.model.cluster import BrokerId, TopicState
+from penstock.model.errors import ErrorCode, Refusal
+
+
+def delete_topics(
+    state: ClusterState, names: Sequence[str], *, is_enabled: bool, is_marked: bool = False
+) -> tuple[Decision, list[Refused | None]]:
+    """The mark, and the orders to remove the data; None: it is being deleted from now on.
+
+    `is_marked`: whoever wants it has made the mark in the tree.
+    """
+    answers: list[Refused | None] = []
+    marked: dict[str, frozenset[BrokerId]] = {}
+    for name in names:
+        try:
+            _check_deletable(state, name, is_enabled)
+            answers.append(None)
+            if name not in state.deleting:
+                marked[name] = holders(state.topics[name])
+        except Refusal as refusal:
+            answers.append(refused(refusal))
+    after = replace(state, deleting={**state.deleting, **marked})
+    unmarked = () if is_marked else tuple(marked)
+    writes: list[Writes] = [(Create(path=deletion_path(name)),) for name in unmarked]
+    decision = Decision(state=after, writes=tuple(writes), orders=stop_deleted(after, marked))
+    return decision.then(hide_deleted(after, before=state)), answers
+
+
+def data_removed(state: ClusterState, broker: BrokerId, topics: Iterable[str]) -> Decision:
+    """A broker has nothing of these any more."""
+    rest = {name: state.deleting[name] - {broker} for name in topics if name in state.deleting}
+    after = replace(state, deleting={**state.deleting, **rest})
+    return hide_deleted(after, before=state)
+
+
+def ready_to_go(state: ClusterState) -> list[str]:
+    """Topics of which no broker has any data."""
+    return [name for name, waiting in state.deleting.items() if not waiting]
+
+
+def remove_topics(state: ClusterState, found: Mapping[str, Sequence[str]]) -> Decision:
+    """With the nodes that each topic has, parents first: a deletion may have been cut short."""
+    after = replace(
+        state,
+        topics={name: each for name, each in state.topics.items() if name not in found},
+        deleting={name: each for name, each in state.deleting.items() if name not in found},
+        # Another topic of that name has logs of its own.
+        failed={name: each for name, each in state.failed.items() if name.topic not in found},
+    )
+    writes = [step for name, paths in found.items() for step in _removal(name, paths)]
+    orders = tell(after, deleted=found, with_failed=after.failed != state.failed)
+    return Decision(state=after, writes=tuple(writes), orders=orders)
+
+
+def holders(topic: TopicState) -> frozenset[BrokerId]:
+    return frozenset(broker for each in topic.partitions for broker in each.replicas)
+
+
+def _removal(name: str, paths: Sequence[str]) -> Iterable[Writes]:
+    # Each alone, children first; the settings and the mark go with the topic's own node.
+    marks = {topic_config_path(name), deletion_path(name)}
+    own = [path for path in paths if path not in marks]
+    for path in reversed(own[1:]):
+        yield (Delete(path=path),)
+    yield tuple(Delete(path=path) for path in (*own[:1], *sorted(marks & set(paths))))
+
+
+def _check_deletable(state: ClusterState, name: str, is_enabled: bool) -> None:
+    if not is_enabled:
+        raise Refusal(
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            "topics cannot be deleted here: delete.topic.enable is false in the broker's file",
+        )
+    if name not in state.topics:
+        raise unknown_topic(state, name)

@@ -1,0 +1,72 @@
+"""Topics that somebody has made in the tree, or given more partitions there: taken up as if it had
+been asked for. Pure.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from penstock.controller.controller_requests import roles, tell
+from penstock.controller.new_partitions import new_partitions, partition_creation
+from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state_loader import TopicRead, Unreadable, missing_nodes, topic_of
+from penstock.controller.znodes import MOVES, TopicNode, encode_topic, topic_path
+from penstock.metadata_store.interface import SetData
+from penstock.model.cluster import TopicState
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicId
+
+
+def take_up_topics(
+    state: ClusterState,
+    found: Iterable[TopicRead],
+    unreadable: Iterable[Unreadable],
+    new_topic_id: Callable[[], TopicId],
+) -> Decision:
+    """The nodes that they lack, and their brokers' orders. What cannot be read is left alone."""
+    made: dict[str, TopicState] = {}
+    writes: list[Writes] = []
+    for read in found:
+        topic = topic_of(read, state.brokers, state.controller_epoch, new_topic_id)
+        made[read.name] = topic
+        writes += missing_nodes(read, topic)
+    after = replace(
+        state.with_topics(made.values()),
+        unreadable=state.unreadable | {each.name for each in unreadable},
+    )
+    if not made:
+        return Decision(state=after)
+    numbers = {name: range(len(topic.partitions)) for name, topic in made.items()}
+    orders = roles(after, numbers, brokers=after.brokers, is_new=True)
+    return Decision(state=after, writes=tuple(writes), orders=orders + tell(after, topics=made))
+
+
+def grow_as_edited(state: ClusterState, topic: TopicState, node: TopicNode) -> Decision:
+    """The partitions that somebody has added to its node; Refusal of any other edit."""
+    known = [each.replicas for each in topic.partitions]
+    told = [node.replicas[number] for number in range(len(node.replicas))]
+    if told[: len(known)] != known:
+        raise Refusal(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"only partitions can be added to {topic_path(topic.name)}; moves are asked for with "
+            f"{MOVES}, and no partition can be taken away",
+        )
+    added = new_partitions(state, told[len(known) :])
+    if not added:
+        return Decision(state=state)
+    grown = replace(topic, partitions=topic.partitions + added)
+    after = state.with_topics([grown])
+    numbers = range(len(known), len(told))
+    orders = roles(after, {topic.name: numbers}, brokers=after.brokers, is_new=True)
+    return Decision(
+        state=after,
+        writes=tuple(_growth(grown, numbers)),
+        orders=orders + tell(after, topics=[topic.name]),
+    )
+
+
+def _growth(topic: TopicState, numbers: range) -> Iterator[Writes]:
+    """The node as well: whoever edited it may have left out the topic's id."""
+    data = encode_topic(topic.topic_id, topic.partitions)
+    yield (SetData(path=topic_path(topic.name), data=data),)
+    for number in numbers:
+        yield partition_creation(topic.name, number, topic.partitions[number])

@@ -1,0 +1,211 @@
+"""Listening sockets: who may connect, and what happens when the system has no descriptor left.
+
+Not the connections themselves. A full house waits for someone to leave; nothing spins.
+"""
+
+import asyncio
+import errno
+import socket
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from penstock.model.values import dataclass
+from penstock.network.limits import NetworkLimits
+from penstock.network.statistics import Counters
+from penstock.purgatory.loop_timers import LoopTimers
+
+ACCEPTS_A_TURN = 64
+BIND_ATTEMPTS = 8  # for a port that is free on every address of a host
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    listener: str
+    sock: socket.socket
+    host: str  # the peer's address
+
+
+class Door:
+    """Accepts for all listeners. Owned by the event loop."""
+
+    def __init__(
+        self,
+        *,
+        timers: LoopTimers,
+        limits: NetworkLimits,
+        counters: Counters,
+        admit: Callable[[Accepted], None],
+        report: Callable[[str], None],
+    ) -> None:
+        self._timers = timers
+        self._limits = limits
+        self._counters = counters
+        self._admit = admit
+        self._report = report
+        self._listening: list[tuple[str, socket.socket]] = []
+        self._loop: asyncio.AbstractEventLoop | None = None  # None: not accepting now
+        self._inside: Counter[str] = Counter()  # connections by address
+        self._count = 0
+        self._second = 0
+        self._count_of_second = 0
+        self._is_waiting = False  # for time to pass
+
+    def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
+        """Listen on every address that the host has; an empty host means all of the machine."""
+        sockets = bind_all(host, port, self._limits)
+        self._listening += [(name, sock) for sock in sockets]
+        address = sockets[0].getsockname()
+        return plain_host(address[0]), int(address[1])
+
+    def open(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        for name, sock in self._listening:
+            loop.add_reader(sock.fileno(), self._on_acceptable, name, sock)
+
+    def close(self) -> None:
+        self._shut()
+        for _, sock in self._listening:
+            sock.close()
+        self._listening.clear()
+
+    def left(self, host: str) -> None:
+        """A connection from there has ended."""
+        self._inside[host] -= 1
+        if not self._inside[host]:
+            del self._inside[host]
+        self._count -= 1
+        if self._loop is None and not self._is_waiting and self._listening:
+            self.open(asyncio.get_running_loop())
+
+    def _on_acceptable(self, name: str, sock: socket.socket) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            if self._is_full():
+                self._shut()
+                return
+            try:
+                accepted, address = sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._wait_for_descriptors(error)
+                    return
+                continue  # the client's network failed, or it gave up waiting
+            self._receive(Accepted(listener=name, sock=accepted, host=plain_host(address[0])))
+
+    def _receive(self, accepted: Accepted) -> None:
+        host = accepted.host
+        limit = self._limits.connections_of_ip.get(host, self._limits.max_connections_per_ip)
+        if self._inside[host] >= limit:
+            self._counters.refused += 1
+            accepted.sock.close()
+            if not self._inside[host]:
+                del self._inside[host]
+            return
+        self._inside[host] += 1
+        self._count += 1
+        self._counters.accepted += 1
+        try:
+            self._admit(accepted)
+        except OSError:  # some systems refuse options of a socket that was reset meanwhile
+            accepted.sock.close()
+            self.left(host)
+
+    def _is_full(self) -> bool:
+        """Too many at all: until one leaves. Too many in this second: until the next one."""
+        if self._count >= self._limits.max_connections:
+            return True
+        now_ms = self._timers.now_ms()
+        if now_ms // 1000 != self._second:
+            self._second, self._count_of_second = now_ms // 1000, 0
+        if self._count_of_second >= self._limits.max_new_connections_per_second:
+            self._wait_until((self._second + 1) * 1000)
+            return True
+        self._count_of_second += 1
+        return False
+
+    def _wait_for_descriptors(self, error: OSError) -> None:
+        self._counters.accept_failures += 1
+        retry_ms = self._limits.accept_retry_ms
+        self._report(
+            f"cannot accept connections at {self._count} of them: {error.strerror}; trying again "
+            f"every {retry_ms} ms; raise the limit of open files, or lower max.connections"
+        )
+        self._shut()
+        self._wait_until(self._timers.now_ms() + retry_ms)
+
+    def _wait_until(self, when_ms: int) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._timers.add(when_ms, self._on_time)
+
+    def _on_time(self) -> None:
+        self._is_waiting = False
+        if self._loop is None and self._listening:
+            self.open(asyncio.get_running_loop())
+
+    def _shut(self) -> None:
+        """Let those who come wait in the system's queue."""
+        if self._loop is not None:
+            for _, sock in self._listening:
+                self._loop.remove_reader(sock.fileno())
+            self._loop = None
+
+
+def plain_host(address: str) -> str:
+    """As people write it: without the IPv6 form of an IPv4 address, and without the interface."""
+    return address.removeprefix("::ffff:").partition("%")[0]
+
+
+def bind_all(host: str, port: int, limits: NetworkLimits) -> list[socket.socket]:
+    """One socket per address, all on one port; OSError with the address if one is taken."""
+    for attempt in range(BIND_ATTEMPTS):
+        bound: list[socket.socket] = []
+        try:
+            for family, address in _addresses(host):
+                on_port = port or (bound[0].getsockname()[1] if bound else 0)
+                bound.append(_listen(family, address, on_port, limits))
+            return bound
+        except OSError:
+            for sock in bound:
+                sock.close()
+            # Port 0: the first address has chosen one that another address does not have free.
+            if port or not bound or attempt == BIND_ATTEMPTS - 1:
+                raise
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _addresses(host: str) -> Iterator[tuple[int, str]]:
+    if not host:
+        family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
+        yield family, ""
+        return
+    seen: set[str] = set()
+    for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM):
+        address = str(found[4][0])
+        if address not in seen:
+            seen.add(address)
+            yield found[0], address
+
+
+def _listen(family: int, address: str, port: int, limits: NetworkLimits) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if address else 0)
+        # Before `listen`, since the window's scale is settled with the first packet.
+        if limits.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+        if limits.send_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer_bytes)
+        sock.setblocking(False)
+        sock.bind((address, port))
+        sock.listen(limits.listen_backlog)
+    except OSError as error:
+        sock.close()
+        raise OSError(
+            error.errno, f"cannot listen on {address or 'all addresses'}, port {port}: {error}"
+        ) from error
+    return sock

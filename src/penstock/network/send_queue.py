@@ -1,0 +1,239 @@
+"""Replies on their way out of one connection: bytes and file slices, by one of three paths.
+
+Not the socket's owner, and no order of requests. Invariant: a lease is released exactly once,
+when the last byte of its reply has left or when the outbox is cleared.
+"""
+
+import errno
+import mmap
+import os
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from itertools import islice
+
+from penstock.model.slices import FileRun, FileSlice, Releasable
+from penstock.network.in_flight_request import Part
+
+Buffer = bytes | bytearray | memoryview
+Entry = tuple[Buffer | FileSlice, Releasable | None]  # the lease rides on a reply's last entry
+
+# Read at a time, and with so many in memory nothing more is: larger pieces come fresh from the
+# system each time, and cost half as much again (bench/zero_copy).
+COPIED_BYTES = 64 * 1024
+GATHERED = 64  # buffers in one system call
+# Slices of a fetch of many partitions: two system calls for each cost more than to copy so few
+# bytes and send them with their neighbours. Up to 16 KB it is half, above 64 KB it is dearer.
+SMALL_BYTES = 16 * 1024
+
+
+class SendPath(Enum):
+    """How slices of files become bytes of a socket (bench/zero_copy compares them)."""
+
+    COPY = "copy"  # read into memory of ours, then send it
+    MMAP = "mmap"  # map the file's pages, send from there
+    SENDFILE = "sendfile"  # the kernel moves the pages; small slices are copied
+
+
+class FileTruncated(Exception):
+    """A file ended before the slice that stands in a reply whose size was already promised."""
+
+
+class Outbox:
+    """Owned by its connection."""
+
+    __slots__ = ("_load", "_loaded_bytes", "_offset", "entries", "unsent_bytes")
+
+    def __init__(self, path: SendPath) -> None:
+        self.entries: deque[Entry] = deque()  # to be read only; a call for its length is dear
+        self._offset = 0  # of the first entry, how much has left
+        self._load, self._loaded_bytes = _find_loader(path)  # larger slices are sent as they are
+        self.unsent_bytes = 0  # in memory; without file slices
+
+    def add(self, parts: Sequence[Part], lease: Releasable | None) -> None:
+        if lease is None and len(parts) == 1 and type(parts[0]) is bytes and parts[0]:
+            self.entries.append((parts[0], None))  # nearly every reply
+            self.unsent_bytes += len(parts[0])
+            return
+        flat = _flat(parts)
+        for part in flat:
+            self.entries.append((part, None))
+            if type(part) is not FileSlice:
+                self.unsent_bytes += len(part)
+        if lease is None:
+            return
+        if flat:
+            self.entries[-1] = (self.entries[-1][0], lease)
+        else:
+            lease.release()
+
+    def send(self, sock: socket.socket, at_most: int) -> int:
+        """Send what the socket takes of the next so many bytes; fewer mean that it is full."""
+        total = 0
+        try:
+            while self.entries and total < at_most:
+                first = self.entries[0][0]
+                if type(first) is FileSlice or len(self.entries) > 1:
+                    self._load_slices(at_most - total)
+                    first = self.entries[0][0]
+                if type(first) is FileSlice:
+                    total += self._send_file(sock, first, at_most - total)
+                else:
+                    total += self._send_bytes(sock, at_most - total)
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if error.errno != errno.EFAULT:
+                raise
+            raise FileTruncated("a mapped file was cut off while it was being sent") from None
+        return total
+
+    def clear(self) -> None:
+        """The connection is gone: nothing more leaves."""
+        entries, self.entries = self.entries, deque()
+        self.unsent_bytes = self._offset = 0
+        for _, lease in entries:
+            if lease is not None:
+                lease.release()
+
+    def _send_file(self, sock: socket.socket, piece: FileSlice, at_most: int) -> int:
+        count = min(piece.length - self._offset, at_most)
+        sent = os.sendfile(sock.fileno(), piece.fd, piece.position + self._offset, count)
+        if sent == 0:
+            raise _truncated(piece)
+        self._advance(sent)
+        return sent
+
+    def _send_bytes(self, sock: socket.socket, at_most: int) -> int:
+        entries = self.entries
+        if len(entries) == 1:
+            data = entries[0][0]
+            assert not isinstance(data, FileSlice)
+            if self._offset or len(data) > at_most:
+                data = memoryview(data)[self._offset : self._offset + at_most]
+            sent = sock.send(data)
+        else:
+            buffers, flags = self._gather(at_most)
+            sent = sock.sendmsg(buffers, (), flags)
+        self._advance(sent)
+        return sent
+
+    def _gather(self, at_most: int) -> tuple[list[Buffer], int]:
+        """The buffers in front, up to a slice: that shall share a packet with what precedes it."""
+        buffers: list[Buffer] = []
+        start = self._offset
+        for part, _ in islice(self.entries, GATHERED):
+            if isinstance(part, FileSlice):
+                return buffers, MSG_MORE
+            data = memoryview(part)[start : start + at_most]
+            start = 0
+            buffers.append(data)
+            at_most -= len(data)
+            if at_most <= 0:
+                break
+        return buffers, 0
+
+    def _advance(self, sent: int) -> None:
+        """So many bytes have left: drop what is through, release its leases."""
+        entries = self.entries
+        sent += self._offset
+        while entries:
+            part, lease = entries[0]
+            if type(part) is FileSlice:
+                size = part.length
+                if sent < size:
+                    break
+            else:
+                size = len(part)
+                if sent < size:
+                    break
+                self.unsent_bytes -= size
+            sent -= size
+            entries.popleft()
+            if lease is not None:
+                lease.release()
+        self._offset = sent
+
+    def _load_slices(self, at_most: int) -> None:
+        """Put bytes in the place of slices, as far as they are among the next so many bytes and
+        none that is sent as it is stands before them.
+
+        What was loaded and not sent stays, so no byte is loaded twice, and is sent first.
+        """
+        is_first = type(self.entries[0][0]) is FileSlice
+        if not is_first and self.unsent_bytes - self._offset >= COPIED_BYTES:
+            return
+        index, left = 0, at_most + self._offset
+        while left > 0 and index < len(self.entries):
+            part = self.entries[index][0]
+            if isinstance(part, FileSlice):
+                if part.length > self._loaded_bytes:
+                    return
+                part = self._load(part, left)
+                self._replace(index, part)
+            left -= len(part)
+            index += 1
+
+    def _replace(self, index: int, data: Buffer) -> None:
+        """These bytes are the slice there, or its beginning."""
+        piece, lease = self.entries[index]
+        assert isinstance(piece, FileSlice)
+        self.unsent_bytes += len(data)
+        rest = piece.length - len(data)
+        if not rest:
+            self.entries[index] = (data, lease)
+            return
+        self.entries[index] = (FileSlice(piece.fd, piece.position + len(data), rest), lease)
+        self.entries.insert(index, (data, None))
+
+
+MSG_MORE: int = getattr(socket, "MSG_MORE", 0)  # Linux
+
+Loader = Callable[[FileSlice, int], Buffer]
+
+
+def _find_loader(path: SendPath) -> tuple[Loader, int]:
+    """How slices are loaded, and up to which size."""
+    if path is SendPath.MMAP:
+        return _map, sys.maxsize
+    if path is SendPath.COPY or sys.platform != "linux":
+        return _copy, sys.maxsize  # elsewhere `sendfile` has other rules
+    return _copy, SMALL_BYTES
+
+
+def _copy(piece: FileSlice, at_most: int) -> Buffer:
+    data = os.pread(piece.fd, min(piece.length, at_most, COPIED_BYTES), piece.position)
+    if not data:
+        raise _truncated(piece)
+    return data
+
+
+def _map(piece: FileSlice, _: int) -> Buffer:
+    """All of it at once. The map lives as long as the view: until it has left, or the client."""
+    start = piece.position % mmap.ALLOCATIONGRANULARITY
+    try:
+        mapped = mmap.mmap(
+            piece.fd, piece.length + start, prot=mmap.PROT_READ, offset=piece.position - start
+        )
+    except ValueError:  # the map would be longer than the file
+        raise _truncated(piece) from None
+    return memoryview(mapped)[start:]
+
+
+def _truncated(piece: FileSlice) -> FileTruncated:
+    return FileTruncated(
+        f"file {piece.fd} ends before position {piece.position + piece.length}: it was cut off "
+        "after its slice was promised to a client"
+    )
+
+
+def _flat(parts: Sequence[Part]) -> list[Buffer | FileSlice]:
+    flat: list[Buffer | FileSlice] = []
+    for part in parts:
+        if isinstance(part, FileRun):
+            flat += [piece for piece in part.slices if piece.length]
+        elif len(part):
+            flat.append(part)
+    return flat

@@ -1,0 +1,334 @@
+"""The controller's orders as bytes: version 0 of BrokerOrder. docs/inter_broker.md is its page.
+
+Compact lengths, and tags at the end of every structure, so that a later broker can add fields that
+an earlier one skips. Invariant: what is read is a whole order, or MalformedMessage is raised.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import NamedTuple
+
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    Endpoint,
+    LeadAndFollow,
+    MetadataUpdate,
+    Order,
+    PartitionOrder,
+    PartitionState,
+    SentOrder,
+    StopReplicas,
+    TopicState,
+)
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.protocol.batch import Buffer
+from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
+
+ORDER_VERSIONS = range(1)
+
+_LEAD_AND_FOLLOW = 0
+_STOP_REPLICAS = 1
+_METADATA_UPDATE = 2
+_FAILED_TAG = 0
+
+
+def encode_order(sent: SentOrder) -> bytes:
+    writer = ValueWriter(flexible=True)
+    writer.int64(sent.broker_epoch)
+    order = sent.order
+    writer.int32(order.controller_id)
+    writer.int32(order.controller_epoch)
+    writer.int64(sent.number)
+    match order:
+        case LeadAndFollow():
+            writer.int8(_LEAD_AND_FOLLOW)
+            writer.array(order.partitions, _write_partition_order)
+        case StopReplicas():
+            writer.int8(_STOP_REPLICAS)
+            writer.array(order.partitions, _write_partition)
+            _write_bool(writer, order.delete)
+        case MetadataUpdate():
+            writer.int8(_METADATA_UPDATE)
+            _write_update(writer, order)
+    writer.tags(*_tagged(order))
+    return writer.done()
+
+
+def decode_order(body: Buffer) -> SentOrder:
+    reader = ValueReader(body, flexible=True)
+    head = _Head(
+        BrokerEpoch(reader.int64()), BrokerId(reader.int32()), ControllerEpoch(reader.int32())
+    )
+    number = reader.int64()
+    kind = reader.int8()
+    read = _READERS.get(kind)
+    if read is None:
+        raise MalformedRecord(f"there is no order of kind {kind}")
+    order = _with_tagged(read(reader, head), reader.tags())
+    reader.end()
+    return SentOrder(head.broker_epoch, order, number)
+
+
+class _Head(NamedTuple):
+    broker_epoch: BrokerEpoch
+    controller_id: BrokerId
+    controller_epoch: ControllerEpoch
+
+
+def _read_lead_and_follow(reader: ValueReader, head: _Head) -> Order:
+    return LeadAndFollow(
+        controller_id=head.controller_id,
+        controller_epoch=head.controller_epoch,
+        broker_epoch=head.broker_epoch,
+        partitions=tuple(reader.array(_read_partition_order)),
+    )
+
+
+def _read_stop_replicas(reader: ValueReader, head: _Head) -> Order:
+    return StopReplicas(
+        controller_id=head.controller_id,
+        controller_epoch=head.controller_epoch,
+        broker_epoch=head.broker_epoch,
+        partitions=tuple(reader.array(_read_partition)),
+        delete=_read_bool(reader),
+    )
+
+
+def _read_metadata_update(reader: ValueReader, head: _Head) -> Order:
+    is_full, has_brokers, has_configs = (_read_bool(reader) for _ in range(3))
+    brokers = reader.array(_read_broker)
+    topics = reader.array(_read_topic)
+    deleted = reader.array(ValueReader.string)
+    configs = reader.array(_read_named_configs)
+    return MetadataUpdate(
+        controller_id=head.controller_id,
+        controller_epoch=head.controller_epoch,
+        is_full=is_full,
+        brokers=tuple(brokers) if has_brokers else None,
+        topics=tuple(topics),
+        deleted_topics=tuple(deleted),
+        broker_configs=dict(configs) if has_configs else None,
+    )
+
+
+_READERS: Mapping[int, Callable[[ValueReader, _Head], Order]] = MappingProxyType(
+    {
+        _LEAD_AND_FOLLOW: _read_lead_and_follow,
+        _STOP_REPLICAS: _read_stop_replicas,
+        _METADATA_UPDATE: _read_metadata_update,
+    }
+)
+
+
+def _write_update(writer: ValueWriter, update: MetadataUpdate) -> None:
+    for flag in (
+        update.is_full,
+        update.brokers is not None,
+        update.broker_configs is not None,
+    ):
+        _write_bool(writer, flag)
+    writer.array(update.brokers or (), _write_broker)
+    writer.array(update.topics, _write_topic)
+    writer.array(update.deleted_topics, ValueWriter.string)
+    writer.array(tuple((update.broker_configs or {}).items()), _write_named_configs)
+
+
+# Tagged fields of a metadata update.
+
+
+def _tagged(order: Order) -> tuple[tuple[int, bytes], ...]:
+    if not isinstance(order, MetadataUpdate) or order.failed is None:
+        return ()
+    writer = ValueWriter(flexible=True)
+    writer.array(tuple(order.failed.items()), _write_failed)
+    return ((_FAILED_TAG, writer.done()),)
+
+
+def _with_tagged(order: Order, tagged: Mapping[int, memoryview]) -> Order:
+    if not isinstance(order, MetadataUpdate) or _FAILED_TAG not in tagged:
+        return order
+    reader = ValueReader(tagged[_FAILED_TAG], flexible=True)
+    failed = dict(reader.array(_read_failed))
+    reader.end()
+    return replace(order, failed=failed)
+
+
+def _write_failed(writer: ValueWriter, failed: tuple[TopicPartition, frozenset[BrokerId]]) -> None:
+    partition, brokers = failed
+    _write_name(writer, partition)
+    writer.array(sorted(brokers), ValueWriter.int32)
+    writer.tags()
+
+
+def _read_failed(reader: ValueReader) -> tuple[TopicPartition, frozenset[BrokerId]]:
+    partition = _read_name(reader)
+    brokers = frozenset(map(BrokerId, reader.array(ValueReader.int32)))
+    reader.tags()
+    return partition, brokers
+
+
+# Partitions.
+
+
+def _write_partition_order(writer: ValueWriter, order: PartitionOrder) -> None:
+    _write_name(writer, order.partition)
+    writer.uuid(order.topic_id)
+    _write_state(writer, order.state)
+    _write_bool(writer, order.is_new)
+    writer.tags()
+
+
+def _read_partition_order(reader: ValueReader) -> PartitionOrder:
+    name = _read_name(reader)
+    topic_id = TopicId(reader.uuid())
+    order = PartitionOrder(name, topic_id, _read_state(reader), _read_bool(reader))
+    reader.tags()
+    return order
+
+
+def _write_partition(writer: ValueWriter, partition: TopicPartition) -> None:
+    _write_name(writer, partition)
+    writer.tags()
+
+
+def _read_partition(reader: ValueReader) -> TopicPartition:
+    partition = _read_name(reader)
+    reader.tags()
+    return partition
+
+
+def _write_name(writer: ValueWriter, partition: TopicPartition) -> None:
+    writer.string(partition.topic)
+    writer.int32(partition.partition)
+
+
+def _read_name(reader: ValueReader) -> TopicPartition:
+    return TopicPartition(reader.string(), reader.int32())
+
+
+def _write_state(writer: ValueWriter, state: PartitionState) -> None:
+    writer.int32(state.leader)
+    writer.int32(state.leader_epoch)
+    writer.int32(state.partition_epoch)
+    writer.int32(state.controller_epoch)
+    for brokers in (state.replicas, state.in_sync, state.adding, state.removing):
+        writer.array(brokers, ValueWriter.int32)
+    writer.tags()
+
+
+def _read_state(reader: ValueReader) -> PartitionState:
+    leader, leader_epoch = BrokerId(reader.int32()), LeaderEpoch(reader.int32())
+    partition_epoch, controller_epoch = reader.int32(), ControllerEpoch(reader.int32())
+    replicas, in_sync, adding, removing = (
+        tuple(map(BrokerId, reader.array(ValueReader.int32))) for _ in range(4)
+    )
+    reader.tags()
+    return PartitionState(
+        leader=leader,
+        leader_epoch=leader_epoch,
+        replicas=replicas,
+        in_sync=in_sync,
+        partition_epoch=partition_epoch,
+        controller_epoch=controller_epoch,
+        adding=adding,
+        removing=removing,
+    )
+
+
+# Topics, brokers and settings.
+
+
+def _write_topic(writer: ValueWriter, topic: TopicState) -> None:
+    writer.string(topic.name)
+    writer.uuid(topic.topic_id)
+    writer.array(topic.partitions, _write_state)
+    _write_configs(writer, topic.configs)
+    writer.tags()
+
+
+def _read_topic(reader: ValueReader) -> TopicState:
+    name, topic_id = reader.string(), TopicId(reader.uuid())
+    partitions = tuple(reader.array(_read_state))
+    topic = TopicState(
+        name=name, topic_id=topic_id, partitions=partitions, configs=_read_configs(reader)
+    )
+    reader.tags()
+    return topic
+
+
+def _write_broker(writer: ValueWriter, node: BrokerNode) -> None:
+    writer.int32(node.id)
+    writer.int64(node.epoch)
+    writer.array(node.endpoints, _write_endpoint)
+    writer.string(node.rack)
+    writer.tags()
+
+
+def _read_broker(reader: ValueReader) -> BrokerNode:
+    node = BrokerNode(
+        id=BrokerId(reader.int32()),
+        epoch=BrokerEpoch(reader.int64()),
+        endpoints=tuple(reader.array(_read_endpoint)),
+        rack=reader.nullable_string(),
+    )
+    reader.tags()
+    return node
+
+
+def _write_endpoint(writer: ValueWriter, endpoint: Endpoint) -> None:
+    for text in (endpoint.listener, endpoint.protocol, endpoint.host):
+        writer.string(text)
+    writer.int32(endpoint.port)
+    writer.tags()
+
+
+def _read_endpoint(reader: ValueReader) -> Endpoint:
+    endpoint = Endpoint(reader.string(), reader.string(), reader.string(), reader.int32())
+    reader.tags()
+    return endpoint
+
+
+def _write_named_configs(writer: ValueWriter, named: tuple[str, Mapping[str, str]]) -> None:
+    name, configs = named
+    writer.string(name)
+    _write_configs(writer, configs)
+    writer.tags()
+
+
+def _read_named_configs(reader: ValueReader) -> tuple[str, dict[str, str]]:
+    named = reader.string(), _read_configs(reader)
+    reader.tags()
+    return named
+
+
+def _write_configs(writer: ValueWriter, configs: Mapping[str, str]) -> None:
+    writer.array(tuple(configs.items()), _write_config)
+
+
+def _read_configs(reader: ValueReader) -> dict[str, str]:
+    return dict(reader.array(_read_config))
+
+
+def _write_config(writer: ValueWriter, config: tuple[str, str]) -> None:
+    name, value = config
+    writer.string(name)
+    writer.string(value)
+    writer.tags()
+
+
+def _read_config(reader: ValueReader) -> tuple[str, str]:
+    config = reader.string(), reader.string()
+    reader.tags()
+    return config
+
+
+def _write_bool(writer: ValueWriter, flag: bool) -> None:
+    writer.int8(int(flag))
+
+
+def _read_bool(reader: ValueReader) -> bool:
+    return reader.int8() != 0

@@ -1,0 +1,38 @@
+"""Which replica a consumer should read from: one near to it, if there is one (KIP-392). Pure."""
+
+from collections.abc import Mapping
+
+from penstock.model.cluster import BrokerId, BrokerNode, PartitionState
+from penstock.model.ids import Offset
+from penstock.replication.follower_progress import Progress
+
+RACK_AWARE = "RackAwareReplicaSelector"  # the end of the name of Kafka's class
+
+
+def is_rack_aware(selector: str | None) -> bool:
+    """Whether replica.selector.class asks for it; any other class cannot be had."""
+    return selector is not None and selector.rpartition(".")[2] == RACK_AWARE
+
+
+def find_read_replica(
+    state: PartitionState,
+    followers: Mapping[BrokerId, Progress],
+    brokers: Mapping[BrokerId, BrokerNode],
+    *,
+    rack: str,
+    offset: Offset,
+) -> BrokerId | None:
+    """An in-sync follower in the reader's rack that has the offset, the furthest of them; None:
+    the leader will do, or must."""
+    leader = brokers.get(state.leader)
+    if not rack or (leader is not None and leader.rack == rack):
+        return None
+    near = [
+        (progress.end_offset, broker)
+        for broker, progress in followers.items()
+        if broker in state.in_sync
+        and broker in brokers
+        and brokers[broker].rack == rack
+        and progress.end_offset >= offset
+    ]
+    return max(near)[1] if near else None

@@ -1,0 +1,231 @@
+"""From given text to typed values with their source."""
+
+import pytest
+
+from penstock.config.effective_config import Resolved, Source, resolve_broker, resolve_topic
+from penstock.config.properties import parse_properties
+from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.setting import Value
+
+
+def _file(*lines: str) -> Given:
+    return parse_properties("\n".join(lines), file="server.properties")
+
+
+def _given(**texts: str) -> Given:
+    return Given.from_mapping(
+        {name.replace("_", "."): text for name, text in texts.items()}, where="test"
+    )
+
+
+def _problems(given: Given) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        resolve_broker(given)
+    return caught.value.problems
+
+
+def _retention(broker: Resolved, overrides: Given = NOTHING_GIVEN) -> tuple[Value, Source]:
+    found = resolve_topic(overrides, broker).get_resolved("retention.ms")
+    return found.value, found.source
+
+
+def test_what_is_not_given_is_the_default() -> None:
+    found = resolve_broker().get_resolved("num.partitions")
+    assert (found.value, found.source, found.where) == (1, Source.DEFAULT, None)
+
+
+def test_what_the_file_says_knows_its_line() -> None:
+    found = resolve_broker(_file("", "num.partitions=12")).get_resolved("num.partitions")
+    assert (found.value, found.source) == (12, Source.STATIC_BROKER)
+    assert found.where == "server.properties:2"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected_ms"),
+    [
+        ((), 604_800_000),
+        (("log.retention.hours=2",), 7_200_000),
+        (("log.retention.hours=2", "log.retention.minutes=3"), 180_000),
+        (("log.retention.hours=2", "log.retention.minutes=3", "log.retention.ms=4"), 4),
+        (("log.retention.hours=2", "log.retention.ms=-1"), -1),
+        (("log.retention.hours=-1",), -1),
+        (("log.retention.minutes=-5",), -1),
+    ],
+)
+def test_retention_is_taken_from_the_finest_unit_that_was_given(
+    lines: tuple[str, ...], expected_ms: int
+) -> None:
+    broker = resolve_broker(_file(*lines))
+    assert broker["log.retention.ms"] == expected_ms
+    assert _retention(broker)[0] == expected_ms
+
+
+def test_a_topic_setting_comes_from_topic_then_broker_then_default() -> None:
+    plain, set_up = resolve_broker(), resolve_broker(_file("log.retention.hours=1"))
+    assert _retention(plain) == (604_800_000, Source.DEFAULT)
+    assert _retention(set_up) == (3_600_000, Source.STATIC_BROKER)
+    assert _retention(set_up, _given(retention_ms="5")) == (5, Source.TOPIC)
+
+
+def test_a_value_from_a_fallback_tells_the_name_that_carried_it() -> None:
+    broker = resolve_broker(_file("log.roll.hours=3"))
+    found = resolve_topic(NOTHING_GIVEN, broker).get_resolved("segment.ms")
+    assert (found.value, found.given_as) == (10_800_000, "log.roll.hours")
+    assert found.where == "server.properties:1"
+    assert found.setting.name == "segment.ms"
+
+
+def test_flush_interval_falls_back_to_the_scheduler() -> None:
+    broker = resolve_broker(_file("log.flush.scheduler.interval.ms=250"))
+    assert resolve_topic(NOTHING_GIVEN, broker)["flush.ms"] == 250
+
+
+def test_log_dir_answers_for_log_dirs_and_yields_to_it() -> None:
+    assert resolve_broker(_file("log.dir=/a"))["log.dirs"] == ("/a",)
+    assert resolve_broker(_file("log.dir=/a", "log.dirs=/b,/c"))["log.dirs"] == ("/b", "/c")
+
+
+def test_node_id_is_another_name_of_broker_id() -> None:
+    assert resolve_broker(_file("node.id=7"))["broker.id"] == 7
+    assert resolve_broker(_file("node.id=7", "broker.id=7"))["broker.id"] == 7
+
+
+def test_dynamic_values_of_the_broker_win_over_the_clusters_and_these_over_the_file() -> None:
+    layers = [Given.from_mapping({"log.retention.ms": text}, where=text) for text in "123"]
+    static, cluster, broker = layers
+    only_static = resolve_broker(static)
+    with_cluster = resolve_broker(static, dynamic_cluster=cluster)
+    with_all = resolve_broker(static, dynamic_cluster=cluster, dynamic_broker=broker)
+    found = [
+        each.get_resolved("log.retention.ms") for each in (only_static, with_cluster, with_all)
+    ]
+    assert [each.value for each in found] == [1, 2, 3]
+    assert [each.source for each in found] == [
+        Source.STATIC_BROKER,
+        Source.DYNAMIC_CLUSTER,
+        Source.DYNAMIC_BROKER,
+    ]
+
+
+def test_a_read_only_setting_cannot_change_while_the_broker_runs() -> None:
+    with pytest.raises(ConfigError, match=r"log\.dirs is read-only: .* restart the broker"):
+        resolve_broker(dynamic_broker=_given(log_dirs="/x"))
+
+
+def test_a_per_broker_setting_cannot_be_set_for_the_cluster() -> None:
+    chain = _given(ssl_keystore_certificate_chain="x")
+    assert resolve_broker(dynamic_broker=chain)["ssl.keystore.certificate.chain"] == "x"
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.certificate\.chain is set per broker"):
+        resolve_broker(dynamic_cluster=chain)
+
+
+def test_an_impossible_value_names_file_line_key_value_and_what_is_allowed() -> None:
+    (problem,) = _problems(_file("# ours", "log.segment.bytes=13"))
+    assert problem == (
+        "server.properties:2: log.segment.bytes = '13' is not valid; "
+        "allowed: a whole number from 14 to 2147483647"
+    )
+
+
+def test_an_unknown_name_is_told_the_nearest_known_ones() -> None:
+    (problem,) = _problems(_file("log.retention.hour=1"))
+    assert problem.startswith("server.properties:1: log.retention.hour is not a known broker")
+    assert "log.retention.hours" in problem
+
+
+def test_an_unknown_name_like_no_other_is_only_refused() -> None:
+    (problem,) = _problems(_file("zzz.qqq=1"))
+    assert problem.endswith("zzz.qqq is not a known broker setting; remove it")
+
+
+def test_a_broker_name_on_a_topic_is_told_the_topics_name() -> None:
+    with pytest.raises(ConfigError, match=r"hours is not a known topic .* mean retention\.ms\?"):
+        resolve_topic(_given(log_retention_hours="1"), resolve_broker())
+
+
+def test_a_topic_name_on_a_broker_is_told_the_brokers_name() -> None:
+    (problem,) = _problems(_file("file.delete.delay.ms=1"))
+    assert problem.endswith("did you mean log.segment.delete.delay.ms?")
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    problems = _problems(
+        _file("nonsense=1", "num.partitions=0", "a=\\u1", "process.roles=broker", "broker.id=x")
+    )
+    lines = sorted(problem.split(": ")[0] for problem in problems)
+    assert lines == [f"server.properties:{line}" for line in (1, 2, 3, 4, 5)]
+
+
+def test_the_error_counts_and_lists_its_problems() -> None:
+    with pytest.raises(ConfigError, match=r"^2 problems in the configuration:") as caught:
+        resolve_broker(_file("num.partitions=0", "broker.id=x"))
+    assert all(problem in str(caught.value) for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "process.roles",
+        "controller.quorum.voters",
+        "controller.listener.names",
+        "metadata.log.dir",
+        "broker.session.timeout.ms",
+    ],
+)
+def test_kraft_settings_are_refused_by_name_with_the_way_out(name: str) -> None:
+    (problem,) = _problems(_file(f"{name}=1"))
+    assert f"{name} belongs to KRaft mode" in problem
+    assert "zookeeper.connect" in problem
+
+
+def test_config_providers_are_refused_because_nothing_fills_values_in() -> None:
+    (problem,) = _problems(_file("config.providers=file"))
+    assert "write the value itself" in problem
+
+
+def test_a_bad_secret_is_not_repeated() -> None:
+    (problem,) = _problems(_file("ssl.keystore.passwrd=hunter2"))
+    assert "hunter2" not in problem
+    assert "ssl.keystore.password" in problem
+
+
+def test_settings_of_one_listener_are_typed_and_kept_under_their_full_name() -> None:
+    plain = "listener.name.internal.max.connections"
+    mechanism = "listener.name.sasl_ssl.plain.connections.max.reauth.ms"
+    broker = resolve_broker(_file(f"{plain}=10", f"{mechanism}=3600000"))
+    assert {name: each.value for name, each in broker.by_listener.items()} == {
+        plain: 10,
+        mechanism: 3_600_000,
+    }
+    assert broker["max.connections"] == 2**31 - 1
+
+
+def test_a_listeners_setting_is_checked_like_the_setting_behind_it() -> None:
+    (problem,) = _problems(_file("listener.name.internal.ssl.client.auth=maybe"))
+    assert "one of required, requested, none" in problem
+    (unknown,) = _problems(_file("listener.name.internal.no.such.thing=1"))
+    assert "not a known broker setting" in unknown
+
+
+def test_plugin_settings_are_accepted_without_a_plugin() -> None:
+    assert resolve_broker(_file("rsm.config.bucket=b")).warnings == ()
+
+
+def test_what_was_given_and_does_nothing_is_listed_with_the_reason() -> None:
+    broker = resolve_broker(_file("num.io.threads=16", "log.segment.bytes=1048576"))
+    (found,) = broker.without_effect()
+    assert found.setting.name == "num.io.threads"
+    assert found.setting.effect == "accepted, no effect: one event loop serves a broker"
+
+
+def test_warnings_of_the_file_are_passed_on() -> None:
+    broker = resolve_broker(_file("num.partitions=1", "num.partitions=2"))
+    assert broker["num.partitions"] == 2
+    assert any("already set at server.properties:1" in warning for warning in broker.warnings)
+
+
+def test_what_is_laid_over_wins() -> None:
+    both = _file("num.partitions=1", "broker.id=3").overlaid_by(_given(num_partitions="9"))
+    broker = resolve_broker(both)
+    assert (broker["num.partitions"], broker["broker.id"]) == (9, 3)
+    assert broker.get_resolved("num.partitions").where == "test"

@@ -1,0 +1,163 @@
+"""AlterPartition at the controller: which change of an in-sync set is stored, and what is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from tests.unit.controller.states import EPOCH, alive, cluster_state, partition, topic
+
+from penstock.controller.alter_partition import change_in_sync
+from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
+from penstock.controller.state import ClusterState, Decision
+from penstock.metadata_store.interface import SetData
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    LeadAndFollow,
+    MetadataUpdate,
+    StopReplicas,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import LeaderEpoch, TopicId
+
+TOPIC = topic("t", partition(0, (0, 1), (0, 1, 2)))
+STATE = cluster_state(alive(0, 1, 2), TOPIC)
+
+
+def change(
+    *in_sync: int,
+    leader_epoch: int = 4,
+    partition_epoch: int = 7,
+    number: int = 0,
+    topic_id: TopicId = TOPIC.topic_id,
+    epoch: int = -1,
+) -> InSyncChange:
+    return InSyncChange(
+        topic_id=topic_id,
+        partition=number,
+        leader_epoch=LeaderEpoch(leader_epoch),
+        partition_epoch=partition_epoch,
+        in_sync=tuple(InSyncMember(BrokerId(each), BrokerEpoch(epoch)) for each in in_sync),
+    )
+
+
+def ask(
+    state: ClusterState, *changes: InSyncChange, broker: int = 0, epoch: int = 1
+) -> tuple[Decision, list[InSyncOutcome]]:
+    return change_in_sync(
+        state, broker=BrokerId(broker), broker_epoch=BrokerEpoch(epoch), changes=changes
+    )
+
+
+@pytest.mark.parametrize("in_sync", [(0,), (0, 1, 2), (0, 2), (2, 1, 0)])
+def test_the_leader_of_now_stores_who_is_in_sync(in_sync: tuple[int, ...]) -> None:
+    decision, [(code, stored)] = ask(STATE, change(*in_sync))
+    assert code is ErrorCode.NONE
+    assert stored == decision.state.topics["t"].partitions[0]
+    assert stored is not None
+    assert (stored.in_sync, stored.partition_epoch, stored.leader_epoch) == (in_sync, 8, 4)
+    assert stored.controller_epoch == EPOCH
+    [[write]] = decision.writes
+    assert isinstance(write, SetData)
+    assert (write.path, write.version) == ("/brokers/topics/t/partitions/0/state", 7)
+
+
+def test_all_brokers_are_told_as_clients_are_and_nobody_gets_another_role() -> None:
+    decision, _ = ask(STATE, change(0, 1, 2))
+    assert sorted(each.broker for each in decision.orders) == [0, 1, 2]
+    for each in decision.orders:
+        assert isinstance(each.order, MetadataUpdate)
+        assert [told.partitions[0].in_sync for told in each.order.topics] == [(0, 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "broker", "code"),
+    [
+        (change(0, leader_epoch=3), 0, ErrorCode.FENCED_LEADER_EPOCH),
+        (change(0, leader_epoch=5), 0, ErrorCode.NOT_CONTROLLER),
+        (change(0, partition_epoch=6), 0, ErrorCode.INVALID_UPDATE_VERSION),
+        (change(0, partition_epoch=8), 0, ErrorCode.INVALID_UPDATE_VERSION),
+        (change(0, 1), 1, ErrorCode.INVALID_REQUEST),  # does not lead
+        (change(1), 0, ErrorCode.INVALID_REQUEST),  # leaves itself out
+        (change(), 0, ErrorCode.INVALID_REQUEST),
+        (change(0, 0), 0, ErrorCode.INVALID_REQUEST),
+        (change(0, 3), 0, ErrorCode.INVALID_REQUEST),  # no replica
+        (change(0, 1, 2, epoch=2), 0, ErrorCode.INELIGIBLE_REPLICA),  # of another life
+        (change(0, number=1), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (change(0, number=-1), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (change(0, topic_id=TopicId(UUID(int=77))), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ],
+)
+def test_what_is_refused_changes_nothing(asked: InSyncChange, broker: int, code: ErrorCode) -> None:
+    decision, [outcome] = ask(STATE, asked, broker=broker)
+    assert outcome.code is code
+    assert decision == Decision(state=STATE)
+    known = code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert outcome.state == (TOPIC.partitions[0] if known else None)
+
+
+def test_a_change_that_is_stored_already_is_answered_as_done() -> None:
+    """The first answer was lost: a refusal would leave the leader with what it does not know."""
+    decision, [(_, stored)] = ask(STATE, change(0))
+    again, [outcome] = ask(decision.state, change(0))
+    assert outcome == InSyncOutcome(ErrorCode.NONE, stored)
+    assert again == Decision(state=decision.state)
+
+
+def test_who_is_away_or_about_to_leave_does_not_become_in_sync() -> None:
+    _, [outcome] = ask(replace(STATE, brokers=alive(0, 1)), change(0, 1, 2))
+    assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
+    leaving = replace(STATE, leaving=frozenset((BrokerId(2),)))
+    _, [outcome] = ask(leaving, change(0, 1, 2))
+    assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_leader_that_is_about_to_leave_may_still_take_in_its_successor() -> None:
+    state = cluster_state(alive(0, 1), topic("t", partition(0, (0,), (0, 1))))
+    leaving = replace(state, leaving=frozenset((BrokerId(0),)))
+    _, [outcome] = ask(leaving, change(0, 1))
+    assert outcome.code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("broker", "epoch"), [(0, 0), (0, 2), (9, 1)])
+def test_only_the_registered_life_of_a_broker_may_ask(broker: int, epoch: int) -> None:
+    with pytest.raises(Refusal) as refused:
+        ask(STATE, change(0), broker=broker, epoch=epoch)
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_topic_that_is_being_deleted_takes_no_change() -> None:
+    state = replace(STATE, deleting={"t": frozenset((BrokerId(0),))})
+    decision, [outcome] = ask(state, change(0))
+    assert outcome.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert decision.writes == ()
+
+
+def test_two_changes_of_one_partition_build_upon_each_other() -> None:
+    decision, outcomes = ask(STATE, change(0), change(0, 2), change(0, 2, partition_epoch=8))
+    codes = [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE]
+    assert [each.code for each in outcomes] == codes
+    stored = decision.state.topics["t"].partitions[0]
+    assert (stored.in_sync, stored.partition_epoch) == ((0, 2), 9)
+
+
+def test_the_last_replica_of_a_move_that_catches_up_ends_it() -> None:
+    """Broker 0 hands over to 2 and 1, of which 2 was missing."""
+    moving = partition(0, (0, 1), (2, 1, 0))._replace(
+        adding=(BrokerId(2),), removing=(BrokerId(0),)
+    )
+    state = cluster_state(alive(0, 1, 2), topic("t", moving))
+    decision, [outcome] = ask(state, change(0, 1, 2))
+    assert outcome.code is ErrorCode.NONE
+    after = decision.state.topics["t"].partitions[0]
+    assert (after.leader, after.replicas, after.in_sync) == (2, (2, 1), (1, 2))
+    assert (after.adding, after.removing) == ((), ())
+    assert (after.leader_epoch, after.partition_epoch) == (5, 9)
+    assert after.leader != NO_BROKER
+    [stop] = [e.order for e in decision.orders if isinstance(e.order, StopReplicas)]
+    assert [str(each) for each in stop.partitions] == ["t-0"]
+    led = {e.broker for e in decision.orders if isinstance(e.order, LeadAndFollow)}
+    assert led == {1, 2}

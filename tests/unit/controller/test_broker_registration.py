@@ -1,0 +1,187 @@
+"""A broker's registration and candidacy, the cluster's id, generated broker ids, producer ids."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+from tests.unit.controller.cluster import NOW_MS, Cluster, node, opened, tell
+
+from penstock.controller.broker_registration import (
+    BrokerIdTaken,
+    controller_election,
+    get_or_create_cluster_id,
+    next_generated_broker_id,
+    random_topic_id,
+    register_broker,
+)
+from penstock.controller.producer_ids import BLOCK_SIZE, BlockProducerIds, ProducerIdsExhausted
+from penstock.controller.state_loader import read_brokers
+from penstock.controller.znodes import PRODUCER_IDS, encode_producer_block, format_uuid
+from penstock.model.cluster import BrokerId
+from penstock.testing.simulated_disk import SimulatedDisk
+
+
+def test_a_broker_s_epoch_grows_with_every_life() -> None:
+    async def story(cluster: Cluster) -> None:
+        epochs = []
+        for _ in range(3):
+            epochs.append(await cluster.join(5))
+            await cluster.leave(5)
+        assert epochs == sorted(set(epochs))
+
+    tell(story)
+
+
+def test_a_registered_broker_is_found_with_its_epoch_and_goes_with_its_session() -> None:
+    async def story(cluster: Cluster) -> None:
+        epoch = await cluster.join(5, rack="r")
+        found = await read_brokers(cluster.sessions[0], None)
+        assert found[BrokerId(5)] == node(5, rack="r", epoch=epoch)
+        await cluster.leave(5)
+        assert set(await read_brokers(cluster.sessions[0], None)) == {0}
+
+    tell(story)
+
+
+def test_a_broker_is_not_stuck_on_its_own_registration_of_an_earlier_session() -> None:
+    """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
+
+    async def story(cluster: Cluster) -> None:
+        before = cluster.sessions[0]
+        epoch = -1
+        for turn in range(100):
+            session = await cluster.store.open_session()
+            again = await register_broker(session, node(0), now_ms=NOW_MS + turn)
+            assert again > epoch
+            if turn % 2:
+                await cluster.store.expire(before.id)  # late: the node is not its own any more
+            stat = await session.exists("/brokers/ids/0")
+            assert stat is not None
+            assert (stat.ephemeral_owner, stat.czxid) == (session.id, again)
+            before, epoch = session, again
+
+    tell(story)
+
+
+def test_registering_twice_in_a_session_is_one_registration() -> None:
+    async def story(cluster: Cluster) -> None:
+        before = await cluster.sessions[0].exists("/brokers/ids/0")
+        again = await register_broker(cluster.sessions[0], node(0), now_ms=NOW_MS)
+        assert before is not None
+        assert again == before.czxid
+
+    tell(story)
+
+
+def test_an_id_that_another_process_has_is_refused() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await cluster.store.open_session()
+        with pytest.raises(BrokerIdTaken, match=r"broker id 0 .*another broker\.id"):
+            await register_broker(session, node(0, port=1), now_ms=NOW_MS)
+        stat = await session.exists("/brokers/ids/0")
+        assert stat is not None
+        assert stat.ephemeral_owner == cluster.sessions[0].id
+
+    tell(story)
+
+
+def test_an_address_may_change_where_the_earlier_session_is_known() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await cluster.store.open_session()
+        earlier = [cluster.sessions[0].id]
+        await register_broker(session, node(0, port=1), now_ms=NOW_MS, own_sessions=earlier)
+        found = await read_brokers(session, None)
+        assert found[BrokerId(0)].endpoints == node(0, port=1).endpoints
+
+    tell(story)
+
+
+def test_a_broker_s_own_left_over_leadership_does_not_hold_it_up() -> None:
+    async def story(cluster: Cluster) -> None:
+        await controller_election(cluster.sessions[0], BrokerId(0), now_ms=1).campaign()
+        session = await cluster.store.open_session()
+        again = await controller_election(session, BrokerId(0), now_ms=2).campaign()
+        assert again.epoch == 2
+        other = asyncio.create_task(
+            controller_election(cluster.sessions[0], BrokerId(1), now_ms=3).campaign()
+        )
+        await asyncio.sleep(0)
+        assert not other.done()
+        other.cancel()
+
+    tell(story)
+
+
+def test_the_cluster_has_one_id_for_ever() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        found = set()
+        for _ in range(3):
+            async with opened(disk, 0, 1) as cluster:
+                sessions = cluster.sessions.values()
+                found |= set(await asyncio.gather(*map(get_or_create_cluster_id, sessions)))
+        [cluster_id] = found
+        assert re.fullmatch(r"[A-Za-z0-9_-]{22}", cluster_id)
+
+    asyncio.run(story())
+
+
+def test_generated_broker_ids_begin_above_the_reserved_ones_and_never_come_twice() -> None:
+    async def story(cluster: Cluster) -> None:
+        given = [
+            await next_generated_broker_id(cluster.sessions[0], reserved_max=1000) for _ in range(3)
+        ]
+        assert given == [1001, 1002, 1003]
+
+    tell(story)
+
+
+def test_ids_do_not_begin_like_an_option() -> None:
+    assert not any(format_uuid(random_topic_id()).startswith("-") for _ in range(500))
+
+
+# Producer ids.
+
+
+def test_producer_ids_of_two_brokers_are_all_different_and_come_in_blocks() -> None:
+    async def story(cluster: Cluster) -> None:
+        makers = [BlockProducerIds(s, BrokerId(b)) for b, s in cluster.sessions.items()]
+        given = await asyncio.gather(
+            *(maker.next_producer_id() for _ in range(BLOCK_SIZE + 5) for maker in makers)
+        )
+        assert len(set(given)) == len(given)
+        assert set(given[::2]) >= set(range(BLOCK_SIZE))
+        blocks = {each // BLOCK_SIZE for each in given}
+        assert blocks == {0, 1, 2, 3}
+
+    tell(story, 0, 1)
+
+
+def test_after_a_restart_no_producer_id_comes_again() -> None:
+    async def story() -> None:
+        disk = SimulatedDisk("/data")
+        given = []
+        for _ in range(3):
+            async with opened(disk) as cluster:
+                maker = BlockProducerIds(cluster.sessions[0], BrokerId(0))
+                given += [await maker.next_producer_id() for _ in range(3)]
+        assert given == [0, 1, 2, 1000, 1001, 1002, 2000, 2001, 2002]
+
+    asyncio.run(story())
+
+
+def test_when_there_are_no_producer_ids_left_none_is_given_twice() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = cluster.sessions[0]
+        last = 2**63 - 1 - BLOCK_SIZE
+        block = encode_producer_block(BrokerId(0), first=0, last=last)
+        await session.create(PRODUCER_IDS, block)
+        maker = BlockProducerIds(session, BrokerId(0))
+        given = [await maker.next_producer_id() for _ in range(BLOCK_SIZE)]
+        assert given[-1] == 2**63 - 1
+        with pytest.raises(ProducerIdsExhausted):
+            await maker.next_producer_id()
+
+    tell(story)

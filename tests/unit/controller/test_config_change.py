@@ -1,0 +1,212 @@
+"""Settings that are changed while things run: what is kept, what is refused and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from tests.unit.controller.cluster import code_of
+from tests.unit.controller.states import alive, cluster_state, partition, topic
+
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.controller.config_change import Basis, alter_configs
+from penstock.controller.interface import (
+    ChangeKind,
+    ConfigChange,
+    ConfigScope,
+    Refused,
+    SettingChange,
+)
+from penstock.controller.state import ClusterState, Decision
+from penstock.metadata_store.interface import Create, SetData
+from penstock.model.cluster import BrokerId, MetadataUpdate
+from penstock.model.errors import ErrorCode
+
+SET, DELETE, APPEND, SUBTRACT = ChangeKind
+STATE = cluster_state(
+    alive(0, 1),
+    topic("t", partition(0, (0,), (0,)), configs={"retention.ms": "5", "segment.bytes": "2000000"}),
+    topic("__consumer_offsets", partition(0, (0,), (0,)), configs={"cleanup.policy": "compact"}),
+)
+
+
+def change(
+    name: str, *changes: tuple[str, ChangeKind, str | None], replace_all: bool = False
+) -> ConfigChange:
+    """Of a topic, or of a broker where the name is a number or empty."""
+    scope = ConfigScope.BROKER if name.isdecimal() or not name else ConfigScope.TOPIC
+    settings = tuple(SettingChange(*each) for each in changes)
+    return ConfigChange(scope=scope, name=name, changes=settings, replace=replace_all)
+
+
+def alter(
+    *changes: ConfigChange, state: ClusterState = STATE, static: Mapping[str, str] | None = None
+) -> tuple[Decision, list[Refused | None]]:
+    given = Given.from_mapping(static, where="file") if static else NOTHING_GIVEN
+    return alter_configs(state, changes, Basis(static=given, settings=resolve_broker(given)))
+
+
+def topic_configs(*changes: ConfigChange, state: ClusterState = STATE) -> Mapping[str, str]:
+    decision, answers = alter(*changes, state=state)
+    assert answers == [None] * len(changes)
+    return decision.state.topics["t"].configs
+
+
+class TestATopicsSettings:
+    def test_are_set_and_the_others_stay(self) -> None:
+        assert topic_configs(change("t", ("retention.ms", SET, "7"))) == {
+            "retention.ms": "7",
+            "segment.bytes": "2000000",
+        }
+
+    def test_are_deleted_also_when_they_are_not_there(self) -> None:
+        changes = change("t", ("retention.ms", DELETE, None), ("flush.ms", DELETE, "x"))
+        assert topic_configs(changes) == {"segment.bytes": "2000000"}
+
+    def test_are_all_replaced_when_that_is_asked_for(self) -> None:
+        changes = change("t", ("flush.ms", SET, "7"), replace_all=True)
+        assert topic_configs(changes) == {"flush.ms": "7"}
+
+    def test_lists_are_appended_to_what_holds_so_far(self) -> None:
+        changes = change("t", ("cleanup.policy", APPEND, "compact,delete"))
+        assert topic_configs(changes)["cleanup.policy"] == "delete,compact"
+
+    def test_lists_are_subtracted_from(self) -> None:
+        both = replace(STATE.topics["t"], configs={"cleanup.policy": "compact, delete"})
+        state = STATE.with_topics([both])
+        changes = change("t", ("cleanup.policy", SUBTRACT, "delete"))
+        assert topic_configs(changes, state=state)["cleanup.policy"] == "compact"
+
+    def test_are_written_and_every_broker_is_told(self) -> None:
+        decision, _ = alter(change("t", ("retention.ms", SET, "7")))
+        [[write]] = decision.writes
+        assert isinstance(write, SetData)
+        assert write.path == "/config/topics/t"
+        assert json.loads(write.data)["config"]["retention.ms"] == "7"
+        updates = [each.order for each in decision.orders]
+        assert [each.broker for each in decision.orders] == [0, 1]
+        for update in updates:
+            assert isinstance(update, MetadataUpdate)
+            assert [each.configs["retention.ms"] for each in update.topics] == ["7"]
+
+
+class TestABrokersSettings:
+    def test_are_kept_for_one_or_for_all(self) -> None:
+        decision, answers = alter(
+            change("", ("log.retention.ms", SET, "7")), change("1", ("log.retention.ms", SET, "8"))
+        )
+        assert answers == [None, None]
+        assert decision.state.broker_configs == {
+            "": {"log.retention.ms": "7"},
+            "1": {"log.retention.ms": "8"},
+        }
+        paths = [[each.path for each in step] for step in decision.writes]
+        assert paths == [["/config/brokers/<default>"], ["/config/brokers/1"]]
+        assert all(isinstance(each, Create) for step in decision.writes for each in step)
+        last = decision.orders[-1].order
+        assert isinstance(last, MetadataUpdate)
+        assert last.broker_configs == decision.state.broker_configs
+
+    def test_are_written_over_when_they_are_there(self) -> None:
+        first, _ = alter(change("1", ("log.retention.ms", SET, "8")))
+        decision, _ = alter(change("1", ("log.retention.ms", DELETE, None)), state=first.state)
+        [[write]] = decision.writes
+        assert isinstance(write, SetData)
+        assert decision.state.broker_configs == {"1": {}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        (
+            change("t", ("retention.mss", SET, "7")),
+            ErrorCode.INVALID_CONFIG,
+            "did you mean retention.ms",
+        ),
+        (change("t", ("retention.ms", SET, "x")), ErrorCode.INVALID_CONFIG, "'x' is not valid"),
+        (change("t", ("retention.ms", SET, None)), ErrorCode.INVALID_REQUEST, "no value"),
+        (change("t", ("cleanup.policy", APPEND, None)), ErrorCode.INVALID_REQUEST, "no value"),
+        (change("t", ("retention.ms", APPEND, "1")), ErrorCode.INVALID_CONFIG, "not a list"),
+        (change("t", ("retention.ms", SUBTRACT, "1")), ErrorCode.INVALID_CONFIG, "not a list"),
+        (change("t", ("nothing", APPEND, "1")), ErrorCode.INVALID_CONFIG, "not known"),
+        (change("t", ("cleanup.policy", APPEND, "burn")), ErrorCode.INVALID_CONFIG, "burn"),
+        (
+            change("t", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None)),
+            ErrorCode.INVALID_REQUEST,
+            "more than once",
+        ),
+        (change("u", ("retention.ms", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'u'"),
+        (
+            ConfigChange(scope=ConfigScope.TOPIC, name="", changes=()),
+            ErrorCode.INVALID_REQUEST,
+            "all topics",
+        ),
+        (change("9", ("log.retention.ms", SET, "1")), ErrorCode.INVALID_REQUEST, "[0, 1]"),
+        (
+            ConfigChange(scope=ConfigScope.BROKER, name="one", changes=()),
+            ErrorCode.INVALID_REQUEST,
+            "'one' is not the id",
+        ),
+        (change("0", ("broker.id", SET, "3")), ErrorCode.INVALID_CONFIG, "read-only"),
+        (change("", ("ssl.provider", SET, "x")), ErrorCode.INVALID_CONFIG, "per broker"),
+        (change("0", ("log.retention.mz", SET, "3")), ErrorCode.INVALID_CONFIG, "did you mean"),
+        (change("0", ("retention.ms", SET, "3")), ErrorCode.INVALID_CONFIG, "log.retention.ms"),
+        (change("0", ("ssl.key.password", SET, "top")), ErrorCode.INVALID_CONFIG, "secret"),
+        (
+            change("__consumer_offsets", ("cleanup.policy", SET, "delete")),
+            ErrorCode.INVALID_CONFIG,
+            "must be compact",
+        ),
+        (
+            change("t", ("leader.replication.throttled.replicas", SET, "0:1" + ",0:1" * 100_000)),
+            ErrorCode.INVALID_CONFIG,
+            "fit the tree",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_as_a_whole(
+    asked: ConfigChange, code: ErrorCode, words: str
+) -> None:
+    decision, [answer] = alter(asked)
+    assert isinstance(answer, Refused)
+    assert answer.code is code
+    assert words in answer.message
+    assert "top" not in answer.message.split()
+    assert decision == Decision(state=STATE)
+
+
+def test_a_message_quotes_no_more_than_people_can_read() -> None:
+    _, [answer] = alter(change("t", ("retention.ms", SET, "x" * 100_000)))
+    assert isinstance(answer, Refused)
+    assert len(answer.message) < 1010
+    assert "retention.ms" in answer.message
+
+
+def test_one_bad_setting_refuses_its_resource_and_no_other() -> None:
+    bad = change("t", ("retention.ms", SET, "7"), ("segment.bytes", SET, "many"))
+    good = change("0", ("log.retention.ms", SET, "7"))
+    decision, answers = alter(bad, good)
+    assert [code_of(each) for each in answers] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
+    assert decision.state.topics == STATE.topics
+    assert decision.state.broker_configs == {"0": {"log.retention.ms": "7"}}
+
+
+def test_a_resource_named_twice_is_refused_both_times() -> None:
+    asked = change("t", ("retention.ms", SET, "7"))
+    _, answers = alter(asked, asked)
+    assert [code_of(each) for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_a_topic_that_is_being_deleted_has_no_settings_to_change() -> None:
+    state = replace(STATE, deleting={"t": frozenset((BrokerId(0),))})
+    _, answers = alter(change("t", ("retention.ms", SET, "7")), state=state)
+    assert [code_of(each) for each in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_change_that_contradicts_the_broker_s_file_is_refused() -> None:
+    asked = change("t", ("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8"))
+    _, [answer] = alter(asked)
+    assert code_of(answer) is ErrorCode.INVALID_CONFIG

@@ -1,0 +1,142 @@
+"""Replicas that have failed although their broker lives: others lead, and nobody elects them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.controller.states import alive, cluster_state, partition, topic
+
+from penstock.controller.broker_changes import brokers_changed, elect_leaderless
+from penstock.controller.interface import LeaderChoice, Refused
+from penstock.controller.leader_changes import elect_leaders
+from penstock.controller.offline_replicas import fail_replicas
+from penstock.controller.state import ClusterState, Decision
+from penstock.controller.topic_deletion import remove_topics
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerEpoch,
+    BrokerId,
+    FailedOn,
+    MetadataUpdate,
+    PartitionState,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+EPOCH = BrokerEpoch(1)
+
+
+def never(_: TopicState) -> bool:
+    return False
+
+
+def summary(state: ClusterState, number: int = 0) -> tuple[int, int, tuple[int, ...]]:
+    found = state.topics["t"].partitions[number]
+    return found.leader, found.leader_epoch, found.in_sync
+
+
+def one(part: PartitionState, *live: int) -> ClusterState:
+    return cluster_state(alive(*live), topic("t", part))
+
+
+def told_failed(decision: Decision) -> dict[int, FailedOn]:
+    """What each broker knows in the end of those that were told of it."""
+    return {
+        broker: order.failed
+        for broker, order in decision.orders
+        if isinstance(order, MetadataUpdate) and order.failed is not None
+    }
+
+
+def fail(state: ClusterState, broker: int, *names: TopicPartition) -> Decision:
+    return fail_replicas(state, BrokerId(broker), EPOCH, names or (T0,), never)
+
+
+def test_the_next_in_sync_replica_leads_and_the_failed_one_is_not_in_sync() -> None:
+    decision = fail(one(partition(0, (0, 1, 2), (0, 1, 2)), 0, 1, 2), 0)
+    assert summary(decision.state) == (1, 5, (1, 2))
+    assert len(decision.writes) == 1
+    assert {each.broker for each in decision.orders} == {0, 1, 2}
+    assert told_failed(decision) == {each: {T0: {0}} for each in (0, 1, 2)}
+
+
+def test_a_failed_follower_leaves_the_in_sync_set_and_the_leader_stays() -> None:
+    decision = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 1)
+    assert summary(decision.state) == (0, 5, (0,))
+
+
+def test_only_the_partitions_that_were_named_change() -> None:
+    parts = (partition(0, (0, 1), (0, 1)), partition(0, (0, 1), (0, 1)))
+    decision = fail(cluster_state(alive(0, 1), topic("t", *parts)), 0, T1)
+    assert summary(decision.state, 0) == (0, 4, (0, 1))
+    assert summary(decision.state, 1) == (1, 5, (1,))
+
+
+def test_told_twice_changes_nothing_more() -> None:
+    once = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
+    again = fail(once, 0)
+    assert again.state == once
+    assert (again.writes, again.orders) == ((), ())
+
+
+def test_the_last_in_sync_replica_is_kept_in_mind_and_not_elected() -> None:
+    state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
+    assert summary(state) == (NO_BROKER, 5, (0,))
+    for later in (
+        brokers_changed(state, alive(0, 1, 2), never),
+        elect_leaderless(state, ["t"], never),
+    ):
+        assert summary(later.state)[0] == NO_BROKER
+
+
+def test_an_unclean_election_passes_over_who_has_failed() -> None:
+    state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
+    decision, answers = elect_leaders(state, LeaderChoice.UNCLEAN, [T0])
+    assert answers == {T0: None}
+    assert summary(decision.state) == (1, 6, (1,))
+    alone = fail(one(partition(0, (0,), (0,)), 0, 1), 0).state
+    _, answers = elect_leaders(alone, LeaderChoice.UNCLEAN, [T0])
+    refused = answers[T0]
+    assert isinstance(refused, Refused)
+    assert refused.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+
+
+def test_another_life_of_the_broker_is_given_another_chance() -> None:
+    state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
+    back = {**alive(1), **alive(0, epoch=2)}
+    decision = brokers_changed(state, back, never)
+    assert decision.state.failed == {}
+    assert told_failed(decision) == {0: {}, 1: {}}
+    assert summary(decision.state) == (0, 6, (0,))
+
+
+def test_a_broker_that_comes_is_told_who_has_failed_and_the_others_not_again() -> None:
+    state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
+    assert told_failed(brokers_changed(state, alive(0, 1, 2), never)) == {2: {T0: {0}}}
+
+
+def test_a_topic_that_is_deleted_leaves_nothing_to_another_of_its_name() -> None:
+    state = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
+    decision = remove_topics(state, {"t": ("/brokers/topics/t",)})
+    assert decision.state.failed == {}
+    assert told_failed(decision) == {0: {}, 1: {}}
+
+
+def test_what_the_broker_does_not_hold_is_passed_over() -> None:
+    state = one(partition(0, (0, 1), (0, 1)), 0, 1, 2)
+    deleting = replace(state, deleting={"t": frozenset((BrokerId(0),))})
+    unknown = TopicPartition("gone", 0), TopicPartition("t", 7)
+    for decision in (fail(state, 2), fail(state, 0, *unknown), fail(deleting, 0)):
+        assert (decision.writes, decision.orders) == ((), ())
+        assert decision.state.failed == {}
+
+
+@pytest.mark.parametrize(("broker", "epoch"), [(0, 2), (7, 1)])
+def test_the_word_of_another_life_does_not_count(broker: int, epoch: int) -> None:
+    state = one(partition(0, (0, 1), (0, 1)), 0, 1)
+    with pytest.raises(Refusal) as refusal:
+        fail_replicas(state, BrokerId(broker), BrokerEpoch(epoch), (T0,), never)
+    assert refusal.value.code is ErrorCode.STALE_BROKER_EPOCH

@@ -1,0 +1,53 @@
+"""Nodes that have to be there: made together, by whoever comes first."""
+
+import asyncio
+
+import pytest
+from tests.unit.controller.cluster import Cluster, tell
+
+from penstock.controller.persistent_znodes import ensure_nodes
+from penstock.metadata_store.errors import NoNode
+
+PATHS = ("/a", "/a/b", "/c", "/c/d")
+
+
+def test_all_that_are_missing_are_made_in_one_round() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await cluster.store.open_session()
+        await session.create("/a", b"kept")
+        before = cluster.store.statistics().rounds
+        await ensure_nodes(session, PATHS, b"last")
+        assert cluster.store.statistics().rounds == before + 1
+        data = [(await session.get(path)).data for path in PATHS]
+        assert data == [b"kept", b"", b"", b"last"]
+
+    tell(story)
+
+
+def test_nothing_is_written_where_all_are_there() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await cluster.store.open_session()
+        await ensure_nodes(session, PATHS, b"first")
+        before = cluster.store.statistics().rounds
+        await ensure_nodes(session, PATHS, b"second")
+        assert cluster.store.statistics().rounds == before
+        assert (await session.get("/c/d")).data == b"first"
+
+    tell(story)
+
+
+def test_several_brokers_may_do_it_at_the_same_time() -> None:
+    async def story(cluster: Cluster) -> None:
+        sessions = [await cluster.store.open_session() for _ in range(3)]
+        await asyncio.gather(*(ensure_nodes(session, PATHS) for session in sessions))
+        assert await sessions[0].children("/a") == ("b",)
+
+    tell(story)
+
+
+def test_a_parent_that_is_missing_is_told() -> None:
+    async def story(cluster: Cluster) -> None:
+        with pytest.raises(NoNode, match="/x"):
+            await ensure_nodes(await cluster.store.open_session(), ("/x/y",))
+
+    tell(story)

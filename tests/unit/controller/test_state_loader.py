@@ -1,0 +1,233 @@
+"""Reading the tree: what a crash, an older Kafka or a person left there is finished or refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.controller.cluster import Cluster, code_of, settled, tell
+
+from penstock.controller.controller import Controller
+from penstock.controller.interface import NewTopic
+from penstock.controller.persistent_znodes import ensure_nodes
+from penstock.controller.state_loader import find_topic_nodes
+from penstock.controller.znodes import PERSISTENT, DamagedNode, format_uuid
+from penstock.metadata_store.interface import Session
+from penstock.model.cluster import NO_BROKER
+from penstock.model.errors import ErrorCode
+
+WAIT_MS = 30_000
+
+
+def story_with(
+    prepare: Callable[[Session], Awaitable[None]],
+    check: Callable[[Cluster, Controller], Awaitable[None]],
+    *brokers: int,
+) -> None:
+    """What a controller makes of a tree that somebody else has filled."""
+
+    async def story(cluster: Cluster) -> None:
+        session = await cluster.store.open_session()
+        await ensure_nodes(session, PERSISTENT)
+        await prepare(session)
+        async with cluster.controlled() as controller:
+            await settled()
+            fresh = await cluster.reread()
+            assert fresh.writes == ()
+            await check(cluster, controller)
+
+    tell(story, *brokers)
+
+
+def node_of(**partitions: list[int]) -> bytes:
+    numbered = {name[1:]: replicas for name, replicas in partitions.items()}
+    return json.dumps({"version": 1, "partitions": numbered}).encode()
+
+
+def test_a_topic_of_which_only_the_node_is_there_is_made_whole() -> None:
+    """Kafka's own tools write no more than this, and its older versions no id either."""
+
+    async def prepare(session: Session) -> None:
+        await session.create("/brokers/topics/t", node_of(p0=[0, 1], p1=[1, 0]))
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        twin = cluster.channel.twin(0)
+        made = twin.topics["t"]
+        assert [each.leader for each in made.partitions] == [0, 1]
+        assert made.partitions[0].in_sync == (0, 1)
+        data = cluster.store.tree.get("/brokers/topics/t").data
+        assert json.loads(data)["topic_id"] == format_uuid(made.topic_id)
+        assert len(twin.replicas) == 2
+
+    story_with(prepare, check, 0, 1)
+
+
+def test_a_partition_node_without_a_state_gets_one() -> None:
+    async def prepare(session: Session) -> None:
+        await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
+        await session.create("/brokers/topics/t/partitions")
+        await session.create("/brokers/topics/t/partitions/0")
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        assert [p.leader for p in cluster.channel.twin().topics["t"].partitions] == [0, 0]
+
+    story_with(prepare, check)
+
+
+def test_a_new_partition_whose_brokers_are_all_away_waits_for_any_of_them() -> None:
+    async def prepare(session: Session) -> None:
+        await session.create("/brokers/topics/t", node_of(p0=[7, 8]))
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        [before] = cluster.channel.twin().topics["t"].partitions
+        assert (before.leader, before.in_sync) == (NO_BROKER, (7, 8))
+        await cluster.join(8)
+        await settled()
+        [after] = cluster.channel.twin().topics["t"].partitions
+        assert (after.leader, after.in_sync) == (8, (8,))
+
+    story_with(prepare, check)
+
+
+def test_settings_without_a_topic_do_not_wait_for_the_next_one_of_the_name() -> None:
+    async def prepare(session: Session) -> None:
+        await session.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}')
+        await session.create("/admin/delete_topics/t")
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        [answer] = await controller.create_topics(
+            [NewTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
+        )
+        assert code_of(answer) is ErrorCode.NONE
+        assert cluster.channel.twin().topics["t"].configs == {}
+
+    story_with(prepare, check)
+
+
+def test_settings_of_topics_and_brokers_are_read_back() -> None:
+    async def prepare(session: Session) -> None:
+        await session.create("/brokers/topics/t", node_of(p0=[0]))
+        await session.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"1"}}')
+        for name in ("<default>", "0"):
+            data = json.dumps({"version": 1, "config": {"log.retention.ms": f"1{name[:1]}"}})
+            await session.create(f"/config/brokers/{name}", data.encode().replace(b"<", b"2"))
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        twin = cluster.channel.twin()
+        assert twin.topics["t"].configs == {"retention.ms": "1"}
+        assert twin.broker_configs == {
+            "": {"log.retention.ms": "12"},
+            "0": {"log.retention.ms": "10"},
+        }
+
+    story_with(prepare, check)
+
+
+def test_stored_settings_that_the_broker_cannot_use_are_told_and_left_out() -> None:
+    async def prepare(session: Session) -> None:
+        data = b'{"version":1,"config":{"log.retention.ms":"soon"}}'
+        await session.create("/config/brokers/<default>", data)
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        [report] = cluster.reports
+        assert "'soon' is not valid" in report
+        assert "alter or delete them" in report
+
+    story_with(prepare, check)
+
+
+def test_a_topic_whose_settings_cannot_be_used_gets_no_unclean_leader() -> None:
+    async def prepare(session: Session) -> None:
+        await session.create("/brokers/topics/t", node_of(p0=[7, 0]))
+        await session.create("/brokers/topics/t/partitions")
+        await session.create("/brokers/topics/t/partitions/0")
+        await session.create(
+            "/brokers/topics/t/partitions/0/state",
+            b'{"controller_epoch":1,"leader":7,"version":1,"leader_epoch":3,"isr":[7]}',
+        )
+        configs = '{"unclean.leader.election.enable":"true","retention.ms":"soon"}'
+        await session.create("/config/topics/t", f'{{"version":1,"config":{configs}}}'.encode())
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        [partition] = cluster.channel.twin().topics["t"].partitions
+        assert (partition.leader, partition.leader_epoch) == (NO_BROKER, 4)
+        [report] = cluster.reports
+        assert "no unclean election for topic t" in report
+
+    story_with(prepare, check)
+
+
+def test_a_deletion_that_was_cut_short_is_finished() -> None:
+    async def prepare(session: Session) -> None:
+        await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0], p2=[0]))
+        await session.create("/brokers/topics/t/partitions")
+        await session.create("/brokers/topics/t/partitions/1")
+        await session.create("/brokers/topics/t/partitions/somebody's")
+        await session.create("/admin/delete_topics/t")
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        assert cluster.channel.twin().topics == {}
+        tree = cluster.store.tree
+        assert tree.find("/brokers/topics/t") is None
+        assert tree.find("/admin/delete_topics/t") is None
+
+    story_with(prepare, check)
+
+
+def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await cluster.store.open_session()
+        await ensure_nodes(session, PERSISTENT)
+        await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
+        await session.create("/admin/delete_topics/t")
+        found = await cluster.reread()
+        assert found.writes == ()
+        assert found.state.deleting == {"t": {0}}
+
+    tell(story)
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/brokers/topics/t", b"nonsense"),
+        ("/config/brokers/0", b"nonsense"),
+    ],
+)
+def test_a_node_that_makes_no_sense_stops_the_start_by_name(path: str, data: bytes) -> None:
+    """Where something of it has been in use; what never was a topic is left alone."""
+
+    async def prepare(session: Session) -> None:
+        await session.create(path, data)
+        await session.create(f"{path}/partitions")
+
+    async def check(cluster: Cluster, controller: Controller) -> None:
+        raise AssertionError
+
+    with pytest.raises(ExceptionGroup) as raised:
+        story_with(prepare, check)
+    [error] = raised.value.exceptions
+    assert isinstance(error, DamagedNode)
+    assert error.path == path
+
+
+def test_a_topic_s_nodes_are_found_parents_first() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = cluster.sessions[0]
+        await ensure_nodes(session, PERSISTENT)
+        async with cluster.controlled() as controller:
+            await controller.create_topics(
+                [NewTopic(name="t", partitions=2)], validate_only=False, timeout_ms=WAIT_MS
+            )
+            found = await find_topic_nodes(session, "t")
+            assert found[0] == "/brokers/topics/t"
+            assert all(
+                found.index(path.rpartition("/")[0]) < place
+                for place, path in enumerate(found)
+                if path.count("/") > 3
+            )
+            assert len(found) == 1 + 1 + 2 + 2 + 1
+            assert await find_topic_nodes(session, "none") == []
+
+    tell(story)

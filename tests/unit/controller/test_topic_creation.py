@@ -1,0 +1,366 @@
+"""Topics and partitions that are asked for: what is refused, with which code, and what is made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from uuid import UUID
+
+import pytest
+from tests.unit.controller.cluster import code_of
+from tests.unit.controller.states import EPOCH, alive, cluster_state, partition, topic
+
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import Given
+from penstock.controller.create_partitions import create_partitions
+from penstock.controller.interface import MorePartitions, NewTopic, Refused
+from penstock.controller.new_partitions import Means
+from penstock.controller.refusals import named_twice
+from penstock.controller.state import ClusterState, Decision
+from penstock.controller.topic_creation import create_topics
+from penstock.metadata_store.interface import Create, SetData
+from penstock.model.cluster import BrokerId, LeadAndFollow, MetadataUpdate, TopicState
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId
+
+IDS = [TopicId(UUID(int=each)) for each in range(100, 200)]
+
+
+def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> Means:
+    ids = iter(IDS)
+    return Means(
+        settings=resolve_broker(Given.from_mapping(given or {}, where="test")),
+        random=Random(1),
+        new_topic_id=lambda: next(ids),
+        max_partitions=limit,
+        left_partitions=limit,
+    )
+
+
+THREE = cluster_state(
+    alive(0, 1, 2),
+    topic("orders", *[partition(0, (0, 1), (0, 1))] * 2),
+    topic("a.b", partition(0, (0,), (0,))),
+)
+
+
+def create(
+    *asked: NewTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
+) -> list[TopicState | Refused]:
+    twice = named_twice(each.name for each in asked)
+    return create_topics(state, asked, means(given=given), twice=twice)[1]
+
+
+def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
+    return {number: tuple(map(BrokerId, each)) for number, each in enumerate(replicas)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        (NewTopic(name="a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "a-z A-Z"),
+        (NewTopic(name=".."), ErrorCode.INVALID_TOPIC_EXCEPTION, "reserved"),
+        (NewTopic(name="x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "249"),
+        (NewTopic(name="t\n"), ErrorCode.INVALID_TOPIC_EXCEPTION, "not valid"),
+        (NewTopic(name="orders"), ErrorCode.TOPIC_ALREADY_EXISTS, "exists already"),
+        (NewTopic(name="a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "collides with a.b"),
+        (NewTopic(name="t", partitions=0), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
+        (NewTopic(name="t", partitions=-2), ErrorCode.INVALID_PARTITIONS, "-2"),
+        (NewTopic(name="t", partitions=10_001), ErrorCode.POLICY_VIOLATION, "10000"),
+        (NewTopic(name="t", partitions=2**31 - 1), ErrorCode.POLICY_VIOLATION, "10000"),
+        (
+            NewTopic(name="t", replication_factor=4),
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "3 broker",
+        ),
+        (NewTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR, "0"),
+        (NewTopic(name="t", replication_factor=-2), ErrorCode.INVALID_REPLICATION_FACTOR, "-2"),
+        (
+            NewTopic(name="t", partitions=1, assignment=assigned((0,))),
+            ErrorCode.INVALID_REQUEST,
+            "one or the other",
+        ),
+        (
+            NewTopic(name="t", replication_factor=1, assignment=assigned((0,))),
+            ErrorCode.INVALID_REQUEST,
+            "one or the other",
+        ),
+        (
+            NewTopic(name="t", assignment={0: (BrokerId(0),), 2: (BrokerId(0),)}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "[0, 2]",
+        ),
+        (
+            NewTopic(name="t", assignment={-1: (BrokerId(0),)}),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "[-1]",
+        ),
+        (
+            NewTopic(name="t", assignment=assigned((0,), ())),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "no replica",
+        ),
+        (
+            NewTopic(name="t", assignment=assigned((0, 0))),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "twice",
+        ),
+        (
+            NewTopic(name="t", assignment=assigned((0, 7))),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "[7]",
+        ),
+        (
+            NewTopic(name="t", assignment=assigned((0, 1), (0,))),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "the others have 2",
+        ),
+        (
+            NewTopic(name="t", configs={"retention.mss": "1"}),
+            ErrorCode.INVALID_CONFIG,
+            "did you mean retention.ms",
+        ),
+        (
+            NewTopic(name="t", configs={"retention.ms": "soon"}),
+            ErrorCode.INVALID_CONFIG,
+            "'soon' is not valid",
+        ),
+        (NewTopic(name="t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "no value"),
+        (
+            NewTopic(
+                name="t", configs={"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}
+            ),
+            ErrorCode.INVALID_CONFIG,
+            "compaction.lag",
+        ),
+        (
+            NewTopic(name="__consumer_offsets", configs={"cleanup.policy": "delete"}),
+            ErrorCode.INVALID_CONFIG,
+            "must be compact",
+        ),
+        (
+            NewTopic(
+                name="t",
+                configs={"leader.replication.throttled.replicas": "0:1" + ",0:1" * 300_000},
+            ),
+            ErrorCode.POLICY_VIOLATION,
+            "bytes in the tree",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_kafka_s_code(
+    asked: NewTopic, code: ErrorCode, words: str
+) -> None:
+    decision, [answer] = create_topics(THREE, [asked], means())
+    assert isinstance(answer, Refused)
+    assert answer.code is code
+    assert words in answer.message
+    assert decision == Decision(state=THREE)
+
+
+def test_a_topic_gets_the_broker_s_defaults_where_nothing_is_said() -> None:
+    given = {"num.partitions": "4", "default.replication.factor": "2"}
+    [made] = create(NewTopic(name="t"), given=given)
+    assert isinstance(made, TopicState)
+    assert len(made.partitions) == 4
+    assert {len(each.replicas) for each in made.partitions} == {2}
+
+
+def test_a_new_partition_is_led_by_its_first_replica_and_all_are_in_sync() -> None:
+    [made] = create(NewTopic(name="t", assignment=assigned((2, 0), (1, 2))))
+    assert isinstance(made, TopicState)
+    assert [each.leader for each in made.partitions] == [2, 1]
+    for each in made.partitions:
+        assert each.in_sync == each.replicas
+        assert (each.leader_epoch, each.partition_epoch, each.controller_epoch) == (0, 0, EPOCH)
+
+
+def test_a_name_given_twice_is_refused_and_the_rest_is_made() -> None:
+    answers = create(NewTopic(name="t"), NewTopic(name="u"), NewTopic(name="t"))
+    assert [code_of(each) for each in answers] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+def test_topics_of_one_request_may_not_collide_either() -> None:
+    answers = create(NewTopic(name="x.y"), NewTopic(name="x_y"))
+    assert [code_of(each) for each in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+
+
+def test_the_limit_counts_all_topics_of_a_request() -> None:
+    asked = [NewTopic(name=f"t{each}", partitions=4) for each in range(3)]
+    _, answers = create_topics(THREE, asked, means(limit=9))
+    assert [code_of(each) for each in answers] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+    ]
+
+
+def test_a_topic_that_is_being_deleted_cannot_be_made_yet() -> None:
+    state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
+    [answer] = create(NewTopic(name="orders"), state=state)
+    assert isinstance(answer, Refused)
+    assert answer.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert "being deleted" in answer.message
+
+
+def test_the_first_step_has_the_whole_topic_s_node_and_each_partition_is_one_step() -> None:
+    asked = NewTopic(name="t", assignment=assigned((0,), (1,)), configs={"retention.ms": "5"})
+    decision, _ = create_topics(THREE, [asked], means())
+    paths = [[each.path for each in step] for step in decision.writes]
+    assert paths == [
+        ["/config/topics/t", "/brokers/topics/t", "/brokers/topics/t/partitions"],
+        ["/brokers/topics/t/partitions/0", "/brokers/topics/t/partitions/0/state"],
+        ["/brokers/topics/t/partitions/1", "/brokers/topics/t/partitions/1/state"],
+    ]
+    configs, node, _ = decision.writes[0]
+    assert isinstance(configs, Create)
+    assert json.loads(configs.data) == {"version": 1, "config": {"retention.ms": "5"}}
+    assert isinstance(node, Create)
+    assert json.loads(node.data)["partitions"] == {"0": [0], "1": [1]}
+
+
+def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> None:
+    asked = NewTopic(name="t", assignment=assigned((0, 1)))
+    decision, _ = create_topics(THREE, [asked], means())
+    kinds = [(each.broker, type(each.order)) for each in decision.orders]
+    assert kinds == [
+        (0, LeadAndFollow),
+        (1, LeadAndFollow),
+        (0, MetadataUpdate),
+        (1, MetadataUpdate),
+        (2, MetadataUpdate),
+    ]
+    first = decision.orders[0].order
+    assert isinstance(first, LeadAndFollow)
+    assert all(each.is_new for each in first.partitions)
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "partitions"),
+    [
+        ("__consumer_offsets", "offsets.topic", 50),
+        ("__transaction_state", "transaction.state.log", 50),
+    ],
+)
+def test_internal_topics_are_made_as_the_coordinators_need_them(
+    name: str, prefix: str, partitions: int
+) -> None:
+    [made] = create(NewTopic(name=name))
+    assert isinstance(made, TopicState)
+    assert made.is_internal
+    assert made.configs["cleanup.policy"] == "compact"
+    assert len(made.partitions) == partitions
+    assert len(made.partitions[0].replicas) == 3
+    given = {f"{prefix}.num.partitions": "2", f"{prefix}.segment.bytes": "1048576"}
+    [small] = create(NewTopic(name=name, replication_factor=1), given=given)
+    assert isinstance(small, TopicState)
+    assert (len(small.partitions), small.configs["segment.bytes"]) == (2, "1048576")
+
+
+@pytest.mark.parametrize(
+    ("factor", "given", "in_sync"),
+    [(1, None, "1"), (2, None, "1"), (3, None, "2"), (1, "2", "2"), (3, "3", "3")],
+)
+def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_are(
+    factor: int, given: str | None, in_sync: str
+) -> None:
+    """Unless somebody has said how many it takes."""
+    settings = {} if given is None else {"transaction.state.log.min.isr": given}
+    topic = NewTopic(name="__transaction_state", replication_factor=factor)
+    [made] = create(topic, given=settings)
+    assert isinstance(made, TopicState)
+    assert made.configs["min.insync.replicas"] == in_sync
+
+
+# Topics that grow.
+
+
+def grow(*asked: MorePartitions, state: ClusterState = THREE) -> list[Refused | None]:
+    twice = named_twice(each.name for each in asked)
+    return create_partitions(state, asked, means(limit=100), twice=twice)[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "words"),
+    [
+        (MorePartitions(name="no", total=3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not exist"),
+        (MorePartitions(name="orders", total=2), ErrorCode.INVALID_PARTITIONS, "cannot shrink"),
+        (MorePartitions(name="orders", total=1), ErrorCode.INVALID_PARTITIONS, "2 partitions"),
+        (MorePartitions(name="orders", total=-1), ErrorCode.INVALID_PARTITIONS, "-1"),
+        (MorePartitions(name="orders", total=103), ErrorCode.POLICY_VIOLATION, "100"),
+        (MorePartitions(name="orders", total=2**31 - 1), ErrorCode.POLICY_VIOLATION, "100"),
+        (
+            MorePartitions(name="orders", total=4, assignment=((BrokerId(0), BrokerId(1)),)),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "1 are assigned",
+        ),
+        (
+            MorePartitions(name="orders", total=3, assignment=((BrokerId(0),),)),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partition 2 of orders",
+        ),
+        (
+            MorePartitions(name="orders", total=3, assignment=((BrokerId(0), BrokerId(9)),)),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "[9]",
+        ),
+    ],
+)
+def test_growth_that_cannot_be_is_refused(
+    asked: MorePartitions, code: ErrorCode, words: str
+) -> None:
+    [answer] = grow(asked)
+    assert isinstance(answer, Refused)
+    assert answer.code is code
+    assert words in answer.message
+
+
+def test_a_topic_grows_by_the_added_partitions_alone() -> None:
+    decision, [answer] = create_partitions(THREE, [MorePartitions(name="orders", total=4)], means())
+    assert answer is None
+    before, after = THREE.topics["orders"], decision.state.topics["orders"]
+    assert after.partitions[:2] == before.partitions
+    assert len(after.partitions) == 4
+    assert {len(each.replicas) for each in after.partitions} == {2}
+    [[node], *added] = decision.writes
+    assert isinstance(node, SetData)
+    assert sorted(json.loads(node.data)["partitions"]) == ["0", "1", "2", "3"]
+    assert [step[0].path[-1] for step in added] == ["2", "3"]
+
+
+def test_the_added_partitions_go_on_where_the_first_ones_ended() -> None:
+    parts = [partition(each, (each,), (each,)) for each in (1, 2, 0, 1)]
+    state = cluster_state(alive(0, 1, 2), topic("t", *parts))
+    decision, _ = create_partitions(state, [MorePartitions(name="t", total=9)], means())
+    leaders = [each.leader for each in decision.state.topics["t"].partitions]
+    assert leaders == [1, 2, 0] * 3
+
+
+def test_a_topic_with_more_replicas_than_brokers_live_cannot_grow() -> None:
+    state = replace(THREE, brokers=alive(0))
+    [answer] = grow(MorePartitions(name="orders", total=3), state=state)
+    assert code_of(answer) is ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+def test_a_topic_cannot_grow_while_it_is_reassigned() -> None:
+    moving = partition(0, (0,), (0, 1))._replace(adding=(BrokerId(1),))
+    state = cluster_state(alive(0, 1), topic("t", moving))
+    [answer] = grow(MorePartitions(name="t", total=3), state=state)
+    assert code_of(answer) is ErrorCode.REASSIGNMENT_IN_PROGRESS
+
+
+def test_a_topic_cannot_grow_while_it_is_deleted() -> None:
+    state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
+    [answer] = grow(MorePartitions(name="orders", total=3), state=state)
+    assert isinstance(answer, Refused)
+    assert answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "being deleted" in answer.message

@@ -1,0 +1,113 @@
+"""Topics that go, decision by decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.controller.cluster import code_of
+from tests.unit.controller.states import alive, cluster_state, partition, topic
+
+from penstock.controller.topic_deletion import (
+    data_removed,
+    delete_topics,
+    ready_to_go,
+    remove_topics,
+)
+from penstock.metadata_store.interface import Create, Delete
+from penstock.model.cluster import BrokerId, MetadataUpdate, StopReplicas
+from penstock.model.errors import ErrorCode
+
+A, B = BrokerId(0), BrokerId(1)
+STATE = cluster_state(
+    alive(0, 1),
+    topic("t", partition(0, (0,), (0,)), partition(1, (1,), (1, 0))),
+    topic("u", partition(1, (1,), (1,))),
+    topic("kept", partition(0, (0,), (0,))),
+)
+
+
+def test_a_deletion_begins_with_a_mark_and_orders_to_whoever_has_data() -> None:
+    decision, answers = delete_topics(STATE, ["t", "u"], is_enabled=True)
+    assert answers == [None, None]
+    assert [[each.path for each in step] for step in decision.writes] == [
+        ["/admin/delete_topics/t"],
+        ["/admin/delete_topics/u"],
+    ]
+    assert all(isinstance(each, Create) for step in decision.writes for each in step)
+    orders = {each.broker: each.order for each in decision.orders}
+    assert len(orders) == len(decision.orders) == 2
+    for broker, names in ((A, ["t-0", "t-1"]), (B, ["t-1", "u-0"])):
+        order = orders[broker]
+        assert isinstance(order, StopReplicas)
+        assert order.delete
+        assert [str(each) for each in order.partitions] == names
+    assert decision.state.deleting == {"t": {0, 1}, "u": {1}}
+    assert decision.state.find_topic("t") is None
+
+
+def test_what_is_being_deleted_is_not_marked_twice() -> None:
+    first, _ = delete_topics(STATE, ["t"], is_enabled=True)
+    second, answers = delete_topics(first.state, ["t", "t"], is_enabled=True)
+    assert answers == [None, None]
+    assert second.writes == ()
+    assert second.orders == ()
+
+
+def test_a_topic_goes_when_the_last_broker_has_removed_its_data() -> None:
+    state = delete_topics(STATE, ["t", "u"], is_enabled=True)[0].state
+    state = data_removed(state, B, ["t", "u"]).state
+    assert ready_to_go(state) == ["u"]
+    state = data_removed(state, A, ["t"]).state
+    assert ready_to_go(state) == ["t", "u"]
+
+
+def test_news_of_a_topic_that_is_not_being_deleted_mean_nothing() -> None:
+    assert data_removed(STATE, A, ["t"]).state == STATE
+
+
+def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
+    state = replace(STATE, deleting={"u": frozenset()})
+    paths = [
+        "/brokers/topics/u",
+        "/brokers/topics/u/partitions",
+        "/brokers/topics/u/partitions/0",
+        "/brokers/topics/u/partitions/0/state",
+        "/config/topics/u",
+        "/admin/delete_topics/u",
+    ]
+    decision = remove_topics(state, {"u": paths})
+    assert all(isinstance(each, Delete) for step in decision.writes for each in step)
+    steps = [[each.path for each in step] for step in decision.writes]
+    assert steps[:-1] == [[path] for path in (paths[3], paths[2], paths[1])]
+    assert steps[-1] == [paths[0], "/admin/delete_topics/u", "/config/topics/u"]
+    assert set(decision.state.topics) == {"t", "kept"}
+    assert decision.state.deleting == {}
+    updates = [each.order for each in decision.orders]
+    assert [each.broker for each in decision.orders] == [0, 1]
+    for update in updates:
+        assert isinstance(update, MetadataUpdate)
+        assert update.deleted_topics == ("u",)
+
+
+def test_of_a_topic_that_is_gone_but_for_its_mark_the_mark_goes() -> None:
+    state = replace(STATE, deleting={"u": frozenset()})
+    decision = remove_topics(state, {"u": ["/admin/delete_topics/u"]})
+    assert [[each.path for each in step] for step in decision.writes] == [
+        ["/admin/delete_topics/u"]
+    ]
+
+
+def test_a_topic_that_only_dead_brokers_have_is_hidden_at_once() -> None:
+    state = replace(STATE, brokers=alive(0))
+    decision, _ = delete_topics(state, ["u"], is_enabled=True)
+    [(broker, update)] = decision.orders
+    assert broker == A
+    assert isinstance(update, MetadataUpdate)
+    assert update.deleted_topics == ("u",)
+
+
+def test_nothing_is_deleted_where_that_is_not_allowed() -> None:
+    decision, answers = delete_topics(STATE, ["t", "none"], is_enabled=False)
+    assert [code_of(each) for each in answers] == [ErrorCode.TOPIC_DELETION_DISABLED] * 2
+    assert decision.state == STATE
+    assert decision.writes == ()

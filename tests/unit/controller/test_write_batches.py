@@ -1,0 +1,58 @@
+"""Steps packed into transactions: in order, never cut, within the limit wherever that can be."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.controller.cluster import Cluster, code_of, tell
+from tests.unit.controller.crashing_session import CrashingSession
+
+from penstock.controller.interface import NewTopic
+from penstock.controller.state import Writes
+from penstock.controller.write_batches import TRANSACTION_BYTES, pack, request_bytes
+from penstock.metadata_store.interface import Create
+from penstock.model.errors import ErrorCode
+
+LIMIT = 1000
+
+steps = st.lists(
+    st.lists(st.integers(0, 900), min_size=1, max_size=3).map(
+        lambda sizes: tuple(Create(path=f"/{n}", data=bytes(n)) for n in sizes)
+    ),
+    max_size=20,
+)
+
+
+def length(step: Writes) -> int:
+    return sum(map(request_bytes, step))
+
+
+@given(steps=steps)
+def test_steps_stay_whole_and_in_order_and_as_many_as_fit_go_together(steps: list[Writes]) -> None:
+    left = list(steps)
+    batches = list(pack(steps, LIMIT))
+    for batch in batches:
+        gathered: list[Writes] = []
+        while sum(map(len, gathered)) < len(batch):
+            gathered.append(left.pop(0))
+        assert [each for step in gathered for each in step] == batch
+        size = sum(map(length, gathered))
+        assert size <= LIMIT or len(gathered) == 1
+        assert not left or size + length(left[0]) > LIMIT
+    assert left == []
+
+
+def test_a_topic_too_large_for_one_transaction_takes_several() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = CrashingSession(cluster.sessions[0])
+        async with cluster.controlled(session=session) as controller:
+            before = session.transactions
+            [answer] = await controller.create_topics(
+                [NewTopic(name="t" * 249, partitions=1000)], validate_only=False, timeout_ms=60_000
+            )
+            assert code_of(answer) is ErrorCode.NONE
+            nodes = 2 * 1000 * 249
+            assert session.transactions - before > nodes / TRANSACTION_BYTES
+            assert (await cluster.reread()).writes == ()
+
+    tell(story)

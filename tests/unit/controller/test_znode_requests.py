@@ -1,0 +1,431 @@
+"""What people ask for by making nodes in the tree, with a plain client: the controller acts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from tests.unit.controller.cluster import Cluster, code_of, same_facts, settled, tell
+
+from penstock.config.raw_config import Given
+from penstock.controller.controller import Controller
+from penstock.controller.interface import InSyncChange, InSyncMember, NewTopic
+from penstock.controller.persistent_znodes import ensure_nodes
+from penstock.controller.znodes import PERSISTENT
+from penstock.metadata_store.interface import Create, Session
+from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState, TopicState
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+
+WAIT_MS = 30_000
+MOVES = "/admin/reassign_partitions"
+ELECTIONS = "/admin/preferred_replica_election"
+
+
+def node_of(**replicas: list[int]) -> bytes:
+    partitions = {name[1:]: brokers for name, brokers in replicas.items()}
+    return json.dumps({"version": 1, "partitions": partitions}).encode()
+
+
+def entries(*partitions: dict[str, object]) -> bytes:
+    return json.dumps({"version": 1, "partitions": partitions}).encode()
+
+
+async def someone(cluster: Cluster) -> Session:
+    return await cluster.store.open_session()
+
+
+async def make(controller: Controller, name: str, *replicas: tuple[int, ...]) -> None:
+    assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
+    [made] = await controller.create_topics(
+        [NewTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
+    )
+    assert code_of(made) is ErrorCode.NONE
+
+
+def part(controller: Controller, name: str = "t", number: int = 0) -> PartitionState:
+    state = controller.find_state()
+    assert state is not None
+    return state.topics[name].partitions[number]
+
+
+async def in_sync(controller: Controller, *brokers: int) -> None:
+    """Its leader finds these brokers in sync."""
+    state = controller.find_state()
+    assert state is not None
+    current = part(controller)
+    change = InSyncChange(
+        topic_id=state.topics["t"].topic_id,
+        partition=0,
+        leader_epoch=current.leader_epoch,
+        partition_epoch=current.partition_epoch,
+        in_sync=tuple(InSyncMember(BrokerId(each), BrokerEpoch(-1)) for each in brokers),
+    )
+    [outcome] = await controller.change_in_sync(
+        [change],
+        broker=current.leader,
+        broker_epoch=state.brokers[current.leader].epoch,
+        timeout_ms=WAIT_MS,
+    )
+    assert outcome.code is ErrorCode.NONE
+
+
+class TestATopicEditedInTheTree:
+    def test_gets_the_partitions_that_were_added_to_its_node(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                await make(controller, "t", (0, 1))
+                topic_id = _topic(controller).topic_id
+                session = await someone(cluster)
+                await session.set("/brokers/topics/t", node_of(p0=[0, 1], p1=[1, 0], p2=[1]))
+                await settled()
+                assert [each.replicas for each in _topic(controller).partitions] == [
+                    (0, 1),
+                    (1, 0),
+                    (1,),
+                ]
+                assert _topic(controller).topic_id == topic_id
+                twin = cluster.channel.twin(1)
+                assert [each.leader for each in twin.topics["t"].partitions] == [0, 1, 1]
+                assert TopicPartition("t", 2) in twin.replicas
+                found = await cluster.reread()
+                assert found.writes == ()
+                state = controller.find_state()
+                assert state is not None
+                assert same_facts(found.state, state)
+
+        tell(story, 0, 1)
+
+    def test_is_watched_again_after_each_edit_and_after_being_made_in_the_tree(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                session = await someone(cluster)
+                await session.create("/brokers/topics/t", node_of(p0=[0]))
+                await settled()
+                for count in (2, 3):
+                    more = {f"p{number}": [0] for number in range(count)}
+                    await session.set("/brokers/topics/t", node_of(**more))
+                    await settled()
+                    assert len(_topic(controller).partitions) == count
+
+        tell(story, 0)
+
+    def test_is_not_moved_or_made_smaller_by_it_and_that_is_told(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                await make(controller, "t", (0,), (1,))
+                session = await someone(cluster)
+                for wrong in (node_of(p0=[1], p1=[1]), node_of(p0=[0]), b"nonsense"):
+                    await session.set("/brokers/topics/t", wrong)
+                    await settled()
+                    told = [each for each in cluster.reports if "stays as it is" in each]
+                    assert told
+                    cluster.reports.clear()
+                    assert [each.replicas for each in _topic(controller).partitions] == [(0,), (1,)]
+
+        tell(story, 0, 1)
+
+
+def _topic(controller: Controller, name: str = "t") -> TopicState:
+    state = controller.find_state()
+    assert state is not None
+    return state.topics[name]
+
+
+class TestATopicMadeInTheTree:
+    def test_is_led_and_told_to_everybody(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                session = await someone(cluster)
+                await session.create("/brokers/topics/t", node_of(p0=[1, 0], p1=[0]))
+                await settled()
+                twin = cluster.channel.twin(1)
+                assert [each.leader for each in twin.topics["t"].partitions] == [1, 0]
+                assert twin.replicas[TopicPartition("t", 0)].in_sync == (1, 0)
+                found = await cluster.reread()
+                assert found.writes == ()
+                state = controller.find_state()
+                assert state is not None
+                assert same_facts(found.state, state)
+
+        tell(story, 0, 1)
+
+    def test_that_makes_no_sense_is_left_alone_and_its_name_is_not_taken(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                session = await someone(cluster)
+                for name, data in (
+                    ("broken", b"nonsense"),
+                    ("bad name", node_of(p0=[0])),
+                    ("twice", node_of(p0=[0, 0])),
+                ):
+                    await session.create(f"/brokers/topics/{name}", data)
+                inside = "/brokers/topics/inside"
+                await session.multi(
+                    [
+                        Create(path=inside, data=node_of(p0=[0])),
+                        Create(path=f"{inside}/partitions"),
+                        Create(path=f"{inside}/partitions/0"),
+                        Create(path=f"{inside}/partitions/0/state", data=b"nonsense"),
+                    ]
+                )
+                await session.create("/brokers/topics/good", node_of(p0=[0]))
+                await settled()
+                assert list(cluster.channel.twin().topics) == ["good"]
+                assert len([each for each in cluster.reports if "no topic is made" in each]) == 4
+                for path in (f"{inside}/partitions/0/state", f"{inside}/partitions/0"):
+                    await session.delete(path)
+                await session.delete(f"{inside}/partitions")
+                await session.delete(inside)
+                [answer] = await controller.create_topics(
+                    [NewTopic(name="broken")], validate_only=False, timeout_ms=WAIT_MS
+                )
+                assert code_of(answer) is ErrorCode.TOPIC_ALREADY_EXISTS
+            async with cluster.controlled():  # the next one is not stopped by it either
+                assert list(cluster.channel.twin().topics) == ["good"]
+
+        tell(story)
+
+    def test_at_the_same_time_as_by_a_request_is_one_topic(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                session = await someone(cluster)
+                made, _ = await asyncio.gather(
+                    controller.create_topics(
+                        [NewTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
+                    ),
+                    session.create("/brokers/topics/t", node_of(p0=[0], p1=[0])),
+                    return_exceptions=True,
+                )
+                await settled()
+                await controller.wait_ready()
+                assert isinstance(made, list)
+                assert "t" in cluster.channel.twin().topics
+                assert (await cluster.reread()).writes == ()
+
+        tell(story)
+
+    def test_while_nobody_looked_is_found_at_the_election(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            session = await someone(cluster)
+            await ensure_nodes(session, PERSISTENT)
+            await session.create("/brokers/topics/t", node_of(p0=[0]))
+            async with cluster.controlled():
+                assert list(cluster.channel.twin().topics) == ["t"]
+
+        tell(story)
+
+
+class TestADeletionMarkedInTheTree:
+    def test_removes_the_topic_everywhere(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                await make(controller, "t", (0, 1), (1, 0))
+                session = await someone(cluster)
+                await session.create("/admin/delete_topics/t")
+                await settled()
+                assert await session.children("/brokers/topics") == ()
+                assert await session.children("/admin/delete_topics") == ()
+                assert cluster.channel.twin(1).topics == {}
+                assert cluster.channel.twin(1).replicas == {}
+
+        tell(story, 0, 1)
+
+    def test_of_what_is_not_there_goes_away_by_itself(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled():
+                session = await someone(cluster)
+                await session.create("/admin/delete_topics/nowhere")
+                await settled()
+                assert await session.children("/admin/delete_topics") == ()
+                assert any("nowhere" in each for each in cluster.reports)
+
+        tell(story)
+
+    def test_is_removed_where_topics_may_not_be_deleted(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            static = Given.from_mapping({"delete.topic.enable": "false"}, where="file")
+            async with cluster.controlled(static=static) as controller:
+                await make(controller, "t", (0,))
+                session = await someone(cluster)
+                await session.create("/admin/delete_topics/t")
+                await settled()
+                assert await session.children("/admin/delete_topics") == ()
+                assert list(cluster.channel.twin().topics) == ["t"]
+
+        tell(story)
+
+
+class TestMovesAskedForInTheTree:
+    def test_are_carried_out_and_their_node_goes_with_the_last(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                await make(controller, "t", (0, 1))
+                session = await someone(cluster)
+                await session.create(
+                    MOVES, entries({"topic": "t", "partition": 0, "replicas": [2, 1]})
+                )
+                await settled()
+                assert part(controller).adding == (2,)
+                assert TopicPartition("t", 0) in cluster.channel.twin(2).replicas
+                assert await session.exists(MOVES) is not None
+                await in_sync(controller, 0, 1, 2)
+                await settled()
+                assert await session.exists(MOVES) is None
+                after = part(controller)
+                assert (after.replicas, after.leader, after.adding) == ((2, 1), 2, ())
+                assert TopicPartition("t", 0) not in cluster.channel.twin(0).replicas
+                assert cluster.channel.twin(1).topics["t"].partitions[0].leader == 2
+
+        tell(story, 0, 1, 2)
+
+    def test_go_on_under_the_next_controller(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            session = await someone(cluster)
+            async with cluster.controlled(0) as controller:
+                await make(controller, "t", (0, 1))
+                await session.create(
+                    MOVES, entries({"topic": "t", "partition": 0, "replicas": [2, 1]})
+                )
+                await settled()
+            async with cluster.controlled(1) as controller:
+                assert part(controller).adding == (2,)
+                await in_sync(controller, 0, 1, 2)
+                await settled()
+                assert part(controller).replicas == (2, 1)
+                assert await session.exists(MOVES) is None
+
+        tell(story, 0, 1, 2)
+
+    def test_that_cannot_be_are_reported_and_do_not_stay(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled() as controller:
+                await make(controller, "t", (0,))
+                session = await someone(cluster)
+                for data in (
+                    b"nonsense",
+                    b"{}",
+                    entries({"topic": "t", "partition": "0", "replicas": [0]}),
+                    entries({"topic": "t", "partition": 0, "replicas": ["0"]}),
+                    entries({"topic": "t", "partition": 0, "replicas": [7]}),
+                    entries({"topic": "u", "partition": 0, "replicas": [0]}),
+                ):
+                    reports = len(cluster.reports)
+                    await session.create(MOVES, data)
+                    await settled()
+                    assert await session.exists(MOVES) is None, data
+                    assert len(cluster.reports) == reports + 1
+                assert part(controller).replicas == (0,)
+
+        tell(story)
+
+
+class TestElectionsAskedForInTheTree:
+    def test_bring_preferred_leaders_back(self) -> None:
+        async def story(cluster: Cluster) -> None:
+            async with cluster.controlled(0) as controller:
+                await make(controller, "t", (1, 0))
+                await cluster.leave(1)
+                await settled()
+                assert part(controller).leader == 0
+                await cluster.join(1)
+                await settled()
+                await in_sync(controller, 0, 1)
+                session = await someone(cluster)
+                await session.create(ELECTIONS, entries({"topic": "t", "partition": 0}))
+                await settled()
+                assert part(controller).leader == 1
+                assert await session.exists(ELECTIONS) is None
+
+        tell(story, 0, 1)
+
+
+def test_a_broker_whose_time_has_come_takes_its_leaders_back_by_the_clock() -> None:
+    async def story(cluster: Cluster) -> None:
+        ticks: list[int] = []
+        tick = asyncio.Event()
+
+        async def wait(duration_ms: int) -> None:
+            ticks.append(duration_ms)
+            await tick.wait()
+            tick.clear()
+
+        async with cluster.controlled(0, wait_rebalance_ms=wait) as controller:
+            await make(controller, "t", (1, 0))
+            await cluster.leave(1)
+            await cluster_settles(cluster)
+            await cluster.join(1)
+            await cluster_settles(cluster)
+            await in_sync(controller, 0, 1)
+            assert part(controller).leader == 0
+            tick.set()
+            await cluster_settles(cluster)
+            assert part(controller).leader == 1
+            assert ticks == [300_000, 300_000]
+
+    tell(story, 0, 1)
+
+
+async def cluster_settles(cluster: Cluster) -> None:
+    await settled()
+    assert not any("begins anew" in each for each in cluster.reports)
+
+
+def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() -> None:
+    async def story(cluster: Cluster) -> None:
+        session = await someone(cluster)
+        await session.create("/brokers/ids/8", b"nonsense", ephemeral=True)
+        async with cluster.controlled(0) as controller:
+            await session.create("/brokers/ids/9", b"{}", ephemeral=True)
+            await settled()
+            state = controller.find_state()
+            assert state is not None
+            assert list(state.brokers) == [0]
+            for name in ("/brokers/ids/8", "/brokers/ids/9"):
+                assert any(name in each for each in cluster.reports)
+
+    tell(story)
+
+
+def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
+    async def story(cluster: Cluster) -> None:
+        async with cluster.controlled(0) as controller:
+            await make(controller, "t", (1, 0))
+            state = controller.find_state()
+            assert state is not None
+            left = await controller.leave(
+                BrokerId(1), state.brokers[BrokerId(1)].epoch, timeout_ms=WAIT_MS
+            )
+            assert left == ()
+            twin = cluster.channel.twin(0)
+            assert twin.replicas[TopicPartition("t", 0)].leader == 0  # when the answer comes
+            epoch = part(controller).leader_epoch
+            await cluster.leave(1)
+            await settled()
+            assert (part(controller).leader, part(controller).leader_epoch) == (0, epoch)
+            assert part(controller).leader != NO_BROKER
+
+    tell(story, 0, 1)
+
+
+def test_a_state_that_somebody_else_has_written_is_read_anew_and_nothing_is_stuck() -> None:
+    """No cached version that is refused for ever (KAFKA-1382, KAFKA-2729)."""
+
+    async def story(cluster: Cluster) -> None:
+        async with cluster.controlled(0) as controller:
+            await make(controller, "t", (0, 1))
+            session = await someone(cluster)
+            path = "/brokers/topics/t/partitions/0/state"
+            value = await session.get(path)
+            await session.set(path, value.data)
+            with pytest.raises(Refusal) as refused:
+                await in_sync(controller, 0)
+            assert refused.value.code is ErrorCode.NOT_CONTROLLER
+            await controller.wait_ready()
+            assert any("begins anew" in each for each in cluster.reports)
+            assert part(controller).partition_epoch == value.stat.version + 1
+            await in_sync(controller, 0)
+            assert part(controller).in_sync == (0,)
+
+    tell(story, 0, 1)

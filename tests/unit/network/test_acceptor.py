@@ -1,0 +1,180 @@
+"""Who may connect, where a server listens, and what a full house does."""
+
+import asyncio
+import errno
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.unit.network.serving import LOOPS, Serving, framed, serve, until
+
+from penstock.config.effective_config import resolve_broker
+from penstock.network.acceptor import bind_all, plain_host
+from penstock.network.limits import MIB, NetworkLimits
+from penstock.network.server import Server
+from penstock.purgatory.loop_timers import LoopTimers
+
+
+def test_above_max_connections_the_next_one_waits_until_somebody_leaves() -> None:
+    async def story(serving: Serving) -> None:
+        first, second = await serving.connect(), await serving.connect()
+        assert await first.ask(b"1") == b"1"
+        assert await second.ask(b"2") == b"2"
+        third = await serving.connect()  # in the system's queue
+        asking = asyncio.create_task(third.ask(b"3"))
+        assert await first.ask(b"1") == b"1"
+        assert serving.server.statistics().connections == 2
+        assert not asking.done()
+        second.sock.close()
+        assert await asking == b"3"
+
+    serve(story, limits=NetworkLimits(max_connections=2))
+
+
+def test_too_many_from_one_address_are_turned_away() -> None:
+    async def story(serving: Serving) -> None:
+        clients = [await serving.connect() for _ in range(3)]
+        for client in clients:
+            await client.ask(b"x")
+        assert await (await serving.connect()).is_cut_off()
+        assert serving.server.statistics().refused == 1
+        clients[0].sock.close()
+        await serving.until(lambda: serving.server.statistics().connections == 2)
+        assert await (await serving.connect()).ask(b"x") == b"x"
+
+    serve(story, limits=NetworkLimits(max_connections_per_ip=3))
+
+
+def test_an_address_may_have_a_limit_of_its_own() -> None:
+    async def story(serving: Serving) -> None:
+        assert await (await serving.connect()).ask(b"x") == b"x"
+        assert await (await serving.connect()).is_cut_off()
+
+    limits = NetworkLimits(max_connections_per_ip=0, connections_of_ip={"127.0.0.1": 1})
+    serve(story, limits=limits)
+
+
+def test_new_connections_of_a_second_are_bounded() -> None:
+    async def story(serving: Serving) -> None:
+        clients = [await serving.connect() for _ in range(5)]
+        asking = [asyncio.create_task(client.ask(b"x")) for client in clients]
+        await serving.until(lambda: serving.server.statistics().accepted >= 2)
+        for _ in range(5):
+            serving.pass_time(1000)
+            await asyncio.sleep(0.01)
+        assert [await task for task in asking] == [b"x"] * 5
+
+    serve(story, limits=NetworkLimits(max_new_connections_per_second=2))
+
+
+@contextmanager
+def few_descriptors_left(count: int) -> Iterator[None]:
+    """So many more may be opened by this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.dup(0)
+    os.close(probe)
+    # Numbers below the lowest free one are taken; so are perhaps some above: those stay open.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_no_descriptor_left_neither_spins_nor_ends_the_server(loop: str) -> None:
+    async def story(serving: Serving) -> None:
+        old = await serving.connect()
+        assert await old.ask(b"x") == b"x"
+        waiting = [socket.socket() for _ in range(3)]
+        with few_descriptors_left(0):
+            for sock in waiting:
+                sock.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(sock, serving.address)
+            await serving.until(lambda: serving.server.statistics().accept_failures >= 1)
+            failures = serving.server.statistics().accept_failures
+            for _ in range(50):  # turns of the loop in which a spinning server would try again
+                assert await old.ask(b"still served") == b"still served"
+            assert serving.server.statistics().accept_failures == failures
+            assert "raise the limit of open files" in serving.reports[0]
+            serving.pass_time(250)
+            await serving.until(lambda: serving.server.statistics().accept_failures > failures)
+        serving.pass_time(250)
+        await serving.until(lambda: serving.server.statistics().connections == 4)
+        for sock in waiting:
+            sock.close()
+
+    serve(story, loop=loop)
+
+
+def test_a_server_listens_on_every_address_of_a_name_and_on_one_port() -> None:
+    sockets = bind_all("localhost", 0, NetworkLimits())
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo("localhost", None)}
+        assert {sock.getsockname()[0] for sock in sockets} == addresses
+        assert len({sock.getsockname()[1] for sock in sockets}) == 1
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def addresses_of_this_machine() -> list[str]:
+    return ["127.0.0.1", "::1"] if socket.has_dualstack_ipv6() else ["127.0.0.1"]
+
+
+def test_an_empty_host_is_every_address() -> None:
+    async def main() -> None:
+        hosts: list[tuple[str, str]] = []
+        server = Server(
+            on_request=lambda exchange: hosts.append((exchange.caller.host, exchange.local_host)),
+            timers=LoopTimers(),
+            limits=NetworkLimits(),
+            report=print,
+        )
+        _, port = server.bind("EXTERNAL", "", 0)
+        server.start()
+        for host in addresses_of_this_machine():
+            hosts.clear()
+            _, writer = await asyncio.open_connection(host, port)
+            writer.write(framed(b"x"))
+            await until(lambda: bool(hosts))
+            assert hosts == [(host, host)]
+            writer.close()
+        await server.close(0)
+
+    asyncio.run(main())
+
+
+def test_a_taken_port_is_refused_with_its_address() -> None:
+    (taken,) = bind_all("127.0.0.1", 0, NetworkLimits())
+    try:
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=rf"cannot listen on 127\.0\.0\.1, port {port}") as error:
+            bind_all("127.0.0.1", port, NetworkLimits())
+        assert error.value.errno == errno.EADDRINUSE
+    finally:
+        taken.close()
+
+
+def test_addresses_are_shown_as_people_write_them() -> None:
+    assert plain_host("::ffff:10.0.0.1") == "10.0.0.1"
+    assert plain_host("fe80::1%eth0") == "fe80::1"
+    assert plain_host("::1") == "::1"
+
+
+def test_the_limits_default_to_kafkas_settings() -> None:
+    assert NetworkLimits.from_broker(resolve_broker()) == NetworkLimits()
+
+
+def test_settings_reach_the_limits() -> None:
+    settings = dict(resolve_broker())
+    settings["queued.max.request.bytes"] = 32 * MIB
+    settings["max.connections.per.ip.overrides"] = "127.0.0.1:7, localhost:9"
+    settings["connections.max.idle.ms"] = 5
+    limits = NetworkLimits.from_broker(settings)
+    assert limits.receive_budget_bytes == 32 * MIB
+    assert limits.connections_of_ip["127.0.0.1"] == 9  # the later one counts
+    assert limits.max_idle_ms == 5

@@ -1,0 +1,16 @@
+"""Lines about clients are bounded, and those left out are counted."""
+
+from penstock.network.bounded_report import LINES_A_SECOND, BoundedReport
+
+
+def test_lines_beyond_a_seconds_worth_are_counted_instead_of_told() -> None:
+    now_ms = 5_000
+    lines: list[str] = []
+    report = BoundedReport(lines.append, lambda: now_ms)
+    for number in range(LINES_A_SECOND + 7):
+        report(f"line {number}")
+    assert lines == [f"line {number}" for number in range(LINES_A_SECOND)]
+    now_ms = 6_000
+    report("next")
+    report("last")
+    assert lines[LINES_A_SECOND:] == ["next (and 7 more lines before it, too many to tell)", "last"]

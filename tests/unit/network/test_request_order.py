@@ -1,0 +1,311 @@
+"""Requests begin and replies leave in order, one connection at a time, many side by side."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
+
+from penstock.network.in_flight_request import Exchange
+from penstock.network.limits import NetworkLimits
+
+
+class Parking:
+    """A handler that answers later, when it is told to. A frame `p...` lets the next one start."""
+
+    def __init__(self) -> None:
+        self.parked: dict[bytes, Exchange] = {}
+        self.begun: list[bytes] = []
+
+    def on_request(self, exchange: Exchange) -> None:
+        body = bytes(exchange.frame)
+        self.begun.append(body)
+        self.parked[body] = exchange
+        if body.startswith(b"p"):
+            exchange.let_next_start()
+
+    def answer(self, body: bytes) -> None:
+        self.parked.pop(body).reply([framed(body)])
+
+    def has(self, *bodies: bytes) -> Callable[[], bool]:
+        return lambda: self.begun == list(bodies)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_the_next_request_waits_for_the_reply_while_other_connections_go_on(loop: str) -> None:
+    handler = Parking()
+
+    async def story(serving: Serving) -> None:
+        first, second = await serving.connect(), await serving.connect()
+        await first.send(framed(b"1a") + framed(b"1b"))
+        await serving.until(handler.has(b"1a"))
+        await second.send_frame(b"2a")
+        await serving.until(handler.has(b"1a", b"2a"))
+        handler.answer(b"2a")
+        assert await second.read_frame() == b"2a"
+        assert handler.begun == [b"1a", b"2a"]
+        handler.answer(b"1a")
+        assert await first.read_frame() == b"1a"
+        await serving.until(handler.has(b"1a", b"2a", b"1b"))
+        handler.answer(b"1b")
+        assert await first.read_frame() == b"1b"
+
+    serve(story, loop=loop, on_request=handler.on_request)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_requests_that_let_the_next_start_are_still_answered_in_order(loop: str) -> None:
+    handler = Parking()
+    bodies = [b"p1", b"p2", b"p3", b"4", b"p5"]
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(b"".join(map(framed, bodies)))
+        await serving.until(handler.has(*bodies[:4]))  # the fourth holds up the fifth
+        for body in (b"4", b"p3", b"p2"):
+            handler.answer(body)
+        await serving.until(handler.has(*bodies))
+        assert serving.server.statistics().sent_bytes == 0  # all wait for the first
+        handler.answer(b"p1")
+        assert [await client.read_frame() for _ in range(4)] == bodies[:4]
+        handler.answer(b"p5")
+        assert await client.read_frame() == b"p5"
+
+    serve(story, loop=loop, on_request=handler.on_request)
+
+
+def test_letting_the_next_start_later_is_soon_enough() -> None:
+    handler = Parking()
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"a") + framed(b"b"))
+        await serving.until(handler.has(b"a"))
+        handler.parked[b"a"].let_next_start()
+        handler.parked[b"a"].let_next_start()  # twice is harmless
+        await serving.until(handler.has(b"a", b"b"))
+        handler.answer(b"b")
+        handler.answer(b"a")
+        assert [await client.read_frame() for _ in range(2)] == [b"a", b"b"]
+
+    serve(story, on_request=handler.on_request)
+
+
+def test_requests_let_start_are_bounded() -> None:
+    handler = Parking()
+    bodies = [b"p%03d" % number for number in range(20)]
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(b"".join(map(framed, bodies)))
+        await serving.until(handler.has(*bodies[:5]))
+        for body in bodies:
+            await serving.until(lambda body=body: body in handler.parked)  # type: ignore[misc]
+            assert len(handler.parked) <= 5
+            handler.answer(body)
+            assert await client.read_frame() == body
+
+    serve(story, on_request=handler.on_request, limits=NetworkLimits(max_unanswered=5))
+
+
+def test_a_request_without_a_reply_lets_the_next_one_be_answered() -> None:
+    def on_request(exchange: Exchange) -> None:
+        body = bytes(exchange.frame)
+        if body == b"silent":
+            exchange.reply_nothing()
+        else:
+            exchange.reply([framed(body)])
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"silent") * 3 + framed(b"loud"))
+        assert await client.read_frame() == b"loud"
+
+    serve(story, on_request=on_request)
+
+
+def test_replies_may_be_answered_while_another_request_is_begun() -> None:
+    """As a produce completes the fetch that waits for it, on the same connection and on another."""
+    parked: list[Exchange] = []
+
+    def on_request(exchange: Exchange) -> None:
+        body = bytes(exchange.frame)
+        if body == b"wait":
+            parked.append(exchange)
+            exchange.let_next_start()
+            return
+        exchange.reply([framed(body)])
+        while parked:
+            parked.pop().reply([framed(b"woken")])
+
+    async def story(serving: Serving) -> None:
+        one, other = await serving.connect(), await serving.connect()
+        await one.send_frame(b"wait")
+        await serving.until(lambda: len(parked) == 1)
+        await other.send(framed(b"wait") + framed(b"go"))
+        assert await one.read_frame() == b"woken"
+        assert [await other.read_frame() for _ in range(2)] == [b"woken", b"go"]
+
+    serve(story, on_request=on_request)
+
+
+def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None:
+    """A turn begins 32 requests: a neighbour's single one need not wait for all 5,000."""
+    order: list[bytes] = []
+
+    def on_request(exchange: Exchange) -> None:
+        order.append(bytes(exchange.frame))
+        exchange.reply([framed(b"")])
+
+    async def story(serving: Serving) -> None:
+        crowd, single = await serving.connect(), await serving.connect()
+        await crowd.send(framed(b"crowd") * 5000)
+        await single.send_frame(b"single")
+        await single.read(4)
+        assert order.index(b"single") < 4000
+        await crowd.read(4 * 5000)
+        assert len(order) == 5001
+
+    serve(story, on_request=on_request)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_who_waits_is_told_once_when_the_connection_ends(loop: str) -> None:
+    handler = Parking()
+    told: list[str] = []
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"p1") + framed(b"p2"))
+        await serving.until(handler.has(b"p1", b"p2"))
+        handler.parked[b"p1"].on_close(lambda: told.append("first"))
+        handler.parked[b"p1"].on_close(lambda: told.append("first again"))
+        handler.parked[b"p2"].on_close(lambda: told.append("second"))
+        handler.answer(b"p2")  # answered, though it cannot leave before the first
+        client.reset()
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert told == ["first", "first again"]
+        exchange = handler.parked[b"p1"]
+        assert exchange.is_closed
+        exchange.on_close(lambda: told.append("late"))
+        assert told == ["first", "first again", "late"]
+        lease = Lease()
+        exchange.reply([b"to nobody"], lease)
+        assert lease.released == 1
+
+    serve(story, loop=loop, on_request=handler.on_request)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("more", [b"", b"part of the next", framed(bytes(500_000))])
+def test_a_reset_right_behind_a_request_is_noticed(loop: str, more: bytes) -> None:
+    """Also if bytes were left unread by then, or a turn's worth of requests."""
+    handler = Parking()
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"hello"))
+        await serving.until(handler.has(b"hello"))
+        handler.answer(b"hello")
+        assert await client.read_frame() == b"hello"
+        client.sock.setblocking(False)
+        client.sock.send(framed(b"p") * 100 + more)
+        client.reset()
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+
+    serve(story, loop=loop, on_request=handler.on_request)
+
+
+def test_a_failing_farewell_does_not_keep_others_from_theirs() -> None:
+    handler = Parking()
+    told: list[str] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError("a bug of ours")
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"p1") + framed(b"p2"))
+        await serving.until(handler.has(b"p1", b"p2"))
+        handler.parked[b"p1"].on_close(fail)
+        handler.parked[b"p2"].on_close(lambda: told.append("second"))
+        client.reset()
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert told == ["second"]
+        assert serving.server.statistics().unexpected_errors == 1
+        assert "a bug of ours" in serving.reports[0]
+
+    serve(story, on_request=handler.on_request)
+
+
+def test_closing_an_exchange_ends_its_connection_after_what_was_answered() -> None:
+    def on_request(exchange: Exchange) -> None:
+        body = bytes(exchange.frame)
+        if body == b"bad":
+            exchange.close("acks of 7")
+        else:
+            exchange.reply([framed(body)])
+
+    async def story(serving: Serving) -> None:
+        neighbour, client = await serving.connect(), await serving.connect()
+        await client.send(framed(b"good") + framed(b"bad") + framed(b"never") + bytes(100_000))
+        assert await client.read_frame() == b"good"
+        assert await client.is_cut_off()
+        assert await neighbour.ask(b"still here") == b"still here"
+        assert serving.server.statistics().requests == 3
+        assert "acks of 7" in serving.reports[0]
+
+    serve(story, on_request=on_request)
+
+
+def test_a_second_answer_is_a_bug_and_releases_its_lease() -> None:
+    lease = Lease()
+
+    def on_request(exchange: Exchange) -> None:
+        exchange.reply([framed(b"one")])
+        exchange.reply([framed(b"two")], lease)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send_frame(b"x")
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert serving.server.statistics().unexpected_errors == 1
+        assert lease.released == 1
+
+    serve(story, on_request=on_request)
+
+
+def test_a_client_that_sends_no_more_still_gets_its_replies() -> None:
+    handler = Parking()
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send(framed(b"a") + framed(b"b"))
+        client.sock.shutdown(1)
+        await serving.until(handler.has(b"a"))
+        await asyncio.sleep(0.01)
+        handler.answer(b"a")
+        await serving.until(handler.has(b"a", b"b"))
+        handler.answer(b"b")
+        assert [await client.read_frame() for _ in range(2)] == [b"a", b"b"]
+        assert await client.is_cut_off()
+
+    serve(story, on_request=handler.on_request)
+
+
+def test_a_client_that_sends_no_more_is_not_waited_for_without_end() -> None:
+    handler = Parking()
+    told: list[str] = []
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send_frame(b"a")
+        await serving.until(handler.has(b"a"))
+        handler.parked[b"a"].on_close(lambda: told.append("gone"))
+        client.sock.close()
+        await asyncio.sleep(0.02)  # the server sees the end of the stream, and waits
+        serving.pass_time(5_001)
+        await serving.until(lambda: told == ["gone"])
+        assert serving.server.statistics().connections == 0
+
+    serve(story, on_request=handler.on_request)

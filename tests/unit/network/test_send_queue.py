@@ -1,0 +1,284 @@
+"""Replies of bytes and file slices: the same bytes by every path, and leases released once."""
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
+
+from penstock.model.slices import FileRun, FileSlice
+from penstock.network.in_flight_request import Exchange, Part
+from penstock.network.limits import NetworkLimits
+from penstock.network.send_queue import COPIED_BYTES, SMALL_BYTES, Outbox, SendPath
+
+FILE_BYTES = 3_000_000
+
+
+@pytest.fixture(name="content", scope="module")
+def _content() -> bytes:
+    return random.Random(1).randbytes(FILE_BYTES)
+
+
+@pytest.fixture(name="file")
+def _file(tmp_path: Path, content: bytes) -> Iterator[int]:
+    path = tmp_path / "segment.log"
+    path.write_bytes(content)
+    fd = os.open(path, os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def bytes_of(parts: list[Part], content: bytes) -> bytes:
+    """What the parts stand for, by plain slicing."""
+    whole = b""
+    for part in parts:
+        if isinstance(part, FileRun):
+            for _, position, length in part.slices:
+                whole += content[position : position + length]
+        else:
+            whole += bytes(part)
+    return whole
+
+
+def random_parts(source: random.Random, fd: int) -> list[Part]:
+    parts: list[Part] = []
+    for _ in range(source.randint(1, 6)):
+        kind = source.randrange(4)
+        size = source.choice((0, 1, 20, 5000, SMALL_BYTES, SMALL_BYTES + 1, 300_000))
+        if kind == 0:
+            parts.append(source.randbytes(size))
+        elif kind == 1:
+            parts.append(memoryview(source.randbytes(size + 7))[7:])
+        elif kind == 2:
+            parts.append(bytearray(source.randbytes(size)))
+        else:
+            positions = [source.randrange(FILE_BYTES - size) for _ in range(source.randint(0, 4))]
+            parts.append(FileRun(tuple(FileSlice(fd, at, size) for at in positions)))
+    return parts
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize("path", SendPath)
+def test_mixed_replies_are_the_same_bytes_by_every_path(
+    loop: str, path: SendPath, file: int, content: bytes
+) -> None:
+    source = random.Random(11)
+    replies = [random_parts(source, file) for _ in range(40)]
+    leases = [Lease() for _ in replies]
+    expected = b"".join(bytes_of(parts, content) for parts in replies)
+
+    def on_request(exchange: Exchange) -> None:
+        number = int(bytes(exchange.frame))
+        exchange.reply(replies[number], leases[number])
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect(receive_bytes=50_000)
+        await client.send(b"".join(framed(b"%d" % number) for number in range(len(replies))))
+        assert await client.read(len(expected)) == expected
+        await serving.until(lambda: all(lease.released for lease in leases))
+        client.sock.close()
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert [lease.released for lease in leases] == [1] * len(leases)
+        assert serving.server.statistics().sent_bytes == len(expected)
+
+    serve(story, loop=loop, on_request=on_request, send_path=path)
+
+
+class CountingSocket(socket.socket):
+    calls = 0
+
+    def sendmsg(self, *arguments: Any) -> int:
+        self.calls += 1
+        return super().sendmsg(*arguments)
+
+
+def test_small_slices_leave_together_and_few_of_them_are_in_memory(
+    file: int, content: bytes
+) -> None:
+    """A fetch of many partitions: the slices of a turn are copied, those behind it are not."""
+    sending, theirs = socket.socketpair()
+    ours = CountingSocket(fileno=sending.detach())
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    parts: list[Part] = []
+    for number in range(1000):
+        parts += [b"head", FileRun((FileSlice(file, number * 1000, 1000),))]
+    outbox = Outbox(SendPath.SENDFILE)
+    outbox.add(parts, None)
+    with ours, theirs:
+        ours.setblocking(False)
+        assert outbox.send(ours, 20_000) == 20_000
+        assert ours.calls == 1
+        assert outbox.unsent_bytes < 1000 * 4 + COPIED_BYTES
+        assert theirs.recv(1 << 20) == bytes_of(parts, content)[:20_000]
+
+
+@pytest.mark.parametrize("path", SendPath)
+def test_a_lease_is_held_until_the_last_byte_has_left(path: SendPath, file: int) -> None:
+    lease = Lease()
+
+    def on_request(exchange: Exchange) -> None:
+        run = FileRun((FileSlice(file, 0, FILE_BYTES),))
+        exchange.reply([b"head", run, run, run, run, run, b"tail"], lease)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect(receive_bytes=50_000)
+        await client.send_frame(b"x")
+        await serving.until(lambda: serving.server.statistics().sent_bytes > 0)
+        await client.read(4 + 2 * FILE_BYTES)
+        assert lease.released == 0
+        await client.read(3 * FILE_BYTES + 4)
+        await serving.until(lambda: lease.released == 1)
+
+    serve(story, on_request=on_request, send_path=path)
+
+
+@pytest.mark.parametrize("path", SendPath)
+def test_a_client_that_resets_in_mid_reply_releases_the_lease(path: SendPath, file: int) -> None:
+    leases = [Lease(), Lease()]
+
+    def on_request(exchange: Exchange) -> None:
+        lease = leases[int(bytes(exchange.frame))]
+        exchange.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),) * 5), b"tail"], lease)
+
+    async def story(serving: Serving) -> None:
+        neighbour = await serving.connect()
+        client = await serving.connect(receive_bytes=50_000)
+        await client.send(framed(b"0") + framed(b"1"))
+        await client.read(100_000)
+        assert [lease.released for lease in leases] == [0, 0]
+        client.reset()
+        await serving.until(lambda: serving.server.statistics().connections == 1)
+        assert [lease.released for lease in leases] == [1, 1]
+        leases.append(Lease())
+        await neighbour.send_frame(b"2")
+        assert len(await neighbour.read(8 + 5 * FILE_BYTES)) == 8 + 5 * FILE_BYTES
+        assert serving.reports == []
+
+    serve(story, on_request=on_request, send_path=path)
+
+
+@pytest.mark.parametrize("path", SendPath)
+@pytest.mark.parametrize("cut_at", [0, 1_000_000])
+def test_a_file_that_was_cut_off_closes_the_connection(
+    path: SendPath, cut_at: int, file: int, content: bytes
+) -> None:
+    """The reply's size is promised already: nothing may be sent in its place."""
+    lease = Lease()
+
+    def on_request(exchange: Exchange) -> None:
+        exchange.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),)), b"tail"], lease)
+        os.ftruncate(file, cut_at)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send_frame(b"x")
+        received = await client.read(FILE_BYTES + 8)
+        assert len(received) < FILE_BYTES + 4
+        assert (b"head" + content[:cut_at]).startswith(received)
+        assert lease.released == 1
+        statistics = serving.server.statistics()
+        assert (statistics.connections, statistics.truncated_files) == (0, 1)
+
+    serve(story, on_request=on_request, send_path=path)
+
+
+@pytest.mark.parametrize("path", SendPath)
+def test_a_file_that_is_cut_off_while_it_is_sent_closes_the_connection(
+    path: SendPath, file: int
+) -> None:
+    lease = Lease()
+
+    def on_request(exchange: Exchange) -> None:
+        exchange.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 3)], lease)
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect(receive_bytes=50_000)
+        await client.send_frame(b"x")
+        await client.read(50_000)
+        os.ftruncate(file, 4096)
+        assert len(await client.read(3 * FILE_BYTES)) < 3 * FILE_BYTES - 50_000
+        assert lease.released == 1
+        assert serving.server.statistics().truncated_files == 1
+
+    serve(story, on_request=on_request, send_path=path)
+
+
+def test_a_closed_file_is_told_and_costs_its_connection_only(tmp_path: Path) -> None:
+    """Whoever closes a file under a lease has a bug; it shows."""
+    (tmp_path / "file").write_bytes(bytes(100))
+    fd = os.open(tmp_path / "file", os.O_RDONLY)
+    os.close(fd)
+
+    def on_request(exchange: Exchange) -> None:
+        exchange.reply([b"head", FileRun((FileSlice(9_999, 0, 100),))])
+
+    async def story(serving: Serving) -> None:
+        client = await serving.connect()
+        await client.send_frame(b"x")
+        await serving.until(lambda: serving.server.statistics().connections == 0)
+        assert "Bad file descriptor" in serving.reports[0]
+
+    serve(story, on_request=on_request)
+
+
+def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
+    """So that a neighbour's reply need not wait for all of a large one."""
+    limits = NetworkLimits(send_turn_bytes=64 * 1024)
+    ours, theirs = socket.socketpair()
+    try:
+        ours.setblocking(False)
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
+        outbox = Outbox(SendPath.SENDFILE)
+        outbox.add([bytes(1_000_000), b"end"], None)
+        assert outbox.send(ours, limits.send_turn_bytes) == limits.send_turn_bytes
+        assert outbox.unsent_bytes == 1_000_003
+    finally:
+        ours.close()
+        theirs.close()
+
+
+@pytest.mark.parametrize("path", SendPath)
+def test_small_replies_pass_between_the_turns_of_large_ones(path: SendPath, file: int) -> None:
+    """Four readers of everything, and one of little: its replies keep coming."""
+
+    def on_request(exchange: Exchange) -> None:
+        if bytes(exchange.frame) == b"small":
+            exchange.reply([framed(b"small")])
+        else:
+            exchange.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 10)])
+
+    async def story(serving: Serving) -> None:
+        readers = [await serving.connect() for _ in range(4)]
+        small = await serving.connect()
+        for reader in readers:
+            await reader.send_frame(b"large")
+        reading = [asyncio.create_task(reader.read(10 * FILE_BYTES)) for reader in readers]
+        between = 0
+        while not all(task.done() for task in reading):
+            assert await small.ask(b"small") == b"small"
+            between += 1
+        # Were a reply sent in one go, there would be at most one between two of them.
+        assert between > 12
+        assert [len(await task) for task in reading] == [10 * FILE_BYTES] * 4
+
+    serve(story, on_request=on_request, send_path=path)
+
+
+def test_the_outbox_counts_its_memory_and_releases_what_it_never_sends() -> None:
+    outbox = Outbox(SendPath.SENDFILE)
+    leases = [Lease() for _ in range(4)]
+    outbox.add([b"abc", FileRun((FileSlice(1, 0, 10**9),)), bytearray(5)], leases[0])
+    outbox.add([], leases[1])
+    outbox.add([b"", FileRun(())], leases[2])
+    outbox.add([memoryview(b"xy")], leases[3])
+    assert outbox.unsent_bytes == 10
+    assert [lease.released for lease in leases] == [0, 1, 1, 0]
+    outbox.clear()
+    outbox.clear()
+    assert outbox.unsent_bytes == 0
+    assert [lease.released for lease in leases] == [1, 1, 1, 1]

@@ -1,0 +1,231 @@
+"""Orders and the brokers' own requests, to bytes and back; whatever else comes is refused."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    Endpoint,
+    LeadAndFollow,
+    MetadataUpdate,
+    Order,
+    PartitionOrder,
+    PartitionState,
+    SentOrder,
+    StopReplicas,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.protocol.controller_messages import decode_order, encode_order
+from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.private_messages import (
+    LeaveRequest,
+    PrivateAnswer,
+    decode_answer,
+    decode_leave,
+    encode_answer,
+    encode_leave,
+)
+
+EXAMPLES = scaled(test=100, verify=2000, release=20_000)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+text = st.text(max_size=20)
+brokers = st.lists(int32.map(BrokerId), max_size=4).map(tuple)
+configs = st.dictionaries(text, text, max_size=3)
+topic_ids = st.uuids().map(TopicId)
+partitions = st.builds(TopicPartition, text, int32)
+states = st.builds(
+    PartitionState,
+    leader=int32.map(BrokerId),
+    leader_epoch=int32.map(LeaderEpoch),
+    replicas=brokers,
+    in_sync=brokers,
+    partition_epoch=int32,
+    controller_epoch=int32.map(ControllerEpoch),
+    adding=brokers,
+    removing=brokers,
+)
+nodes = st.builds(
+    BrokerNode,
+    id=int32.map(BrokerId),
+    epoch=int64.map(BrokerEpoch),
+    endpoints=st.lists(st.builds(Endpoint, text, text, text, int32), max_size=3).map(tuple),
+    rack=st.none() | text,
+)
+topics = st.builds(
+    TopicState,
+    name=text,
+    topic_id=topic_ids,
+    partitions=st.lists(states, max_size=3).map(tuple),
+    configs=configs,
+)
+
+
+def tuples(of: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...]]:
+    return st.lists(of, max_size=3).map(tuple)
+
+
+@st.composite
+def sent_orders(draw: st.DrawFn) -> SentOrder:
+    epoch = BrokerEpoch(draw(int64))
+    head = {
+        "controller_id": st.builds(BrokerId, int32),
+        "controller_epoch": st.builds(ControllerEpoch, int32),
+    }
+    addressed = {**head, "broker_epoch": st.just(epoch)}
+    order: Order = draw(
+        st.one_of(
+            st.builds(
+                LeadAndFollow,
+                **addressed,
+                partitions=tuples(
+                    st.builds(PartitionOrder, partitions, topic_ids, states, st.booleans())
+                ),
+            ),
+            st.builds(
+                StopReplicas, **addressed, partitions=tuples(partitions), delete=st.booleans()
+            ),
+            st.builds(
+                MetadataUpdate,
+                **head,
+                is_full=st.booleans(),
+                brokers=st.none() | tuples(nodes),
+                topics=tuples(topics),
+                deleted_topics=tuples(text),
+                broker_configs=st.none() | st.dictionaries(text, configs, max_size=2),
+                failed=st.none() | st.dictionaries(partitions, brokers.map(frozenset), max_size=3),
+            ),
+        )
+    )
+    return SentOrder(epoch, order, draw(int64))
+
+
+@given(sent_orders())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_an_order_comes_back_as_it_was_sent(sent: SentOrder) -> None:
+    assert decode_order(encode_order(sent)) == sent
+
+
+@given(sent_orders(), st.data())
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_a_damaged_order_is_another_one_or_none(sent: SentOrder, data: st.DataObject) -> None:
+    encoded = bytearray(encode_order(sent))
+    place = data.draw(st.integers(0, len(encoded) - 1))
+    if data.draw(st.booleans()):
+        del encoded[place:]
+    else:
+        encoded[place] ^= data.draw(st.integers(1, 255))
+    with suppress(MalformedMessage):
+        assert isinstance(decode_order(encoded), SentOrder)
+
+
+def test_a_cut_order_is_always_refused() -> None:
+    order = StopReplicas(
+        controller_id=BrokerId(1),
+        controller_epoch=ControllerEpoch(2),
+        broker_epoch=BrokerEpoch(3),
+        partitions=(TopicPartition("t", 0),),
+        delete=True,
+    )
+    encoded = encode_order(SentOrder(BrokerEpoch(3), order, 4))
+    for length in range(len(encoded)):
+        with pytest.raises(MalformedMessage):
+            decode_order(encoded[:length])
+    with pytest.raises(MalformedMessage):
+        decode_order(encoded + b"\0")
+
+
+def test_an_order_s_bytes_are_those_of_the_document() -> None:
+    """docs/inter_broker.md, by hand: changing them takes a new version."""
+    order = StopReplicas(
+        controller_id=BrokerId(1),
+        controller_epoch=ControllerEpoch(2),
+        broker_epoch=BrokerEpoch(3),
+        partitions=(TopicPartition("ab", 5),),
+        delete=True,
+    )
+    expected = (
+        bytes.fromhex("0000000000000003")  # broker epoch
+        + bytes.fromhex("00000001 00000002")  # controller's id and epoch
+        + bytes.fromhex("0000000000000004")  # the order's number
+        + b"\x01"  # StopReplicas
+        + b"\x02"  # one partition
+        + b"\x03ab"
+        + bytes.fromhex("00000005")
+        + b"\x00"  # no tags
+        + b"\x01"  # delete
+        + b"\x00"
+    )
+    assert encode_order(SentOrder(BrokerEpoch(3), order, 4)) == expected
+
+
+def test_an_unknown_kind_of_order_is_refused() -> None:
+    with pytest.raises(MalformedMessage, match="kind 9"):
+        decode_order(bytes(24) + b"\x09" + b"\x00")
+
+
+def test_unknown_tags_are_skipped() -> None:
+    """A later release may say more."""
+    leave = encode_leave(LeaveRequest(BrokerId(1), BrokerEpoch(2), 3))
+    assert leave[-1:] == b"\0"
+    assert decode_leave(leave[:-1] + b"\x01\x07\x02hi") == LeaveRequest(
+        BrokerId(1), BrokerEpoch(2), 3
+    )
+
+
+@given(st.builds(LeaveRequest, int32.map(BrokerId), int64.map(BrokerEpoch), int32))
+@settings(max_examples=30)
+def test_leaving_comes_back_as_it_was_sent(request_: LeaveRequest) -> None:
+    assert decode_leave(encode_leave(request_)) == request_
+
+
+@pytest.mark.parametrize("message", [None, "", "why"])
+def test_an_answer_comes_back_as_it_was_sent(message: str | None) -> None:
+    for code in (ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR):
+        answer = PrivateAnswer(code, message, 0, 4, (TopicPartition("t", 3),))
+        assert decode_answer(encode_answer(answer)) == answer
+
+
+def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> None:
+    update = MetadataUpdate(
+        controller_id=BrokerId(1), controller_epoch=ControllerEpoch(2), is_full=False
+    )
+    place, lost = TopicPartition("ab", 5), frozenset((BrokerId(4), BrokerId(3)))
+    without = encode_order(SentOrder(BrokerEpoch(0), update, 1))
+    told = encode_order(SentOrder(BrokerEpoch(0), replace(update, failed={place: lost}), 1))
+    expected = (
+        b"\x01\x00"  # one tag, with number 0
+        b"\x12"  # of so many bytes
+        b"\x02"  # one partition
+        b"\x03ab"
+        + bytes.fromhex("00000005")
+        + b"\x03"  # two brokers
+        + bytes.fromhex("00000003 00000004")
+        + b"\x00"  # no tags
+    )
+    assert told == without[:-1] + expected
+
+
+def test_ids_are_written_as_they_are() -> None:
+    topic = TopicState(name="t", topic_id=TopicId(UUID(int=5)), partitions=())
+    update = MetadataUpdate(
+        controller_id=BrokerId(0),
+        controller_epoch=ControllerEpoch(0),
+        is_full=False,
+        topics=(topic,),
+    )
+    encoded = encode_order(SentOrder(BrokerEpoch(0), update, 1))
+    assert UUID(int=5).bytes in encoded

@@ -1,0 +1,282 @@
+"""A follower's side: what it asks its leader for, and what each answer does to its log."""
+
+import pytest
+from tests.unit.replication.stage import ME, OTHER, P0, P1, THIRD, WALL_MS, Stage
+
+from penstock.client.data_calls import Fetched, FetchFrom
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
+from penstock.protocol.records import Record, build_batch
+from penstock.replication.follower_state import FIRST_PAUSE_MS
+
+BOTH = (ME, OTHER)
+BACKOFF_MS = 1000
+NOTHING = memoryview(b"")
+
+
+def batches(*epochs: int, start: int = 0) -> memoryview:
+    """One record each, written by a leader of that epoch."""
+    content = bytearray()
+    for offset, epoch in enumerate(epochs, start):
+        record = Record(offset, WALL_MS, b"k", b"v")
+        content += build_batch([record], base_offset=offset, leader_epoch=epoch)
+    return memoryview(content)
+
+
+def answer(
+    *,
+    error: ErrorCode = ErrorCode.NONE,
+    records: memoryview = NOTHING,
+    high_watermark: int = 0,
+    log_start: int = 0,
+    diverging: tuple[int, int] | None = None,
+    name: TopicPartition = P0,
+) -> Fetched:
+    parted = None if diverging is None else (LeaderEpoch(diverging[0]), Offset(diverging[1]))
+    marks = Offset(high_watermark), Offset(high_watermark), Offset(log_start)
+    return Fetched(name, error, *marks, (), records, parted)
+
+
+class Follower(Stage):
+    """Broker 1 follows broker 2."""
+
+    def __init__(self, *, epoch: int = 0, **configs: str) -> None:
+        super().__init__()
+        if configs:
+            self.tell_topic("orders", 3, **configs)
+        self.news: list[BrokerId] = []
+        self.following = self.replicas.following
+        self.following.on_news = self.news.append
+        self.follow(epoch)
+
+    def follow(self, epoch: int, leader: BrokerId = OTHER) -> None:
+        self.order(P0, leader=leader, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=epoch)
+
+    def ask(self, leader: BrokerId = OTHER) -> FetchFrom:
+        (asked,) = self.following.list_wanted(leader)
+        return asked
+
+    def take(self, fetched: Fetched, asked: FetchFrom | None = None) -> None:
+        self.following.take(OTHER, asked or self.ask(), fetched)
+
+    @property
+    def end(self) -> int:
+        return self.partition().log_end_offset
+
+
+def test_a_follower_asks_from_its_end_with_its_epoch_and_that_of_its_last_record() -> None:
+    stage = Follower(epoch=3)
+    asked = stage.ask()
+    assert (asked.offset, asked.leader_epoch, asked.last_fetched_epoch) == (0, 3, -1)
+    stage.take(answer(records=batches(1, 1, 2)))
+    asked = stage.ask()
+    assert (asked.offset, asked.leader_epoch, asked.last_fetched_epoch) == (3, 3, 2)
+    assert stage.news == [OTHER]
+
+
+def test_records_marks_and_epochs_come_with_the_answer() -> None:
+    stage = Follower(epoch=2)
+    stage.take(answer(records=batches(0, 1, 2), high_watermark=2))
+    log = stage.partition().log
+    assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (3, 2, 0)
+    stage.take(answer(high_watermark=9, log_start=2))
+    assert (log.high_watermark, log.log_start_offset) == (3, 2)
+    end = log.find_epoch_end(LeaderEpoch(1))
+    assert end is not None
+    assert end.end_offset == 2
+
+
+def test_a_follower_gives_no_answer_to_producers_but_where_the_leader_is() -> None:
+    stage = Follower()
+    assert stage.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_an_answer_to_a_question_of_another_epoch_changes_nothing() -> None:
+    """KAFKA-7786."""
+    stage = Follower(epoch=1)
+    asked = stage.ask()
+    stage.follow(2)
+    stage.take(answer(records=batches(0)), asked)
+    stage.take(answer(diverging=(0, 0)), asked)
+    assert stage.end == 0
+    assert stage.news == [OTHER, OTHER]
+
+
+def test_an_answer_of_a_leader_that_was_left_changes_nothing() -> None:
+    stage = Follower(epoch=1)
+    asked = stage.ask()
+    stage.follow(1, leader=THIRD)
+    stage.take(answer(records=batches(0)), asked)
+    assert stage.end == 0
+    assert stage.following.list_wanted(OTHER) == []
+    assert stage.ask(THIRD).offset == 0
+
+
+def test_an_answer_that_comes_twice_counts_once() -> None:
+    stage = Follower()
+    asked = stage.ask()
+    stage.take(answer(records=batches(0)), asked)
+    stage.take(answer(records=batches(0)), asked)
+    assert stage.end == 1
+    assert stage.ask().offset == 1  # and it does not rest
+
+
+def test_a_follower_cuts_what_its_leader_does_not_have() -> None:
+    stage = Follower(epoch=1)
+    stage.take(answer(records=batches(0, 0, 1, 1)))
+    stage.follow(2)
+    stage.take(answer(diverging=(0, 1)))
+    assert stage.end == 1
+    assert stage.ask().last_fetched_epoch == 0
+    stage.take(answer(records=batches(2, 2, start=1)))
+    assert stage.end == 3
+
+
+def test_an_answer_about_another_history_of_the_same_length_cuts_nothing() -> None:
+    """The leader counts on what a follower asked from: it must not be gone again."""
+    stage = Follower(epoch=1)
+    stage.take(answer(records=batches(1, 1, 1)))
+    stage.follow(2)
+    asked = stage.ask()
+    stage.take(answer(diverging=(1, 1)), asked)
+    stage.take(answer(records=batches(2, 2, start=1)))
+    assert stage.end == 3
+    stage.take(answer(diverging=(1, 1)), asked)
+    assert stage.end == 3
+
+
+def test_a_follower_goes_on_asking_until_both_know_the_last_record() -> None:
+    """KIP-279: the leader names an epoch that this log never had."""
+    stage = Follower(epoch=5)
+    stage.take(answer(records=batches(1, 1, 4)))
+    stage.take(answer(diverging=(3, 2)))
+    assert stage.end == 2
+    asked = stage.ask()
+    assert asked.last_fetched_epoch == 1
+    stage.take(answer(diverging=(1, 1)))
+    assert stage.end == 1
+
+
+def test_an_epoch_of_its_own_that_wrote_nothing_is_forgotten_by_who_follows_again() -> None:
+    """It would stand against what the new leader wrote in its place."""
+    stage = Follower(epoch=0)
+    stage.take(answer(records=batches(0, 0)))
+    stage.order(P0, leader=ME, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=4)
+    assert stage.partition().log.latest_epoch == 4
+    stage.follow(5)
+    assert stage.ask().last_fetched_epoch == 0
+
+
+def test_a_follower_whose_end_the_leader_has_deleted_starts_anew_where_the_leader_begins() -> None:
+    stage = Follower()
+    stage.take(answer(records=batches(0, 0)))
+    stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=7, high_watermark=9))
+    log = stage.partition().log
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (7, 7, 7)
+    assert stage.ask().last_fetched_epoch == -1
+    stage.take(answer(records=batches(0, start=7), high_watermark=8, log_start=7))
+    assert stage.end == 8
+
+
+def test_a_follower_gives_up_no_records_on_a_leaders_word_that_makes_no_sense() -> None:
+    stage = Follower()
+    stage.take(answer(records=batches(0, 0)))
+    stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=-1))
+    stage.clock.pass_ms(BACKOFF_MS)
+    stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=1))
+    assert stage.end == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ],
+)
+def test_where_an_order_is_on_its_way_the_follower_rests(error: ErrorCode) -> None:
+    stage = Follower()
+    stage.take(answer(error=error))
+    assert stage.following.list_wanted(OTHER) == []
+    assert stage.following.next_due_ms(OTHER) == FIRST_PAUSE_MS
+    assert stage.reports == []
+    stage.clock.pass_ms(FIRST_PAUSE_MS)
+    assert stage.ask().offset == 0
+
+
+def test_the_rest_grows_with_each_failure_in_a_row_and_not_for_ever() -> None:
+    stage = Follower()
+    rests = []
+    for _ in range(9):
+        stage.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        due_ms = stage.following.next_due_ms(OTHER)
+        assert due_ms is not None
+        rests.append(due_ms - stage.clock.now_ms())
+        stage.clock.pass_ms(rests[-1])
+    assert rests == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS, BACKOFF_MS]
+    stage.take(answer())
+    stage.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert stage.following.next_due_ms(OTHER) == stage.clock.now_ms() + FIRST_PAUSE_MS
+
+
+def test_one_partition_rests_and_the_others_go_on() -> None:
+    stage = Follower()
+    stage.order(P1, leader=OTHER, replicas=BOTH)
+    first, second = stage.following.list_wanted(OTHER)
+    stage.following.take(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
+    assert [each.partition for each in stage.following.list_wanted(OTHER)] == [second.partition]
+    (report,) = stage.reports
+    assert "KAFKA_STORAGE_ERROR" in report
+
+
+def test_a_broken_batch_costs_a_rest_and_is_fetched_again() -> None:
+    """KAFKA-4384, KAFKA-13149."""
+    stage = Follower()
+    broken = batches(0)
+    broken[-1] ^= 1
+    stage.take(answer(records=broken))
+    assert stage.end == 0
+    assert "CRC" in stage.reports[-1]
+    stage.clock.pass_ms(BACKOFF_MS)
+    stage.take(answer(records=batches(0)))
+    assert stage.end == 1
+
+
+def test_a_batch_that_begins_before_the_end_is_refused() -> None:
+    """KAFKA-3047."""
+    stage = Follower()
+    stage.take(answer(records=batches(0, 0)))
+    stage.take(answer(records=batches(0, start=1)))
+    assert stage.end == 2
+
+
+def test_a_follower_of_a_synchronous_topic_asks_on_when_it_has_what_it_got_on_its_disk() -> None:
+    stage = Follower(flush_messages="1")
+    stage.take(answer(records=batches(0)))
+    assert stage.following.list_wanted(OTHER) == []
+    stage.news.clear()
+    stage.background.drain()
+    assert stage.news == [OTHER]
+    assert stage.ask().offset == stage.partition().log.durable_offset == 1
+
+
+def test_who_stops_following_is_not_asked_for() -> None:
+    stage = Follower()
+    stage.stop(P0, delete=False)
+    assert stage.following.leaders == []
+    stage.follow(1)
+    stage.order(P0, leader=-1, replicas=BOTH, in_sync=BOTH, epoch=2)
+    assert stage.following.leaders == []
+    stage.order(P0, leader=ME, replicas=BOTH, in_sync=BOTH, epoch=3)
+    assert stage.following.leaders == []
+
+
+def test_settings_that_change_do_not_start_the_following_anew() -> None:
+    stage = Follower(retention_ms="1000")
+    stage.news.clear()
+    stage.tell_topic(retention_ms="2000")
+    assert stage.news == []
+    assert stage.following.leaders == [OTHER]

@@ -1,0 +1,270 @@
+"""A leader asks for its in-sync set to grow and shrink, and what counts until it is answered."""
+
+from itertools import product
+
+import pytest
+from tests.unit.replication.stage import ME, OTHER, P0, THIRD, Stage
+
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    MetadataUpdate,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
+from penstock.replication.alter_partition import (
+    Answered,
+    InSyncAnswer,
+    InSyncProposal,
+    InSyncState,
+)
+from penstock.replication.isr_manager import REFUSED_MS, RETRY_MS
+
+ALL = (ME, OTHER, THIRD)
+LAG_MS = 1000
+
+
+class Controller:
+    """Takes proposals; a test answers them."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[InSyncProposal, Answered]] = []
+
+    def propose(self, proposal: InSyncProposal, done: Answered) -> None:
+        self.asked.append((proposal, done))
+
+    @property
+    def wanted(self) -> list[tuple[int, ...]]:
+        return [tuple(each.broker_id for each in proposal.in_sync) for proposal, _ in self.asked]
+
+    def answer(self, code: ErrorCode, state: InSyncState | None = None) -> None:
+        self.asked[-1][1](InSyncAnswer(code, state))
+
+    def store(self) -> None:
+        """As asked, in the next partition epoch."""
+        proposal, _ = self.asked[-1]
+        members = tuple(each.broker_id for each in proposal.in_sync)
+        epoch = proposal.partition_epoch + 1
+        self.answer(ErrorCode.NONE, InSyncState(ME, proposal.leader_epoch, members, epoch))
+
+
+class Led(Stage):
+    def __init__(self, **broker: str) -> None:
+        settings = {"replica_lag_time_max_ms": str(LAG_MS), **broker}
+        super().__init__(broker={name.replace("_", "."): text for name, text in settings.items()})
+        self.controller = Controller()
+        self.replicas.in_sync.changes = self.controller
+        self.tell_brokers()
+
+    def tell_brokers(self, *ids: BrokerId, epoch: int = 5) -> None:
+        nodes = [BrokerNode(id=each, epoch=BrokerEpoch(epoch), endpoints=()) for each in ids or ALL]
+        self.cluster.apply(
+            MetadataUpdate(
+                controller_id=ME,
+                controller_epoch=ControllerEpoch(1),
+                is_full=False,
+                brokers=tuple(nodes),
+            )
+        )
+
+    def fetch(self, follower: BrokerId, end: int, *, broker_epoch: int = 5) -> None:
+        self.replicas.note_follower_end(P0, follower, Offset(end), BrokerEpoch(broker_epoch))
+
+
+@pytest.fixture
+def stage() -> Led:
+    return Led()
+
+
+def test_a_follower_that_has_all_is_asked_for_and_counts_at_once_for_what_is_committed(
+    stage: Led,
+) -> None:
+    stage.tell_topic(min_insync_replicas="2")
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.append(P0, acks=1)
+    stage.fetch(OTHER, 1)
+    assert stage.controller.wanted == [(ME, OTHER)]
+    assert stage.controller.asked[0][0].in_sync[1].broker_epoch == 5
+    stage.append(P0, acks=1)
+    assert stage.partition().high_watermark == 1  # the next leader may be one of them already
+    assert stage.partition().lacks_replicas  # but nobody knows that they are two
+    stage.controller.store()
+    assert not stage.partition().lacks_replicas
+    assert stage.partition().state.in_sync == (ME, OTHER)
+    assert stage.partition().state.partition_epoch == 1
+    assert stage.partition().high_watermark == 1
+    stage.fetch(OTHER, 2)
+    assert stage.partition().high_watermark == 2
+
+
+def test_a_follower_behind_the_epochs_start_is_not_asked_for(stage: Led) -> None:
+    """KAFKA-7128: records between its end and there may be committed, by the leader before."""
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    stage.append(P0, P0, P0, acks=1)
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER), epoch=1, partition_epoch=1)
+    assert (stage.partition().high_watermark, stage.partition().epoch_start_offset) == (0, 3)
+    stage.fetch(THIRD, 2)
+    assert stage.controller.wanted == []
+    stage.fetch(THIRD, 3)
+    assert stage.controller.wanted == [(ME, OTHER, THIRD)]
+
+
+def test_a_follower_that_lags_is_asked_to_leave_and_is_waited_for_until_it_has(stage: Led) -> None:
+    stage.order(P0, replicas=ALL, in_sync=ALL)
+    sent = stage.append(P0, timeout_ms=60_000)
+    stage.fetch(OTHER, 1)
+    stage.clock.pass_ms(LAG_MS + LAG_MS // 2 + 10)
+    assert stage.controller.wanted == [(ME, OTHER)]
+    assert not sent.is_answered
+    stage.controller.store()
+    assert sent.codes == [ErrorCode.NONE]
+    assert stage.partition().high_watermark == 1
+
+
+def test_a_leader_that_shrinks_below_the_minimum_counts_on_the_smaller_set_at_once(
+    stage: Led,
+) -> None:
+    stage.tell_topic(min_insync_replicas="2")
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    stage.append(P0, acks=1)
+    stage.clock.pass_ms(3 * LAG_MS)
+    assert stage.controller.wanted == [(ME,)]
+    assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
+
+
+@pytest.mark.parametrize("life", ["gone", "another"])
+def test_who_kept_up_outside_of_the_set_is_not_waited_for_when_its_life_is_over(
+    stage: Led, life: str
+) -> None:
+    """As a broker that hands over and stops: it has followed to the last."""
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    stage.append(P0, acks=1)
+    stage.fetch(OTHER, 1)
+    stage.fetch(THIRD, 1)
+    stage.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
+    stage.fetch(THIRD, 1)
+    sent = stage.append(P0, timeout_ms=60_000)
+    stage.fetch(OTHER, 2)
+    assert not sent.is_answered
+    if life == "gone":
+        stage.tell_brokers(ME, OTHER)
+    else:
+        stage.tell_brokers(epoch=6)
+    assert sent.codes == [ErrorCode.NONE]
+    assert stage.partition().high_watermark == 2
+
+
+def test_idle_partitions_never_change_their_sets(stage: Led) -> None:
+    """KAFKA-7152."""
+    names = [TopicPartition("orders", number) for number in range(100)]
+    stage.order(*names, replicas=ALL, in_sync=ALL)
+    for name, follower in product(names, (OTHER, THIRD)):
+        stage.replicas.note_follower_end(name, follower, Offset(0))
+    for _ in range(60):
+        stage.clock.pass_ms(LAG_MS)
+    assert stage.controller.wanted == []
+
+
+def test_an_answer_that_nobody_knows_is_asked_for_again(stage: Led) -> None:
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.fetch(OTHER, 0)
+    for _ in range(3):
+        stage.controller.answer(ErrorCode.REQUEST_TIMED_OUT)
+        assert stage.partition().proposal is not None
+        stage.clock.pass_ms(RETRY_MS + 2)
+    assert stage.controller.wanted == [(ME, OTHER)] * 4
+    assert len({id(proposal) for proposal, _ in stage.controller.asked}) == 1
+
+
+def test_a_leader_with_an_old_version_takes_over_the_one_that_is_stored(stage: Led) -> None:
+    """KAFKA-2729: or it could never change its set again."""
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.fetch(OTHER, 0)
+    stored = InSyncState(ME, LeaderEpoch(0), (ME, THIRD), 7)
+    stage.controller.answer(ErrorCode.INVALID_UPDATE_VERSION, stored)
+    state = stage.partition().state
+    assert (state.in_sync, state.partition_epoch) == ((ME, THIRD), 7)
+    stage.fetch(OTHER, 0)
+    assert stage.controller.asked[-1][0].partition_epoch == 7
+    assert stage.controller.wanted[-1] == (ME, THIRD, OTHER)
+
+
+def test_a_leader_that_is_none_any_more_waits_for_its_order(stage: Led) -> None:
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    stage.append(P0, acks=1)
+    stage.clock.pass_ms(3 * LAG_MS)
+    stage.controller.answer(
+        ErrorCode.FENCED_LEADER_EPOCH, InSyncState(OTHER, LeaderEpoch(1), (OTHER,), 1)
+    )
+    stage.clock.pass_ms(3 * LAG_MS)
+    assert stage.controller.wanted == [(ME,)]
+    assert stage.partition().high_watermark == 0
+
+
+def test_a_refused_joiner_is_let_go_and_asked_for_again_after_a_rest(stage: Led) -> None:
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.fetch(OTHER, 0)
+    stage.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
+    assert stage.partition().proposal is None
+    stage.fetch(OTHER, 0)
+    assert len(stage.controller.asked) == 1
+    stage.clock.pass_ms(REFUSED_MS)
+    stage.fetch(OTHER, 0)
+    assert len(stage.controller.asked) == 2
+
+
+def test_an_order_ends_the_proposal_and_its_answer_comes_too_late(stage: Led) -> None:
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.fetch(OTHER, 0)
+    stage.order(P0, replicas=ALL, in_sync=(ME, THIRD), partition_epoch=1)
+    assert stage.partition().proposal is None
+    stage.controller.store()
+    assert stage.partition().state.in_sync == (ME, THIRD)
+
+
+@pytest.mark.parametrize("broker_epoch", [4, 6])
+def test_another_life_of_a_follower_than_the_one_that_is_registered_is_not_asked_for(
+    stage: Led, broker_epoch: int
+) -> None:
+    """KIP-903."""
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.fetch(OTHER, 0, broker_epoch=broker_epoch)
+    assert stage.controller.wanted == []
+
+
+def test_a_follower_that_is_not_alive_is_not_asked_for(stage: Led) -> None:
+    stage.tell_brokers(ME, THIRD)
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.fetch(OTHER, 0)
+    assert stage.controller.wanted == []
+
+
+def test_the_high_watermark_waits_for_one_that_keeps_up_until_it_does_not(stage: Led) -> None:
+    """Or under a steady load it would never be reached."""
+    stage.tell_brokers(ME)  # nobody may join, which is not the point here
+    stage.order(P0, replicas=ALL, in_sync=(ME,))
+    stage.append(P0, acks=1)
+    stage.fetch(OTHER, 1)
+    stage.append(P0, acks=1)
+    assert stage.partition().high_watermark == 1
+    stage.clock.pass_ms(2 * LAG_MS)
+    assert stage.partition().high_watermark == 2
+
+
+def test_lag_in_messages_counts_where_it_is_set() -> None:
+    stage = Led(replica_lag_max_messages="2")
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    stage.fetch(OTHER, 0)
+    stage.append(P0, P0, P0, acks=1)
+    stage.clock.pass_ms(LAG_MS // 2 + 10)
+    assert stage.controller.wanted == [(ME,)]
+
+
+def test_a_single_node_asks_nobody(stage: Led) -> None:
+    stage.replicas.in_sync.changes = None
+    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    stage.append(P0, acks=1)
+    stage.clock.pass_ms(10 * LAG_MS)
+    assert stage.partition().proposal is None

@@ -1,0 +1,515 @@
+"""The controller's orders: who leads, who is refused, what is made and what is deleted."""
+
+from errno import EIO
+from uuid import UUID
+
+import pytest
+from tests.unit.replication.stage import (
+    ME,
+    ORDERS_ID,
+    OTHER,
+    P0,
+    P1,
+    P2,
+    THIRD,
+    Stage,
+)
+
+from penstock.config.log_config import LogConfig
+from penstock.model.cluster import BrokerEpoch
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
+from penstock.replication.partition import Isolation, Role
+from penstock.replication.topic_config import resolve_rules
+from penstock.storage.partition_metadata import PARTITION_METADATA_FILE
+from penstock.testing.simulated_disk import Kind
+
+NONE = ErrorCode.NONE
+ANEW = TopicId(UUID(int=8))
+BOTH = (ME, OTHER)
+
+
+def refusal_of_reading(stage: Stage, name: TopicPartition = P0, epoch: int = -1) -> ErrorCode:
+    with pytest.raises(Refusal) as caught:
+        stage.replicas.get(name).check_leader(epoch)
+    return caught.value.code
+
+
+# -- roles ---------------------------------------------------------------------------------
+
+
+def test_a_new_leader_has_an_empty_log_and_has_begun_its_epoch() -> None:
+    stage = Stage()
+    assert stage.order(P0, epoch=3) == {P0: NONE}
+    partition = stage.partition()
+    partition.check_leader()
+    partition.check_leader(3)
+    assert partition.role is Role.LEADER
+    assert partition.leader_epoch == partition.log.latest_epoch == 3
+    assert (partition.log_start_offset, partition.log_end_offset) == (0, 0)
+
+
+def test_records_carry_the_epoch_they_were_written_in() -> None:
+    stage = Stage()
+    stage.order(P0, epoch=1)
+    stage.append(P0, records=2)
+    stage.order(P0, epoch=4)
+    stage.append(P0)
+    log = stage.partition().log
+    ends = [log.find_epoch_end(LeaderEpoch(epoch)) for epoch in (1, 4)]
+    assert [(end.epoch, end.end_offset) for end in ends if end] == [(1, 2), (4, 3)]
+
+
+def test_clients_are_fenced_by_the_epoch_they_know() -> None:
+    stage = Stage()
+    stage.order(P0, epoch=5)
+    assert refusal_of_reading(stage, epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
+    assert refusal_of_reading(stage, epoch=6) is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("leader", [OTHER, -1])
+def test_a_follower_sends_clients_away(leader: int) -> None:
+    stage = Stage()
+    stage.order(P0, leader=leader, replicas=BOTH)
+    assert refusal_of_reading(stage) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert stage.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    with pytest.raises(Refusal) as caught:
+        stage.replicas.delete_records(P0, Offset(-1))
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_leader_that_follows_and_leads_again_takes_writes_again() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=BOTH, in_sync=(ME,))
+    stage.append(P0)
+    stage.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
+    assert stage.partition().role is Role.FOLLOWER
+    stage.order(P0, epoch=2, replicas=BOTH, in_sync=(ME,))
+    assert stage.append(P0).answer[0].base_offset == 1
+
+
+def test_a_broker_that_is_no_replica_makes_no_log() -> None:
+    stage = Stage()
+    assert stage.order(P0, leader=OTHER, replicas=(OTHER,)) == {
+        P0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    }
+    assert stage.replicas.find(P0) is None
+    assert stage.engine.statistics().logs == ()
+
+
+# -- orders that come too late -------------------------------------------------------------
+
+
+def test_an_order_of_an_older_controller_changes_nothing() -> None:
+    stage = Stage()
+    stage.order(P0, controller_epoch=4)
+    with pytest.raises(Refusal) as caught:
+        stage.order(P0, P1, leader=OTHER, epoch=9, replicas=BOTH, controller_epoch=3)
+    assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+    with pytest.raises(Refusal) as caught:
+        stage.stop(P0, delete=True, controller_epoch=3)
+    assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+    assert stage.partition().is_leader
+    assert stage.replicas.find(P1) is None
+
+
+def test_a_stop_tells_of_a_newer_controller_too() -> None:
+    stage = Stage()
+    stage.stop(P0, delete=False, controller_epoch=4)
+    with pytest.raises(Refusal):
+        stage.order(P0, controller_epoch=3)
+
+
+def test_an_order_to_an_earlier_life_of_the_broker_changes_nothing() -> None:
+    stage = Stage()
+    stage.replicas.set_broker_epoch(BrokerEpoch(70))
+    with pytest.raises(Refusal) as caught:
+        stage.order(P0, broker_epoch=69, controller_epoch=9)
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    assert stage.order(P0, broker_epoch=70, controller_epoch=8) == {P0: NONE}
+
+
+def test_an_older_leader_epoch_is_refused_for_its_partition_alone() -> None:
+    stage = Stage()
+    stage.order(P0, epoch=5)
+    assert stage.order(P0, P1, leader=OTHER, epoch=4, replicas=BOTH) == {
+        P0: ErrorCode.STALE_CONTROLLER_EPOCH,
+        P1: NONE,
+    }
+    assert stage.partition().leader_epoch == 5
+    assert stage.partition().is_leader
+
+
+def test_an_epoch_older_than_the_logs_own_records_is_refused() -> None:
+    stage = Stage()
+    stage.order(P0, epoch=5)
+    stage.append(P0)
+    stage.background.drain()
+    stage.engine.close()
+    later = Stage(stage.disk)
+    assert later.order(P0, epoch=4) == {P0: ErrorCode.STALE_CONTROLLER_EPOCH}
+    assert later.order(P0, epoch=5) == {P0: NONE}
+
+
+def test_an_older_set_of_replicas_of_the_same_epoch_is_refused() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=BOTH, partition_epoch=2)
+    assert stage.order(P0, replicas=BOTH, in_sync=(ME,), partition_epoch=1) == {
+        P0: ErrorCode.STALE_CONTROLLER_EPOCH
+    }
+    assert stage.partition().state.in_sync == BOTH
+
+
+def test_an_order_that_repeats_the_last_one_is_harmless() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=BOTH)
+    sent = stage.append(P0)
+    stage.follower_has(0)
+    assert stage.order(P0, replicas=BOTH) == {P0: NONE}
+    assert not sent.is_answered
+    stage.follower_has(1)
+    assert sent.codes == [NONE]
+
+
+def test_a_set_that_grows_does_not_take_back_what_is_committed() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=BOTH, in_sync=(ME,))
+    stage.append(P0)
+    stage.order(P0, replicas=BOTH, partition_epoch=1)
+    assert stage.partition().high_watermark == 1
+    sent = stage.append(P0)
+    assert not sent.is_answered
+
+
+def test_a_set_that_changes_forgets_no_follower_that_stays() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=(*BOTH, THIRD))
+    sent = stage.append(P0)
+    stage.follower_has(1)
+    stage.order(P0, replicas=(*BOTH, THIRD), in_sync=BOTH, partition_epoch=1)
+    assert sent.codes == [NONE]
+
+
+def test_a_new_epoch_hears_of_its_followers_anew() -> None:
+    """One of them may have cut its log on the way into the epoch."""
+    stage = Stage()
+    replicas = (*BOTH, THIRD)
+    stage.order(P0, replicas=replicas)
+    sent = stage.append(P0)
+    stage.follower_has(1, follower=OTHER)
+    stage.order(P0, epoch=1, replicas=replicas)
+    stage.follower_has(1, follower=THIRD)
+    assert not sent.is_answered
+    stage.follower_has(1, follower=OTHER)
+    assert sent.codes == [NONE]
+
+
+# -- deletion and topics made anew ---------------------------------------------------------
+
+
+def test_a_deleted_replica_is_gone_with_its_data() -> None:
+    stage = Stage()
+    stage.order(P0, P1)
+    stage.append(P0)
+    assert stage.stop(P0, delete=True) == {P0: NONE}
+    assert stage.replicas.find(P0) is None
+    assert [each.partition for each in stage.engine.statistics().logs] == [P1]
+    assert stage.stop(P0, delete=True) == {P0: NONE}  # as often as one likes
+
+
+def test_a_stopped_replica_keeps_its_data_and_sends_clients_away() -> None:
+    stage = Stage()
+    stage.order(P0)
+    stage.append(P0)
+    assert stage.stop(P0, delete=False) == {P0: NONE}
+    assert refusal_of_reading(stage) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert stage.partition().role is Role.NONE
+    stage.order(P0, epoch=1, is_new=False)
+    assert stage.partition().high_watermark == 1
+
+
+def test_a_topic_made_anew_under_its_old_name_starts_empty() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=BOTH, epoch=6)
+    sent = stage.append(P0)
+    assert stage.order(P0, topic_id=ANEW) == {P0: NONE}  # though its epochs begin again
+    assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    partition = stage.partition()
+    assert (partition.topic_id, partition.leader_epoch, partition.log_end_offset) == (ANEW, 0, 0)
+    assert stage.append(P0).answer == [(NONE, 0, -1, 0, None)]
+
+
+def test_a_topic_made_anew_while_the_broker_was_away_starts_empty() -> None:
+    stage = Stage()
+    stage.order(P0, P1)
+    stage.append(P0, P1)
+    stage.engine.close()
+    later = Stage(stage.disk)
+    later.order(P0, topic_id=ANEW, is_new=False)
+    later.order(P1, is_new=False)
+    assert later.partition(P0).log_end_offset == 0
+    assert later.partition(P1).log_end_offset == 1
+    assert any("made anew" in each for each in later.reports)
+
+
+def test_a_log_that_lost_its_topic_id_learns_it_again() -> None:
+    stage = Stage()
+    stage.order(P0)
+    stage.append(P0)
+    stage.engine.close()
+    stage.disk.unlink(f"/d/orders-0/{PARTITION_METADATA_FILE}")
+    later = Stage(stage.disk)
+    later.order(P0, is_new=False)
+    assert later.partition().topic_id == ORDERS_ID
+    assert later.partition().log_end_offset == 1
+    assert later.order(P0, topic_id=ANEW, epoch=1) == {P0: NONE}
+    assert later.partition().log_end_offset == 0
+
+
+# -- after a restart -----------------------------------------------------------------------
+
+
+def test_what_was_found_at_the_start_waits_for_its_order() -> None:
+    stage = Stage()
+    stage.order(P0)
+    stage.append(P0, records=3)
+    stage.engine.close()
+    later = Stage(stage.disk)
+    assert refusal_of_reading(later) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    later.order(P0, epoch=1, is_new=False)
+    assert later.partition().readable_end(Isolation.READ_UNCOMMITTED) == 3
+
+
+def test_a_log_stays_as_it_was_opened_until_its_topic_is_known() -> None:
+    """Orders come before the cluster's metadata: in between no promise may be weaker."""
+    stage = Stage()
+    stage.order(P0)
+    stage.engine.close()
+    rules = resolve_rules("orders", {"flush.messages": "1"}, stage.settings, stage.reports.append)
+    later = Stage(stage.disk, opened_as=rules.log)
+    later.order(P0, epoch=1, is_new=False)
+    sent = later.append(P0)
+    assert not sent.is_answered
+    later.background.drain()
+    assert sent.codes == [NONE]
+    assert later.background.ran == 1
+
+
+# -- disks that fail -----------------------------------------------------------------------
+
+
+def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
+    stage = Stage(directories=("/d", "/e"))
+    stage.order(P0, P1)
+    stage.engine.close()
+    stage.disk.fail_path("/d", EIO, set(Kind))
+    later = Stage(stage.disk, directories=("/d", "/e"))
+    [found] = [each.partition for each in later.engine.statistics().logs]
+    lost = P1 if found == P0 else P0
+    answers = later.order(P0, P1, epoch=1, is_new=False)
+    assert answers == {found: NONE, lost: ErrorCode.KAFKA_STORAGE_ERROR}
+    with pytest.raises(Refusal) as caught:
+        later.replicas.get(lost)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert later.append(lost).codes == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert later.stop(lost, delete=True) == {lost: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert later.replicas.statistics().offline == (lost,)
+    assert later.order(P2) == {P2: NONE}  # new: no record of it can be lost
+
+
+def test_a_replica_whose_log_failed_takes_no_role() -> None:
+    stage = Stage()
+    stage.order(P0, P1)
+    stage.disk.fail_path("/d", EIO, {Kind.WRITE})
+    stage.append(P0)
+    assert stage.order(P1, epoch=1) == {P1: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert refusal_of_reading(stage, P1) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_a_disk_that_fails_under_upkeep_is_noticed_when_asked() -> None:
+    stage = Stage()
+    stage.order(P0)
+    stage.disk.fail_path("/d", EIO, set(Kind))
+    for job in (*stage.engine.due_jobs(0), *stage.engine.due_jobs(10**9)):
+        job.run(lambda function: function())
+    stage.replicas.note_failures()
+    assert refusal_of_reading(stage) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+# -- deleting records ----------------------------------------------------------------------
+
+
+def test_records_are_deleted_up_to_the_high_watermark_at_most() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=BOTH)
+    stage.append(P0, acks=1, records=10)
+    stage.follower_has(6)
+    assert stage.replicas.delete_records(P0, Offset(4)) == 4
+    assert stage.replicas.delete_records(P0, Offset(2)) == 4  # never back
+    for before in (7, -2):
+        with pytest.raises(Refusal) as caught:
+            stage.replicas.delete_records(P0, Offset(before))
+        assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert stage.replicas.delete_records(P0, Offset(-1)) == 6
+    assert stage.partition().log_start_offset == 6
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [("compact", ErrorCode.POLICY_VIOLATION), ("compact,delete", None), ("delete", None)],
+)
+def test_only_topics_that_delete_let_records_be_deleted(
+    policy: str, code: ErrorCode | None
+) -> None:
+    stage = Stage()
+    stage.tell_topic(cleanup_policy=policy)
+    stage.order(P0)
+    stage.append(P0)
+    if code is None:
+        assert stage.replicas.delete_records(P0, Offset(1)) == 1
+        return
+    with pytest.raises(Refusal) as caught:
+        stage.replicas.delete_records(P0, Offset(1))
+    assert caught.value.code is code
+
+
+def test_internal_topics_and_unknown_ones_have_nothing_to_delete() -> None:
+    stage = Stage()
+    offsets = TopicPartition("__consumer_offsets", 0)
+    stage.order(offsets)
+    for name, code in (
+        (offsets, ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (P0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ):
+        with pytest.raises(Refusal) as caught:
+            stage.replicas.delete_records(name, Offset(0))
+        assert caught.value.code is code
+
+
+# -- waiting readers, settings, statistics -------------------------------------------------
+
+
+class Reader:
+    """Parks until records above one offset can be read, or its own offset cannot be any more."""
+
+    def __init__(self, stage: Stage, name: TopicPartition, at: int, above: int = 0) -> None:
+        self._stage = stage
+        self._name = name
+        self._at = at
+        self._above = max(at, above)
+        self.ending: str | None = None
+        stage.replicas.fetches.wait(self, [name], 10_000)
+
+    def is_satisfied(self) -> bool:
+        found = self._stage.replicas.find(self._name)
+        if found is None or not found.is_leader or found.log_start_offset > self._at:
+            return True
+        return found.readable_end(Isolation.READ_UNCOMMITTED) > self._above
+
+    def complete(self) -> None:
+        self.ending = "completed"
+
+    def expire(self) -> None:
+        self.ending = "expired"
+
+
+def test_a_waiting_reader_wakes_when_a_record_is_committed_not_when_it_is_written() -> None:
+    stage = Stage()
+    stage.order(P0, P1, replicas=BOTH)
+    stage.order(P2)
+    reader, elsewhere, alone = Reader(stage, P0, 0), Reader(stage, P1, 0), Reader(stage, P2, 0)
+    stage.append(P0, P2, acks=1)
+    assert (reader.ending, alone.ending) == (None, "completed")
+    stage.follower_has(1)
+    assert (reader.ending, elsewhere.ending) == ("completed", None)
+
+
+@pytest.mark.parametrize("what", ["follow", "stop", "delete", "anew", "fail"])
+def test_a_waiting_reader_wakes_when_its_partition_changes(what: str) -> None:
+    stage = Stage()
+    stage.order(P0, P1)
+    reader = Reader(stage, P0, 0)
+    if what == "follow":
+        stage.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
+    elif what == "anew":
+        stage.order(P0, topic_id=ANEW)
+    elif what == "fail":
+        stage.disk.fail_path("/d/orders-1", EIO, {Kind.WRITE})
+        stage.append(P1)
+    else:
+        stage.stop(P0, delete=what == "delete")
+    assert reader.ending == "completed"
+
+
+def test_a_reader_that_waits_for_more_wakes_when_what_it_has_is_deleted() -> None:
+    stage = Stage()
+    stage.order(P0)
+    stage.append(P0, records=5)
+    reader = Reader(stage, P0, 2, above=100)
+    stage.replicas.delete_records(P0, Offset(2))
+    assert reader.ending is None
+    stage.replicas.delete_records(P0, Offset(3))
+    assert reader.ending == "completed"
+
+
+def test_settings_of_a_topic_reach_its_partitions_when_they_change() -> None:
+    stage = Stage()
+    stage.tell_topic(min_insync_replicas="2", retention_ms="60000")
+    stage.order(P0, replicas=BOTH, in_sync=(ME,))
+    assert stage.partition().log.config.retention_ms == 60_000
+    assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    stage.tell_topic(retention_ms="70000")
+    assert stage.partition().log.config.retention_ms == 70_000
+    assert stage.append(P0).codes == [NONE]
+
+
+def test_settings_of_the_broker_are_the_topics_defaults_as_of_now() -> None:
+    stage = Stage(broker={"min.insync.replicas": "2", "log.retention.ms": "1000"})
+    stage.tell_topic(retention_ms="60000")
+    stage.order(P0, replicas=BOTH, in_sync=(ME,))
+    assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    stage.settings = Stage().settings
+    stage.replicas.reconfigure_all()
+    assert stage.append(P0).codes == [NONE]
+    assert stage.partition().log.config.retention_ms == 60_000
+
+
+def test_a_topic_made_anew_has_nothing_of_its_old_settings() -> None:
+    stage = Stage()
+    stage.tell_topic(retention_ms="60000")
+    stage.order(P0)
+    stage.stop(P0, delete=True)
+    stage.forget_topic()
+    stage.order(P0, topic_id=ANEW)
+    assert stage.partition().log.config.retention_ms == LogConfig().retention_ms
+    stage.tell_topic(retention_ms="70000")
+    assert stage.partition().log.config.retention_ms == 70_000
+
+
+def test_settings_that_cannot_be_used_are_reported_and_left_out() -> None:
+    stage = Stage()
+    stage.tell_topic(retention_ms="soon")
+    stage.order(P0)
+    assert stage.append(P0).codes == [NONE]
+    assert any("retention.ms" in each for each in stage.reports)
+
+
+def test_statistics_show_every_partition_as_it_is() -> None:
+    stage = Stage()
+    stage.order(P0, replicas=BOTH, epoch=2)
+    stage.order(P1, leader=OTHER, replicas=BOTH, in_sync=(OTHER,), epoch=3)
+    stage.append(P0, records=5)
+    stage.follower_has(3)
+    stage.replicas.delete_records(P0, Offset(1))
+    statistics = stage.replicas.statistics()
+    led, followed = sorted(statistics.partitions, key=lambda each: each.partition)
+    assert (led.role, led.leader, led.leader_epoch) == (Role.LEADER, ME, 2)
+    assert (
+        led.log_start_offset,
+        led.last_stable_offset,
+        led.high_watermark,
+        led.log_end_offset,
+    ) == (1, 3, 3, 5)
+    assert (led.in_sync, led.replicas, led.failure) == (BOTH, BOTH, None)
+    assert (followed.role, followed.leader, followed.in_sync) == (Role.FOLLOWER, OTHER, (OTHER,))
+    assert statistics.produces.waiting == 1

@@ -1,0 +1,255 @@
+"""A follower and its leader over real sockets: records, marks, other leaders, lost connections."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from tests.unit.handlers.brokers_listener import let_brokers_in
+from tests.unit.handlers.workbench import NOW_MS, Workbench, batch, topic_id_of
+from tests.unit.replication.stage import ME as LEADER
+from tests.unit.replication.stage import OTHER as FOLLOWER
+
+from penstock.client.address import Address
+from penstock.config.effective_config import resolve_broker
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.raw_config import Given
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeadAndFollow,
+    PartitionOrder,
+    PartitionState,
+    StopReplicas,
+)
+from penstock.model.ids import LeaderEpoch, TopicPartition
+from penstock.network.limits import NetworkLimits
+from penstock.network.server import Server
+from penstock.purgatory.loop_timers import LoopTimers
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_fetcher import Fetchers, Wiring
+from penstock.replication.replica_manager import Replicas
+from penstock.storage.segmented import SegmentedEngine
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+SETTINGS = resolve_broker(
+    Given.from_mapping(
+        {"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "20000"}, where="test"
+    )
+)
+PATIENCE_S = 10
+
+
+class Pair:
+    """The leader is a bench behind a server; the follower fetches from it."""
+
+    def __init__(self, folder: Path, timers: LoopTimers) -> None:
+        self.bench = Workbench(folder / "leader")
+        let_brokers_in(self.bench)
+        self.timers = timers
+        self.reports: list[str] = []
+        self.servers: list[Server] = []
+        self.address: Address | None = None
+        self.on_connect: Callable[[], None] = lambda: None  # when a fetcher looks for its leader
+        self.engine = SegmentedEngine(
+            StorageConfig(log_dirs=(str(folder / "follower"),)), config_of=lambda topic: LogConfig()
+        )
+        self.engine.recover(lambda *, done, total: None, 0)
+        self.replicas = Replicas(
+            broker_id=FOLLOWER,
+            engine=self.engine,
+            cluster=ClusterView(),
+            settings=lambda: SETTINGS,
+            timers=timers,
+            wall_ms=lambda: NOW_MS,
+            report=self.reports.append,
+        )
+
+    def make_server(self) -> Server:
+        server = Server(
+            on_request=self.bench.dispatcher.on_request,
+            timers=self.timers,
+            limits=NetworkLimits(),
+            report=lambda line: None,
+        )
+        self.address = Address(*server.bind("PLAINTEXT", "127.0.0.1", 0))
+        server.start()
+        self.servers.append(server)
+        return server
+
+    def fetchers(self) -> Fetchers:
+        return Fetchers(
+            Wiring(
+                following=self.replicas.following,
+                broker_id=FOLLOWER,
+                broker_epoch=lambda: BrokerEpoch(1),
+                find_address=self._find_address,
+                topic_id_of=lambda partition: self.replicas.get(partition).topic_id,
+                settings=self.replicas.follower_settings,
+                now_ms=self.timers.now_ms,
+                report=self.reports.append,
+            )
+        )
+
+    def _find_address(self, _: BrokerId) -> Address | None:
+        self.on_connect()
+        return self.address
+
+    def delete(self, name: TopicPartition) -> None:
+        self.replicas.stop(
+            StopReplicas(
+                controller_id=LEADER,
+                controller_epoch=ControllerEpoch(1),
+                broker_epoch=BrokerEpoch(1),
+                partitions=(name,),
+                delete=True,
+            )
+        )
+
+    def follow(self, *names: TopicPartition, epoch: int = 0, leader: BrokerId = LEADER) -> None:
+        state = PartitionState(leader, LeaderEpoch(epoch), (LEADER, FOLLOWER), (LEADER,), epoch)
+        orders = [PartitionOrder(name, topic_id_of(name.topic), state, True) for name in names]
+        self.replicas.apply(
+            LeadAndFollow(
+                controller_id=LEADER,
+                controller_epoch=ControllerEpoch(1),
+                broker_epoch=BrokerEpoch(1),
+                partitions=tuple(orders),
+            )
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():  # noqa: ASYNC110 (of several parts, none of which tells)
+            await asyncio.sleep(0.002)
+
+    def end(self, name: TopicPartition = P0) -> int:
+        return self.replicas.get(name).log_end_offset
+
+
+Story = Callable[[Pair], Awaitable[None]]
+
+
+def play(folder: Path, story: Story) -> Pair:
+    (folder / "leader").mkdir()
+    (folder / "follower").mkdir()
+
+    async def main() -> Pair:
+        timers = LoopTimers()
+        pair = Pair(folder, timers)
+        async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as tasks:
+            tasks.create_task(timers.run())
+            fetching = tasks.create_task(pair.fetchers().run())
+            try:
+                await story(pair)
+            finally:
+                fetching.cancel()
+                for server in pair.servers:
+                    await server.close(0)
+                timers.stop()
+        return pair
+
+    pair = asyncio.run(main())
+    pair.engine.abandon()
+    pair.bench.close()
+    return pair
+
+
+def test_what_is_appended_arrives_at_the_follower_and_is_committed_by_its_next_fetch(
+    tmp_path: Path,
+) -> None:
+    async def story(pair: Pair) -> None:
+        pair.make_server()
+        pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
+        pair.follow(P0, P1)
+        for number in range(20):
+            pair.bench.fill("orders", batch(b"a", b"b"), partition=number % 2)
+        await pair.until(lambda: pair.end(P0) == pair.end(P1) == 20)
+        await pair.until(lambda: pair.bench.replicas.get(P1).high_watermark == 20)
+        pair.bench.fill("orders", batch(b"c"))
+        await pair.until(lambda: pair.replicas.get(P0).high_watermark >= 20)
+
+    assert play(tmp_path, story).reports == []
+
+
+def test_a_partition_that_comes_later_does_not_wait_for_the_request_that_the_leader_holds(
+    tmp_path: Path,
+) -> None:
+    async def story(pair: Pair) -> None:
+        pair.make_server()
+        pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
+        pair.follow(P0)
+        await pair.until(lambda: pair.bench.replicas.fetches.statistics().waiting == 1)
+        pair.bench.fill("orders", batch(b"a"), partition=1)
+        pair.follow(P1)
+        await pair.until(lambda: pair.end(P1) == 1)  # the other one would be held for long
+
+    assert play(tmp_path, story).reports == []
+
+
+def test_a_partition_that_is_deleted_while_its_leader_is_called_ends_no_fetcher(
+    tmp_path: Path,
+) -> None:
+    deleted: list[TopicPartition] = []
+
+    async def story(pair: Pair) -> None:
+        def delete_once() -> None:
+            if not deleted:
+                deleted.append(P0)
+                pair.delete(P0)
+
+        pair.make_server()
+        pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
+        pair.bench.fill("orders", batch(b"a"), partition=1)
+        pair.on_connect = delete_once
+        pair.follow(P0)
+        await pair.until(lambda: bool(deleted))
+        pair.follow(P1)
+        await pair.until(lambda: pair.end(P1) == 1)
+
+    assert play(tmp_path, story).reports == []
+
+
+def test_a_leader_that_cannot_be_reached_is_tried_again_and_said_once(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        pair.follow(P0)
+        await pair.until(lambda: bool(pair.reports))
+        await asyncio.sleep(0.1)
+        pair.bench.make_topic("orders", replicas=(LEADER, FOLLOWER))
+        pair.bench.fill("orders", batch(b"a"))
+        first = pair.make_server()
+        await pair.until(lambda: pair.end() == 1)
+        await first.close(0)
+        pair.bench.fill("orders", batch(b"b"))
+        pair.make_server()
+        await pair.until(lambda: pair.end() == 2)
+
+    reports = play(tmp_path, story).reports
+    assert "not known to be alive" in reports[0]
+    assert len(reports) <= 2
+
+
+def test_a_follower_with_another_history_is_cut_and_goes_on(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        pair.make_server()
+        both = (LEADER, FOLLOWER)
+        pair.bench.make_topic("orders", replicas=both)
+        pair.bench.fill("orders", batch(b"a"))
+        pair.follow(P0)
+        await pair.until(lambda: pair.end() == 1)
+        pair.follow(P0, epoch=1, leader=FOLLOWER)  # elected for a moment, of which nobody hears
+        pair.replicas.append(
+            [(P0, memoryview(batch(b"x"))), (P0, memoryview(batch(b"y")))],
+            acks=1,
+            timeout_ms=100,
+            done=lambda answers: None,
+        )
+        assert pair.end() == 3
+        pair.bench.make_topic("orders", replicas=both, epoch=2)
+        pair.bench.fill("orders", batch(b"b"))
+        pair.follow(P0, epoch=2)
+        await pair.until(lambda: pair.bench.replicas.get(P0).high_watermark == 2)
+        assert pair.end() == 2
+        assert pair.replicas.get(P0).log.latest_epoch == 2
+
+    (report,) = play(tmp_path, story).reports
+    assert "is cut from 3 to 1" in report
