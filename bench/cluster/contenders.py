@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from bench.broker.processes import cpu_seconds, list_group, proportional_mb
-from penstock.broker.development import CLUSTER_SETTINGS
-from penstock.broker.local_cluster import LocalCluster
+from penstock.server.development_defaults import CLUSTER_SETTINGS
+from penstock.server.local_cluster import LocalCluster
 
 BROKERS = (1, 2, 3)
 HOST = "127.0.0.1"

@@ -13,8 +13,8 @@ import pytest
 from tests.scenarios.up_process import try_up
 from tests.zookeeper_tree import looking_into
 
-from penstock.broker.process import BrokerProcess
 from penstock.client.cluster import ClusterClient
+from penstock.server.broker_process import BrokerProcess
 from penstock.testing.asking import new_topic, run_apart
 from penstock.testing.tcp_gate import TcpGate
 

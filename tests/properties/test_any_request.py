@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from tests.profile import scaled
-from tests.unit.handlers.workbench import Connection, Sent, Workbench, batch, topic_id_of
+from tests.unit.apis.workbench import Connection, Sent, Workbench, batch, topic_id_of
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.malformed import MalformedMessage

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.profile import scaled
-from tests.unit.handlers.brokers_listener import let_brokers_in
-from tests.unit.handlers.workbench import Connection, Sent, Workbench, batch
+from tests.unit.apis.brokers_listener import let_brokers_in
+from tests.unit.apis.workbench import Connection, Sent, Workbench, batch
 
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
@@ -332,11 +332,11 @@ def forget_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def take_late_markers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A marker ends whatever is open."""
-    monkeypatch.setattr("penstock.handlers.marker_writing.FIRST_WITH_EPOCH_OF_ITS_OWN", 9)
+    monkeypatch.setattr("penstock.apis.transactions.marker_append.FIRST_WITH_EPOCH_OF_ITS_OWN", 9)
 
 
 def ask_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.handlers.transactional_produce._goes_on", lambda *_: True)
+    monkeypatch.setattr("penstock.apis.data.transactional_produce._goes_on", lambda *_: True)
 
 
 @pytest.mark.parametrize(

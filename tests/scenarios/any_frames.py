@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tests.properties.test_any_request import BITS, damage, draw_number, draw_records
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.headers import encode_request_header

@@ -8,9 +8,9 @@ import socket
 import struct
 from typing import Any, Self
 
-from tests.unit.handlers.workbench import build
+from tests.unit.apis.workbench import build
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
 from penstock.protocol.headers import read_response_header

@@ -6,7 +6,7 @@ A writer of its own: the product's would refuse to write what is wrong.
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import encode_request_header
 from penstock.protocol.messages import decode_request, get_request_schema

@@ -13,7 +13,7 @@ from tests.scenarios.raw_client import PATIENCE_S, CutOff, framed, request_frame
 from tests.scenarios.sample_bodies import Sample, bad_patches, samples
 from tests.scenarios.watched_broker import MIB, WatchedBroker
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import encode_request_header

@@ -11,7 +11,7 @@ import pytest
 from tests.scenarios.raw_client import CutOff, RawClient, request_frame
 from tests.scenarios.watched_broker import TOPIC, WatchedBroker
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 

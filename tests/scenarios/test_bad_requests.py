@@ -15,7 +15,7 @@ from tests.scenarios.batch_cases import good
 from tests.scenarios.raw_client import RawClient, framed, request_frame
 from tests.scenarios.watched_broker import MIB, TOPIC, WatchedBroker
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.headers import encode_request_header

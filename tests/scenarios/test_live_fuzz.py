@@ -13,7 +13,7 @@ from tests.scenarios.any_frames import TOPICS, AnyFrame, any_frames
 from tests.scenarios.raw_client import CutOff, RawClient
 from tests.scenarios.watched_broker import WatchedBroker
 
-from penstock.handlers.api_table import APIS
+from penstock.apis.registry import APIS
 from penstock.protocol.headers import read_response_header
 from penstock.protocol.messages import decode_response
 

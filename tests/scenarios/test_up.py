@@ -11,8 +11,8 @@ import pytest
 from tests.scenarios.up_process import penstock_up, try_up
 
 import penstock
-from penstock.broker.local_cluster import LocalCluster
 from penstock.client.cluster import ClusterClient
+from penstock.server.local_cluster import LocalCluster
 
 ANY = "127.0.0.1:0"
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from penstock.broker.order_taker import OrderTaker
 from penstock.client.data_calls import FetchFrom
 from penstock.controller import state_loader as load
+from penstock.inter_broker.controller_request_handler import OrderTaker
 from penstock.metadata_store.election import Leadership
 from penstock.metadata_store.interface import Operation
 from penstock.model.cluster import BrokerId, SentOrder

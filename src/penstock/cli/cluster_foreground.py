@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from penstock.broker.local_cluster import LocalCluster
-from penstock.broker.process import BrokerNotStarted
 from penstock.config.java import JavaMissing
 from penstock.metadata_store.errors import CoordinationError
+from penstock.server.broker_process import BrokerNotStarted
+from penstock.server.local_cluster import LocalCluster
 
 Report = Callable[[str], None]
 

@@ -10,7 +10,7 @@ from penstock.config.properties import read_properties
 from penstock.config.raw_config import ConfigError, Given
 
 if TYPE_CHECKING:
-    from penstock.broker.node import Node
+    from penstock.server.lifecycle import Node
 
 app = typer.Typer(
     add_completion=False,
@@ -86,7 +86,7 @@ def up(
         raise typer.Exit(
             _run_cluster(data, listen, config, settings or [], zookeeper, brokers, zookeepers or 1)
         )
-    from penstock.broker.lean_start import start_node
+    from penstock.server.lean_start import start_node
 
     given = _gather(data, listen, config, settings or [], broker_id, zookeeper)
     raise typer.Exit(start_node(given, on_ready=_say_ready, report=_report))
@@ -113,8 +113,8 @@ def _run_cluster(
     brokers: int,
     zookeepers: int,
 ) -> int:
-    from penstock.broker.local_cluster import LocalCluster
     from penstock.cli.cluster_foreground import run_cluster
+    from penstock.server.local_cluster import LocalCluster
 
     host, first_port = split_address(listen or DEFAULT_LISTEN)
     given = (
@@ -159,7 +159,7 @@ def _gather(
 
 
 def _defaults() -> Given:
-    from penstock.broker.development import DEVELOPMENT_SETTINGS
+    from penstock.server.development_defaults import DEVELOPMENT_SETTINGS
 
     values = {
         **DEVELOPMENT_SETTINGS,

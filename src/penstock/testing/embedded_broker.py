@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from penstock.broker.development import DEVELOPMENT_SETTINGS
-from penstock.broker.process import (
+from penstock.server.broker_process import (
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
     BrokerNotStarted,
     BrokerProcess,
 )
+from penstock.server.development_defaults import DEVELOPMENT_SETTINGS
 from penstock.testing.asking import as_text, new_topic, run_apart
 
 __all__ = ["Broker", "BrokerNotStarted"]
@@ -179,8 +179,8 @@ class _Thread:
     """A broker in a thread of this process, for debuggers: breakpoints and stacks are at hand."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        from penstock.broker.run import find_loop_factory
         from penstock.config.raw_config import Given
+        from penstock.server.run import find_loop_factory
 
         self._given = Given.from_mapping(settings, where="penstock.Broker(config=...)")
         self._factory = find_loop_factory()
@@ -206,7 +206,7 @@ class _Thread:
             self._ready.set()
 
     async def _serve(self) -> None:
-        from penstock.broker.node import Node
+        from penstock.server.lifecycle import Node
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         node = Node(self._given, report=lambda message: print(message, file=sys.stderr))

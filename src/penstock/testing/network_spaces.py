@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from contextlib import suppress
 
-from penstock.broker.local_cluster import Place
+from penstock.server.local_cluster import Place
 
 _NETS = range(1, 250)  # of 10.213.X.0/24: one for each bridge
 _DEVICE = "eth0"

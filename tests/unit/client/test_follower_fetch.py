@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.apis.data.fetch_response import Fetched as Answered
+from penstock.apis.data.fetch_response import encode_fetch_response
+from penstock.apis.data.fetch_sessions import Asked
 from penstock.client.data_calls import (
     Fetched,
     FetchFrom,
@@ -14,9 +17,6 @@ from penstock.client.data_calls import (
     read_fetched,
 )
 from penstock.client.follower_fetch import VERSIONS, encode_follower_fetch, read_follower_fetched
-from penstock.handlers.fetch_response import Fetched as Answered
-from penstock.handlers.fetch_response import encode_fetch_response
-from penstock.handlers.fetch_sessions import Asked
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.apis.data.transaction_check import VERIFICATION
 from penstock.config.document import document
 from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -16,7 +17,6 @@ from penstock.controller.internal_topics import _CONFIGS as INTERNAL_TOPICS
 from penstock.controller.internal_topics import _PREFIXES as TOPIC_PREFIXES
 from penstock.coordinators.group.config import _SOURCE_NAMES as GROUP_SOURCE_NAMES
 from penstock.coordinators.transaction.config import _SOURCE_NAMES as TRANSACTION_SOURCE_NAMES
-from penstock.handlers.transaction_check import VERIFICATION
 
 _ALL = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
 _INT_MAX = 2147483647

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.unit.handlers.brokers_listener import let_brokers_in
-from tests.unit.handlers.workbench import NOW_MS, Workbench, batch, topic_id_of
+from tests.unit.apis.brokers_listener import let_brokers_in
+from tests.unit.apis.workbench import NOW_MS, Workbench, batch, topic_id_of
 from tests.unit.replication.stage import ME as LEADER
 from tests.unit.replication.stage import OTHER as FOLLOWER
 

@@ -6,11 +6,11 @@ Its connections, its place in the tree and its controller's duties are simulated
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
-from penstock.broker.order_taker import OrderTaker
 from penstock.client.data_calls import Fetched, FetchFrom
 from penstock.config.effective_config import Resolved, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import Given
+from penstock.inter_broker.controller_request_handler import OrderTaker
 from penstock.metadata_store.interface import NO_SESSION
 from penstock.model.cluster import BrokerEpoch, BrokerId, SentOrder
 from penstock.model.errors import ErrorCode, Refusal

@@ -1,0 +1,1 @@
+"""One file per Kafka API: decode, authorise, call, encode. `registry` lists what is served."""

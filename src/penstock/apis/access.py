@@ -1,0 +1,73 @@
+"""Short questions to the authorizer, and its answers as the bit field that clients are told.
+
+No decision is made here: the authorizer makes them all.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.apis.api import Request
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+OPERATIONS_NOT_ASKED = -(2**31)  # in place of the bit field, where nobody asked for it
+
+# What can be done at all with a resource, as Kafka has it: Kafka's clients show all of these.
+_OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = MappingProxyType(
+    {
+        ResourceType.TOPIC: (
+            Operation.READ,
+            Operation.WRITE,
+            Operation.CREATE,
+            Operation.DELETE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        ),
+        ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+        ResourceType.CLUSTER: (
+            Operation.CREATE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.CLUSTER_ACTION,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+            Operation.IDEMPOTENT_WRITE,
+        ),
+    }
+)
+
+
+def allows_topic(request: Request, services: "Services", operation: Operation, topic: str) -> bool:
+    return services.authorizer.allows(request.caller, operation, ResourceType.TOPIC, topic)
+
+
+def allows_group(request: Request, services: "Services", operation: Operation, group: str) -> bool:
+    return services.authorizer.allows(request.caller, operation, ResourceType.GROUP, group)
+
+
+def allows_transaction(
+    request: Request, services: "Services", operation: Operation, transactional_id: str
+) -> bool:
+    return services.authorizer.allows(
+        request.caller, operation, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
+def allows_cluster(request: Request, services: "Services", operation: Operation) -> bool:
+    return services.authorizer.allows(request.caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def authorized_operations(
+    request: Request, services: "Services", resource: ResourceType, name: str
+) -> int:
+    """A bit for each operation that the caller may do, at the place of the operation's code."""
+    return sum(
+        1 << operation
+        for operation in _OPERATIONS[resource]
+        if services.authorizer.allows(request.caller, operation, resource, name)
+    )

@@ -1,0 +1,1 @@
+"""APIs of administrators: topics, configs, reassignments, log directories."""

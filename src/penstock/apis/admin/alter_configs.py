@@ -1,0 +1,26 @@
+"""AlterConfigs (key 33), versions 0-2: the settings of a topic or broker become exactly these.
+
+What is not named goes back to its default, which is why clients prefer IncrementalAlterConfigs.
+"""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.admin.config_changes import alter
+from penstock.apis.api import Api, Request
+from penstock.controller.interface import ChangeKind, SettingChange
+from penstock.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+
+def answer(request: Request, services: "Services") -> Awaitable[Any]:
+    return alter(request, services, _read_change, replace=True)
+
+
+API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
+
+
+def _read_change(config: Any) -> SettingChange:
+    return SettingChange(config.name, ChangeKind.SET, config.value)

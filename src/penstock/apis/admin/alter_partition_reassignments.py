@@ -1,0 +1,106 @@
+"""AlterPartitionReassignments (key 45), versions 0-1: move partitions to other brokers, or stop it.
+
+Answered when a move has begun; ListPartitionReassignments tells those under way (KIP-455). Version
+1 may forbid to change the number of replicas.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_cluster
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.controller.interface import Move, Refused
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+
+async def answer(request: Request, services: "Services") -> Any:
+    moves = list(_moves(request))
+    if not allows_cluster(request, services, Operation.ALTER):
+        refused = Refused(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            f"{request.caller.principal} needs ALTER on the cluster",
+        )
+        return _response(request, refused, [])
+    answers = await _alter(request, services, moves)
+    first = answers[0] if answers else None
+    if first is not None and first.code is ErrorCode.NOT_CONTROLLER:
+        return _response(request, first, [])
+    return _response(request, None, answers)
+
+
+API = Api(
+    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    versions=range(2),
+    answer=answer,
+    max_frame_bytes=1 << 20,
+)
+
+
+async def _alter(request: Request, services: "Services", moves: list[Move]) -> list[Refused | None]:
+    counts = Counter(move.partition for move in moves)
+    once = [move for move in moves if counts[move.partition] == 1]
+    allows = getattr(request.message, "allow_replication_factor_change", True)
+    done = await services.administration.alter_reassignments(
+        once, allows_other_factor=allows, timeout_ms=ms_of_delta(request.message.timeout)
+    )
+    left = iter(done)
+    return [next(left) if counts[move.partition] == 1 else _twice(move.partition) for move in moves]
+
+
+def _twice(partition: TopicPartition) -> Refused:
+    message = f"partition {partition.partition} stands more than once in the request; name it once"
+    return Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _moves(request: Request) -> Iterator[Move]:
+    for topic in request.message.topics:
+        for each in topic.partitions:
+            target = None if each.replicas is None else tuple(map(BrokerId, each.replicas))
+            yield Move(TopicPartition(topic.name, each.partition_index), target)
+
+
+def _response(request: Request, whole: Refused | None, answers: list[Refused | None]) -> Any:
+    shape = response_shape(request.key, request.version)
+    inner = shape["responses"]
+    left = iter(answers)
+    return shape(
+        throttle_time=timedelta(),
+        allow_replication_factor_change=getattr(
+            request.message, "allow_replication_factor_change", True
+        ),
+        error_code=wire_error(ErrorCode.NONE if whole is None else whole.code),
+        error_message=None if whole is None else clip(whole.message),
+        responses=tuple(
+            inner(
+                name=topic.name,
+                partitions=tuple(
+                    _result(inner["partitions"], each.partition_index, next(left))
+                    for each in topic.partitions
+                ),
+            )
+            for topic in request.message.topics
+        )
+        if whole is None
+        else (),
+    )
+
+
+def _result(shape: Shape, number: int, refused: Refused | None) -> Any:
+    return shape(
+        partition_index=number,
+        error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
+        error_message=None if refused is None else clip(refused.message),
+    )

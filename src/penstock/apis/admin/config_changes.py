@@ -1,0 +1,138 @@
+"""What AlterConfigs and IncrementalAlterConfigs share: checks before the controller is asked, and
+one answer for each resource of the request, at its place.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.admin.alterable_configs import find_refusal
+from penstock.apis.admin.config_resources import (
+    ConfigResource,
+    check_allowed,
+    check_this_broker,
+    get_resource,
+    refuse_unsupported,
+)
+from penstock.apis.api import Request
+from penstock.apis.error_text import clip
+from penstock.apis.response_shapes import response_shape
+from penstock.config.setting import Scope
+from penstock.controller.interface import (
+    ChangeKind,
+    ConfigChange,
+    ConfigScope,
+    Refused,
+    SettingChange,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+ReadChange = Callable[[Any], SettingChange]  # of one setting of the request, or Refusal
+
+
+async def alter(
+    request: Request, services: "Services", read_change: ReadChange, *, replace: bool
+) -> Any:
+    """The answer to a request of either kind; `replace`: what is not named goes."""
+    resources = request.message.resources
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    checked = [
+        _try_check(resource, counts, request, services, read_change, replace)
+        for resource in resources
+    ]
+    changes = [each for each in checked if isinstance(each, ConfigChange)]
+    answers = iter(await _apply(request, services, changes))
+    shape = response_shape(request.key, request.version)
+    results = (each if isinstance(each, Refused) else next(answers) for each in checked)
+    return shape(
+        throttle_time=timedelta(),
+        responses=tuple(
+            shape["responses"](
+                error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
+                error_message=None if refused is None else clip(refused.message),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, refused in zip(resources, results, strict=True)
+        ),
+    )
+
+
+async def _apply(
+    request: Request, services: "Services", changes: Sequence[ConfigChange]
+) -> Sequence[Refused | None]:
+    if not changes:
+        return ()
+    return await services.administration.alter_configs(
+        changes, validate_only=request.message.validate_only
+    )
+
+
+def _try_check(
+    resource: Any,
+    counts: Counter[tuple[int, str]],
+    request: Request,
+    services: "Services",
+    read_change: ReadChange,
+    replace: bool,
+) -> ConfigChange | Refused:
+    try:
+        scope, name = _check_resource(resource, request, services)
+        times = counts[resource.resource_type, resource.resource_name]
+        if times > 1:
+            raise _invalid(
+                f"{scope.value} {name!r} stands {times} times in the request; name it once"
+            )
+        changes = tuple(read_change(config) for config in resource.configs)
+        _check_changes(changes, scope)
+    except Refusal as refusal:
+        return Refused(refusal.code, refusal.message or refusal.code.message)
+    return ConfigChange(scope=scope, name=name, changes=changes, replace=replace)
+
+
+def _check_resource(
+    resource: Any, request: Request, services: "Services"
+) -> tuple[ConfigScope, str]:
+    """Whose settings these are, if the caller may change them and this broker can."""
+    kind = get_resource(resource.resource_type)
+    name = resource.resource_name
+    check_allowed(request, services, Operation.ALTER_CONFIGS, kind, name)
+    if kind is ConfigResource.TOPIC:
+        if not name:
+            raise _invalid("a topic needs a name; defaults of all topics are settings of brokers")
+        return ConfigScope.TOPIC, name
+    if kind is ConfigResource.BROKER:
+        if not name:
+            return ConfigScope.BROKER, ""
+        check_this_broker(name, services)
+        return ConfigScope.BROKER, str(services.broker_id)
+    if kind is ConfigResource.BROKER_LOGGER:
+        raise _invalid("this broker has no loggers whose level could be set")
+    raise refuse_unsupported(kind)
+
+
+def _check_changes(changes: Sequence[SettingChange], scope: ConfigScope) -> None:
+    counts = Counter(change.name for change in changes)
+    twice = [name for name, times in counts.items() if times > 1]
+    if twice:
+        raise _invalid(f"{', '.join(twice)} stands more than once; give each setting once")
+    for change in changes:
+        if change.kind is ChangeKind.DELETE:
+            continue
+        if change.value is None:
+            raise _invalid(f"{change.name} has no value; delete it to get the default back")
+        refusal = find_refusal(
+            change.name, Scope.TOPIC if scope is ConfigScope.TOPIC else Scope.BROKER
+        )
+        if refusal is not None:
+            raise refusal
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,245 @@
+"""Settings as DescribeConfigs and CreateTopics tell them: value, where it comes from, and what
+else was said about it. Nothing is changed here, and no value of a secret leaves.
+
+Invariant: an entry's source is that of the first synonym, the value that counts.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from enum import IntEnum
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.apis.admin.alterable_configs import is_alterable
+from penstock.apis.response_shapes import Shape
+from penstock.config.effective_config import ResolvedValue, Source, resolve_topic
+from penstock.config.raw_config import Given
+from penstock.config.registry import BROKER_SETTINGS, find_listener_setting, find_setting
+from penstock.config.setting import Kind, Scope, Setting, Value
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+
+_NUMBERS_GIVEN_OUT = ("broker.id", "node.id")  # at the first start, where nobody chose one
+_TO_BE_GIVEN = -1
+
+
+class ConfigSource(IntEnum):
+    """With Kafka's codes."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_CLUSTER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """Fields have the protocol's names."""
+
+    name: str
+    value: str | None  # None: not set, or a secret
+    read_only: bool
+    config_source: int
+    is_sensitive: bool
+    synonyms: tuple[Synonym, ...]  # what counts first, then what would if that went
+    config_type: int
+    documentation: str
+
+
+class Layer(NamedTuple):
+    source: ConfigSource
+    texts: Mapping[str, str]
+
+
+def topic_entries(
+    own: Mapping[str, str], services: "Services", only: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Every setting of a topic with these settings of its own; ConfigError if they do not fit."""
+    resolved = resolve_topic(Given.from_mapping(own, where="topic"), services.settings())
+    layers = broker_layers(services)
+    return [
+        _topic_entry(resolved.get_resolved(name), layers)
+        for name in resolved
+        if only is None or name in only
+    ]
+
+
+def broker_entries(services: "Services", only: Collection[str] | None = None) -> list[ConfigEntry]:
+    """Every setting of this broker, those for one listener included."""
+    resolved = services.settings()
+    found = {name: resolved.get_resolved(name) for name in resolved} | dict(resolved.by_listener)
+    for name in _NUMBERS_GIVEN_OUT:
+        if found[name].value == _TO_BE_GIVEN:
+            found[name] = replace(found[name], value=services.broker_id)
+    layers = broker_layers(services)
+    return [
+        _broker_entry(name, each, layers)
+        for name, each in found.items()
+        if only is None or name in only
+    ]
+
+
+def cluster_default_entries(
+    services: "Services", only: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """What was set for every broker while they ran; of others there is nothing to tell."""
+    layer = _cluster_layer(services)
+    return [
+        _cluster_default_entry(name, layer) for name in layer.texts if only is None or name in only
+    ]
+
+
+def shape_entries(
+    entries: Iterable[ConfigEntry],
+    shape: Shape,
+    *,
+    with_synonyms: bool = False,
+    with_documentation: bool = False,
+) -> tuple[Any, ...]:
+    """As the protocol's classes; what their version cannot carry is left out."""
+    return tuple(
+        shape(
+            **entry._asdict()
+            | {
+                "synonyms": tuple(
+                    shape["synonyms"](**synonym._asdict())
+                    for synonym in entry.synonyms
+                    if with_synonyms
+                ),
+                "documentation": entry.documentation if with_documentation else None,
+            }
+        )
+        for entry in entries
+    )
+
+
+def broker_layers(services: "Services") -> tuple[Layer, ...]:
+    """All that was said about this broker's settings, the strongest first."""
+    dynamic = services.cluster.broker_configs
+    static = {name: given.text for name, given in services.static_given.values.items()}
+    return (
+        Layer(ConfigSource.DYNAMIC_BROKER, dynamic.get(str(services.broker_id), {})),
+        _cluster_layer(services),
+        Layer(ConfigSource.STATIC_BROKER, static),
+        Layer(ConfigSource.DEFAULT, _default_texts()),
+    )
+
+
+def _cluster_layer(services: "Services") -> Layer:
+    return Layer(ConfigSource.DYNAMIC_CLUSTER, services.cluster.broker_configs.get("", {}))
+
+
+@cache
+def _default_texts() -> Mapping[str, str]:
+    return MappingProxyType(
+        {
+            name: setting.format(setting.default)
+            for name, setting in BROKER_SETTINGS.items()
+            if setting.default is not None
+        }
+    )
+
+
+def _topic_entry(found: ResolvedValue, layers: tuple[Layer, ...]) -> ConfigEntry:
+    setting = found.setting
+    names = tuple(fallback.name for fallback in setting.fallbacks)
+    own = Synonym(setting.name, _text(setting, found.value), ConfigSource.TOPIC)
+    others = _synonyms(names, layers, setting)
+    is_own = found.source is Source.TOPIC
+    return _entry(
+        setting.name, setting, found, synonyms=(own, *others) if is_own else tuple(others)
+    )
+
+
+def _broker_entry(name: str, found: ResolvedValue, layers: tuple[Layer, ...]) -> ConfigEntry:
+    setting = found.setting
+    # A setting for one listener stands before the general one, a finer unit before a coarser.
+    names = dict.fromkeys((name, setting.name, *(each.name for each in setting.fallbacks)))
+    return _entry(name, setting, found, synonyms=tuple(_synonyms(names, layers, setting)))
+
+
+def _cluster_default_entry(name: str, layer: Layer) -> ConfigEntry:
+    setting = find_setting(name, Scope.BROKER) or find_listener_setting(name)
+    assert setting is not None, f"{name} was set for all brokers, but is not a setting"
+    text = None if setting.sensitive else layer.texts[name]
+    return ConfigEntry(
+        name=name,
+        value=text,
+        read_only=not is_alterable(setting),
+        config_source=layer.source,
+        is_sensitive=setting.sensitive,
+        synonyms=(Synonym(name, text, layer.source),),
+        config_type=_TYPES[setting.kind],
+        documentation=_documentation(setting),
+    )
+
+
+def _entry(
+    name: str, setting: Setting, found: ResolvedValue, *, synonyms: tuple[Synonym, ...]
+) -> ConfigEntry:
+    return ConfigEntry(
+        name=name,
+        value=_text(setting, found.value),
+        read_only=not is_alterable(setting),
+        config_source=_SOURCES[found.source],
+        is_sensitive=setting.sensitive,
+        synonyms=synonyms,
+        config_type=_TYPES[setting.kind],
+        documentation=_documentation(setting),
+    )
+
+
+def _synonyms(
+    names: Iterable[str], layers: tuple[Layer, ...], setting: Setting
+) -> Iterator[Synonym]:
+    """Layer by layer, and in each the names in the order in which they count: Kafka's order.
+
+    Kafka drops those that stand before the setting's own name, and with them a log.retention.hours
+    that is the reason of the value; here they stay.
+    """
+    for source, texts in layers:
+        for name in names:
+            if name in texts:
+                yield Synonym(name, None if setting.sensitive else texts[name], source)
+
+
+def _text(setting: Setting, value: Value) -> str | None:
+    return None if value is None or setting.sensitive else setting.format(value)
+
+
+def _documentation(setting: Setting) -> str:
+    return setting.doc if setting.active else f"{setting.doc} ({setting.effect})"
+
+
+_SOURCES: Mapping[Source, ConfigSource] = MappingProxyType(
+    {
+        Source.TOPIC: ConfigSource.TOPIC,
+        Source.DYNAMIC_BROKER: ConfigSource.DYNAMIC_BROKER,
+        Source.DYNAMIC_CLUSTER: ConfigSource.DYNAMIC_CLUSTER,
+        Source.STATIC_BROKER: ConfigSource.STATIC_BROKER,
+        Source.DEFAULT: ConfigSource.DEFAULT,
+    }
+)
+# Kafka's codes of the kinds of values; 0 would be "unknown".
+_TYPES: Mapping[Kind, int] = MappingProxyType(
+    {
+        Kind.BOOLEAN: 1,
+        Kind.STRING: 2,
+        Kind.INT: 3,
+        Kind.SHORT: 4,
+        Kind.LONG: 5,
+        Kind.DOUBLE: 6,
+        Kind.LIST: 7,
+        Kind.CLASS: 8,
+        Kind.PASSWORD: 9,
+    }
+)

@@ -1,0 +1,81 @@
+"""What DescribeConfigs and the two ways to alter configs share: the resources that settings belong
+to, who may ask for them, and which of them this broker answers for.
+"""
+
+import re
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from penstock.apis.api import Request
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+
+class ConfigResource(IntEnum):
+    """With Kafka's codes."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def get_resource(code: int) -> ConfigResource:
+    try:
+        return ConfigResource(code)
+    except ValueError:
+        raise Refusal(
+            ErrorCode.INVALID_REQUEST,
+            f"there are no resources of type {code}; topics are type 2, brokers type 4",
+        ) from None
+
+
+def check_allowed(
+    request: Request,
+    services: "Services",
+    operation: Operation,
+    resource: ConfigResource,
+    name: str,
+) -> None:
+    """Refuses who may not do this to the settings of the resource."""
+    kind, code = _PERMISSIONS.get(resource, _ON_CLUSTER)
+    on = CLUSTER_NAME if kind is ResourceType.CLUSTER else name
+    if not services.authorizer.allows(request.caller, operation, kind, on):
+        raise Refusal(
+            code,
+            f"{request.caller.principal} needs {operation.name} on "
+            f"{'the cluster' if kind is ResourceType.CLUSTER else f'{kind.name.lower()} {name!r}'}",
+        )
+
+
+def check_this_broker(name: str, services: "Services") -> None:
+    """A broker knows its own settings only: clients send these requests to the broker itself."""
+    if name == str(services.broker_id):
+        return
+    if re.fullmatch(r"-?[0-9]{1,10}", name) is None:
+        message = f"a broker is named by its number, which {name!r} is not"
+    else:
+        message = (
+            f"this is broker {services.broker_id}; send what concerns broker {name} to that one, "
+            "or leave the name empty for what all brokers share"
+        )
+    raise Refusal(ErrorCode.INVALID_REQUEST, message)
+
+
+def refuse_unsupported(resource: ConfigResource) -> Refusal:
+    kind = resource.name.lower().replace("_", " ")
+    return Refusal(
+        ErrorCode.INVALID_REQUEST,
+        f"there are no {kind} settings here; only topics and brokers have some",
+    )
+
+
+_ON_CLUSTER = (ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+_PERMISSIONS = {
+    ConfigResource.TOPIC: (ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ConfigResource.GROUP: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+}

@@ -1,0 +1,91 @@
+"""CreatePartitions (key 37), versions 0-3: one answer per topic, in the order of the request.
+
+The versions differ in how they stand on the wire only. A topic that stands twice is refused.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_topic
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.controller.interface import MorePartitions, Refused
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+
+async def answer(request: Request, services: "Services") -> Any:
+    topics = {topic.name: topic for topic in request.message.topics}
+    refusals = _find_refusals(request, services)
+    wanted = [_more(topic) for name, topic in topics.items() if name not in refusals]
+    answers = await _create(request, services, wanted)
+    results: dict[str, Refused | None] = dict.fromkeys(topics)
+    results.update(refusals)
+    results.update(zip((each.name for each in wanted), answers, strict=True))
+    shape = response_shape(request.key, request.version)
+    return shape(
+        throttle_time=timedelta(),
+        results=tuple(_result(shape["results"], name, each) for name, each in results.items()),
+    )
+
+
+API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), answer=answer, max_frame_bytes=1 << 20)
+
+
+async def _create(
+    request: Request, services: "Services", wanted: Sequence[MorePartitions]
+) -> Sequence[Refused | None]:
+    if not wanted:
+        return ()
+    return await services.administration.create_partitions(
+        wanted,
+        validate_only=request.message.validate_only,
+        timeout_ms=ms_of_delta(request.message.timeout),
+    )
+
+
+def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]:
+    counts = Counter(topic.name for topic in request.message.topics)
+    refusals: dict[str, Refused] = {}
+    for topic in request.message.topics:
+        name = topic.name
+        if not allows_topic(request, services, Operation.ALTER, name):
+            refusals[name] = Refused(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                f"{request.caller.principal} may not add partitions to topic {name!r}; "
+                "it needs ALTER on the topic",
+            )
+        elif counts[name] > 1:
+            refusals[name] = Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"topic {name!r} stands {counts[name]} times in the request; name it once",
+            )
+    return refusals
+
+
+def _more(topic: Any) -> MorePartitions:
+    if topic.assignments is None:
+        return MorePartitions(name=topic.name, total=topic.count)
+    assignment = tuple(
+        tuple(BrokerId(broker) for broker in each.broker_ids) for each in topic.assignments
+    )
+    return MorePartitions(name=topic.name, total=topic.count, assignment=assignment)
+
+
+def _result(shape: Shape, name: str, refused: Refused | None) -> Any:
+    code = ErrorCode.NONE if refused is None else refused.code
+    return shape(
+        name=name,
+        error_code=wire_error(code),
+        error_message=None if refused is None else clip(refused.message),
+    )

@@ -1,0 +1,188 @@
+"""CreateTopics (key 19), versions 2-7: one answer per name, in the order of the request.
+
+5 tells the new topic's partitions and settings, 7 its id; both only to whom DESCRIBE_CONFIGS allows
+it. A name that stands twice is refused, and nothing of it is done.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_cluster, allows_topic
+from penstock.apis.admin.config_entries import shape_entries, topic_entries
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.config.raw_config import ConfigError
+from penstock.controller.interface import NewTopic, Refused
+from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
+from penstock.model.cluster import BrokerId, TopicState
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+# Of Kafka without ZooKeeper; tools take a topic of this name for the cluster's own log.
+_RESERVED_NAME = "__cluster_metadata"
+_DEFAULT = -1
+
+
+async def answer(request: Request, services: "Services") -> Any:
+    topics = {topic.name: topic for topic in request.message.topics}
+    results: dict[str, TopicState | Refused | None] = dict.fromkeys(topics)
+    results.update(_find_refusals(request, services))
+    wanted = [_new_topic(topics[name]) for name, refused in results.items() if refused is None]
+    made = await _create(request, services, wanted)
+    results.update(zip((topic.name for topic in wanted), made, strict=True))
+    shape = response_shape(request.key, request.version)
+    return shape(
+        throttle_time=timedelta(),
+        topics=tuple(
+            _result(shape["topics"], name, result, request, services)
+            for name, result in results.items()
+        ),
+    )
+
+
+API = Api(key=ApiKey.CREATE_TOPICS, versions=range(2, 8), answer=answer, max_frame_bytes=1 << 20)
+
+
+async def _create(
+    request: Request, services: "Services", wanted: Sequence[NewTopic]
+) -> Sequence[TopicState | Refused]:
+    if not wanted:
+        return ()
+    asked = sum(_count_partitions(topic, services) for topic in wanted)
+    if asked > MAX_PARTITIONS_PER_REQUEST:  # all or none, as in Kafka, and before any costs time
+        refused = Refused(
+            ErrorCode.POLICY_VIOLATION,
+            f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions, not {asked}; "
+            "ask for them in several",
+        )
+        return [refused] * len(wanted)
+    return await services.administration.create_topics(
+        wanted,
+        validate_only=request.message.validate_only,
+        timeout_ms=ms_of_delta(request.message.timeout),
+    )
+
+
+def _count_partitions(topic: NewTopic, services: "Services") -> int:
+    if topic.assignment:
+        return len(topic.assignment)
+    if topic.partitions == _DEFAULT:
+        return int(str(services.settings()["num.partitions"]))
+    return max(topic.partitions, 1)  # too few are refused later, each for itself
+
+
+def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]:
+    """What can be told without looking at the cluster; permission comes first."""
+    may_create_all = allows_cluster(request, services, Operation.CREATE)
+    counts = Counter(topic.name for topic in request.message.topics)
+    refusals: dict[str, Refused] = {}
+    for topic in request.message.topics:
+        name = topic.name
+        if not may_create_all and not allows_topic(request, services, Operation.CREATE, name):
+            refusals[name] = Refused(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                f"{request.caller.principal} may not create topic {name!r}; "
+                "it needs CREATE on the topic or on the cluster",
+            )
+        elif counts[name] > 1:
+            refusals[name] = Refused(
+                ErrorCode.INVALID_REQUEST,
+                f"topic {name!r} stands {counts[name]} times in the request; name it once",
+            )
+        elif (refusal := _find_contradiction(topic)) is not None:
+            refusals[name] = refusal
+    return refusals
+
+
+def _find_contradiction(topic: Any) -> Refused | None:
+    if topic.name == _RESERVED_NAME:
+        return Refused(
+            ErrorCode.INVALID_REQUEST, f"{_RESERVED_NAME} is a reserved name; choose another"
+        )
+    if not topic.assignments:
+        return None
+    if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
+        return Refused(
+            ErrorCode.INVALID_REQUEST,
+            f"topic {topic.name!r} comes with a replica assignment, which says how many partitions "
+            "and replicas there are: leave num_partitions and replication_factor at -1",
+        )
+    counts = Counter(each.partition_index for each in topic.assignments)
+    partition, times = counts.most_common(1)[0]
+    if times > 1:
+        return Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"partition {partition} of topic {topic.name!r} is assigned {times} times; "
+            "assign it once",
+        )
+    return None
+
+
+def _new_topic(topic: Any) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignment={
+            each.partition_index: tuple(BrokerId(broker) for broker in each.broker_ids)
+            for each in topic.assignments
+        },
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _result(
+    shape: Shape,
+    name: str,
+    result: TopicState | Refused | None,
+    request: Request,
+    services: "Services",
+) -> Any:
+    if isinstance(result, Refused):
+        return shape(
+            name=name,
+            topic_id=None,
+            error_code=wire_error(result.code),
+            error_message=clip(result.message),
+            configs=(),
+        )
+    assert result is not None, f"topic {name!r} was neither created nor refused"
+    created = {
+        "name": name,
+        # Nothing was made, so there is nothing that an id could name.
+        "topic_id": None if request.message.validate_only else result.topic_id,
+        "error_code": wire_error(ErrorCode.NONE),
+        "error_message": None,
+    }
+    return shape(**created, **_description(shape, result, request, services))
+
+
+def _description(
+    shape: Shape, topic: TopicState, request: Request, services: "Services"
+) -> dict[str, Any]:
+    if "configs" not in shape:
+        return {}
+    if not allows_topic(request, services, Operation.DESCRIBE_CONFIGS, topic.name):
+        return _untold(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    try:
+        entries = topic_entries(topic.configs, services)
+    except ConfigError:  # it holds for the controller, which may be a broker with other defaults
+        return _untold(ErrorCode.INVALID_CONFIG)
+    return {
+        "num_partitions": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].replicas),
+        "configs": shape_entries(entries, shape["configs"]),
+    }
+
+
+def _untold(why: ErrorCode) -> dict[str, Any]:
+    return {"topic_config_error_code": why.value, "configs": ()}

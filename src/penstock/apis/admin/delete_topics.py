@@ -1,0 +1,152 @@
+"""DeleteTopics (key 20), versions 1-6: one answer per topic, in the order of the request.
+
+5 has messages, 6 names a topic by its name or by its id. An id is resolved before permission can be
+asked for; a caller who may not describe the topic is not told the name behind the id (KIP-516).
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from penstock.apis.access import allows_topic
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.controller.interface import Refused
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+_FIRST_WITH_IDS = 6
+_FIRST_WITH_DISABLED = 3  # TOPIC_DELETION_DISABLED; older clients do not know it
+
+
+class Target(NamedTuple):
+    """A topic as the request names it, by one of the two."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+class Outcome(NamedTuple):
+    """What is told of a topic; `refused` of None: it is to be deleted, or was."""
+
+    name: str | None
+    topic_id: UUID | None
+    refused: Refused | None
+
+
+async def answer(request: Request, services: "Services") -> Any:
+    outcomes = _check_all(request, services)
+    names = [each.name for each in outcomes if each.refused is None and each.name is not None]
+    answers = iter(await _delete(request, services, names))
+    shape = response_shape(request.key, request.version)
+    return shape(
+        throttle_time=timedelta(),
+        responses=tuple(
+            _result(shape["responses"], each, each.refused or next(answers)) for each in outcomes
+        ),
+    )
+
+
+API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), answer=answer, max_frame_bytes=1 << 20)
+
+
+async def _delete(
+    request: Request, services: "Services", names: Sequence[str]
+) -> Sequence[Refused | None]:
+    if not names:
+        return ()
+    return await services.administration.delete_topics(
+        names, timeout_ms=ms_of_delta(request.message.timeout)
+    )
+
+
+def _targets(request: Request) -> Iterable[Target]:
+    if request.version < _FIRST_WITH_IDS:
+        return (Target(name, None) for name in request.message.topic_names)
+    return (Target(topic.name, topic.topic_id) for topic in request.message.topics)
+
+
+def _check_all(request: Request, services: "Services") -> list[Outcome]:
+    """One outcome for each topic, however often and in whichever way it was named."""
+    outcomes: dict[Target, Outcome] = {}
+    first_by_name: dict[str, Target] = {}
+    for target in _targets(request):
+        if target in outcomes:
+            outcomes[target] = _twice(outcomes[target])
+            continue
+        outcome = _check(target, request, services)
+        outcomes[target] = outcome
+        if outcome.refused is None and outcome.name is not None:
+            first = first_by_name.setdefault(outcome.name, target)
+            if first != target:  # once by name and once by id
+                outcomes[first] = _twice(outcomes[first])
+                outcomes[target] = _twice(outcome)
+    return list(outcomes.values())
+
+
+def _twice(outcome: Outcome) -> Outcome:
+    """Neither deletion is done; other refusals stand, so as not to tell of what is there."""
+    if outcome.refused is not None:
+        return outcome
+    message = f"topic {outcome.name!r} stands more than once in the request; name it once"
+    return outcome._replace(refused=Refused(ErrorCode.INVALID_REQUEST, message))
+
+
+def _check(target: Target, request: Request, services: "Services") -> Outcome:
+    if target.topic_id is not None:
+        return _check_id(target, target.topic_id, request, services)
+    if target.name is None:
+        message = "an entry has neither a topic's name nor its id; give one of them"
+        return Outcome(None, None, Refused(ErrorCode.INVALID_REQUEST, message))
+    refused = _find_refusal(target.name, request, services)
+    topic = services.cluster.find_topic(target.name) if refused is None else None
+    return Outcome(target.name, None if topic is None else topic.topic_id, refused)
+
+
+def _check_id(target: Target, topic_id: UUID, request: Request, services: "Services") -> Outcome:
+    if target.name is not None:
+        message = "an entry has a topic's name and its id as well; give one of them"
+        return Outcome(*target, Refused(ErrorCode.INVALID_REQUEST, message))
+    name = services.cluster.find_name(TopicId(topic_id))
+    if name is None:
+        message = f"there is no topic of id {topic_id}; it was deleted, or never was here"
+        return Outcome(None, topic_id, Refused(ErrorCode.UNKNOWN_TOPIC_ID, message))
+    if not allows_topic(request, services, Operation.DESCRIBE, name):
+        message = f"{request.caller.principal} may not delete the topic of id {topic_id}"
+        return Outcome(None, topic_id, Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
+    return Outcome(name, topic_id, _find_refusal(name, request, services))
+
+
+def _find_refusal(name: str, request: Request, services: "Services") -> Refused | None:
+    if not allows_topic(request, services, Operation.DELETE, name):
+        return Refused(
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            f"{request.caller.principal} may not delete topic {name!r}; "
+            "it needs DELETE on the topic",
+        )
+    if not services.settings()["delete.topic.enable"]:
+        code = ErrorCode.TOPIC_DELETION_DISABLED
+        return Refused(
+            code if request.version >= _FIRST_WITH_DISABLED else ErrorCode.INVALID_REQUEST,
+            code.message,
+        )
+    return None
+
+
+def _result(shape: Shape, outcome: Outcome, refused: Refused | None) -> Any:
+    code = ErrorCode.NONE if refused is None else refused.code
+    return shape(
+        name=outcome.name,
+        topic_id=outcome.topic_id,
+        error_code=wire_error(code),
+        error_message=None if refused is None else clip(refused.message),
+    )

@@ -1,0 +1,184 @@
+"""DescribeConfigs (key 32), versions 1-4: all settings of a topic or broker, with their sources.
+
+3 has types and documentation. The broker resource without a name is what was set for all brokers;
+another broker's settings are that broker's to tell. There are no loggers whose level could be set,
+so the resource of type 8 has no entries.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Hashable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.apis.admin.config_entries import (
+    ConfigEntry,
+    broker_entries,
+    cluster_default_entries,
+    shape_entries,
+    topic_entries,
+)
+from penstock.apis.admin.config_resources import (
+    ConfigResource,
+    check_allowed,
+    check_this_broker,
+    get_resource,
+    refuse_unsupported,
+)
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.response_shapes import response_shape
+from penstock.config.raw_config import ConfigError
+from penstock.model.cluster import TopicState
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import InvalidTopicName, check_topic_name
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import encode, wire_error
+from penstock.protocol.unsigned_varint import encode_unsigned_varint
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.DESCRIBE_CONFIGS
+_FIRST_WITH_DOCUMENTATION = 3
+# About a millisecond each where nothing can be reused; others are served in between.
+_RESOURCES_A_TURN = 5
+
+
+async def answer(request: Request, services: "Services") -> bytes:
+    """As bytes: tools ask for all topics at once, and most of those have the same settings."""
+    description = _Description(request, services)
+    asked = dict.fromkeys(map(_asked, request.message.resources))
+    results: list[bytes] = []
+    for place, each in enumerate(asked, 1):
+        results.append(description.encode_result(each))
+        if place % _RESOURCES_A_TURN == 0:
+            await asyncio.sleep(0)
+    return description.encode_body(results)
+
+
+API = Api(key=KEY, versions=range(1, 5), answer=answer, max_frame_bytes=1 << 20)
+
+
+class _Asked(NamedTuple):
+    """A resource once, however often it stands in the request: an answer is large."""
+
+    code: int
+    name: str
+    only: frozenset[str] | None  # None: every setting
+
+
+def _asked(resource: Any) -> _Asked:
+    keys = resource.configuration_keys  # neither null nor an empty list asks for nothing
+    only = frozenset(keys) if keys else None
+    return _Asked(resource.resource_type, resource.resource_name, only)
+
+
+class _Description:
+    """One request's answer, as it is made."""
+
+    def __init__(self, request: Request, services: "Services") -> None:
+        self._request = request
+        self._services = services
+        self._shape = response_shape(request.key, request.version)
+        self._is_flexible = request.version >= KEY.first_flexible_version
+        self._tags = b"\0" if self._is_flexible else b""
+        self._with_synonyms = request.message.include_synonyms
+        self._with_documentation = (
+            request.version >= _FIRST_WITH_DOCUMENTATION and request.message.include_documentation
+        )
+        self._encoded: dict[Hashable, bytes] = {}  # entries that several topics share
+
+    def encode_body(self, results: list[bytes]) -> bytes:
+        empty = encode(self._shape(throttle_time=timedelta(), results=()))
+        return self._fill(empty, self._array(results))
+
+    def encode_result(self, asked: _Asked) -> bytes:
+        try:
+            entries = self._encode_entries(asked)
+            refusal = Refusal(ErrorCode.NONE)
+        except Refusal as raised:
+            entries = self._array([])
+            refusal = raised
+        message = refusal.message or refusal.code.message or None
+        empty = self._shape["results"](
+            resource_type=asked.code,
+            resource_name=asked.name,
+            error_code=wire_error(refusal.code),
+            error_message=clip(message),
+            configs=(),
+        )
+        return self._fill(encode(empty), entries)
+
+    def _encode_entries(self, asked: _Asked) -> bytes:
+        request, services = self._request, self._services
+        resource = get_resource(asked.code)
+        check_allowed(request, services, Operation.DESCRIBE_CONFIGS, resource, asked.name)
+        if resource is ConfigResource.TOPIC:
+            topic = _get_topic(asked.name, services)
+            key = frozenset(topic.configs.items()), asked.only
+            return self._remember(key, lambda: _topic_entries(topic, asked.only, services))
+        if resource is ConfigResource.BROKER:
+            return self._encode(_broker_entries(asked.name, asked.only, services))
+        if resource is ConfigResource.BROKER_LOGGER:
+            check_this_broker(asked.name, services)
+            return self._encode([])
+        raise refuse_unsupported(resource)
+
+    def _remember(self, key: Hashable, make: Callable[[], list[ConfigEntry]]) -> bytes:
+        known = self._encoded.get(key)
+        if known is None:
+            known = self._encoded[key] = self._encode(make())
+        return known
+
+    def _encode(self, entries: list[ConfigEntry]) -> bytes:
+        shaped = shape_entries(
+            entries,
+            self._shape["results"]["configs"],
+            with_synonyms=self._with_synonyms,
+            with_documentation=self._with_documentation,
+        )
+        return self._array([encode(each) for each in shaped])
+
+    def _array(self, items: list[bytes]) -> bytes:
+        count = len(items)
+        size = encode_unsigned_varint(count + 1) if self._is_flexible else count.to_bytes(4, "big")
+        return size + b"".join(items)
+
+    def _fill(self, message: bytes, array: bytes) -> bytes:
+        """The message with this in place of the empty array at its end."""
+        return message[: -len(self._array([]) + self._tags)] + array + self._tags
+
+
+def _get_topic(name: str, services: "Services") -> TopicState:
+    try:
+        topic = services.cluster.find_topic(check_topic_name(name))
+    except InvalidTopicName as error:
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
+    if topic is None:
+        raise Refusal(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}; create it first"
+        )
+    return topic
+
+
+def _topic_entries(
+    topic: TopicState, only: Collection[str] | None, services: "Services"
+) -> list[ConfigEntry]:
+    try:
+        return topic_entries(topic.configs, services, only)
+    except ConfigError as error:
+        raise Refusal(
+            ErrorCode.INVALID_CONFIG,
+            f"the stored settings of topic {topic.name!r} do not hold any more, it runs with the "
+            f"broker's; set or delete what is wrong: {error}",
+        ) from None
+
+
+def _broker_entries(
+    name: str, only: Collection[str] | None, services: "Services"
+) -> list[ConfigEntry]:
+    if not name:
+        return cluster_default_entries(services, only)
+    check_this_broker(name, services)
+    return broker_entries(services, only)

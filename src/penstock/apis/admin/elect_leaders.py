@@ -1,0 +1,88 @@
+"""ElectLeaders (key 43), versions 0-2: preferred leaders again, or an unclean election on demand.
+
+Version 0 elects preferred leaders only and has no error for the whole; a request for all partitions
+is answered with those that needed an election.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_cluster
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.controller.interface import LeaderChoice, Refused
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+Results = Mapping[TopicPartition, Refused | None]
+
+
+async def answer(request: Request, services: "Services") -> Any:
+    named = _named(request)
+    elected = await _elect(request, services, named)
+    if isinstance(elected, Refused):
+        refused = elected
+        return _response(request, refused.code, dict.fromkeys(named or (), refused))
+    return _response(request, ErrorCode.NONE, elected)
+
+
+API = Api(key=ApiKey.ELECT_LEADERS, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
+
+
+async def _elect(
+    request: Request, services: "Services", named: list[TopicPartition] | None
+) -> Results | Refused:
+    if not allows_cluster(request, services, Operation.ALTER):
+        return Refused(
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            f"{request.caller.principal} needs ALTER on the cluster",
+        )
+    kind = getattr(request.message, "election_type", LeaderChoice.PREFERRED.value)
+    if kind not in [each.value for each in LeaderChoice]:
+        return Refused(ErrorCode.INVALID_REQUEST, f"there is no election of type {kind}")
+    return await services.administration.elect_leaders(
+        LeaderChoice(kind), named, timeout_ms=ms_of_delta(request.message.timeout)
+    )
+
+
+def _named(request: Request) -> list[TopicPartition] | None:
+    topics = request.message.topic_partitions
+    if topics is None:
+        return None
+    names = (TopicPartition(each.topic, number) for each in topics for number in each.partitions)
+    return list(dict.fromkeys(names))
+
+
+def _response(request: Request, code: ErrorCode, results: Results) -> Any:
+    shape = response_shape(request.key, request.version)
+    by_topic: dict[str, list[Any]] = {}
+    inner = shape["replica_election_results"]
+    for name, refused in results.items():
+        result = _result(inner["partition_result"], name.partition, refused)
+        by_topic.setdefault(name.topic, []).append(result)
+    return shape(
+        throttle_time=timedelta(),
+        error_code=wire_error(code),
+        replica_election_results=_by_name(inner, by_topic.items()),
+    )
+
+
+def _by_name(shape: Shape, items: Iterable[tuple[str, list[Any]]]) -> tuple[Any, ...]:
+    return tuple(shape(topic=topic, partition_result=tuple(results)) for topic, results in items)
+
+
+def _result(shape: Shape, number: int, refused: Refused | None) -> Any:
+    return shape(
+        partition_id=number,
+        error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),
+        error_message=None if refused is None else clip(refused.message),
+    )

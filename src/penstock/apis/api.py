@@ -1,0 +1,93 @@
+"""What an API is to the broker: its key, the versions that are really served, and who answers.
+
+Not the list of them: that is `api_table`. A handler asks the authorizer before it does or tells
+anything, and answers every request exactly once.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.model.values import dataclass
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.frames import encode_response_parts, frame_parts, join_bytes
+from penstock.protocol.headers import encode_response_header
+from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, PrivateKey
+from penstock.security.principal import Caller
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+    from penstock.network.in_flight_request import Exchange
+
+
+Key = ApiKey | PrivateKey
+
+
+class Request:
+    """One request on its way through a handler."""
+
+    __slots__ = (
+        "caller",
+        "client_id",
+        "correlation_id",
+        "exchange",
+        "key",
+        "message",
+        "version",
+    )
+
+    def __init__(
+        self,
+        *,
+        key: Any,  # ApiKey, or PrivateKey in the few handlers of those
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        exchange: "Exchange",
+        message: Any,
+    ) -> None:
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.exchange = exchange
+        self.caller: Caller = exchange.caller
+        # kio's dataclass of this key and version; for a direct API the body as it came, a view of
+        # the receive buffer that is valid (and writable) until the handler returns.
+        self.message = message
+
+    def reply(self, message: Any) -> None:
+        """Send kio's response dataclass of this key and version, or a body in bytes."""
+        if type(message) is bytes:
+            self.exchange.reply(self.frame_body([message]))
+        else:
+            self.exchange.reply(encode_response_parts(message, correlation_id=self.correlation_id))
+
+    def frame_body(self, parts: list[Any]) -> list[Any]:
+        """The parts of a response's body as a whole frame."""
+        header = encode_response_header(
+            self.key, self.version, self.correlation_id, FIRST_FLEXIBLE_OF_ALL
+        )
+        return join_bytes(frame_parts([header, *parts]))
+
+
+# Gets kio's request, gives kio's response of the same version or its bytes: at once, or awaited.
+Answer = Callable[[Request, "Services"], Any | Awaitable[Any]]
+# Gets the raw body and replies through `request.exchange` itself, now or later: the hot path.
+Direct = Callable[[Request, "Services"], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """Exactly one of `answer` and `direct`."""
+
+    key: Key
+    versions: range
+    answer: Answer | None = None
+    direct: Direct | None = None
+    # Reads the body for `answer`, where that is not left to kio's classes.
+    read: Callable[[memoryview, int], Any] | None = None
+    # For versions that are not served; without it such a request costs its connection, as in Kafka.
+    unsupported: Direct | None = None
+    # Small entries become objects of a microsecond or two each: while a megabyte of them is read,
+    # nobody else is served. Only records are large, and those are not looked into.
+    max_frame_bytes: int = 4 << 20

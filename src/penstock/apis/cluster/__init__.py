@@ -1,0 +1,1 @@
+"""APIs about the cluster itself: ApiVersions, Metadata, DescribeCluster, AlterPartition."""

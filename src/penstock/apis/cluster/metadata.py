@@ -1,0 +1,316 @@
+"""Metadata (key 3), versions 0-12: brokers, topics and who leads their partitions.
+
+Version 0 asks for all topics with an empty list, later ones with null; version 4 added the flag for
+auto-creation, 10 topic ids in replies, 12 questions by topic id. A topic that was created for the
+question is in the answer, with its leaders: the client need not ask again.
+"""
+
+from collections.abc import Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from penstock.apis.access import (
+    OPERATIONS_NOT_ASKED,
+    allows_cluster,
+    allows_topic,
+    authorized_operations,
+)
+from penstock.apis.api import Api, Request
+from penstock.apis.cluster.listener_addresses import broker_address
+from penstock.apis.cluster.metadata_response import Broker, TopicEncoder, encode_body
+from penstock.controller.interface import NewTopic, Refused
+from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
+from penstock.model.cluster import INTERNAL_TOPICS, TopicState
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import InvalidTopicName, TopicId, check_topic_name
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.first_requests import AskedTopic, read_metadata_request
+from penstock.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.METADATA
+FIRST_WITH_TOPIC_ID_QUESTIONS = 12
+_MAX_WHOLE_ANSWERS = 64  # kept at a time: versions in use, times addresses clients came to
+_NO_REFUSALS: Mapping[str, ErrorCode] = {}
+
+
+class MetadataCache:
+    """What was encoded for one broker's clients. Owned by the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._encoders: dict[tuple[int, str], TopicEncoder] = {}
+        # (version, listener, address) -> (cluster version, the whole body)
+        self.whole: dict[tuple[object, ...], tuple[int, bytes]] = {}
+
+    def encoder(self, version: int, listener: str, services: "Services") -> TopicEncoder:
+        key = version, listener
+        if key not in self._encoders:
+            self._encoders[key] = TopicEncoder(version, listener, services.broker_id)
+        return self._encoders[key]
+
+
+def answer(request: Request, services: "Services") -> bytes | Coroutine[Any, Any, bytes]:
+    asked = request.message.topics
+    if asked is None or (request.version == 0 and not asked):
+        return _answer_all(request, services)
+    if request.version < FIRST_WITH_TOPIC_ID_QUESTIONS and not all(map(_is_by_name, asked)):
+        return _refuse_topic_ids(request, services)
+    absent = _find_to_create(request, services)
+    if absent:
+        return _create_and_answer(request, services, absent)
+    return _answer_named(request, services, _NO_REFUSALS)
+
+
+# -- all topics ----------------------------------------------------------------------------
+
+
+def _answer_all(request: Request, services: "Services") -> bytes:
+    """Topics that the caller may not describe are left out."""
+    topics = services.cluster.topics
+    seen = _list_visible(request, services, topics)
+    if len(seen) < len(topics) or _wants_operations(request):
+        return _build(request, services, _encode_topics(request, services, seen))
+    return _answer_everything(request, services, seen)
+
+
+def _list_visible(
+    request: Request, services: "Services", topics: Mapping[str, TopicState]
+) -> Collection[TopicState]:
+    authorizer, caller = services.authorizer, request.caller
+    if isinstance(authorizer, AllowAll):  # to ask it 10,000 times takes longer than all the rest
+        return topics.values()
+    allows = authorizer.allows
+    return [
+        topic
+        for name, topic in topics.items()
+        if allows(caller, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
+
+
+def _answer_everything(
+    request: Request, services: "Services", topics: Collection[TopicState]
+) -> bytes:
+    """The body that every caller gets who may see all: built once for each state of the cluster."""
+    exchange = request.exchange
+    address = (exchange.local_host, exchange.local_port)
+    key = (request.version, request.caller.listener, address)
+    whole = services.metadata.whole
+    known = whole.get(key)
+    if known is not None and known[0] == services.cluster.version:
+        return known[1]
+    if len(whole) >= _MAX_WHOLE_ANSWERS:
+        whole.clear()
+    body = _build(request, services, _encode_topics(request, services, topics))
+    whole[key] = services.cluster.version, body
+    return body
+
+
+# -- named topics --------------------------------------------------------------------------
+
+
+def _answer_named(
+    request: Request, services: "Services", refused: Mapping[str, ErrorCode]
+) -> bytes:
+    """`refused`: why topics could not be created for this question."""
+    encoder = _encoder(request, services)
+    entries: dict[object, bytes] = {}  # a topic that is asked for twice is answered once
+    for asked in request.message.topics:
+        if asked.topic_id is not None:
+            entries[asked.topic_id] = _topic_of_id(request, services, encoder, asked.topic_id)
+        elif asked.name is None:
+            entries[None] = encoder.encode_missing(ErrorCode.INVALID_REQUEST, None)
+        elif asked.name not in entries:
+            entries[asked.name] = _topic_named(request, services, encoder, asked.name, refused)
+    return _build(request, services, list(entries.values()))
+
+
+def _topic_named(
+    request: Request,
+    services: "Services",
+    encoder: TopicEncoder,
+    name: str,
+    refused: Mapping[str, ErrorCode],
+) -> bytes:
+    if not _may_describe(request, services, name):
+        return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    topic = services.cluster.find_topic(name)
+    if topic is not None:
+        return _encode_topics(request, services, [topic])[0]
+    if not _is_valid_name(name):
+        return encoder.encode_missing(ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    if _creates_topics(request, services) and not _may_create(request, services, name):
+        return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
+    error = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return encoder.encode_missing(error, name)
+
+
+def _topic_of_id(
+    request: Request, services: "Services", encoder: TopicEncoder, topic_id: UUID
+) -> bytes:
+    """Ids are no secrets, names are: a topic that may not be described is told without its name."""
+    name = services.cluster.find_name(TopicId(topic_id))
+    if name is None:
+        return encoder.encode_missing(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id.bytes)
+    if not _may_describe(request, services, name):
+        return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id.bytes)
+    topic = services.cluster.find_topic(name)
+    assert topic is not None, f"the id of {name} is known, the topic is not"
+    return _encode_topics(request, services, [topic])[0]
+
+
+def _refuse_topic_ids(request: Request, services: "Services") -> bytes:
+    """Versions 10 and 11 carry ids, but only for the broker to answer with."""
+    encoder = _encoder(request, services)
+    return _build(
+        request,
+        services,
+        [
+            encoder.encode_missing(ErrorCode.INVALID_REQUEST, asked.name or "")
+            for asked in request.message.topics
+        ],
+    )
+
+
+def _is_by_name(asked: AskedTopic) -> bool:
+    return asked.name is not None and asked.topic_id is None
+
+
+# -- auto-creation -------------------------------------------------------------------------
+
+
+def _find_to_create(request: Request, services: "Services") -> list[str]:
+    """The names for which topics are to be made: absent, allowed and valid."""
+    if not _creates_topics(request, services):
+        return []
+    cluster = services.cluster
+    names = dict.fromkeys(asked.name for asked in request.message.topics if _is_by_name(asked))
+    return [
+        name
+        for name in names
+        if _may_describe(request, services, name)
+        and cluster.find_topic(name) is None
+        and name not in INTERNAL_TOPICS  # made by those who keep their state there
+        and _is_valid_name(name)
+        and _may_create(request, services, name)
+    ]
+
+
+async def _create_and_answer(request: Request, services: "Services", names: list[str]) -> bytes:
+    settings: Mapping[str, Any] = services.settings()
+    if len(names) * settings["num.partitions"] > MAX_PARTITIONS_PER_REQUEST:
+        return _answer_named(request, services, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION))
+    topics = [
+        NewTopic(
+            name=name,
+            partitions=settings["num.partitions"],
+            replication_factor=settings["default.replication.factor"],
+        )
+        for name in names
+    ]
+    results = await services.administration.create_topics(
+        topics, validate_only=False, timeout_ms=settings["request.timeout.ms"]
+    )
+    refused = {
+        name: _why_absent(result.code) if isinstance(result, Refused) else _NOT_YET
+        for name, result in zip(names, results, strict=True)
+    }
+    return _answer_named(request, services, refused)
+
+
+_NOT_YET = ErrorCode.LEADER_NOT_AVAILABLE  # clients ask again soon
+
+
+def _why_absent(code: ErrorCode) -> ErrorCode:
+    """Somebody else's creation may be under way, or ours: clients know this code for that."""
+    if code is ErrorCode.TOPIC_ALREADY_EXISTS or code.is_retriable:
+        return _NOT_YET
+    return code
+
+
+def _creates_topics(request: Request, services: "Services") -> bool:
+    if not request.message.allow_auto_topic_creation:
+        return False
+    return bool(services.settings()["auto.create.topics.enable"])
+
+
+def _is_valid_name(name: str) -> bool:
+    try:
+        check_topic_name(name)
+    except InvalidTopicName:
+        return False
+    return True
+
+
+# -- permissions ---------------------------------------------------------------------------
+
+
+def _may_describe(request: Request, services: "Services", name: str) -> bool:
+    return allows_topic(request, services, Operation.DESCRIBE, name)
+
+
+def _may_create(request: Request, services: "Services", name: str) -> bool:
+    return allows_cluster(request, services, Operation.CREATE) or allows_topic(
+        request, services, Operation.CREATE, name
+    )
+
+
+def _wants_operations(request: Request) -> bool:
+    return bool(request.message.include_topic_authorized_operations)
+
+
+def _cluster_operations(request: Request, services: "Services") -> int:
+    if not request.message.include_cluster_authorized_operations:
+        return OPERATIONS_NOT_ASKED
+    if not allows_cluster(request, services, Operation.DESCRIBE):
+        return 0
+    return authorized_operations(request, services, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+# -- encoding ------------------------------------------------------------------------------
+
+
+def _encoder(request: Request, services: "Services") -> TopicEncoder:
+    return services.metadata.encoder(request.version, request.caller.listener, services)
+
+
+def _encode_topics(
+    request: Request, services: "Services", topics: Collection[TopicState]
+) -> list[bytes]:
+    encoder = _encoder(request, services)
+    encoded = encoder.encode(topics, services.cluster)
+    if not _wants_operations(request):
+        return encoded
+    return [
+        encoder.with_operations(
+            each, authorized_operations(request, services, ResourceType.TOPIC, topic.name)
+        )
+        for topic, each in zip(topics, encoded, strict=True)
+    ]
+
+
+def _build(request: Request, services: "Services", topics: list[bytes]) -> bytes:
+    return encode_body(
+        request.version,
+        brokers=_list_brokers(request, services),
+        cluster_id=services.cluster_id,
+        controller_id=services.cluster.controller_id,
+        topics=topics,
+        operations=_cluster_operations(request, services),
+    )
+
+
+def _list_brokers(request: Request, services: "Services") -> list[Broker]:
+    nodes = services.cluster.brokers.values()
+    places = ((node, broker_address(node, request, services)) for node in nodes)
+    return [
+        Broker(node.id, address[0], address[1], node.rack)
+        for node, address in places
+        if address is not None
+    ]
+
+
+API = Api(
+    key=KEY, versions=range(13), answer=answer, read=read_metadata_request, max_frame_bytes=1 << 20
+)

@@ -1,0 +1,149 @@
+"""ListOffsets (key 2), versions 1-8: the offset at a time, at the start or at the end of a log.
+
+Version 2 added the isolation level, 4 leader epochs, 7 the largest timestamp (-3), 8 the earliest
+offset on this broker's own disk (-4), which is the log's start. Whoever asks, clients and replicas
+alike, is told of nothing above the high watermark.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_topic
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    LeaderEpoch,
+    Offset,
+    TimestampMs,
+    TopicPartition,
+)
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.replication.partition import Isolation, Partition
+from penstock.replication.storage_errors import as_refusal
+from penstock.security.authorizer import Operation
+from penstock.storage.engine import TimedOffset
+from penstock.storage.errors import StorageError
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.LIST_OFFSETS
+LATEST = -1
+EARLIEST = -2
+LARGEST_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+_FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
+_FIRST_WITH_NOT_AVAILABLE = 5
+UNKNOWN = TimedOffset(Offset(-1), NO_TIMESTAMP, NO_LEADER_EPOCH)
+
+
+def answer(request: Request, services: "Services") -> Any:
+    message = request.message
+    shape = response_shape(KEY, request.version)
+    named = Counter(
+        TopicPartition(topic.name, partition.partition_index)
+        for topic in message.topics
+        for partition in topic.partitions
+    )
+    twice = {partition for partition, count in named.items() if count > 1}
+    topics = tuple(
+        shape["topics"](
+            name=topic.name,
+            partitions=_answer_topic(
+                request, services, shape["topics"]["partitions"], topic, twice
+            ),
+        )
+        for topic in message.topics
+    )
+    return shape(throttle_time=timedelta(), topics=topics)
+
+
+def _answer_topic(
+    request: Request,
+    services: "Services",
+    shape: Shape,
+    topic: Any,
+    twice: set[TopicPartition],
+) -> tuple[Any, ...]:
+    allowed = allows_topic(request, services, Operation.DESCRIBE, topic.name)
+    answers = []
+    for asked in topic.partitions:
+        name = TopicPartition(topic.name, asked.partition_index)
+        try:
+            if not allowed:
+                raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            if name in twice:
+                raise Refusal(ErrorCode.INVALID_REQUEST)
+            code, found = ErrorCode.NONE, _find(request, services, name, asked)
+        except Refusal as refusal:
+            code, found = refusal.code, UNKNOWN
+        answers.append(
+            shape(
+                partition_index=asked.partition_index,
+                error_code=wire_error(code),
+                timestamp=found.timestamp_ms,
+                offset=found.offset,
+                leader_epoch=found.leader_epoch,
+            )
+        )
+    return tuple(answers)
+
+
+def _find(request: Request, services: "Services", name: TopicPartition, asked: Any) -> TimedOffset:
+    if asked.timestamp < 0 and request.version < _FIRST_VERSIONS.get(asked.timestamp, 99):
+        raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
+    partition = services.replicas.get(name)
+    partition.check_leader(getattr(asked, "current_leader_epoch", NO_LEADER_EPOCH))
+    isolation = _isolation(request)
+    try:
+        if asked.timestamp == LATEST:
+            _refuse_lagging(request, partition)
+            end = partition.readable_end(isolation)
+            return TimedOffset(end, NO_TIMESTAMP, partition.leader_epoch)
+        if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return TimedOffset(partition.log_start_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)
+        if asked.timestamp == LARGEST_TIMESTAMP:
+            return _below(request, partition, isolation, partition.log.find_max_timestamp)
+        time_ms = TimestampMs(asked.timestamp)
+        return _below(request, partition, isolation, lambda: partition.log.find_by_time(time_ms))
+    except StorageError as error:
+        raise as_refusal(error) from error
+
+
+def _isolation(request: Request) -> Isolation:
+    if getattr(request.message, "isolation_level", 0) == Isolation.READ_COMMITTED:
+        return Isolation.READ_COMMITTED
+    return Isolation.READ_UNCOMMITTED
+
+
+def _below(
+    request: Request,
+    partition: Partition,
+    isolation: Isolation,
+    find: Callable[[], TimedOffset | None],
+) -> TimedOffset:
+    """What was found, if this reader may see it already."""
+    found = find()
+    if found is not None and found.offset < partition.readable_end(isolation):
+        return found
+    _refuse_lagging(request, partition)
+    return UNKNOWN
+
+
+def _refuse_lagging(request: Request, partition: Partition) -> None:
+    """A new leader whose high watermark is behind its epoch's start would answer with an offset
+    below one that an earlier leader has told (KIP-207)."""
+    before = partition.log.find_epoch_end(LeaderEpoch(partition.leader_epoch - 1))
+    if before is not None and before.end_offset > partition.high_watermark:
+        if request.version >= _FIRST_WITH_NOT_AVAILABLE:
+            raise Refusal(ErrorCode.OFFSET_NOT_AVAILABLE)
+        raise Refusal(ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+API = Api(key=KEY, versions=range(1, 9), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,69 @@
+"""OffsetForLeaderEpoch (key 23), versions 2-4: where a leader epoch ended (KIP-101, KIP-320).
+
+Consumers ask to find out that what they have read was truncated. The answer is the largest epoch up
+to the one asked for, and its end; -1 for both where this log knows neither.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_topic
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+from penstock.storage.epochs import EpochEnd
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
+UNKNOWN = EpochEnd(NO_LEADER_EPOCH, Offset(-1))
+
+
+def answer(request: Request, services: "Services") -> Any:
+    shape = response_shape(KEY, request.version)
+    topics = tuple(
+        shape["topics"](
+            topic=topic.topic,
+            partitions=_answer_topic(request, services, shape["topics"]["partitions"], topic),
+        )
+        for topic in request.message.topics
+    )
+    return shape(throttle_time=timedelta(), topics=topics)
+
+
+def _answer_topic(
+    request: Request, services: "Services", shape: Shape, topic: Any
+) -> tuple[Any, ...]:
+    allowed = allows_topic(request, services, Operation.DESCRIBE, topic.topic)
+    answers = []
+    for asked in topic.partitions:
+        try:
+            if not allowed:
+                raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            code = ErrorCode.NONE
+            found = _find(services, TopicPartition(topic.topic, asked.partition), asked)
+        except Refusal as refusal:
+            code, found = refusal.code, UNKNOWN
+        answers.append(
+            shape(
+                error_code=wire_error(code),
+                partition=asked.partition,
+                leader_epoch=found.epoch,
+                end_offset=found.end_offset,
+            )
+        )
+    return tuple(answers)
+
+
+def _find(services: "Services", name: TopicPartition, asked: Any) -> EpochEnd:
+    partition = services.replicas.get(name)
+    partition.check_leader(asked.current_leader_epoch)
+    return partition.log.find_epoch_end(LeaderEpoch(asked.leader_epoch)) or UNKNOWN
+
+
+API = Api(key=KEY, versions=range(2, 5), answer=answer, max_frame_bytes=1 << 20)

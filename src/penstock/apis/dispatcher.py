@@ -1,0 +1,123 @@
+"""From a frame to its handler and back to a reply: header, table, version, decode, call, encode.
+
+Decides nothing about an API. Invariant: every request is answered once, or its connection closed;
+what is wrong with one request costs that connection and no other.
+"""
+
+import traceback
+from collections.abc import Awaitable, Mapping
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.api import Api, Request
+from penstock.protocol.api_keys import ApiKey, describe_api, find_api_key
+from penstock.protocol.headers import RequestHeader, read_request_header
+from penstock.protocol.messages import decode_request
+from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_key
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+    from penstock.network.in_flight_request import Exchange
+
+
+class Dispatcher:
+    """Owned by the event loop's thread, like all that it calls."""
+
+    def __init__(
+        self, apis: Mapping[ApiKey, Api], services: "Services", *, is_open: bool = True
+    ) -> None:
+        self._apis = apis
+        self._is_open = is_open  # to clients; else only brokers' private requests are answered
+        self._asked: dict[int, Api] = {}  # those of `apis` that were asked for, by key
+        self._services = services
+
+    def open(self) -> None:
+        """From here on clients are answered: this broker knows its cluster."""
+        self._is_open = True
+
+    def on_request(self, exchange: "Exchange") -> None:
+        """Raises MalformedMessage for bytes that are no request: the caller closes then."""
+        header = read_request_header(exchange.frame, FIRST_FLEXIBLE_OF_ALL)
+        api = self._asked.get(header.api_key) or self._find(header.api_key, exchange)
+        if api is None:
+            self._refuse(header, exchange)
+            return
+        if header.api_version not in api.versions:
+            self._refuse_version(api, header, exchange)
+            return
+        if len(exchange.frame) > api.max_frame_bytes:
+            exchange.close(
+                f"a {api.key.title} request of {len(exchange.frame)} bytes is above the limit of "
+                f"{api.max_frame_bytes}; ask for less at a time"
+            )
+            return
+        if api.direct is not None:
+            api.direct(_request(api, header, exchange, header.body), self._services)
+        else:
+            self._answer(api, header, exchange)
+
+    def _find(self, api_key: int, exchange: "Exchange") -> Api | None:
+        key = find_api_key(api_key)
+        if key is None:
+            return self._find_private(api_key, exchange)
+        if key not in self._apis or not (self._is_open or key is ApiKey.API_VERSIONS):
+            return None
+        return self._asked.setdefault(api_key, self._apis[key])
+
+    def _find_private(self, api_key: int, exchange: "Exchange") -> Api | None:
+        """On the brokers' own listener; elsewhere there is no such request."""
+        key = find_private_key(api_key)
+        known = self._services.inter_broker
+        if key is None or known is None or exchange.caller.listener != known.listener:
+            return None
+        return known.load_api(key)
+
+    def _refuse(self, header: RequestHeader, exchange: "Exchange") -> None:
+        name = describe_api(header.api_key, header.api_version)
+        if self._is_open:
+            exchange.close(f"{name} is not served here; ApiVersions lists what is")
+        else:
+            exchange.close(f"{name} has to wait: this broker does not know its cluster yet")
+
+    def _answer(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
+        assert api.answer is not None, f"{api.key.title} has no handler"
+        if api.read is not None:
+            message = api.read(header.body, header.api_version)
+        else:
+            message = decode_request(header.api_key, header.api_version, header.body)
+        request = _request(api, header, exchange, message)
+        answer = api.answer(request, self._services)
+        if isawaitable(answer):
+            self._services.run(self._finish(request, answer))
+        else:
+            request.reply(answer)
+
+    async def _finish(self, request: Request, answer: Awaitable[Any]) -> None:
+        """An error nobody foresaw ends this connection, as it does where nothing is awaited."""
+        try:
+            request.reply(await answer)
+        except Exception:
+            name = describe_api(request.key, request.version)
+            self._services.report(f"{name} failed unexpectedly\n{traceback.format_exc()}")
+            request.exchange.close(f"{name} failed unexpectedly")
+
+    def _refuse_version(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
+        if api.unsupported is not None:
+            api.unsupported(_request(api, header, exchange, header.body), self._services)
+            return
+        name = describe_api(header.api_key, header.api_version)
+        exchange.close(
+            f"{name} is not served here, only versions {api.versions[0]} to {api.versions[-1]}; "
+            "ApiVersions lists them"
+        )
+
+
+def _request(api: Api, header: RequestHeader, exchange: "Exchange", message: Any) -> Request:
+    return Request(
+        key=api.key,
+        version=header.api_version,
+        correlation_id=header.correlation_id,
+        client_id=header.client_id,
+        exchange=exchange,
+        message=message,
+    )

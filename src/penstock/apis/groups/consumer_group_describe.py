@@ -1,0 +1,120 @@
+"""ConsumerGroupDescribe (key 69), versions 0-1: state, epochs and members of groups of the newer
+protocol (KIP-848). Version 1 added whether a member speaks the newer or the classic one.
+
+Who may not describe a topic that the group has to do with does not see the group's members.
+"""
+
+from collections.abc import Coroutine, Iterable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import (
+    OPERATIONS_NOT_ASKED,
+    allows_group,
+    allows_topic,
+    authorized_operations,
+)
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.groups.per_group import ask_each
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.coordinators.group.consumer.requests import (
+    ConsumerDescribed,
+    ConsumerDescribedMember,
+    NamedPartitions,
+)
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.CONSUMER_GROUP_DESCRIBE
+
+
+def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
+    return _answer(request, services)
+
+
+async def _answer(request: Request, services: "Services") -> Any:
+    shape = response_shape(KEY, request.version)
+
+    async def ask(group: str) -> Any:
+        described = await _describe(request, services, group)
+        return _build(request, services, shape["groups"], described)
+
+    groups = await ask_each(request.message.group_ids, ask)
+    return shape(throttle_time=timedelta(), groups=tuple(groups))
+
+
+async def _describe(request: Request, services: "Services", group: str) -> ConsumerDescribed:
+    if not allows_group(request, services, Operation.DESCRIBE, group):
+        return ConsumerDescribed(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    described = await services.groups.consumer_describe(group)
+    topics = dict.fromkeys(_topics(described.members))
+    if all(allows_topic(request, services, Operation.DESCRIBE, each) for each in topics):
+        return described
+    return ConsumerDescribed(
+        group=group,
+        error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        message="the group has to do with topics that you may not describe",
+    )
+
+
+def _topics(members: Iterable[ConsumerDescribedMember]) -> Iterable[str]:
+    for member in members:
+        yield from member.topics
+        for each in (*member.assignment, *member.target):
+            yield each.topic
+
+
+def _build(request: Request, services: "Services", shape: Shape, group: ConsumerDescribed) -> Any:
+    return shape(
+        error_code=wire_error(group.error),
+        error_message=clip(group.message),
+        group_id=group.group,
+        group_state=group.state,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=tuple(_build_member(shape["members"], each) for each in group.members),
+        authorized_operations=_operations(request, services, group),
+    )
+
+
+def _build_member(shape: Shape, member: ConsumerDescribedMember) -> Any:
+    return shape(
+        member_id=member.member,
+        instance_id=member.instance,
+        rack_id=member.rack,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=member.topics,
+        subscribed_topic_regex=member.topic_regex,
+        assignment=_build_assignment(shape["assignment"], member.assignment),
+        target_assignment=_build_assignment(shape["target_assignment"], member.target),
+        member_type=int(member.kind),
+    )
+
+
+def _build_assignment(shape: Shape, assigned: tuple[NamedPartitions, ...]) -> Any:
+    entry = shape["topic_partitions"]
+    return shape(
+        topic_partitions=tuple(
+            entry(topic_id=each.topic_id, topic_name=each.topic, partitions=each.partitions)
+            for each in assigned
+        )
+    )
+
+
+def _operations(request: Request, services: "Services", group: ConsumerDescribed) -> int:
+    is_asked = request.message.include_authorized_operations
+    if not is_asked or group.error is not ErrorCode.NONE:
+        return OPERATIONS_NOT_ASKED
+    return authorized_operations(request, services, ResourceType.GROUP, group.group)
+
+
+API = Api(key=KEY, versions=range(2), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,106 @@
+"""ConsumerGroupHeartbeat (key 68), versions 0-1: join, stay in and leave a group of the newer
+protocol (KIP-848), and hear what to read.
+
+Version 1 added subscriptions by pattern, and members that make their own id. A member subscribes by
+name only to topics that it may describe.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group, allows_topic
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.groups.client_identity import client_host, client_id
+from penstock.apis.response_shapes import response_shape
+from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from penstock.coordinators.group.records import TopicPartitions
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.CONSUMER_GROUP_HEARTBEAT
+FIRST_WITH_OWN_MEMBER_IDS = 1
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    denied = _find_denial(request, services)
+    if denied is not None:
+        refused = ConsumerHeartbeatAnswer(error=denied, message=denied.message)
+        return _build(request.version, refused)
+    return _beat(request, services)
+
+
+def _find_denial(request: Request, services: "Services") -> ErrorCode | None:
+    message = request.message
+    if not allows_group(request, services, Operation.READ, message.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    topics = dict.fromkeys(message.subscribed_topic_names or ())
+    if not all(allows_topic(request, services, Operation.DESCRIBE, each) for each in topics):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return None
+
+
+async def _beat(request: Request, services: "Services") -> Any:
+    return _build(request.version, await services.groups.consumer_heartbeat(_read(request)))
+
+
+def _read(request: Request) -> ConsumerHeartbeat:
+    message = request.message
+    timeout_ms = ms_of_delta(message.rebalance_timeout)
+    names, owned = message.subscribed_topic_names, message.topic_partitions
+    return ConsumerHeartbeat(
+        group=message.group_id,
+        member=message.member_id,
+        member_epoch=message.member_epoch,
+        client_id=client_id(request),
+        client_host=client_host(request),
+        instance=message.instance_id,
+        rack=message.rack_id,
+        rebalance_timeout_ms=None if timeout_ms == -1 else timeout_ms,
+        topics=None if names is None else tuple(names),
+        topic_regex=getattr(message, "subscribed_topic_regex", None),
+        assignor=message.server_assignor,
+        owned=None if owned is None else _read_owned(owned),
+        requires_member=request.version >= FIRST_WITH_OWN_MEMBER_IDS,
+    )
+
+
+def _read_owned(owned: tuple[Any, ...]) -> tuple[TopicPartitions, ...]:
+    """An id of nothing but zeros is no topic's."""
+    return tuple(
+        TopicPartitions(each.topic_id, tuple(each.partitions))
+        for each in owned
+        if each.topic_id is not None
+    )
+
+
+def _build(version: int, told: ConsumerHeartbeatAnswer) -> Any:
+    shape = response_shape(KEY, version)
+    assignment = None
+    if told.assignment is not None:
+        entry = shape["assignment"]["topic_partitions"]
+        assignment = shape["assignment"](
+            topic_partitions=tuple(
+                entry(topic_id=each.topic_id, partitions=each.partitions)
+                for each in told.assignment
+            )
+        )
+    return shape(
+        throttle_time=timedelta(),
+        error_code=wire_error(told.error),
+        error_message=clip(told.message),
+        member_id=told.member,
+        member_epoch=told.member_epoch,
+        heartbeat_interval=timedelta(milliseconds=told.heartbeat_interval_ms),
+        assignment=assignment,
+    )
+
+
+API = Api(key=KEY, versions=range(2), answer=answer)

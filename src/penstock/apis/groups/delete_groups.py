@@ -1,0 +1,39 @@
+"""DeleteGroups (key 42), versions 0-2: groups without members go, with all their offsets."""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.groups.per_group import ask_each
+from penstock.apis.response_shapes import response_shape
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.DELETE_GROUPS
+
+
+def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
+    return _answer(request, services)
+
+
+async def _answer(request: Request, services: "Services") -> Any:
+    shape = response_shape(KEY, request.version)
+
+    async def ask(group: str) -> Any:
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if allows_group(request, services, Operation.DELETE, group):
+            code = await services.groups.delete_group(group)
+        return shape["results"](group_id=group, error_code=wire_error(code))
+
+    results = await ask_each(request.message.groups_names, ask)
+    return shape(throttle_time=timedelta(), results=tuple(results))
+
+
+API = Api(key=KEY, versions=range(3), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,83 @@
+"""DescribeGroups (key 15), versions 0-6: state, protocol and members of classic groups.
+
+Version 3 added what the caller may do, 4 static members, 6 says GROUP_ID_NOT_FOUND of a group that
+does not exist; before, such a group is Dead and no error.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import OPERATIONS_NOT_ASKED, allows_group, authorized_operations
+from penstock.apis.api import Api, Request
+from penstock.apis.error_text import clip
+from penstock.apis.groups.per_group import ask_each
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.coordinators.group.requests import DescribedGroup
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.DESCRIBE_GROUPS
+FIRST_WITH_NOT_FOUND = 6
+DEAD = "Dead"
+
+
+def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
+    return _answer(request, services)
+
+
+async def _answer(request: Request, services: "Services") -> Any:
+    shape = response_shape(KEY, request.version)
+
+    async def ask(group: str) -> Any:
+        if allows_group(request, services, Operation.DESCRIBE, group):
+            described = await services.groups.describe(group)
+        else:
+            described = DescribedGroup(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return _build(request, services, shape["groups"], described)
+
+    groups = await ask_each(request.message.groups, ask)
+    return shape(throttle_time=timedelta(), groups=tuple(groups))
+
+
+def _build(request: Request, services: "Services", shape: Shape, group: DescribedGroup) -> Any:
+    code, state = group.error, group.state
+    if code is ErrorCode.GROUP_ID_NOT_FOUND:
+        state = DEAD
+        if request.version < FIRST_WITH_NOT_FOUND:
+            code = ErrorCode.NONE
+    return shape(
+        error_code=wire_error(code),
+        error_message=clip(group.message),
+        group_id=group.group,
+        group_state=state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=tuple(
+            shape["members"](
+                member_id=each.member,
+                group_instance_id=each.instance,
+                client_id=each.client_id,
+                client_host=each.client_host,
+                member_metadata=each.metadata,
+                member_assignment=each.assignment,
+            )
+            for each in group.members
+        ),
+        authorized_operations=_operations(request, services, group),
+    )
+
+
+def _operations(request: Request, services: "Services", group: DescribedGroup) -> int:
+    is_asked = getattr(request.message, "include_authorized_operations", False)
+    if not is_asked or group.error is not ErrorCode.NONE:
+        return OPERATIONS_NOT_ASKED
+    return authorized_operations(request, services, ResourceType.GROUP, group.group)
+
+
+API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,46 @@
+"""Heartbeat (key 12), versions 0-4: a member is alive, and hears whether it has to join again.
+
+Version 3 added static members.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import response_shape
+from penstock.coordinators.group.requests import Heartbeat
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.HEARTBEAT
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    if not allows_group(request, services, Operation.READ, request.message.group_id):
+        return _build(request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return _beat(request, services)
+
+
+async def _beat(request: Request, services: "Services") -> Any:
+    message = request.message
+    heartbeat = Heartbeat(
+        group=message.group_id,
+        member=message.member_id,
+        instance=getattr(message, "group_instance_id", None),
+        generation=message.generation_id,
+    )
+    return _build(request.version, await services.groups.heartbeat(heartbeat))
+
+
+def _build(version: int, code: ErrorCode) -> Any:
+    return response_shape(KEY, version)(throttle_time=timedelta(), error_code=wire_error(code))
+
+
+API = Api(key=KEY, versions=range(5), answer=answer, max_frame_bytes=1 << 20)

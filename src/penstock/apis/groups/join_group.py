@@ -1,0 +1,84 @@
+"""JoinGroup (key 11), versions 0-9: become a member, and hear who leads the group's new generation.
+
+Version 1 added the rebalance timeout, 4 asks a new member to come back with the id that it is given
+(KIP-394), 5 static members (KIP-345), 7 the protocol's type, 8 a reason, 9 leaders that need not
+assign (KIP-814). The answer waits until the others have joined too.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.groups.client_identity import client_host, client_id
+from penstock.apis.response_shapes import response_shape
+from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Join, Joined, Protocol
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.JOIN_GROUP
+FIRST_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_WITH_NULL_PROTOCOL = 7
+FIRST_WITH_SKIPPING = 9
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    if not allows_group(request, services, Operation.READ, request.message.group_id):
+        denied = Joined(error=ErrorCode.GROUP_AUTHORIZATION_FAILED, member=UNKNOWN_MEMBER)
+        return _build(request.version, denied)
+    return _join(request, services)
+
+
+async def _join(request: Request, services: "Services") -> Any:
+    return _build(request.version, await services.groups.join(_read(request)))
+
+
+def _read(request: Request) -> Join:
+    message = request.message
+    # Version 0 has one time for both.
+    rebalance_timeout = getattr(message, "rebalance_timeout", message.session_timeout)
+    return Join(
+        group=message.group_id,
+        member=message.member_id,
+        instance=getattr(message, "group_instance_id", None),
+        client_id=client_id(request),
+        client_host=client_host(request),
+        session_timeout_ms=ms_of_delta(message.session_timeout),
+        rebalance_timeout_ms=ms_of_delta(rebalance_timeout),
+        protocol_type=message.protocol_type,
+        protocols=tuple(Protocol(each.name, each.metadata) for each in message.protocols),
+        requires_known_member=request.version >= FIRST_WITH_MEMBER_ID_REQUIRED,
+        supports_skipping_assignment=request.version >= FIRST_WITH_SKIPPING,
+        reason=getattr(message, "reason", None),
+    )
+
+
+def _build(version: int, joined: Joined) -> Any:
+    shape = response_shape(KEY, version)
+    takes_null = version >= FIRST_WITH_NULL_PROTOCOL
+    return shape(
+        throttle_time=timedelta(),
+        error_code=wire_error(joined.error),
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol if takes_null else joined.protocol or "",
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member,
+        members=tuple(
+            shape["members"](
+                member_id=each.member, group_instance_id=each.instance, metadata=each.metadata
+            )
+            for each in joined.members
+        ),
+    )
+
+
+API = Api(key=KEY, versions=range(10), answer=answer)

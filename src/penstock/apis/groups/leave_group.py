@@ -1,0 +1,65 @@
+"""LeaveGroup (key 13), versions 0-5: members go, and the group need not wait for their sessions.
+
+Version 3 added several members at once, by their static id too (KIP-345), 5 a reason. Before that a
+member's own error is the answer's.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import response_shape
+from penstock.coordinators.group.requests import Leaver, Left
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.LEAVE_GROUP
+FIRST_WITH_SEVERAL = 3
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    if not allows_group(request, services, Operation.READ, request.message.group_id):
+        return _build(request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
+    return _leave(request, services)
+
+
+async def _leave(request: Request, services: "Services") -> Any:
+    code, left = await services.groups.leave(request.message.group_id, _read(request))
+    if request.version < FIRST_WITH_SEVERAL and code is ErrorCode.NONE and left:
+        code = left[0].error
+    return _build(request.version, code, left)
+
+
+def _read(request: Request) -> tuple[Leaver, ...]:
+    message = request.message
+    if request.version < FIRST_WITH_SEVERAL:
+        return (Leaver(message.member_id, None),)
+    return tuple(
+        Leaver(each.member_id, each.group_instance_id, getattr(each, "reason", None))
+        for each in message.members
+    )
+
+
+def _build(version: int, code: ErrorCode, left: tuple[Left, ...]) -> Any:
+    shape = response_shape(KEY, version)
+    members: tuple[Any, ...] = ()
+    if version >= FIRST_WITH_SEVERAL:
+        members = tuple(
+            shape["members"](
+                member_id=each.member,
+                group_instance_id=each.instance,
+                error_code=wire_error(each.error),
+            )
+            for each in left
+        )
+    return shape(throttle_time=timedelta(), error_code=wire_error(code), members=members)
+
+
+API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)

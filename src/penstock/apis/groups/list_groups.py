@@ -1,0 +1,56 @@
+"""ListGroups (key 16), versions 0-5: the groups that this broker coordinates.
+
+Version 4 added their state and a filter on it, 5 their type: classic or consumer. Who may describe
+the cluster sees all, others those groups that they may describe.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_cluster, allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import response_shape
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.LIST_GROUPS
+
+
+def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
+    return _answer(request, services)
+
+
+async def _answer(request: Request, services: "Services") -> Any:
+    message = request.message
+    sees_all = allows_cluster(request, services, Operation.DESCRIBE)
+    code, groups = await services.groups.list_groups(
+        _filter(getattr(message, "states_filter", ())),
+        _filter(getattr(message, "types_filter", ())),
+    )
+    shape = response_shape(KEY, request.version)
+    return shape(
+        throttle_time=timedelta(),
+        error_code=wire_error(code),
+        groups=tuple(
+            shape["groups"](
+                group_id=each.group,
+                protocol_type=each.protocol_type,
+                group_state=each.state,
+                group_type=each.kind,
+            )
+            for each in groups
+            if sees_all or allows_group(request, services, Operation.DESCRIBE, each.group)
+        ),
+    )
+
+
+def _filter(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name.strip() for name in names)
+
+
+API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,120 @@
+"""OffsetCommit (key 8), versions 2-10: a group keeps how far it has read.
+
+Versions 2-4 may ask for a retention of their own, 6 added the leader's epoch, 7 static members,
+9 is the first whose clients know STALE_MEMBER_EPOCH (KIP-848), 10 gives topics by id. Every
+partition is answered for itself, in the order of the request; of two offsets for one partition the
+later counts.
+"""
+
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.groups.offset_commit_response import encode_commit_answer
+from penstock.apis.requested_topics import find_asked_name, refuse_topic
+from penstock.coordinators.group.requests import Commit, CommitOffsets
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.OFFSET_COMMIT
+FIRST_WITH_STALE_MEMBER_EPOCH = 9
+# Twice what a batch of the offsets topic holds by default: its records are larger than the entries.
+MAX_FRAME_BYTES = 2 << 20
+
+_Codes = list[list[ErrorCode]]  # of each partition of each topic, as they stand in the request
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    message = request.message
+    if not allows_group(request, services, Operation.READ, message.group_id):
+        denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return _build(request, [[denied] * len(topic.partitions) for topic in message.topics])
+    names = [find_asked_name(services, topic) for topic in message.topics]
+    codes, commits = _sort_out(request, services, names)
+    if not commits:
+        return _build(request, codes)
+    return _commit(request, services, names, codes, commits)
+
+
+def _sort_out(
+    request: Request, services: "Services", names: list[str | None]
+) -> tuple[_Codes, dict[TopicPartition, Commit]]:
+    """Why some may not be kept, and those that may."""
+    expires_ms = _expires_ms(request, services)
+    codes: _Codes = []
+    commits: dict[TopicPartition, Commit] = {}
+    for topic, name in zip(request.message.topics, names, strict=True):
+        refused = refuse_topic(request, services, Operation.READ, name)
+        codes.append([refused] * len(topic.partitions))
+        if name is None or refused is not ErrorCode.NONE:
+            continue
+        for place, entry in enumerate(topic.partitions):
+            partition = TopicPartition(name, entry.partition_index)
+            if services.cluster.has_partition(partition):
+                topic_id = getattr(topic, "topic_id", None)
+                commits[partition] = _read_commit(partition, entry, topic_id, expires_ms)
+            else:
+                codes[-1][place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return codes, commits
+
+
+def _expires_ms(request: Request, services: "Services") -> int | None:
+    """Clients that leave it to the broker say -1, newer ones cannot ask for anything else."""
+    retention = getattr(request.message, "retention_time", None)
+    if retention is None or retention < timedelta():
+        return None
+    return services.wall_ms() + ms_of_delta(retention)
+
+
+def _read_commit(
+    partition: TopicPartition, entry: Any, topic_id: Any, expires_ms: int | None
+) -> Commit:
+    return Commit(
+        partition=partition,
+        offset=entry.committed_offset,
+        leader_epoch=getattr(entry, "committed_leader_epoch", NO_LEADER_EPOCH),
+        metadata=entry.committed_metadata or "",
+        topic_id=topic_id,
+        expires_ms=expires_ms,
+    )
+
+
+async def _commit(
+    request: Request,
+    services: "Services",
+    names: list[str | None],
+    codes: _Codes,
+    commits: Mapping[TopicPartition, Commit],
+) -> Any:
+    message = request.message
+    kept = await services.groups.commit(
+        CommitOffsets(
+            group=message.group_id,
+            member=message.member_id,
+            instance=getattr(message, "group_instance_id", None),
+            generation=message.generation_id_or_member_epoch,
+            offsets=tuple(commits.values()),
+            is_consumer_protocol=request.version >= FIRST_WITH_STALE_MEMBER_EPOCH,
+        )
+    )
+    for topic, name, each in zip(message.topics, names, codes, strict=True):
+        for place, entry in enumerate(topic.partitions):
+            if each[place] is ErrorCode.NONE:
+                assert name is not None
+                each[place] = kept[TopicPartition(name, entry.partition_index)]
+    return _build(request, codes)
+
+
+def _build(request: Request, codes: _Codes) -> bytes:
+    return encode_commit_answer(request.version, request.message.topics, codes)
+
+
+API = Api(key=KEY, versions=range(2, 11), answer=answer, max_frame_bytes=MAX_FRAME_BYTES)

@@ -1,0 +1,78 @@
+"""OffsetDelete (key 47), version 0: a group forgets how far it has read some topics.
+
+Topics that a member is subscribed to are refused, each partition for itself.
+"""
+
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.requested_topics import refuse_topic
+from penstock.apis.response_shapes import response_shape
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.OFFSET_DELETE
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    if not allows_group(request, services, Operation.DELETE, request.message.group_id):
+        return _refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return _delete(request, services)
+
+
+async def _delete(request: Request, services: "Services") -> Any:
+    refused = _find_refusals(request, services)
+    wanted = [partition for partition, code in refused.items() if code is ErrorCode.NONE]
+    code, deleted = await services.groups.delete_offsets(request.message.group_id, wanted)
+    if code is not ErrorCode.NONE:
+        return _refuse(request, code)
+    return _build(request, refused | dict(deleted))
+
+
+def _find_refusals(request: Request, services: "Services") -> dict[TopicPartition, ErrorCode]:
+    """NONE for those that may be deleted."""
+    refused: dict[TopicPartition, ErrorCode] = {}
+    for topic in request.message.topics:
+        code = refuse_topic(request, services, Operation.READ, topic.name)
+        for entry in topic.partitions:
+            partition = TopicPartition(topic.name, entry.partition_index)
+            if code is ErrorCode.NONE and not services.cluster.has_partition(partition):
+                refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            else:
+                refused[partition] = code
+    return refused
+
+
+def _refuse(request: Request, code: ErrorCode) -> Any:
+    shape = response_shape(KEY, request.version)
+    return shape(error_code=wire_error(code), throttle_time=timedelta(), topics=())
+
+
+def _build(request: Request, codes: Mapping[TopicPartition, ErrorCode]) -> Any:
+    shape = response_shape(KEY, request.version)
+    topics = tuple(
+        shape["topics"](
+            name=topic.name,
+            partitions=tuple(
+                shape["topics"]["partitions"](
+                    partition_index=entry.partition_index,
+                    error_code=wire_error(codes[TopicPartition(topic.name, entry.partition_index)]),
+                )
+                for entry in topic.partitions
+            ),
+        )
+        for topic in request.message.topics
+    )
+    return shape(error_code=wire_error(ErrorCode.NONE), throttle_time=timedelta(), topics=topics)
+
+
+API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,63 @@
+"""SyncGroup (key 14), versions 0-5: a generation's assignment, told by its leader, heard by all.
+
+Version 3 added static members, 5 the protocol, which a member then has to name. The answer waits
+for the leader's.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import response_shape
+from penstock.coordinators.group.requests import Sync, Synced
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.SYNC_GROUP
+FIRST_WITH_PROTOCOL = 5
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    if not allows_group(request, services, Operation.READ, request.message.group_id):
+        return _build(request.version, Synced(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+    sync = _read(request)
+    if request.version >= FIRST_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol):
+        return _build(request.version, Synced(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    return _sync(request, services, sync)
+
+
+async def _sync(request: Request, services: "Services", sync: Sync) -> Any:
+    return _build(request.version, await services.groups.sync(sync))
+
+
+def _read(request: Request) -> Sync:
+    message = request.message
+    return Sync(
+        group=message.group_id,
+        member=message.member_id,
+        instance=getattr(message, "group_instance_id", None),
+        generation=message.generation_id,
+        protocol_type=getattr(message, "protocol_type", None),
+        protocol=getattr(message, "protocol_name", None),
+        assignments={each.member_id: each.assignment for each in message.assignments},
+    )
+
+
+def _build(version: int, synced: Synced) -> Any:
+    return response_shape(KEY, version)(
+        throttle_time=timedelta(),
+        error_code=wire_error(synced.error),
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol,
+        assignment=synced.assignment,
+    )
+
+
+API = Api(key=KEY, versions=range(6), answer=answer)

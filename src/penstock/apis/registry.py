@@ -1,0 +1,113 @@
+"""The only list of what this broker serves: it feeds dispatch and ApiVersions alike.
+
+An API that is not here does not exist for clients. Each is handled in the file of its name, with an
+`API` of its own, which is loaded when the first client asks for it, or a while after the start: a
+broker answers its first clients 20 ms sooner for what they do not ask.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+from penstock.apis.api import Api
+from penstock.apis.cluster.api_versions import make_api
+from penstock.protocol.api_keys import ApiKey
+
+# What is really served, by the package that serves it; each file says its versions again.
+_SERVED_BY_PACKAGE: Mapping[str, Mapping[ApiKey, range]] = MappingProxyType(
+    {
+        "data": {
+            ApiKey.PRODUCE: range(13),
+            ApiKey.FETCH: range(4, 17),
+            ApiKey.LIST_OFFSETS: range(1, 9),
+            ApiKey.DELETE_RECORDS: range(3),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: range(2, 5),
+        },
+        "groups": {
+            ApiKey.OFFSET_COMMIT: range(2, 11),
+            ApiKey.OFFSET_FETCH: range(1, 11),
+            ApiKey.FIND_COORDINATOR: range(7),
+            ApiKey.JOIN_GROUP: range(10),
+            ApiKey.HEARTBEAT: range(5),
+            ApiKey.LEAVE_GROUP: range(6),
+            ApiKey.SYNC_GROUP: range(6),
+            ApiKey.DESCRIBE_GROUPS: range(7),
+            ApiKey.LIST_GROUPS: range(6),
+            ApiKey.DELETE_GROUPS: range(3),
+            ApiKey.OFFSET_DELETE: range(1),
+            ApiKey.CONSUMER_GROUP_HEARTBEAT: range(2),
+            ApiKey.CONSUMER_GROUP_DESCRIBE: range(2),
+        },
+        "transactions": {
+            ApiKey.INIT_PRODUCER_ID: range(7),
+            ApiKey.ADD_PARTITIONS_TO_TXN: range(6),
+            ApiKey.ADD_OFFSETS_TO_TXN: range(5),
+            ApiKey.END_TXN: range(6),
+            ApiKey.WRITE_TXN_MARKERS: range(1, 3),
+            ApiKey.TXN_OFFSET_COMMIT: range(6),
+            ApiKey.DESCRIBE_PRODUCERS: range(1),
+            ApiKey.DESCRIBE_TRANSACTIONS: range(1),
+            ApiKey.LIST_TRANSACTIONS: range(3),
+        },
+        "admin": {
+            ApiKey.CREATE_TOPICS: range(2, 8),
+            ApiKey.DELETE_TOPICS: range(1, 7),
+            ApiKey.DESCRIBE_CONFIGS: range(1, 5),
+            ApiKey.ALTER_CONFIGS: range(3),
+            ApiKey.DESCRIBE_LOG_DIRS: range(1, 5),
+            ApiKey.CREATE_PARTITIONS: range(4),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: range(2),
+            ApiKey.ELECT_LEADERS: range(3),
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: range(2),
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: range(1),
+        },
+        "cluster": {
+            ApiKey.METADATA: range(13),
+            ApiKey.API_VERSIONS: range(5),
+            ApiKey.ALTER_PARTITION: range(2, 4),
+            ApiKey.DESCRIBE_CLUSTER: range(2),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: range(1),
+        },
+    }
+)
+_PACKAGES = MappingProxyType(
+    {key: name for name, apis in _SERVED_BY_PACKAGE.items() for key in apis}
+)
+SERVED: Mapping[ApiKey, range] = MappingProxyType(
+    dict(sorted(item for apis in _SERVED_BY_PACKAGE.values() for item in apis.items()))
+)
+
+# Levels that are understood; the last is in force: clients with transactions v2 use it (KIP-890).
+FEATURES: Mapping[str, range] = MappingProxyType({"transaction.version": range(3)})
+
+
+class ApiTable(Mapping[ApiKey, Api]):
+    """Each API from the moment on at which it is asked for."""
+
+    def __init__(self, served: Mapping[ApiKey, range]) -> None:
+        self._served = served
+        self._loaded: dict[ApiKey, Api] = {}
+
+    def __getitem__(self, key: ApiKey) -> Api:
+        api = self._loaded.get(key)
+        if api is None:
+            api = self._loaded[key] = self._load(key, self._served[key])
+        return api
+
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(self._served)
+
+    def __len__(self) -> int:
+        return len(self._served)
+
+    def _load(self, key: ApiKey, versions: range) -> Api:
+        if key is ApiKey.API_VERSIONS:
+            return make_api(self._served, FEATURES)
+        name = key.name.lower()
+        api: Api = import_module(f"penstock.apis.{_PACKAGES[key]}.{name}").API
+        told = f"{name}.py serves {api.key.title} {api.versions}, the table says {versions}"
+        assert (api.key, api.versions) == (key, versions), told
+        return api
+
+
+APIS: Mapping[ApiKey, Api] = ApiTable(SERVED)

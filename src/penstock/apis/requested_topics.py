@@ -1,0 +1,30 @@
+"""Topics that a request names, or in newer versions gives the id of."""
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_topic
+from penstock.apis.api import Request
+from penstock.model.errors import ErrorCode
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+
+def find_asked_name(services: "Services", topic: Any) -> str | None:
+    """None where an id belongs to no topic that this broker knows."""
+    if hasattr(topic, "name"):
+        name: str = topic.name
+        return name
+    return None if topic.topic_id is None else services.cluster.find_name(topic.topic_id)
+
+
+def refuse_topic(
+    request: Request, services: "Services", operation: Operation, name: str | None
+) -> ErrorCode:
+    """NONE, or why nothing may be said of it. Whether it exists is not asked here."""
+    if name is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    if not allows_topic(request, services, operation, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE

@@ -1,0 +1,61 @@
+"""What handlers may use of the broker: its rooms by their own names, and nothing of each other.
+
+Built once by the broker's assembly; everything in it belongs to the event loop's thread.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.cluster.metadata import MetadataCache
+from penstock.apis.data.fetch_sessions import FetchSessions
+from penstock.apis.inter_broker_access import InterBroker
+from penstock.apis.transactions.transaction_service import NobodyVerifies, VerifiesTransactions
+from penstock.config.effective_config import Resolved
+from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.controller.interface import Administration, ProducerIds
+from penstock.model.cluster import BrokerId, Endpoint
+from penstock.model.values import dataclass
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Clock, Replicas
+from penstock.security.authorizer import Authorizer
+from penstock.storage.engine import Engine
+
+if TYPE_CHECKING:
+    from penstock.apis.groups.group_service import GroupService
+    from penstock.apis.transactions.transaction_service import TransactionService
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    broker_id: BrokerId
+    cluster_id: str
+    cluster: ClusterView
+    replicas: Replicas
+    engine: Engine  # for what is asked of directories; partitions go through `replicas`
+    administration: Administration
+    get_groups: Callable[[], "GroupService"]  # the coordinator, built for who asks first
+    get_transactions: Callable[[], "TransactionService"]  # likewise
+    producer_ids: ProducerIds
+    authorizer: Authorizer
+    timers: Clock  # waiting.LoopTimers, or a clock that tests move
+    wall_ms: Callable[[], int]
+    settings: Callable[[], Resolved]  # the broker's, as of now
+    # Listener name -> what its clients are told to connect to. A listener that is absent answers
+    # the address that the client itself connected to.
+    advertised: Mapping[str, Endpoint]
+    fetch_sessions: FetchSessions
+    run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
+    report: Callable[[str], None]  # one line for whoever watches the broker
+    static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
+    inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
+    verify_transaction: VerifiesTransactions = field(default_factory=NobodyVerifies)
+    metadata: MetadataCache = field(default_factory=MetadataCache)
+
+    @property
+    def groups(self) -> "GroupService":
+        return self.get_groups()
+
+    @property
+    def transactions(self) -> "TransactionService":
+        return self.get_transactions()

@@ -1,0 +1,1 @@
+"""APIs of idempotent and transactional producers."""

@@ -1,0 +1,65 @@
+"""AddOffsetsToTxn (key 25), versions 0-4: a group's committed offsets become part of a transaction.
+
+What is added is the group's partition of the offsets topic; the offsets themselves come with
+TxnOffsetCommit. Version 2 added the code of a producer that another one has replaced, 4
+TRANSACTION_ABORTABLE. Clients with transactions v2 do without this request.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group, allows_transaction
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import response_shape
+from penstock.apis.transactions.producer_fenced import code_for
+from penstock.model.cluster import OFFSETS_TOPIC
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.ADD_OFFSETS_TO_TXN
+FIRST_WITH_FENCED = 2
+ADD_PARTITIONS_VERSION = 3  # the last one of producers: who sends this has no transactions v2
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    message = request.message
+    if not allows_transaction(request, services, Operation.WRITE, message.transactional_id):
+        return _build(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not allows_group(request, services, Operation.READ, message.group_id):
+        return _build(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    return _add(request, services)
+
+
+async def _add(request: Request, services: "Services") -> Any:
+    """The topic may not be there yet: who reads without being a member never asked for it."""
+    code = await services.groups.ensure_topic()
+    if code is not ErrorCode.NONE:
+        return _build(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    message = request.message
+    partition = services.groups.partition_of(message.group_id)
+    code = await services.transactions.add_partitions(
+        message.transactional_id,
+        message.producer_id,
+        message.producer_epoch,
+        [TopicPartition(OFFSETS_TOPIC, partition)],
+        version=ADD_PARTITIONS_VERSION,
+        connection=request.exchange.connection,
+    )
+    return _build(request, code)
+
+
+def _build(request: Request, code: ErrorCode) -> Any:
+    return response_shape(KEY, request.version)(
+        throttle_time=timedelta(),
+        error_code=wire_error(code_for(request, code, FIRST_WITH_FENCED)),
+    )
+
+
+API = Api(key=KEY, versions=range(5), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,77 @@
+"""DescribeProducers (key 61), version 0: who writes to a partition with a producer id, and since
+when a transaction of theirs is open. For people who look for a transaction that hangs.
+"""
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_topic
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation
+from penstock.storage.producers import ProducerEntry
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.DESCRIBE_PRODUCERS
+NO_TRANSACTION = -1
+
+
+def answer(request: Request, services: "Services") -> Any:
+    shape = response_shape(KEY, request.version)
+    topics = tuple(
+        shape["topics"](
+            name=topic.name,
+            partitions=_answer_topic(request, services, shape["topics"]["partitions"], topic),
+        )
+        for topic in request.message.topics
+    )
+    return shape(throttle_time=timedelta(), topics=topics)
+
+
+def _answer_topic(
+    request: Request, services: "Services", shape: Shape, topic: Any
+) -> tuple[Any, ...]:
+    allowed = allows_topic(request, services, Operation.READ, topic.name)
+    answers = []
+    for index in topic.partition_indexes:
+        producers: tuple[Any, ...] = ()
+        code, message = ErrorCode.NONE, None
+        try:
+            if not allowed:
+                raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            partition = services.replicas.get(TopicPartition(topic.name, index))
+            partition.check_leader()
+            entries = partition.log.producers.producers()
+            producers = tuple(_show(shape["active_producers"], entry) for entry in entries)
+        except Refusal as refusal:
+            code, message = refusal.code, refusal.message
+        answers.append(
+            shape(
+                partition_index=index,
+                error_code=wire_error(code),
+                error_message=message,
+                active_producers=producers,
+            )
+        )
+    return tuple(answers)
+
+
+def _show(shape: Shape, entry: ProducerEntry) -> Any:
+    first_offset = entry.current_txn_first_offset
+    return shape(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_sequence,
+        last_timestamp=entry.timestamp_ms,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=NO_TRANSACTION if first_offset is None else first_offset,
+    )
+
+
+API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)

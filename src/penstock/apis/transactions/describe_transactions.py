@@ -1,0 +1,75 @@
+"""DescribeTransactions (key 65), version 0: what transactional ids of this coordinator are doing.
+
+Partitions of topics that the caller may not see are left out.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_topic, allows_transaction
+from penstock.apis.api import Api, Request
+from penstock.apis.groups.per_group import ask_each
+from penstock.apis.response_shapes import Shape, response_shape
+from penstock.coordinators.transaction.requests import Described
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import time_of
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.DESCRIBE_TRANSACTIONS
+
+
+def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
+    return _answer(request, services)
+
+
+async def _answer(request: Request, services: "Services") -> Any:
+    shape = response_shape(KEY, request.version)
+
+    async def ask(transactional_id: str) -> Any:
+        described = _describe(request, services, transactional_id)
+        return _build(request, services, shape["transaction_states"], described)
+
+    states = await ask_each(request.message.transactional_ids, ask)
+    return shape(throttle_time=timedelta(), transaction_states=tuple(states))
+
+
+def _describe(request: Request, services: "Services", transactional_id: str) -> Described:
+    if allows_transaction(request, services, Operation.DESCRIBE, transactional_id):
+        return services.transactions.describe(transactional_id)
+    denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return Described(transactional_id=transactional_id, code=denied)
+
+
+def _build(request: Request, services: "Services", shape: Shape, found: Described) -> Any:
+    return shape(
+        error_code=wire_error(found.code),
+        transactional_id=found.transactional_id,
+        transaction_state=found.state,
+        transaction_timeout=timedelta(milliseconds=found.timeout_ms),
+        transaction_start_time=time_of(found.started_ms),
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        topics=_build_topics(request, services, shape["topics"], found),
+    )
+
+
+def _build_topics(
+    request: Request, services: "Services", shape: Shape, found: Described
+) -> tuple[Any, ...]:
+    by_topic: dict[str, list[int]] = {}
+    for each in found.partitions:
+        by_topic.setdefault(each.topic, []).append(each.partition)
+    return tuple(
+        shape(topic=topic, partitions=tuple(numbers))
+        for topic, numbers in by_topic.items()
+        if allows_topic(request, services, Operation.DESCRIBE, topic)
+    )
+
+
+API = Api(key=KEY, versions=range(1), answer=answer, max_frame_bytes=1 << 20)

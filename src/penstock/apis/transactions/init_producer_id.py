@@ -1,0 +1,112 @@
+"""InitProducerId (key 22), versions 0-6: a producer id, so that retries leave no duplicates.
+
+Version 3 added the id and epoch that a producer had before (KIP-360), 4 the code of a producer that
+another one has replaced, 6 two-phase commit and keeping what a former life has prepared (KIP-939).
+Without a transactional id everybody gets a new id, which fences nobody; with one, the coordinator
+of the transactional id gives its producer id, with an epoch that fences those before.
+"""
+
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_cluster, allows_topic, allows_transaction
+from penstock.apis.api import Api, Request
+from penstock.apis.response_shapes import response_shape
+from penstock.apis.transactions.producer_fenced import code_for
+from penstock.coordinators.transaction.requests import NO_EPOCH, Initialised, InitProducer
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import NO_PRODUCER_ID
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.protocol.wire_types import ms_of_delta
+from penstock.security.authorizer import Operation
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.INIT_PRODUCER_ID
+FIRST_WITH_FENCED = 4
+FIRST_EPOCH = 0
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    is_transactional = request.message.transactional_id is not None
+    find_refusal = _refuse_transactional if is_transactional else _refuse_plain
+    refused = find_refusal(request, services) or _refuse_half(request)
+    if refused is not None:
+        return _build(request, Initialised(code=refused))
+    return (_ask_coordinator if is_transactional else _give_new_id)(request, services)
+
+
+def _refuse_transactional(request: Request, services: "Services") -> ErrorCode | None:
+    transactional_id = request.message.transactional_id
+    wanted = [Operation.WRITE]
+    if _field(request, "enable2_pc", False):
+        wanted.append(Operation.TWO_PHASE_COMMIT)
+    if all(allows_transaction(request, services, each, transactional_id) for each in wanted):
+        return None
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def _refuse_plain(request: Request, services: "Services") -> ErrorCode | None:
+    if not _may_be_idempotent(request, services):
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    has_phases = _field(request, "enable2_pc", False) or _field(request, "keep_prepared_txn", False)
+    return ErrorCode.INVALID_REQUEST if has_phases else None
+
+
+def _refuse_half(request: Request) -> ErrorCode | None:
+    has_id = _field(request, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
+    has_epoch = _field(request, "producer_epoch", NO_EPOCH) != NO_EPOCH
+    return ErrorCode.INVALID_REQUEST if has_id != has_epoch else None
+
+
+def _may_be_idempotent(request: Request, services: "Services") -> bool:
+    """Who may write to any topic may do so without duplicates (KIP-679)."""
+    return allows_cluster(request, services, Operation.IDEMPOTENT_WRITE) or any(
+        allows_topic(request, services, Operation.WRITE, topic) for topic in services.cluster.topics
+    )
+
+
+async def _give_new_id(request: Request, services: "Services") -> Any:
+    try:
+        producer_id = await services.producer_ids.next_producer_id()
+    except Refusal as refusal:
+        return _build(request, Initialised(code=refusal.code))
+    made = Initialised(code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+    return _build(request, made)
+
+
+async def _ask_coordinator(request: Request, services: "Services") -> Any:
+    message = request.message
+    initialised = await services.transactions.init_producer_id(
+        InitProducer(
+            transactional_id=message.transactional_id,
+            timeout_ms=ms_of_delta(message.transaction_timeout),
+            producer_id=_field(request, "producer_id", NO_PRODUCER_ID),
+            producer_epoch=_field(request, "producer_epoch", NO_EPOCH),
+            two_phase=_field(request, "enable2_pc", False),
+            keep_prepared=_field(request, "keep_prepared_txn", False),
+        )
+    )
+    return _build(request, initialised)
+
+
+def _field(request: Request, name: str, default: Any) -> Any:
+    """Of a version that has it."""
+    return getattr(request.message, name, default)
+
+
+def _build(request: Request, made: Initialised) -> Any:
+    return response_shape(KEY, request.version)(
+        throttle_time=timedelta(),
+        error_code=wire_error(code_for(request, made.code, FIRST_WITH_FENCED)),
+        producer_id=made.producer_id,
+        producer_epoch=made.producer_epoch,
+        ongoing_txn_producer_id=made.ongoing_producer_id,
+        ongoing_txn_producer_epoch=made.ongoing_producer_epoch,
+    )
+
+
+API = Api(key=KEY, versions=range(7), answer=answer, max_frame_bytes=1 << 20)

@@ -1,0 +1,181 @@
+"""TxnOffsetCommit (key 28), versions 0-5: offsets that a group keeps if a transaction commits.
+
+Version 2 added the leader's epoch, 3 who commits (KIP-447: a zombie is known by its generation), 4
+TRANSACTION_ABORTABLE, 5 makes the group part of the transaction by itself (KIP-890). Before, the
+transaction's coordinator is asked whether it is. Every partition is answered for itself.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.apis.access import allows_group, allows_topic
+from penstock.apis.api import Api, Request
+from penstock.apis.data.transaction_check import TransactionCheck
+from penstock.apis.response_shapes import response_shape
+from penstock.coordinators.group.requests import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER,
+    Commit,
+    CommitInTransaction,
+    CommitOffsets,
+)
+from penstock.model.cluster import OFFSETS_TOPIC
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import wire_error
+from penstock.security.authorizer import Operation, ResourceType
+
+if TYPE_CHECKING:
+    from penstock.apis.services import Services
+
+KEY = ApiKey.TXN_OFFSET_COMMIT
+FIRST_WITH_ABORTABLE = 4
+FIRST_THAT_ADDS = 5
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+# The transaction's coordinator could not be asked, or not now: the one code after which every
+# producer tries again, and asks nobody else first.
+_PASSING = frozenset(
+    (
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    )
+)
+
+
+def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
+    refusal = _find_refusal(request, services)
+    if refusal is not ErrorCode.NONE:
+        return _build(request, dict.fromkeys(_asked(request), refusal))
+    refused = {name: code for name in _asked(request) if (code := _refuse(request, services, name))}
+    commits = _read_commits(request, refused)
+    if not commits:
+        return _build(request, refused)
+    return _commit(request, services, commits, refused)
+
+
+def _find_refusal(request: Request, services: "Services") -> ErrorCode:
+    message = request.message
+    if not services.authorizer.allows(
+        request.caller, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id
+    ):
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if not allows_group(request, services, Operation.READ, message.group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if message.producer_id < 0 or message.producer_epoch < 0:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    return ErrorCode.NONE
+
+
+def _asked(request: Request) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic.name, entry.partition_index)
+        for topic in request.message.topics
+        for entry in topic.partitions
+    ]
+
+
+def _refuse(request: Request, services: "Services", name: TopicPartition) -> ErrorCode | None:
+    if not allows_topic(request, services, Operation.READ, name.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    known = services.cluster.has_partition(name)
+    return None if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _read_commits(request: Request, refused: Codes) -> dict[TopicPartition, Commit]:
+    """Of two offsets for one partition the later counts."""
+    commits: dict[TopicPartition, Commit] = {}
+    for topic in request.message.topics:
+        for entry in topic.partitions:
+            name = TopicPartition(topic.name, entry.partition_index)
+            if name not in refused:
+                commits[name] = Commit(
+                    partition=name,
+                    offset=entry.committed_offset,
+                    leader_epoch=getattr(entry, "committed_leader_epoch", NO_LEADER_EPOCH),
+                    metadata=entry.committed_metadata or "",
+                )
+    return commits
+
+
+async def _commit(
+    request: Request,
+    services: "Services",
+    commits: Mapping[TopicPartition, Commit],
+    refused: Codes,
+) -> Any:
+    message = request.message
+    offsets_partition = TopicPartition(
+        OFFSETS_TOPIC, services.groups.partition_of(message.group_id)
+    )
+    check = TransactionCheck(
+        services,
+        transactional_id=message.transactional_id,
+        producer_id=message.producer_id,
+        producer_epoch=message.producer_epoch,
+        adds=request.version >= FIRST_THAT_ADDS,
+    )
+    asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    check.ask([offsets_partition], partial(_tell, asked))
+    await asked
+    kept = await services.groups.commit_in_transaction(
+        CommitInTransaction(
+            producer_id=message.producer_id,
+            producer_epoch=message.producer_epoch,
+            find_refusal=lambda: _say(check.find_refusal(offsets_partition), request.version),
+            commit=CommitOffsets(
+                group=message.group_id,
+                member=getattr(message, "member_id", UNKNOWN_MEMBER),
+                instance=getattr(message, "group_instance_id", None),
+                generation=getattr(message, "generation_id", NO_GENERATION),
+                offsets=tuple(commits.values()),
+            ),
+        )
+    )
+    return _build(request, {**kept, **refused})
+
+
+def _tell(asked: "asyncio.Future[None]") -> None:
+    if not asked.done():  # else whoever asked has gone
+        asked.set_result(None)
+
+
+def _say(code: ErrorCode, version: int) -> ErrorCode:
+    if code in _PASSING:
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+        return ErrorCode.NOT_COORDINATOR
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_WITH_ABORTABLE:
+        return ErrorCode.INVALID_TXN_STATE
+    return code
+
+
+def _build(request: Request, codes: Codes) -> Any:
+    shape = response_shape(KEY, request.version)
+    topic_shape = shape["topics"]
+    partition_shape = topic_shape["partitions"]
+    topics = tuple(
+        topic_shape(
+            name=topic.name,
+            partitions=tuple(
+                partition_shape(
+                    partition_index=entry.partition_index,
+                    error_code=wire_error(codes[TopicPartition(topic.name, entry.partition_index)]),
+                )
+                for entry in topic.partitions
+            ),
+        )
+        for topic in request.message.topics
+    )
+    return shape(throttle_time=timedelta(), topics=topics)
+
+
+API = Api(key=KEY, versions=range(6), answer=answer, max_frame_bytes=1 << 20)

@@ -1,1 +1,0 @@
-"""Assembly: builds and joins the rooms, starts and stops them in order."""

@@ -1,1 +1,0 @@
-"""One file per Kafka API: decode, authorise, call, encode."""

@@ -1,0 +1,1 @@
+"""What brokers send each other: controller requests, AlterPartition, markers, verification."""

@@ -1,0 +1,1 @@
+"""Handlers of the private requests between brokers; clients never see these keys."""

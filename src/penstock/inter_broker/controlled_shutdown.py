@@ -1,0 +1,79 @@
+"""A controlled stop: what this broker leads is moved to others before it goes.
+
+It tries as often as the settings say, and then the broker stops all the same: its partitions are
+led by others, or by nobody, once its session has ended.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from penstock.config.effective_config import Resolved
+from penstock.controller.interface import Membership
+from penstock.inter_broker.controller_client import ToController
+from penstock.model.cluster import BrokerEpoch
+from penstock.model.errors import Refusal
+from penstock.model.ids import TopicPartition
+from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
+from penstock.replication.metadata_cache import ClusterView
+
+ATTEMPT_MS = 10_000
+
+
+class Leaving:
+    """One broker's way out."""
+
+    def __init__(
+        self,
+        controller: ToController,
+        *,
+        cluster: ClusterView,
+        membership: Membership,  # of the controller here
+        settings: Callable[[], Resolved],
+        wait_ms: Callable[[int], Awaitable[None]],
+        report: Callable[[str], None],
+    ) -> None:
+        self._controller = controller
+        self._cluster = cluster
+        self._membership = membership
+        self._settings = settings
+        self._wait_ms = wait_ms
+        self._report = report
+
+    async def hand_over(self, broker_epoch: BrokerEpoch) -> bool:
+        """True when this broker leads nothing any more that others can lead."""
+        settings = self._settings()
+        if not settings["controlled.shutdown.enable"] or len(self._cluster.brokers) < 2:
+            return True
+        attempts = int(str(settings["controlled.shutdown.max.retries"]))
+        for number in range(attempts):
+            problem = await self._try(broker_epoch)
+            if problem is None:
+                return True
+            self._report(f"attempt {number + 1} of {attempts} to hand leaders over: {problem}")
+            if number + 1 < attempts:
+                await self._wait_ms(int(str(settings["controlled.shutdown.retry.backoff.ms"])))
+        return False
+
+    async def _try(self, broker_epoch: BrokerEpoch) -> str | None:
+        """What is in the way."""
+        try:
+            left = await self._ask(broker_epoch)
+        except ConnectionError as error:
+            return f"the controller cannot be reached ({error})"
+        except Refusal as refusal:
+            return f"the controller refuses ({refusal.code.name}: {refusal.message})"
+        if left:
+            return f"{len(left)} partitions have no other replica in sync, {left[0]} among them"
+        return None
+
+    async def _ask(self, broker_epoch: BrokerEpoch) -> tuple[TopicPartition, ...]:
+        own_id = self._controller.own_id
+        if self._controller.is_here:
+            return await self._membership.leave(own_id, broker_epoch, timeout_ms=ATTEMPT_MS)
+        answer = await self._controller.ask(
+            PrivateKey.BROKER_LEAVES,
+            LEAVE_VERSIONS,
+            encode_leave(LeaveRequest(own_id, broker_epoch, ATTEMPT_MS)),
+            timeout_ms=2 * ATTEMPT_MS,
+        )
+        return answer.partitions

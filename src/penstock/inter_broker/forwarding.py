@@ -1,0 +1,161 @@
+"""Administration at a broker that may not be the controller.
+
+New topics and settings are sent on to the controller: brokers themselves need topics, and clients
+send settings to any broker. The rest is answered by the broker's own controller, which refuses it
+with NOT_CONTROLLER where another leads: clients send that to the controller by themselves.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from penstock.client.call import Call
+from penstock.controller.interface import (
+    Administration,
+    ConfigChange,
+    LeaderChoice,
+    MorePartitions,
+    Move,
+    NewTopic,
+    Refused,
+)
+from penstock.inter_broker.apis.forwarded_configs import (
+    FORWARD_VERSIONS,
+    ForwardedConfigs,
+    encode_forwarded,
+    read_results,
+)
+from penstock.inter_broker.controller_client import ToController
+from penstock.model.cluster import NO_BROKER, PartitionState, TopicState
+from penstock.model.errors import ErrorCode, Refusal, known_error
+from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.private_keys import PrivateKey
+
+_NO_ID = UUID(int=0)  # nothing was made: it was only checked
+CONFIGS_TIMEOUT_MS = 35_000  # longer than the controller takes to give up
+EXTRA_MS = 1_000  # for the way, beside the time that the controller is given
+
+
+class ForwardingAdministration:
+    """Implements Administration."""
+
+    def __init__(self, controller: ToController, *, local: Administration) -> None:
+        self._controller = controller
+        self._local = local
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | Refused]:
+        if self._controller.find_other() is None or not topics:
+            return await self._local.create_topics(
+                topics, validate_only=validate_only, timeout_ms=timeout_ms
+            )
+        call = _create_call(topics, validate_only, timeout_ms)
+        try:
+            response = await self._controller.call(call, timeout_ms=timeout_ms + EXTRA_MS)
+        except ConnectionError as error:
+            return [_unreachable(error)] * len(topics)
+        return _read_created(response, topics)
+
+    async def alter_configs(
+        self, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> list[Refused | None]:
+        if self._controller.find_other() is None:
+            return await self._local.alter_configs(changes, validate_only=validate_only)
+        body = encode_forwarded(ForwardedConfigs(tuple(changes), validate_only))
+        try:
+            answer = await self._controller.ask(
+                PrivateKey.FORWARDED_CONFIGS,
+                FORWARD_VERSIONS,
+                body,
+                timeout_ms=CONFIGS_TIMEOUT_MS,
+            )
+        except ConnectionError as error:
+            return [_unreachable(error)] * len(changes)
+        except Refusal as refusal:
+            return [Refused(refusal.code, refusal.message or refusal.code.message)] * len(changes)
+        return read_results(answer, changes)
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+        return await self._local.delete_topics(names, timeout_ms=timeout_ms)
+
+    async def create_partitions(
+        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        return await self._local.create_partitions(
+            additions, validate_only=validate_only, timeout_ms=timeout_ms
+        )
+
+    async def elect_leaders(
+        self,
+        choice: LeaderChoice,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int,
+    ) -> dict[TopicPartition, Refused | None] | Refused:
+        return await self._local.elect_leaders(choice, partitions, timeout_ms=timeout_ms)
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        return await self._local.alter_reassignments(
+            moves, allows_other_factor=allows_other_factor, timeout_ms=timeout_ms
+        )
+
+    async def list_reassignments(
+        self, *, timeout_ms: int
+    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+        return await self._local.list_reassignments(timeout_ms=timeout_ms)
+
+
+def _unreachable(error: ConnectionError) -> Refused:
+    return Refused(
+        ErrorCode.NOT_CONTROLLER, f"the controller cannot be reached ({error}); try again shortly"
+    )
+
+
+def _create_call(topics: Sequence[NewTopic], validate_only: bool, timeout_ms: int) -> Call:
+    fields = {
+        "topics": [_new_topic_fields(topic) for topic in topics],
+        "timeout": timedelta(milliseconds=timeout_ms),
+        "validate_only": validate_only,
+    }
+    return Call(ApiKey.CREATE_TOPICS, range(7, 8), fields)
+
+
+def _new_topic_fields(topic: NewTopic) -> dict[str, Any]:
+    assignments = [
+        {"partition_index": number, "broker_ids": brokers}
+        for number, brokers in topic.assignment.items()
+    ]
+    return {
+        "name": topic.name,
+        "num_partitions": topic.partitions,
+        "replication_factor": topic.replication_factor,
+        "assignments": assignments,
+        "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
+    }
+
+
+def _read_created(response: Any, topics: Sequence[NewTopic]) -> list[TopicState | Refused]:
+    found = {each.name: each for each in response.topics}
+    return [_read_topic(found.get(topic.name), topic) for topic in topics]
+
+
+def _read_topic(result: Any, asked: NewTopic) -> TopicState | Refused:
+    if result is None:
+        return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.name!r} was not answered")
+    code = known_error(int(result.error_code))
+    if code is not ErrorCode.NONE:
+        return Refused(code, result.error_message or code.message)
+    # Who leads it is told by the controller, as of every topic; here only its size is known.
+    somewhere = (NO_BROKER,) * result.replication_factor
+    partition = PartitionState(NO_BROKER, NO_LEADER_EPOCH, somewhere, somewhere)
+    return TopicState(
+        name=asked.name,
+        topic_id=TopicId(result.topic_id or _NO_ID),
+        partitions=(partition,) * result.num_partitions,
+        configs={name: value for name, value in asked.configs.items() if value is not None},
+    )

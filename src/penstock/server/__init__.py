@@ -1,0 +1,1 @@
+"""Builds a broker from its packages, starts and stops it in order."""

@@ -1,0 +1,119 @@
+"""A broker in a process of its own, seen from the process that started it.
+
+It ends with its parent, however that ends: the parent holds the other side of its stdin.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+_MAX_TOLD_BYTES = 4000
+
+
+class BrokerNotStarted(Exception):
+    """The broker could not start, or was not asked to; the message holds what it said."""
+
+
+class BrokerProcess:
+    """Spawned at once; `wait_ready` before anything else. `log` keeps what it says, at the end of
+    what is there; without it, what it says goes with it. `prefix`: of its command, one that ends in
+    becoming it."""
+
+    bootstrap_servers: str  # once ready
+
+    def __init__(
+        self, settings: Mapping[str, str], *, log: Path | None = None, prefix: Sequence[str] = ()
+    ) -> None:
+        # Closed in `stop` or `kill`.
+        self._told = tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
+        # -c and not -m: saves the start-up time of runpy. -P: what lies in the directory that the
+        # parent happens to be in (a queue.py, say) is not for the broker to import.
+        command = [
+            sys.executable,
+            "-P",
+            "-c",
+            "from penstock.server.child_process import main; main()",
+        ]
+        self._process = subprocess.Popen(
+            [*prefix, *command, json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._told,
+            process_group=0,  # Ctrl-C is for the parent, which may go on and use the broker
+        )
+        self.pid = self._process.pid
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """BrokerNotStarted, and it is gone, where it does not serve in time."""
+        try:
+            self.bootstrap_servers = self._read_ready(timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _read_ready(self, timeout_s: float) -> str:
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], timeout_s)
+        line = self._process.stdout.readline().decode() if ready else ""
+        word, _, servers = line.strip().partition(" ")
+        if word == "ready":
+            return servers
+        self._process.kill()
+        code = self._process.wait()
+        told = self.read_told(_MAX_TOLD_BYTES)
+        why = f"it ended with exit code {code}" if ready else f"not ready in {timeout_s} s"
+        raise BrokerNotStarted(f"the broker did not start: {why}. It said:\n{told}")
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def ask_to_stop(self) -> None:
+        """Returns at once; `stop` waits for it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def stop(self) -> None:
+        """Cleanly. RuntimeError with what it said if it ended any other way."""
+        self.ask_to_stop()
+        try:
+            code = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        told = self.read_told(_MAX_TOLD_BYTES)
+        self._close()
+        if code != 0:
+            raise RuntimeError(f"the broker ended with exit code {code}. It said:\n{told}")
+
+    def kill(self) -> None:
+        """As a crash does (kill -9)."""
+        self._process.kill()
+        self._process.wait()
+        self._close()
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def read_told(self, at_most_bytes: int | None = None) -> str:
+        """Its end, or all of it. At a position of our own: the file's is where the child writes."""
+        size = os.fstat(self._told.fileno()).st_size
+        start = 0 if at_most_bytes is None else max(0, size - at_most_bytes)
+        return os.pread(self._told.fileno(), size - start, start).decode(errors="replace")
+
+    def _close(self) -> None:
+        self._told.close()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()

@@ -1,0 +1,112 @@
+"""One broker from start to stop: serves until it is told to end, or until a room of it fails.
+
+What it is made of is `assembly`'s matter. Invariant: what fails unexpectedly in any room ends the
+whole node, without the mark of a clean stop, and `run` raises it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from penstock.config.raw_config import ConfigError, Given
+from penstock.io.disk import Disk, RealDisk
+from penstock.metadata_store.errors import ConnectionLost
+from penstock.server.broker_server import Assembly, StartRefused
+from penstock.server.warm_up import everything, warm_up
+from penstock.server.watchdog import Watchdog
+from penstock.storage.errors import DirectoryFailed
+
+Report = Callable[[str], None]
+
+__all__ = ["Node", "NodeFailed", "NodeStranded", "StartRefused"]
+
+
+class NodeFailed(Exception):
+    """A room failed in a way that it did not foresee. Its error is the cause."""
+
+
+class NodeStranded(NodeFailed):
+    """What no broker can do without is gone, all disks or the tree; the message says which."""
+
+
+class Node:
+    """Run once. `bootstrap_servers` and `describe_addresses` are known when it is ready."""
+
+    def __init__(self, given: Given, *, report: Report, disk: Disk | None = None) -> None:
+        self._report = report
+        self._assembly = Assembly(given, report=report, disk=RealDisk() if disk is None else disk)
+        self._watchdog = Watchdog()
+        self._failure: asyncio.Future[None] | None = None  # made by `run`
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self._assembly.addresses.bootstrap_servers
+
+    def describe_addresses(self) -> str:
+        return self._assembly.addresses.describe()
+
+    async def run(self, *, on_ready: "Callable[[Node], None]", stop: asyncio.Event) -> None:
+        """Serve until `stop`; StartRefused or ConfigError if it cannot, NodeFailed if it broke."""
+        loop = asyncio.get_running_loop()
+        self._failure = loop.create_future()
+        loop.set_exception_handler(self._on_loop_error)
+        self._watchdog.start(loop)
+        try:
+            await self._serve(on_ready, stop)
+        except BaseExceptionGroup as group:
+            raise _single(group) from group
+        finally:
+            self._watchdog.stop()
+            self._assembly.abandon()  # nothing is left to let go of after a clean stop
+
+    async def _serve(self, on_ready: "Callable[[Node], None]", stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            await self._assembly.open(tasks)
+            on_ready(self)
+            warming = tasks.create_task(warm_up(everything()), name="warm-up")
+            await self._wait_for_end(stop)
+            warming.cancel()
+            await self._assembly.close()
+
+    async def _wait_for_end(self, stop: asyncio.Event) -> None:
+        """Raises what failed. A room that ends its task does so through the task group."""
+        assert self._failure is not None
+        stopping = asyncio.create_task(stop.wait(), name="wait-stop")
+        try:
+            await asyncio.wait((stopping, self._failure), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            with suppress(asyncio.CancelledError):
+                await stopping
+        if self._failure.done():
+            await self._failure
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback of some room raised: the loop would log it and go on."""
+        assert self._failure is not None
+        error = context.get("exception") or RuntimeError(str(context.get("message")))
+        if self._failure.done():
+            self._report(f"and then: {error!r}")
+        else:
+            self._failure.set_exception(error)
+
+
+def _single(group: BaseExceptionGroup[BaseException]) -> Exception:
+    """What the caller can act on: a refusal as it is, what is foreseen in its own words, everything
+    else as a failure."""
+    refused, _ = group.split((StartRefused, ConfigError))
+    if refused is not None:
+        return _first(refused)
+    stranded, others = group.split((DirectoryFailed, ConnectionLost))
+    if stranded is not None and others is None:
+        return NodeStranded(str(_first(stranded)))
+    return NodeFailed(str(group))
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> Exception:
+    found: BaseException = group
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    assert isinstance(found, Exception)
+    return found

@@ -1,0 +1,84 @@
+"""Runs one node in this process until a signal, or until whoever started it is gone.
+
+The edge: event loop, signals, exit code. What a node is made of is `node`'s matter.
+"""
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+from penstock.config.raw_config import ConfigError, Given
+from penstock.model.stop_requests import StopRequests
+from penstock.server.lifecycle import Node, NodeFailed, NodeStranded, StartRefused
+
+Report = Callable[[str], None]
+OnReady = Callable[[Node], None]
+
+REFUSED = 1  # it cannot start like this: the message says why
+MISUSED = 2  # nor could it anywhere: its settings are wrong
+FAILED = 3  # it stopped because something broke
+
+
+def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bool = False) -> int:
+    """The process's exit code. `watch_stdin`: the end of stdin means to stop, as SIGTERM does."""
+    _raise_file_limit()
+    try:
+        with asyncio.Runner(loop_factory=find_loop_factory()) as runner:
+            runner.run(_run(given, on_ready, report, watch_stdin=watch_stdin))
+    except (StartRefused, ConfigError) as refusal:
+        report(str(refusal))
+        return MISUSED if isinstance(refusal, ConfigError) else REFUSED
+    except NodeStranded as stranded:
+        report(f"stopped, as it cannot go on: {stranded}")
+        return FAILED
+    except NodeFailed as failed:
+        # Loud, with everything there is to know: the next start recovers.
+        report("stopped by an unexpected failure:\n" + "".join(traceback.format_exception(failed)))
+        return FAILED
+    return 0
+
+
+def _raise_file_limit() -> None:
+    """To all that this process may open, as Java does: the usual 1,024 are few for a broker."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems call a limit infinite and mean another
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one: it pays with many small requests."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _run(given: Given, on_ready: OnReady, report: Report, *, watch_stdin: bool) -> None:
+    stop, requests = asyncio.Event(), StopRequests()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, requests, report)
+    if watch_stdin:
+        loop.add_reader(sys.stdin.fileno(), _on_stdin, stop, loop)
+    node = Node(given, report=report)
+    await node.run(on_ready=on_ready, stop=stop)
+
+
+def _on_signal(stop: asyncio.Event, requests: StopRequests, report: Report) -> None:
+    if requests.is_urgent(time.monotonic()):
+        report("asked twice to stop: leaving at once; the next start recovers")
+        os._exit(130)
+    stop.set()
+
+
+def _on_stdin(stop: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+    if not os.read(sys.stdin.fileno(), 4096):
+        loop.remove_reader(sys.stdin.fileno())
+        stop.set()

@@ -1,0 +1,369 @@
+"""A broker's services around a scripted controller: requests go through their bytes, both ways."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from inspect import isawaitable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from tests.unit.storage.engine.cases import batch_of
+
+from penstock.apis.api import Api, Request
+from penstock.apis.data.fetch_sessions import FetchSessions
+from penstock.apis.services import Services
+from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.raw_config import Given
+from penstock.controller.interface import (
+    ConfigChange,
+    LeaderChoice,
+    MorePartitions,
+    Move,
+    NewTopic,
+    Refused,
+)
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    Endpoint,
+    FailedOn,
+    LeadAndFollow,
+    MetadataUpdate,
+    PartitionOrder,
+    PartitionState,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.network.in_flight_request import Exchange
+from penstock.protocol.messages import decode_request, decode_response, encode
+from penstock.protocol.schemas import describe_fields, get_request_schema
+from penstock.purgatory.loop_timers import LoopTimers
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
+from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.principal import Caller, Principal
+from penstock.storage.segmented import SegmentedEngine
+
+OWN_ID = BrokerId(1)
+OTHER_ID = BrokerId(2)
+NOW_MS = 1_700_000_000_000
+CALLER = Caller(Principal("User", "ada"), "10.0.0.9", "PLAINTEXT")
+
+
+class Acl:
+    """Allows everything but what was forbidden, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.forbidden: set[tuple[Operation, ResourceType, str]] = set()
+        self.asked: list[tuple[Operation, ResourceType, str]] = []
+
+    def forbid(self, operation: Operation, resource: ResourceType, name: str) -> None:
+        self.forbidden.add((operation, resource, name))
+
+    def allows(
+        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        self.asked.append((operation, resource, name))
+        return (operation, resource, name) not in self.forbidden
+
+
+class ScriptedController:
+    """Administration as far as handlers see it: keeps what it was asked, answers what it is told.
+
+    Where nothing is scripted for a name, all is done, and a topic has what was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.refusals: dict[str, Refused] = {}
+        self.created: list[NewTopic] = []
+        self.deleted: list[str] = []
+        self.added: list[MorePartitions] = []
+        self.changed: list[ConfigChange] = []
+        self.elected: list[tuple[LeaderChoice, Sequence[TopicPartition] | None]] = []
+        self.moved: list[Move] = []
+        self.moving: Mapping[TopicPartition, PartitionState] | Refused = {}
+        self.allows_other_factor: bool | None = None
+        self.validate_only: bool | None = None
+        self.timeout_ms: int | None = None
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | Refused]:
+        self.created += topics
+        self.validate_only, self.timeout_ms = validate_only, timeout_ms
+        return [self.refusals.get(topic.name) or _as_asked(topic) for topic in topics]
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+        self.deleted += names
+        self.timeout_ms = timeout_ms
+        return [self.refusals.get(name) for name in names]
+
+    async def create_partitions(
+        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        self.added += additions
+        self.validate_only, self.timeout_ms = validate_only, timeout_ms
+        return [self.refusals.get(each.name) for each in additions]
+
+    async def alter_configs(
+        self, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> list[Refused | None]:
+        self.changed += changes
+        self.validate_only = validate_only
+        return [self.refusals.get(each.name) for each in changes]
+
+    async def elect_leaders(
+        self,
+        choice: LeaderChoice,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int,
+    ) -> dict[TopicPartition, Refused | None] | Refused:
+        self.elected.append((choice, partitions))
+        self.timeout_ms = timeout_ms
+        names = [TopicPartition("all", 0)] if partitions is None else partitions
+        return self.refusals.get("") or {name: self.refusals.get(name.topic) for name in names}
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        self.moved += moves
+        self.allows_other_factor, self.timeout_ms = allows_other_factor, timeout_ms
+        return [self.refusals.get(each.partition.topic) for each in moves]
+
+    async def list_reassignments(
+        self, *, timeout_ms: int
+    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+        self.timeout_ms = timeout_ms
+        return self.moving
+
+
+def _as_asked(topic: NewTopic) -> TopicState | Refused:
+    if not topic.assignment and not 0 < topic.partitions * topic.replication_factor <= 1000:
+        return Refused(ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions")
+    assignment = topic.assignment or dict.fromkeys(
+        range(topic.partitions), (OWN_ID,) * topic.replication_factor
+    )
+    return topic_state(
+        topic.name,
+        replicas=[assignment[partition] for partition in sorted(assignment)],
+        configs={name: value for name, value in topic.configs.items() if value is not None},
+    )
+
+
+def topic_state(
+    name: str,
+    *,
+    replicas: Iterable[tuple[BrokerId, ...]] = ((OWN_ID,),),
+    configs: Mapping[str, str] | None = None,
+) -> TopicState:
+    """Led by the first of each partition's replicas; the id follows from the name."""
+    return TopicState(
+        name=name,
+        topic_id=topic_id_of(name),
+        partitions=tuple(PartitionState(each[0], LeaderEpoch(0), each, each) for each in replicas),
+        configs=configs or {},
+    )
+
+
+def topic_id_of(name: str) -> TopicId:
+    return TopicId(UUID(bytes=name.encode().rjust(16, b"-")[-16:]))
+
+
+class _Nobody:
+    """The client's end of the connection: takes answers and has an address."""
+
+    def __init__(self, caller: Caller, host: str) -> None:
+        self.caller = caller
+        self.local_host = host
+        self.local_port = 9092
+        self.number = 1
+        self.is_closed = False
+
+    def take_answer(self, exchange: Exchange) -> None: ...
+
+    def let_next_start(self, exchange: Exchange) -> None: ...
+
+    def try_keep(self, count: int) -> None: ...
+
+    def close(self, reason: str) -> None: ...
+
+
+@dataclass
+class Case:
+    """One broker, number 1, whose cluster is what a test makes it."""
+
+    log_dirs: tuple[Path, ...]
+    given: Mapping[str, str] = field(default_factory=dict)
+    advertised: Mapping[str, Endpoint] = field(default_factory=dict)
+    caller: Caller = CALLER
+    connected_to: str = "10.0.0.1"
+
+    def __post_init__(self) -> None:
+        self.acl = Acl()
+        self.controller = ScriptedController()
+        self.cluster = ClusterView()
+        paths = tuple(str(path) for path in self.log_dirs)
+        self.static = Given.from_mapping(
+            {"broker.id": "1", "log.dirs": ",".join(paths), **self.given}, where="server.properties"
+        )
+        self.engine = SegmentedEngine(
+            StorageConfig(log_dirs=paths), config_of=lambda topic: LogConfig()
+        )
+        self.engine.recover(lambda *, done, total: None, NOW_MS)
+        timers = LoopTimers()
+        self.replicas = Replicas(
+            broker_id=OWN_ID,
+            engine=self.engine,
+            cluster=self.cluster,
+            settings=self.settings,
+            timers=timers,
+            wall_ms=lambda: NOW_MS,
+            report=self._fail,
+        )
+        self.replicas.set_broker_epoch(BrokerEpoch(1))
+        self.update(brokers=(node(OWN_ID),))
+        self.services = Services(
+            broker_id=OWN_ID,
+            cluster_id="penstock-test-cluster",
+            cluster=self.cluster,
+            replicas=self.replicas,
+            engine=self.engine,
+            administration=self.controller,
+            get_groups=None,  # type: ignore[arg-type] # no handler here asks for groups
+            get_transactions=None,  # type: ignore[arg-type] # nor for transactions
+            producer_ids=None,  # type: ignore[arg-type] # no handler here asks for producer ids
+            authorizer=self.acl,
+            timers=timers,
+            wall_ms=lambda: NOW_MS,
+            settings=self.settings,
+            advertised=self.advertised,
+            fetch_sessions=FetchSessions(max_sessions=1),
+            run=self._run,
+            report=self._fail,
+            static_given=self.static,
+        )
+
+    def settings(self) -> Resolved:
+        dynamic = self.cluster.broker_configs
+        return resolve_broker(
+            self.static,
+            dynamic_cluster=Given.from_mapping(dynamic.get("", {}), where="cluster"),
+            dynamic_broker=Given.from_mapping(dynamic.get("1", {}), where="broker 1"),
+        )
+
+    def update(
+        self,
+        *topics: TopicState,
+        brokers: tuple[BrokerNode, ...] | None = None,
+        broker_configs: Mapping[str, Mapping[str, str]] | None = None,
+        controller: BrokerId = OWN_ID,
+        failed: FailedOn | None = None,
+    ) -> None:
+        """Tell the broker of it, as its controller does."""
+        self.cluster.apply(
+            MetadataUpdate(
+                controller_id=controller,
+                controller_epoch=ControllerEpoch(1),
+                is_full=False,
+                brokers=brokers,
+                topics=topics,
+                broker_configs=broker_configs,
+                failed=failed,
+            )
+        )
+
+    def serve(self, topic: TopicState) -> None:
+        """Tell of the topic, and have the broker's own replicas of it lead or follow."""
+        self.update(topic)
+        self.replicas.apply(
+            LeadAndFollow(
+                controller_id=OWN_ID,
+                controller_epoch=ControllerEpoch(1),
+                broker_epoch=BrokerEpoch(1),
+                partitions=tuple(
+                    PartitionOrder(
+                        TopicPartition(topic.name, number), topic.topic_id, state, is_new=True
+                    )
+                    for number, state in enumerate(topic.partitions)
+                    if OWN_ID in state.replicas
+                ),
+            )
+        )
+
+    def write(self, partition: TopicPartition, *counts: int) -> None:
+        """Batches of so many records each, which this broker alone commits at once."""
+        batches = [(partition, memoryview(bytearray(batch_of(count)))) for count in counts]
+        answers: list[PartitionAppended] = []
+        self.replicas.append(batches, acks=1, timeout_ms=0, done=answers.extend)
+        assert [each.code for each in answers] == [ErrorCode.NONE] * len(counts)
+
+    def ask(self, api: Api, version: int, **fields: Any) -> Any:
+        """The answer to a request with these fields, after both went over the wire."""
+        return self.ask_with(api, version, build(get_request_schema(api.key, version), fields))
+
+    def ask_with(self, api: Api, version: int, message: Any) -> Any:
+        assert version in api.versions
+        assert api.answer is not None
+        sent = encode(message)
+        request = Request(
+            key=api.key,
+            version=version,
+            correlation_id=7,
+            client_id="tests",
+            exchange=Exchange(_Nobody(self.caller, self.connected_to), memoryview(sent), 0),
+            message=decode_request(api.key, version, sent),
+        )
+        answer = api.answer(request, self.services)
+        if isawaitable(answer):
+            answer = asyncio.run(_wait(answer))
+        body = answer if type(answer) is bytes else encode(answer)
+        return decode_response(api.key, version, body)
+
+    def close(self) -> None:
+        self.engine.close()
+
+    @staticmethod
+    def _fail(line: str) -> None:
+        raise AssertionError(f"nothing should be reported here: {line}")
+
+    @staticmethod
+    def _run(coroutine: object) -> None:
+        raise AssertionError("handlers here start no tasks")
+
+
+async def _wait(answer: Any) -> Any:
+    return await answer
+
+
+def node(broker: BrokerId, *endpoints: Endpoint, rack: str | None = None) -> BrokerNode:
+    given = endpoints or (Endpoint("PLAINTEXT", "PLAINTEXT", f"host-{broker}", 9090 + broker),)
+    return BrokerNode(id=broker, epoch=BrokerEpoch(1), endpoints=given, rack=rack)
+
+
+def build(entity: type, values: Mapping[str, Any]) -> Any:
+    """kio's class from plain mappings; a field that it does not have is the test's mistake."""
+    fields = {each.name: each for each in describe_fields(entity)}
+    assert values.keys() <= fields.keys(), f"{entity.__name__} has only {sorted(fields)}"
+    defaults = {"timeout": timedelta(seconds=30)} if "timeout" in fields else {}
+    made = {name: _build_field(fields[name].entity, value) for name, value in values.items()}
+    return entity(**(defaults | made))
+
+
+def _build_field(entity: type | None, value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_build_field(entity, each) for each in value)
+    return build(entity, value) if entity is not None and value is not None else value
+
+
+def rows(entities: Iterable[Any], *names: str) -> list[Any]:
+    """Of each entity these fields, as a tuple; a single field as itself."""
+    picked = [tuple(getattr(entity, name) for name in names) for entity in entities]
+    return [each[0] for each in picked] if len(names) == 1 else picked

@@ -1,0 +1,139 @@
+"""AlterPartition: for brokers alone, on their own listener, and answered by the controller."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.apis.admin.cases import Case, topic_id_of
+
+from penstock.apis.cluster.alter_partition import API
+from penstock.apis.inter_broker_access import InterBroker
+from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
+from penstock.inter_broker.apis.registry import load_private_api
+from penstock.model.cluster import BrokerEpoch, BrokerId, PartitionState
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import LeaderEpoch, TopicPartition
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+STORED = PartitionState(
+    leader=BrokerId(1),
+    leader_epoch=LeaderEpoch(5),
+    replicas=(BrokerId(1), BrokerId(2)),
+    in_sync=(BrokerId(1), BrokerId(2)),
+    partition_epoch=9,
+)
+
+
+class Controller:
+    """Of the brokers' requests; answers what a test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Sequence[InSyncChange], BrokerId, BrokerEpoch]] = []
+        self.outcomes: list[InSyncOutcome] = []
+        self.refusal: Refusal | None = None
+
+    async def change_in_sync(
+        self,
+        changes: Sequence[InSyncChange],
+        *,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        timeout_ms: int,
+    ) -> list[InSyncOutcome]:
+        self.asked.append((changes, broker, broker_epoch))
+        if self.refusal is not None:
+            raise self.refusal
+        return self.outcomes
+
+    async def leave(
+        self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
+    ) -> tuple[TopicPartition, ...]:
+        raise NotImplementedError
+
+    async def fail_replicas(
+        self,
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+        partitions: Sequence[TopicPartition],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def controller(case: Case) -> Controller:
+    made = Controller()
+    inter_broker = InterBroker(
+        listener="PLAINTEXT",
+        membership=made,
+        configs=case.controller,
+        take_order=lambda sent: None,
+        load_api=load_private_api,
+    )
+    case.services = replace(case.services, inter_broker=inter_broker)
+    return made
+
+
+def ask(case: Case, version: int) -> Any:
+    partition: dict[str, Any] = {"partition_index": 3, "leader_epoch": 5, "partition_epoch": 8}
+    if version >= 3:
+        epochs = ((1, 11), (2, 12))
+        partition["new_isr_with_epochs"] = [
+            {"broker_id": broker, "broker_epoch": epoch} for broker, epoch in epochs
+        ]
+    else:
+        partition["new_isr"] = [1, 2]
+    topics = [{"topic_id": topic_id_of("a"), "partitions": [partition]}]
+    return case.ask(API, version, broker_id=1, broker_epoch=11, topics=topics)
+
+
+@pytest.mark.parametrize("version", API.versions)
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION])
+def test_each_partition_is_answered_with_what_is_stored(
+    case: Case, controller: Controller, version: int, code: ErrorCode
+) -> None:
+    controller.outcomes = [InSyncOutcome(code, STORED)]
+    answer = ask(case, version)
+    [topic] = answer.topics
+    [told] = topic.partitions
+    assert (answer.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
+    assert (told.partition_index, told.error_code, told.leader_id) == (3, code, 1)
+    assert (told.leader_epoch, told.isr, told.partition_epoch) == (5, (1, 2), 9)
+    epochs = (11, 12) if version >= 3 else (-1, -1)
+    members = tuple(
+        InSyncMember(BrokerId(n), BrokerEpoch(each)) for n, each in zip((1, 2), epochs, strict=True)
+    )
+    change = InSyncChange(topic_id_of("a"), 3, LeaderEpoch(5), 8, members)
+    assert controller.asked == [([change], 1, 11)]
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_a_refusal_of_the_whole_names_no_partition(
+    case: Case, controller: Controller, version: int
+) -> None:
+    controller.refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH)
+    answer = ask(case, version)
+    assert (answer.error_code, answer.topics) == (ErrorCode.STALE_BROKER_EPOCH, ())
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_on_another_listener_nobody_is_a_broker(
+    case: Case, controller: Controller, version: int
+) -> None:
+    """CVE-2018-1288: a client that says that it is a broker."""
+    case.caller = case.caller._replace(listener="CLIENTS")
+    assert ask(case, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert not controller.asked
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_a_broker_needs_permission(case: Case, controller: Controller, version: int) -> None:
+    case.acl.forbid(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert ask(case, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert not controller.asked
+
+
+def test_a_broker_that_takes_nothing_from_others_refuses(case: Case) -> None:
+    assert ask(case, API.versions[-1]).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

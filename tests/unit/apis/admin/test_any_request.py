@@ -1,0 +1,78 @@
+"""Whatever a request says, its answer is one that a client can read."""
+
+import random
+import zlib
+
+import pytest
+from tests.profile import scaled
+from tests.unit.apis.admin.cases import Case, topic_state
+from tests.unit.protocol.message_samples import sample
+
+from penstock.apis.admin import (
+    alter_configs,
+    alter_partition_reassignments,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    describe_log_dirs,
+    elect_leaders,
+    incremental_alter_configs,
+    list_partition_reassignments,
+)
+from penstock.apis.api import Api
+from penstock.apis.cluster import alter_partition, describe_cluster, describe_topic_partitions
+from penstock.apis.data import delete_records
+from penstock.model.errors import ErrorCode
+from penstock.protocol.messages import get_request_schema
+
+APIS = (
+    alter_configs.API,
+    alter_partition.API,
+    alter_partition_reassignments.API,
+    create_partitions.API,
+    create_topics.API,
+    delete_records.API,
+    delete_topics.API,
+    describe_cluster.API,
+    describe_configs.API,
+    describe_log_dirs.API,
+    describe_topic_partitions.API,
+    elect_leaders.API,
+    incremental_alter_configs.API,
+    list_partition_reassignments.API,
+)
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        pytest.param(api, version, id=f"{api.key.title}-{version}")
+        for api in APIS
+        for version in api.versions
+    ],
+)
+def test_any_request_has_a_readable_answer(case: Case, api: Api, version: int) -> None:
+    case.serve(topic_state("a"))
+    source = random.Random(zlib.crc32(f"{api.key.title} {version}".encode()))
+    schema = get_request_schema(api.key, version)
+    for _ in range(scaled(test=15, verify=150, release=1500)):
+        case.ask_with(api, version, sample(schema, source, width=3))
+
+
+LONG = "é" * 16_000  # bytes that a string of the older versions just holds
+
+
+def test_a_refusal_fits_its_answer_however_long_the_name_is(case: Case) -> None:
+    topic = {"name": LONG, "num_partitions": 1, "replication_factor": 1}
+    topic |= {"assignments": [], "configs": []}
+    (created,) = case.ask(create_topics.API, 2, topics=[topic, topic]).topics
+    more = {"name": LONG, "count": 2, "assignments": None}
+    grown = case.ask(create_partitions.API, 0, topics=[more, more], validate_only=False)
+    setting = {"name": LONG, "value": None}
+    resource = {"resource_type": 2, "resource_name": LONG, "configs": [setting]}
+    altered = case.ask(alter_configs.API, 0, resources=[resource], validate_only=False)
+    asked = {"resource_type": 2, "resource_name": LONG, "configuration_keys": None}
+    described = case.ask(describe_configs.API, 1, resources=[asked])
+    refused = [created, *grown.results, *altered.responses, *described.results]
+    assert all(each.error_code != ErrorCode.NONE and each.error_message for each in refused)

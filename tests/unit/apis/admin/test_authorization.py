@@ -1,0 +1,168 @@
+"""Who may do nothing learns nothing: of every administering request, in every version."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+from tests.unit.apis.admin.cases import Case, topic_id_of, topic_state
+
+from penstock.apis.admin import (
+    alter_configs,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    describe_log_dirs,
+    incremental_alter_configs,
+)
+from penstock.apis.api import Api
+from penstock.apis.cluster import describe_cluster, describe_topic_partitions
+from penstock.apis.data import delete_records
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.principal import Caller
+
+TOPIC_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+CLUSTER_FAILED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class DenyAll:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def allows(
+        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        self.asked += 1
+        return False
+
+
+class Trial(NamedTuple):
+    """A request about one topic, and where its answer has the error of it."""
+
+    api: Api
+    fields: Callable[[int, str], dict[str, Any]]  # of a version, about a topic
+    error_of: Callable[[Any], int]
+    error: ErrorCode = TOPIC_FAILED
+
+
+def _new_topic(version: int, name: str) -> dict[str, Any]:
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1}
+    return {"topics": [topic | {"assignments": [], "configs": []}]}
+
+
+def _deletion(version: int, name: str) -> dict[str, Any]:
+    if version >= 6:
+        return {"topics": [{"name": name, "topic_id": None}]}
+    return {"topic_names": [name]}
+
+
+def _deleted_records(version: int, name: str) -> dict[str, Any]:
+    partitions = [{"partition_index": 0, "offset": -1}]
+    return {"topics": [{"name": name, "partitions": partitions}]}
+
+
+def _more_partitions(version: int, name: str) -> dict[str, Any]:
+    topics = [{"name": name, "count": 9, "assignments": None}]
+    return {"topics": topics, "validate_only": False}
+
+
+def _alteration(**operation: int) -> Callable[[int, str], dict[str, Any]]:
+    def fields(version: int, name: str) -> dict[str, Any]:
+        configs = [{"name": "retention.ms", "value": "5"} | operation]
+        resource = {"resource_type": 2, "resource_name": name, "configs": configs}
+        return {"resources": [resource], "validate_only": False}
+
+    return fields
+
+
+def _settings(version: int, name: str) -> dict[str, Any]:
+    resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None}
+    return {"resources": [resource]}
+
+
+TRIALS = (
+    Trial(create_topics.API, _new_topic, lambda answer: answer.topics[0].error_code),
+    Trial(delete_topics.API, _deletion, lambda answer: answer.responses[0].error_code),
+    Trial(create_partitions.API, _more_partitions, lambda answer: answer.results[0].error_code),
+    Trial(
+        delete_records.API,
+        _deleted_records,
+        lambda answer: answer.topics[0].partitions[0].error_code,
+    ),
+    Trial(describe_configs.API, _settings, lambda answer: answer.results[0].error_code),
+    Trial(alter_configs.API, _alteration(), lambda answer: answer.responses[0].error_code),
+    Trial(
+        incremental_alter_configs.API,
+        _alteration(config_operation=0),
+        lambda answer: answer.responses[0].error_code,
+    ),
+    Trial(
+        describe_topic_partitions.API,
+        lambda version, name: {"topics": [{"name": name}]},
+        lambda answer: answer.topics[0].error_code,
+    ),
+    Trial(
+        describe_log_dirs.API,
+        lambda version, name: {"topics": [{"topic": name, "partitions": [0]}]},
+        # Before version 3 an answer without any directory is the error.
+        lambda answer: getattr(answer, "error_code", CLUSTER_FAILED if not answer.results else 0),
+        CLUSTER_FAILED,
+    ),
+)
+EVERY_VERSION = pytest.mark.parametrize(
+    ("trial", "version"),
+    [
+        pytest.param(trial, version, id=f"{trial.api.key.title}-{version}")
+        for trial in TRIALS
+        for version in trial.api.versions
+    ],
+)
+
+
+@pytest.fixture
+def nobody(case: Case) -> DenyAll:
+    case.serve(topic_state("there"))
+    case.write(TopicPartition("there", 0), 3)
+    authorizer = DenyAll()
+    case.services = replace(case.services, authorizer=authorizer)
+    return authorizer
+
+
+@EVERY_VERSION
+def test_nothing_is_done_for_who_may_nothing(
+    case: Case, nobody: DenyAll, trial: Trial, version: int
+) -> None:
+    answer = case.ask(trial.api, version, **trial.fields(version, "there"))
+    assert trial.error_of(answer) == trial.error
+    assert nobody.asked > 0
+    controller = case.controller
+    assert not [*controller.created, *controller.deleted, *controller.added, *controller.changed]
+    assert case.replicas.get(TopicPartition("there", 0)).log_start_offset == 0
+
+
+@EVERY_VERSION
+def test_a_refusal_does_not_tell_whether_the_topic_exists(
+    case: Case, nobody: DenyAll, trial: Trial, version: int
+) -> None:
+    there = case.ask(trial.api, version, **trial.fields(version, "there"))
+    where = case.ask(trial.api, version, **trial.fields(version, "where"))
+    assert repr(there).replace("there", "where") == repr(where)
+
+
+@pytest.mark.parametrize("version", describe_cluster.API.versions)
+def test_operations_on_the_cluster_are_not_told_to_who_has_none(
+    case: Case, nobody: DenyAll, version: int
+) -> None:
+    answer = case.ask(describe_cluster.API, version, include_cluster_authorized_operations=True)
+    assert answer.cluster_authorized_operations == 0
+    assert nobody.asked > 0
+
+
+def test_an_id_is_not_resolved_for_who_may_nothing(case: Case, nobody: DenyAll) -> None:
+    topics = [{"name": None, "topic_id": topic_id_of("there")}]
+    (result,) = case.ask(delete_topics.API, 6, topics=topics).responses
+    assert (result.name, result.error_code) == (None, TOPIC_FAILED)
+    assert "'there'" not in result.error_message

@@ -1,0 +1,79 @@
+"""CreatePartitions: one answer for each topic."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.admin.cases import (
+    OTHER_ID,
+    OWN_ID,
+    Case,
+    rows,
+    topic_state,
+)
+
+from penstock.apis.admin.create_partitions import API
+from penstock.controller.interface import MorePartitions, Refused
+from penstock.model.errors import ErrorCode
+from penstock.security.authorizer import Operation, ResourceType
+
+LAST = API.versions[-1]
+
+
+def more(name: str, count: int, assignments: Any = None) -> dict[str, Any]:
+    return {"name": name, "count": count, "assignments": assignments}
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_each_topic_has_its_own_answer(case: Case, version: int) -> None:
+    case.controller.refusals["b"] = Refused(ErrorCode.INVALID_PARTITIONS, "b has 3 partitions")
+    answer = case.ask(
+        API,
+        version,
+        topics=[more("a", 4), more("b", 2)],
+        validate_only=False,
+        timeout=timedelta(milliseconds=55),
+    )
+    assert rows(answer.results, "name", "error_code", "error_message") == [
+        ("a", ErrorCode.NONE, None),
+        ("b", ErrorCode.INVALID_PARTITIONS, "b has 3 partitions"),
+    ]
+    assert case.controller.added == [
+        MorePartitions(name="a", total=4),
+        MorePartitions(name="b", total=2),
+    ]
+    assert (case.controller.validate_only, case.controller.timeout_ms) == (False, 55)
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_the_new_partitions_can_be_assigned(case: Case, version: int) -> None:
+    assignments = [{"broker_ids": [2, 1]}, {"broker_ids": [1, 2]}]
+    case.ask(API, version, topics=[more("a", 3, assignments)], validate_only=True)
+    (added,) = case.controller.added
+    assert added.assignment == ((OTHER_ID, OWN_ID), (OWN_ID, OTHER_ID))
+    assert case.controller.validate_only is True
+
+
+def test_an_empty_assignment_is_not_the_absence_of_one(case: Case) -> None:
+    case.ask(API, LAST, topics=[more("a", 3, [])], validate_only=False)
+    assert rows(case.controller.added, "assignment") == [()]
+
+
+def test_a_topic_that_stands_twice_is_refused_once(case: Case) -> None:
+    answer = case.ask(
+        API, LAST, topics=[more("a", 3), more("b", 3), more("a", 4)], validate_only=False
+    )
+    assert rows(answer.results, "name", "error_code") == [
+        ("a", ErrorCode.INVALID_REQUEST),
+        ("b", ErrorCode.NONE),
+    ]
+    assert rows(case.controller.added, "name") == ["b"]
+
+
+def test_adding_needs_permission_whether_or_not_the_topic_exists(case: Case) -> None:
+    case.update(topic_state("a"))
+    case.acl.forbid(Operation.ALTER, ResourceType.TOPIC, "a")
+    case.acl.forbid(Operation.ALTER, ResourceType.TOPIC, "nowhere")
+    answer = case.ask(API, LAST, topics=[more("a", 3), more("nowhere", 3)], validate_only=False)
+    assert set(rows(answer.results, "error_code")) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert not case.controller.added

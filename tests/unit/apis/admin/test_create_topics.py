@@ -1,0 +1,180 @@
+"""CreateTopics, in every version that is served."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.admin.cases import (
+    OTHER_ID,
+    OWN_ID,
+    Case,
+    rows,
+    topic_id_of,
+)
+
+from penstock.apis.admin.create_topics import API
+from penstock.config.registry import TOPIC_SETTINGS
+from penstock.controller.interface import Refused
+from penstock.model.errors import ErrorCode
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+LAST = API.versions[-1]
+
+
+def asked(name: str, **given: Any) -> dict[str, Any]:
+    defaults = {"num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    return {"name": name, **defaults, **given}
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_a_topic_is_created_as_asked(case: Case, version: int) -> None:
+    configs = [{"name": "retention.ms", "value": "5000"}]
+    answer = case.ask(
+        API, version, topics=[asked("a", configs=configs)], timeout=timedelta(milliseconds=1234)
+    )
+    assert rows(answer.topics, "name", "error_code", "error_message") == [
+        ("a", ErrorCode.NONE, None)
+    ]
+    (created,) = case.controller.created
+    assert (created.name, created.partitions, created.replication_factor) == ("a", 2, 1)
+    assert created.configs == {"retention.ms": "5000"}
+    assert case.controller.timeout_ms == 1234
+    assert case.controller.validate_only is False
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_a_refusal_comes_back_with_its_reason(case: Case, version: int) -> None:
+    case.controller.refusals["b"] = Refused(ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already")
+    answer = case.ask(API, version, topics=[asked("a"), asked("b"), asked("c")])
+    assert rows(answer.topics, "name", "error_code", "error_message") == [
+        ("a", ErrorCode.NONE, None),
+        ("b", ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already"),
+        ("c", ErrorCode.NONE, None),
+    ]
+
+
+@pytest.mark.parametrize("version", [5, 6, 7])
+def test_partitions_and_settings_are_told_from_version_5_on(case: Case, version: int) -> None:
+    configs = [{"name": "cleanup.policy", "value": "compact"}]
+    answer = case.ask(API, version, topics=[asked("a", num_partitions=3, configs=configs)])
+    (topic,) = answer.topics
+    assert (topic.num_partitions, topic.replication_factor) == (3, 1)
+    assert topic.topic_config_error_code == 0
+    told = {config.name: config for config in topic.configs}
+    assert told.keys() == TOPIC_SETTINGS.keys()
+    assert (told["cleanup.policy"].value, told["cleanup.policy"].config_source) == ("compact", 1)
+    assert (told["retention.ms"].value, told["retention.ms"].config_source) == ("604800000", 5)
+    assert not any(config.is_sensitive or config.read_only for config in topic.configs)
+
+
+def test_the_id_of_a_new_topic_is_told_in_version_7(case: Case) -> None:
+    (topic,) = case.ask(API, 7, topics=[asked("a")]).topics
+    assert topic.topic_id == topic_id_of("a")
+
+
+def test_what_was_only_validated_has_no_id(case: Case) -> None:
+    (topic,) = case.ask(API, 7, topics=[asked("a")], validate_only=True).topics
+    assert (topic.error_code, topic.topic_id, topic.num_partitions) == (ErrorCode.NONE, None, 2)
+    assert case.controller.validate_only is True
+
+
+def test_a_refused_topic_has_neither_partitions_nor_settings(case: Case) -> None:
+    case.controller.refusals["a"] = Refused(ErrorCode.INVALID_PARTITIONS, "no")
+    (topic,) = case.ask(API, LAST, topics=[asked("a")]).topics
+    assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
+
+
+def test_a_name_that_stands_twice_is_refused_once_and_not_created(case: Case) -> None:
+    answer = case.ask(API, LAST, topics=[asked("a"), asked("b"), asked("a", num_partitions=9)])
+    assert rows(answer.topics, "name", "error_code") == [
+        ("a", ErrorCode.INVALID_REQUEST),
+        ("b", ErrorCode.NONE),
+    ]
+    assert rows(case.controller.created, "name") == ["b"]
+
+
+def test_create_on_the_cluster_is_enough(case: Case) -> None:
+    case.acl.forbid(Operation.CREATE, ResourceType.TOPIC, "a")
+    assert rows(case.ask(API, LAST, topics=[asked("a")]).topics, "error_code") == [ErrorCode.NONE]
+
+
+def test_create_on_the_topic_is_enough(case: Case) -> None:
+    case.acl.forbid(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    case.acl.forbid(Operation.CREATE, ResourceType.TOPIC, "b")
+    answer = case.ask(API, LAST, topics=[asked("a"), asked("b")])
+    assert rows(answer.topics, "name", "error_code") == [
+        ("a", ErrorCode.NONE),
+        ("b", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ]
+    assert rows(case.controller.created, "name") == ["a"]
+
+
+def test_who_may_not_describe_settings_is_told_none(case: Case) -> None:
+    case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "a")
+    (topic,) = case.ask(API, LAST, topics=[asked("a")]).topics
+    assert topic.error_code == ErrorCode.NONE
+    assert topic.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
+
+
+def test_settings_that_hold_only_for_the_controller_are_not_told(case: Case) -> None:
+    configs = [{"name": "retention.ms", "value": "of a broker with other rules"}]
+    (topic,) = case.ask(API, LAST, topics=[asked("a", configs=configs)]).topics
+    assert (topic.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
+    assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.INVALID_CONFIG, ())
+
+
+def test_an_assignment_says_which_brokers_have_which_partition(case: Case) -> None:
+    assignments = [
+        {"partition_index": 1, "broker_ids": [2]},
+        {"partition_index": 0, "broker_ids": [1]},
+    ]
+    topic = asked("a", num_partitions=-1, replication_factor=-1, assignments=assignments)
+    assert rows(case.ask(API, 2, topics=[topic]).topics, "error_code") == [ErrorCode.NONE]
+    (created,) = case.controller.created
+    assert created.assignment == {0: (OWN_ID,), 1: (OTHER_ID,)}
+
+
+@pytest.mark.parametrize("counts", [(1, -1), (-1, 1)])
+def test_an_assignment_excludes_counts(case: Case, counts: tuple[int, int]) -> None:
+    partitions, replicas = counts
+    topic = asked(
+        "a",
+        num_partitions=partitions,
+        replication_factor=replicas,
+        assignments=[{"partition_index": 0, "broker_ids": [1]}],
+    )
+    answer = case.ask(API, LAST, topics=[topic])
+    assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REQUEST]
+    assert not case.controller.created
+
+
+def test_a_partition_is_assigned_once(case: Case) -> None:
+    twice = [{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 0, "broker_ids": [2]}]
+    topic = asked("a", num_partitions=-1, replication_factor=-1, assignments=twice)
+    answer = case.ask(API, LAST, topics=[topic])
+    assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
+
+
+def test_the_log_of_a_kraft_cluster_cannot_be_created(case: Case) -> None:
+    answer = case.ask(API, LAST, topics=[asked("__cluster_metadata")])
+    assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REQUEST]
+
+
+def test_a_request_for_nothing_is_answered_with_nothing(case: Case) -> None:
+    assert case.ask(API, LAST, topics=[]).topics == ()
+
+
+def test_a_request_for_too_many_partitions_is_refused_as_a_whole(case: Case) -> None:
+    """Before anything is made of them: each would cost time."""
+    topics = [asked("a", num_partitions=6_000), asked("b", num_partitions=4_001), asked("c/d")]
+    answer = case.ask(API, LAST, topics=topics)
+    assert {each.error_code for each in answer.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert "in several" in answer.topics[0].error_message
+    assert case.controller.created == []
+
+
+def test_as_many_partitions_as_are_allowed_may_be_asked_for(case: Case) -> None:
+    topics = [asked("a", num_partitions=9_999), asked("b", num_partitions=1)]
+    case.ask(API, LAST, topics=topics)
+    assert [topic.name for topic in case.controller.created] == ["a", "b"]

@@ -1,0 +1,306 @@
+"""DescribeConfigs: what counts, where it comes from, and what is not told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.apis.admin.cases import Case, rows, topic_state
+
+from penstock.apis.admin.describe_configs import API
+from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS
+from penstock.model.errors import ErrorCode
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+LAST = API.versions[-1]
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+OWN, DYNAMIC_BROKER, DYNAMIC_CLUSTER, STATIC, DEFAULT = 1, 2, 3, 4, 5
+
+
+def resource(kind: int, name: str, *keys: str) -> dict[str, Any]:
+    wanted = list(keys) if keys else None
+    return {"resource_type": kind, "resource_name": name, "configuration_keys": wanted}
+
+
+def describe(
+    case: Case, kind: int, name: str, *keys: str, version: int = LAST, **flags: bool
+) -> Any:
+    flags = {"include_synonyms": True} | flags
+    answer = case.ask(API, version, resources=[resource(kind, name, *keys)], **flags)
+    (result,) = answer.results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    return result
+
+
+def entry(case: Case, kind: int, name: str, key: str) -> Any:
+    result = describe(case, kind, name, key)
+    assert result.error_code == ErrorCode.NONE, result.error_message
+    (found,) = result.configs
+    return found
+
+
+def synonyms(found: Any) -> list[tuple[str, str | None, int]]:
+    return rows(found.synonyms, "name", "value", "source")
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Iterator[Case]:
+    given = {
+        "log.segment.bytes": "2000000",
+        "log.retention.hours": "48",
+        "ssl.keystore.password": "sesame, open",
+        "listener.name.plaintext.ssl.keystore.password": "sesame too",
+    }
+    made = Case(log_dirs=(tmp_path / "logs",), given=given)
+    made.update(topic_state("plain"))
+    made.update(topic_state("own", configs={"segment.bytes": "1000000", "retention.ms": "5000"}))
+    yield made
+    made.close()
+
+
+class TestTopic:
+    @pytest.mark.parametrize("version", API.versions)
+    def test_all_settings_are_told(self, case: Case, version: int) -> None:
+        result = describe(case, TOPIC, "plain", version=version)
+        assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
+        assert set(rows(result.configs, "name")) == TOPIC_SETTINGS.keys()
+        assert not any(rows(result.configs, "read_only"))
+        assert not any(rows(result.configs, "is_sensitive"))
+
+    @pytest.mark.parametrize("version", API.versions)
+    def test_a_value_of_the_topics_own_comes_before_the_brokers(
+        self, case: Case, version: int
+    ) -> None:
+        (found,) = describe(case, TOPIC, "own", "segment.bytes", version=version).configs
+        assert (found.value, found.config_source) == ("1000000", OWN)
+        assert synonyms(found) == [
+            ("segment.bytes", "1000000", OWN),
+            ("log.segment.bytes", "2000000", STATIC),
+            ("log.segment.bytes", "1073741824", DEFAULT),
+        ]
+
+    def test_the_brokers_value_counts_where_the_topic_has_none(self, case: Case) -> None:
+        found = entry(case, TOPIC, "plain", "segment.bytes")
+        assert (found.value, found.config_source) == ("2000000", STATIC)
+
+    def test_a_value_in_another_unit_keeps_its_source(self, case: Case) -> None:
+        found = entry(case, TOPIC, "plain", "retention.ms")
+        assert (found.value, found.config_source) == (str(48 * 3_600_000), STATIC)
+        assert synonyms(found) == [
+            ("log.retention.hours", "48", STATIC),
+            ("log.retention.hours", "168", DEFAULT),
+        ]
+
+    def test_what_was_set_while_brokers_ran_counts_more_than_their_files(self, case: Case) -> None:
+        case.update(
+            broker_configs={
+                "": {"log.segment.bytes": "3000000"},
+                "1": {"log.segment.bytes": "4000000"},
+                "2": {"log.segment.bytes": "5000000"},
+            }
+        )
+        found = entry(case, TOPIC, "plain", "segment.bytes")
+        assert (found.value, found.config_source) == ("4000000", DYNAMIC_BROKER)
+        assert synonyms(found) == [
+            ("log.segment.bytes", "4000000", DYNAMIC_BROKER),
+            ("log.segment.bytes", "3000000", DYNAMIC_CLUSTER),
+            ("log.segment.bytes", "2000000", STATIC),
+            ("log.segment.bytes", "1073741824", DEFAULT),
+        ]
+
+    @pytest.mark.parametrize("name", ["plain", "own"])
+    def test_the_source_is_that_of_the_first_synonym(self, case: Case, name: str) -> None:
+        case.update(broker_configs={"": {"log.retention.ms": "9000"}, "1": {}})
+        for found in describe(case, TOPIC, name).configs:
+            first = found.synonyms[0].source if found.synonyms else DEFAULT
+            assert found.config_source == first, found.name
+
+    def test_topics_of_one_request_have_each_its_own_values(self, case: Case) -> None:
+        case.update(topic_state("twin", configs={"segment.bytes": "7000", "retention.ms": "8000"}))
+        names = ("plain", "own", "twin", "plain")
+        asked = [resource(TOPIC, name, "segment.bytes") for name in names]
+        results = case.ask(API, LAST, resources=asked).results
+        assert [each.configs[0].value for each in results] == ["2000000", "1000000", "7000"]
+
+    def test_questions_of_one_request_have_each_its_own_keys(self, case: Case) -> None:
+        asked = [resource(TOPIC, "own", key) for key in ("segment.bytes", "retention.ms")]
+        results = case.ask(API, LAST, resources=asked).results
+        assert [rows(each.configs, "name") for each in results] == [
+            ["segment.bytes"],
+            ["retention.ms"],
+        ]
+
+    def test_synonyms_come_only_when_asked_for(self, case: Case) -> None:
+        result = describe(case, TOPIC, "own", include_synonyms=False)
+        assert all(each == () for each in rows(result.configs, "synonyms"))
+
+    def test_documentation_comes_only_when_asked_for(self, case: Case) -> None:
+        told = describe(case, TOPIC, "own", include_documentation=True)
+        untold = describe(case, TOPIC, "own", include_documentation=False)
+        assert all(rows(told.configs, "documentation"))
+        assert not any(rows(untold.configs, "documentation"))
+
+    def test_documentation_says_what_has_no_effect(self, case: Case) -> None:
+        told = describe(case, TOPIC, "own", "remote.storage.enable", include_documentation=True)
+        assert "no effect" in told.configs[0].documentation
+
+    @pytest.mark.parametrize(
+        ("key", "code"),
+        [
+            ("preallocate", 1),
+            ("compression.type", 2),
+            ("segment.bytes", 3),
+            ("retention.ms", 5),
+            ("min.cleanable.dirty.ratio", 6),
+            ("cleanup.policy", 7),
+        ],
+    )
+    def test_types_have_kafkas_codes(self, case: Case, key: str, code: int) -> None:
+        assert entry(case, TOPIC, "plain", key).config_type == code
+
+    def test_keys_that_are_no_settings_are_passed_over(self, case: Case) -> None:
+        result = describe(case, TOPIC, "plain", "retention.ms", "no.such.setting")
+        assert rows(result.configs, "name") == ["retention.ms"]
+
+    def test_an_empty_list_of_keys_asks_for_all(self, case: Case) -> None:
+        asked = resource(TOPIC, "plain") | {"configuration_keys": []}
+        (result,) = case.ask(API, LAST, resources=[asked]).results
+        assert len(result.configs) == len(TOPIC_SETTINGS)
+
+    @pytest.mark.parametrize(
+        ("name", "code"),
+        [
+            ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            ("no/where", ErrorCode.INVALID_TOPIC_EXCEPTION),
+            ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ],
+    )
+    def test_a_topic_that_is_not_there(self, case: Case, name: str, code: ErrorCode) -> None:
+        result = describe(case, TOPIC, name)
+        assert (result.error_code, result.configs) == (code, ())
+        assert result.error_message
+
+    def test_stored_settings_that_do_not_hold_any_more_are_named(self, case: Case) -> None:
+        case.update(topic_state("broken", configs={"retention.ms": "soon"}))
+        result = describe(case, TOPIC, "broken")
+        assert result.error_code == ErrorCode.INVALID_CONFIG
+        assert "retention.ms" in result.error_message
+
+    def test_permission_comes_before_existence(self, case: Case) -> None:
+        for name in ("plain", "nowhere"):
+            case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+            result = describe(case, TOPIC, name)
+            assert (result.error_code, result.configs) == (
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                (),
+            )
+
+
+class TestBroker:
+    @pytest.mark.parametrize("version", API.versions)
+    def test_all_settings_are_told(self, case: Case, version: int) -> None:
+        result = describe(case, BROKER, "1", version=version)
+        assert result.error_code == ErrorCode.NONE
+        names = set(rows(result.configs, "name"))
+        assert names == {*BROKER_SETTINGS, "listener.name.plaintext.ssl.keystore.password"}
+
+    def test_a_brokers_number_is_told_also_where_nobody_chose_it(self, tmp_path: Path) -> None:
+        case = Case(log_dirs=(tmp_path / "unnumbered",), given={"broker.id": "-1"})
+        assert entry(case, BROKER, "1", "broker.id").value == "1"
+        case.close()
+
+    def test_no_secret_is_told(self, case: Case) -> None:
+        result = describe(case, BROKER, "1", include_documentation=True)
+        assert "sesame" not in " ".join(
+            str(value)
+            for found in result.configs
+            for value in (found.value, *rows(found.synonyms, "value"))
+        )
+        secrets = {found.name for found in result.configs if found.is_sensitive}
+        assert "listener.name.plaintext.ssl.keystore.password" in secrets
+        assert {name for name, each in BROKER_SETTINGS.items() if each.sensitive} < secrets
+
+    def test_a_secret_that_was_set_shows_as_set(self, case: Case) -> None:
+        found = entry(case, BROKER, "1", "ssl.keystore.password")
+        assert (found.value, found.is_sensitive, found.config_source) == (None, True, STATIC)
+        assert synonyms(found) == [("ssl.keystore.password", None, STATIC)]
+
+    def test_a_listeners_setting_comes_before_the_general_one(self, case: Case) -> None:
+        name = "listener.name.plaintext.ssl.keystore.password"
+        assert rows(entry(case, BROKER, "1", name).synonyms, "name", "source") == [
+            (name, STATIC),
+            ("ssl.keystore.password", STATIC),
+        ]
+
+    def test_what_can_be_changed_while_it_runs_is_not_read_only(self, case: Case) -> None:
+        assert not entry(case, BROKER, "1", "log.retention.ms").read_only
+        assert entry(case, BROKER, "1", "broker.id").read_only
+        assert entry(case, BROKER, "1", "ssl.keystore.location").read_only
+
+    def test_a_setting_that_was_never_given_has_no_value(self, case: Case) -> None:
+        found = entry(case, BROKER, "1", "ssl.keystore.location")
+        assert (found.value, found.config_source, found.synonyms) == (None, DEFAULT, ())
+
+    @pytest.mark.parametrize("name", ["2", "-1", "one", "99999999999"])
+    def test_another_brokers_settings_are_not_told_here(self, case: Case, name: str) -> None:
+        result = describe(case, BROKER, name)
+        assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, ())
+
+    def test_describing_a_broker_needs_permission_on_the_cluster(self, case: Case) -> None:
+        case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        for kind in (BROKER, LOGGER, CLIENT_METRICS):
+            for name in ("1", "2", ""):
+                result = describe(case, kind, name)
+                assert result.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class TestAllBrokers:
+    def test_only_what_was_set_for_all_is_told(self, case: Case) -> None:
+        case.update(
+            broker_configs={
+                "": {"log.segment.bytes": "3000000", "log.retention.ms": "7000"},
+                "1": {"log.segment.bytes": "4000000"},
+            }
+        )
+        result = describe(case, BROKER, "", "log.segment.bytes")
+        assert rows(result.configs, "name", "value", "config_source") == [
+            ("log.segment.bytes", "3000000", DYNAMIC_CLUSTER)
+        ]
+        assert synonyms(result.configs[0]) == [("log.segment.bytes", "3000000", DYNAMIC_CLUSTER)]
+        assert len(describe(case, BROKER, "").configs) == 2
+
+    def test_nothing_is_told_where_nothing_was_set(self, case: Case) -> None:
+        result = describe(case, BROKER, "")
+        assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
+
+
+class TestOtherResources:
+    def test_this_broker_has_no_loggers(self, case: Case) -> None:
+        result = describe(case, LOGGER, "1")
+        assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
+
+    @pytest.mark.parametrize("name", ["", "2"])
+    def test_loggers_of_another_broker_are_not_told(self, case: Case, name: str) -> None:
+        assert describe(case, LOGGER, name).error_code == ErrorCode.INVALID_REQUEST
+
+    @pytest.mark.parametrize("kind", [CLIENT_METRICS, GROUP, 0, 3, -1, 127])
+    def test_other_resources_have_no_settings_here(self, case: Case, kind: int) -> None:
+        result = describe(case, kind, "x")
+        assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, ())
+
+    def test_describing_a_group_needs_permission_on_it(self, case: Case) -> None:
+        case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, "g")
+        assert describe(case, GROUP, "g").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+    def test_one_bad_resource_does_not_spoil_the_others(self, case: Case) -> None:
+        asked = [resource(TOPIC, "nowhere"), resource(99, "x"), resource(TOPIC, "plain")]
+        answer = case.ask(API, LAST, resources=asked)
+        assert rows(answer.results, "error_code") == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ErrorCode.INVALID_REQUEST,
+            ErrorCode.NONE,
+        ]
+
+    def test_a_resource_that_stands_a_thousand_times_is_told_once(self, case: Case) -> None:
+        answer = case.ask(API, LAST, resources=[resource(BROKER, "1")] * 1000)
+        assert len(answer.results) == 1

@@ -1,0 +1,108 @@
+"""DescribeLogDirs over real directories, one of which cannot be used."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.apis.admin.cases import OWN_ID, Case, rows, topic_state
+
+from penstock.apis.admin.describe_log_dirs import API
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+LAST = API.versions[-1]
+
+
+@pytest.fixture
+def case(case: Case) -> Case:
+    case.serve(topic_state("orders", replicas=[(OWN_ID,), (OWN_ID,)]))
+    case.serve(topic_state("events"))
+    case.write(TopicPartition("orders", 1), 10, 5)
+    return case
+
+
+def told(result: Any) -> list[tuple[str, int]]:
+    return [
+        (topic.name, partition.partition_index)
+        for topic in result.topics
+        for partition in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_every_partition_is_told_with_its_size(case: Case, version: int) -> None:
+    (result,) = case.ask(API, version, topics=None).results
+    (path,) = case.log_dirs
+    assert (result.error_code, result.log_dir) == (ErrorCode.NONE, str(path))
+    assert told(result) == [("events", 0), ("orders", 0), ("orders", 1)]
+    stored = (path / "orders-1" / "00000000000000000000.log").stat().st_size
+    (orders,) = (topic for topic in result.topics if topic.name == "orders")
+    assert rows(orders.partitions, "partition_size", "offset_lag", "is_future_key") == [
+        (0, 0, False),
+        (stored, 0, False),
+    ]
+    assert stored > 0
+
+
+def test_the_volume_is_told_in_version_4(case: Case) -> None:
+    (result,) = case.ask(API, 4, topics=None).results
+    volume = os.statvfs(case.log_dirs[0])
+    assert result.total_bytes == volume.f_blocks * volume.f_frsize
+    assert 0 < result.usable_bytes <= result.total_bytes
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_only_what_is_asked_for_is_told(case: Case, version: int) -> None:
+    asked = [{"topic": "orders", "partitions": [1, 9]}, {"topic": "nowhere", "partitions": [0]}]
+    (result,) = case.ask(API, version, topics=asked).results
+    assert told(result) == [("orders", 1)]
+
+
+def test_an_empty_list_asks_for_the_directories_alone(case: Case) -> None:
+    (result,) = case.ask(API, LAST, topics=[]).results
+    assert (result.error_code, result.topics) == (ErrorCode.NONE, ())
+
+
+@pytest.mark.parametrize("version", API.versions)
+def test_who_may_not_describe_the_cluster_is_told_nothing(case: Case, version: int) -> None:
+    case.acl.forbid(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    answer = case.ask(API, version, topics=None)
+    assert answer.results == ()
+    if version >= 3:
+        assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+class TestFailedDirectory:
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Iterator[Case]:
+        (tmp_path / "file").write_text("no directory")
+        made = Case(log_dirs=(tmp_path / "good", tmp_path / "file"))
+        made.serve(topic_state("orders"))
+        yield made
+        made.close()
+
+    @pytest.mark.parametrize("version", API.versions)
+    def test_a_directory_that_cannot_be_used_says_so(self, case: Case, version: int) -> None:
+        good, bad = case.ask(API, version, topics=None).results
+        assert (good.error_code, told(good)) == (ErrorCode.NONE, [("orders", 0)])
+        assert (bad.error_code, bad.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, ())
+        assert [good.log_dir, bad.log_dir] == [str(path) for path in case.log_dirs]
+
+
+class TestTwoDirectories:
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Iterator[Case]:
+        made = Case(log_dirs=(tmp_path / "one", tmp_path / "two"))
+        made.serve(topic_state("orders", replicas=[(OWN_ID,)] * 4))
+        yield made
+        made.close()
+
+    def test_each_directory_tells_of_the_logs_that_lie_in_it(self, case: Case) -> None:
+        results = case.ask(API, LAST, topics=None).results
+        for path, result in zip(case.log_dirs, results, strict=True):
+            folders = sorted(each.name for each in path.glob("orders-*"))
+            assert folders
+            assert [f"{topic}-{number}" for topic, number in told(result)] == folders

@@ -1,0 +1,168 @@
+"""DescribeTopicPartitions: topics in pages."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.apis.admin.cases import (
+    OTHER_ID,
+    OWN_ID,
+    Case,
+    node,
+    rows,
+    topic_id_of,
+    topic_state,
+)
+
+from penstock.apis.cluster.describe_topic_partitions import API
+from penstock.model.cluster import BrokerId
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.security.authorizer import Operation, ResourceType
+
+MANY = 2000
+
+
+def named(*names: str) -> list[dict[str, str]]:
+    return [{"name": name} for name in names]
+
+
+def ask(case: Case, *names: str, limit: int = MANY, cursor: tuple[str, int] | None = None) -> Any:
+    place = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
+    return case.ask(API, 0, topics=named(*names), response_partition_limit=limit, cursor=place)
+
+
+def told(answer: Any) -> list[tuple[str, list[int]]]:
+    return [(topic.name, rows(topic.partitions, "partition_index")) for topic in answer.topics]
+
+
+def next_place(answer: Any) -> tuple[str, int] | None:
+    cursor = answer.next_cursor
+    return None if cursor is None else (cursor.topic_name, cursor.partition_index)
+
+
+@pytest.fixture
+def case(case: Case) -> Case:
+    case.update(topic_state("c"))
+    case.update(topic_state("a", replicas=[(OWN_ID,)] * 3))
+    case.update(topic_state("b", replicas=[(OWN_ID,)] * 2))
+    return case
+
+
+def test_all_topics_come_in_order_of_their_names(case: Case) -> None:
+    answer = ask(case)
+    assert told(answer) == [("a", [0, 1, 2]), ("b", [0, 1]), ("c", [0])]
+    assert next_place(answer) is None
+
+
+def test_a_topic_is_told_with_its_leader_and_replicas(case: Case) -> None:
+    lost = BrokerId(3)
+    case.update(brokers=(node(OWN_ID), node(OTHER_ID)))
+    case.update(topic_state("d", replicas=[(OTHER_ID, OWN_ID, lost), (lost, OWN_ID)]))
+    (topic,) = ask(case, "d").topics
+    assert (topic.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("d"))
+    assert topic.is_internal is False
+    fields = ("leader_id", "leader_epoch", "replica_nodes", "isr_nodes", "offline_replicas")
+    assert rows(topic.partitions, *fields) == [
+        (OTHER_ID, 0, (OTHER_ID, OWN_ID, lost), (OTHER_ID, OWN_ID, lost), (lost,)),
+        (-1, 0, (lost, OWN_ID), (lost, OWN_ID), (lost,)),
+    ]
+    case.update(failed={TopicPartition("d", 1): frozenset((OWN_ID,))})
+    (topic,) = ask(case, "d").topics
+    assert rows(topic.partitions, "offline_replicas") == [(lost,), (lost, OWN_ID)]
+    # Java's client walks over these without asking whether they are there.
+    assert rows(topic.partitions, "eligible_leader_replicas", "last_known_elr") == [((), ())] * 2
+
+
+def test_internal_topics_are_told_as_such(case: Case) -> None:
+    case.update(topic_state("__consumer_offsets"))
+    assert rows(ask(case, "__consumer_offsets").topics, "is_internal") == [True]
+
+
+def test_topics_that_are_not_there_are_named_with_the_reason(case: Case) -> None:
+    answer = ask(case, "nowhere", "a", "no/where", "a")
+    assert rows(answer.topics, "name", "error_code") == [
+        ("a", ErrorCode.NONE),
+        ("no/where", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        ("nowhere", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7])
+def test_pages_together_tell_every_partition_once(case: Case, limit: int) -> None:
+    seen: list[tuple[str, int]] = []
+    answer = ask(case, limit=limit)
+    while True:
+        page = [(name, number) for name, numbers in told(answer) for number in numbers]
+        assert 0 < len(page) <= limit
+        seen += page
+        cursor = next_place(answer)
+        if cursor is None:
+            break
+        answer = ask(case, limit=limit, cursor=cursor)
+    assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+
+
+def test_a_page_that_ends_with_a_topic_points_at_the_next(case: Case) -> None:
+    assert next_place(ask(case, limit=3)) == ("b", 0)
+
+
+def test_a_page_that_ends_within_a_topic_points_into_it(case: Case) -> None:
+    assert next_place(ask(case, limit=4)) == ("b", 1)
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_a_page_has_at_least_one_partition(case: Case, limit: int) -> None:
+    assert told(ask(case, limit=limit)) == [("a", [0])]
+
+
+def test_a_cursor_at_a_topic_that_went_goes_on_with_the_next(case: Case) -> None:
+    assert told(ask(case, cursor=("bb", 7))) == [("c", [0])]
+
+
+def test_a_cursor_beyond_the_last_partition_tells_an_empty_rest(case: Case) -> None:
+    assert told(ask(case, "a", "b", cursor=("a", 99))) == [("a", []), ("b", [0, 1])]
+
+
+@pytest.mark.parametrize("cursor", [("c", 0), ("a", -1)])
+def test_a_cursor_must_point_into_what_is_asked_for(case: Case, cursor: tuple[str, int]) -> None:
+    answer = ask(case, "a", "b", cursor=cursor)
+    assert set(rows(answer.topics, "error_code")) == {ErrorCode.INVALID_REQUEST}
+
+
+def test_topics_that_may_not_be_described_are_left_out_of_all_topics(case: Case) -> None:
+    case.acl.forbid(Operation.DESCRIBE, ResourceType.TOPIC, "b")
+    assert told(ask(case)) == [("a", [0, 1, 2]), ("c", [0])]
+
+
+def test_a_topic_that_may_not_be_described_looks_the_same_whether_or_not_it_exists(
+    case: Case,
+) -> None:
+    for name in ("b", "nowhere"):
+        case.acl.forbid(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        (topic,) = ask(case, name).topics
+        assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert (topic.topic_id, topic.partitions) == (None, ())
+
+
+def test_operations_on_a_topic_are_told_as_bits(case: Case) -> None:
+    case.acl.forbid(Operation.ALTER, ResourceType.TOPIC, "c")
+    (topic,) = ask(case, "c").topics
+    bits = topic.topic_authorized_operations
+    assert bits & (1 << Operation.READ)
+    assert not bits & (1 << Operation.ALTER)
+
+
+class TestBrokersLimit:
+    @pytest.fixture
+    def case(self, tmp_path: Path) -> Iterator[Case]:
+        given = {"max.request.partition.size.limit": "2"}
+        made = Case(log_dirs=(tmp_path / "logs",), given=given)
+        made.update(topic_state("a", replicas=[(OWN_ID,)] * 3))
+        yield made
+        made.close()
+
+    def test_the_broker_may_tell_less_than_was_asked_for(self, case: Case) -> None:
+        answer = ask(case)
+        assert (told(answer), next_place(answer)) == ([("a", [0, 1])], ("a", 2))

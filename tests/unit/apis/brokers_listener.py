@@ -1,0 +1,30 @@
+"""A bench that takes requests of other brokers, on the listener that its clients use, too."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from tests.unit.apis.workbench import LISTENER, Workbench
+
+from penstock.apis.dispatcher import Dispatcher
+from penstock.apis.inter_broker_access import InterBroker
+from penstock.apis.registry import APIS
+from penstock.inter_broker.apis.registry import load_private_api
+from penstock.model.cluster import SentOrder
+
+
+def let_brokers_in(bench: Workbench, listener: str = LISTENER) -> None:
+    """As followers: nobody asks its controller for anything."""
+
+    def take_order(sent: SentOrder) -> None:
+        raise NotImplementedError
+
+    nobody = cast("Any", None)
+    known = InterBroker(
+        listener=listener,
+        membership=nobody,
+        configs=nobody,
+        take_order=take_order,
+        load_api=load_private_api,
+    )
+    bench.services = replace(bench.services, inter_broker=known)
+    bench.dispatcher = Dispatcher(APIS, bench.services)

@@ -1,0 +1,464 @@
+"""Every API asks for permission before it does or tells anything: one row for each, or it fails.
+
+The rows say what is sent, what must be asked, and the code that a caller gets who may do nothing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import pytest
+from tests.unit.apis.workbench import Workbench, batch, topic_id_of
+
+from penstock.apis.registry import APIS
+from penstock.coordinators.group.requests import ListedGroup
+from penstock.coordinators.transaction.requests import Listed, ListedTransactions, ListTransactions
+from penstock.model.errors import ErrorCode, get_error
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
+GROUP, TRANSACTIONAL_ID = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+TRANSACTION_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+BY_SCHEMA = range(3, 1000)  # of Produce: the older versions are in test_old_produce
+
+
+class Row(NamedTuple):
+    request: dict[str, Any]
+    asked: tuple[Operation, ResourceType, str]
+    code: ErrorCode
+    has_code: bool = True  # else what may not be seen may be left out without one
+    versions: range = range(1000)  # that it is for
+
+
+def on_topic(operation: Operation, topic: str) -> tuple[Operation, ResourceType, str]:
+    return operation, TOPIC, topic
+
+
+def on_cluster(operation: Operation) -> tuple[Operation, ResourceType, str]:
+    return operation, CLUSTER, CLUSTER_NAME
+
+
+def on_group(operation: Operation) -> tuple[Operation, ResourceType, str]:
+    return operation, GROUP, "g"
+
+
+def offsets_of(topic: str, **values: Any) -> dict[str, Any]:
+    return {"name": topic, "topic_id": topic_id_of("there"), **values}
+
+
+def rows(topic: str) -> dict[ApiKey, list[Row]]:
+    """The same for a topic that exists and for one that does not."""
+    return {
+        ApiKey.PRODUCE: [
+            Row(
+                {
+                    "acks": 1,
+                    "topic_data": [
+                        {"name": topic, "partition_data": [{"index": 0, "records": batch()}]}
+                    ],
+                },
+                on_topic(Operation.WRITE, topic),
+                TOPIC_DENIED,
+                versions=BY_SCHEMA,
+            ),
+            Row(
+                {
+                    "acks": 1,
+                    "transactional_id": "t",
+                    "topic_data": [
+                        {
+                            "name": topic,
+                            "partition_data": [
+                                {
+                                    "index": 0,
+                                    "records": batch(
+                                        b"v",
+                                        producer_id=1,
+                                        producer_epoch=0,
+                                        base_sequence=0,
+                                        transactional=True,
+                                    ),
+                                }
+                            ],
+                        }
+                    ],
+                },
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                versions=BY_SCHEMA,
+            ),
+        ],
+        ApiKey.FETCH: [
+            Row(
+                {
+                    "max_wait": timedelta(seconds=1),
+                    "min_bytes": 1,
+                    "replica_id": -1,
+                    "topics": [{"topic": topic, "partitions": [{"partition_max_bytes": 1}]}],
+                },
+                on_topic(Operation.READ, topic),
+                TOPIC_DENIED,
+                versions=range(13),
+            ),
+            Row(
+                {"topics": [{"topic_id": topic_id_of("there"), "partitions": [{}]}]},
+                on_topic(Operation.READ, "there"),
+                TOPIC_DENIED,
+                versions=range(13, 100),
+            ),
+            Row(
+                {
+                    "replica_id": 2,
+                    "replica_state": {"replica_id": 2},
+                    "topics": [
+                        {
+                            "topic": topic,
+                            "topic_id": topic_id_of("there"),
+                            "partitions": [{"partition_max_bytes": 1}],
+                        }
+                    ],
+                },
+                on_cluster(Operation.CLUSTER_ACTION),
+                TOPIC_DENIED,
+            ),
+        ],
+        ApiKey.METADATA: [
+            Row({"topics": [{"name": topic}]}, on_topic(Operation.DESCRIBE, topic), TOPIC_DENIED)
+        ],
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS: [
+            Row(
+                {"topics": [{"name": topic}], "response_partition_limit": 100},
+                on_topic(Operation.DESCRIBE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.LIST_OFFSETS: [
+            Row(
+                {"topics": [{"name": topic, "partitions": [{"timestamp": -1}]}]},
+                on_topic(Operation.DESCRIBE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.OFFSET_FOR_LEADER_EPOCH: [
+            Row(
+                {"topics": [{"topic": topic, "partitions": [{}]}]},
+                on_topic(Operation.DESCRIBE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DESCRIBE_PRODUCERS: [
+            Row(
+                {"topics": [{"name": topic, "partition_indexes": [0]}]},
+                on_topic(Operation.READ, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.INIT_PRODUCER_ID: [
+            Row({}, on_cluster(Operation.IDEMPOTENT_WRITE), CLUSTER_DENIED),
+            Row(
+                {"transactional_id": "t"},
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ),
+        ],
+        ApiKey.FIND_COORDINATOR: [
+            Row(
+                {"key": "g", "coordinator_keys": ["g"]},
+                on_group(Operation.DESCRIBE),
+                GROUP_DENIED,
+            ),
+            Row(
+                {"key": "t", "key_type": 1, "coordinator_keys": ["t"]},
+                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+                versions=range(1, 100),
+            ),
+        ],
+        ApiKey.JOIN_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.SYNC_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.HEARTBEAT: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.LEAVE_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.OFFSET_COMMIT: [
+            Row(
+                {"group_id": "g", "topics": [offsets_of(topic, partitions=[{}])]},
+                on_group(Operation.READ),
+                GROUP_DENIED,
+            )
+        ],
+        ApiKey.TXN_OFFSET_COMMIT: [
+            Row(
+                {
+                    "transactional_id": "t",
+                    "group_id": "g",
+                    "topics": [{"name": topic, "partitions": [{}]}],
+                },
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            )
+        ],
+        ApiKey.ADD_PARTITIONS_TO_TXN: [
+            Row(
+                {
+                    "v3_and_below_transactional_id": "t",
+                    "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
+                },
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+                versions=range(4),
+            ),
+            Row(
+                {"transactions": [{"transactional_id": "t", "topics": []}]},
+                on_cluster(Operation.CLUSTER_ACTION),
+                CLUSTER_DENIED,
+                versions=range(4, 100),
+            ),
+        ],
+        ApiKey.ADD_OFFSETS_TO_TXN: [
+            Row(
+                {"transactional_id": "t", "group_id": "g"},
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+            )
+        ],
+        ApiKey.END_TXN: [
+            Row(
+                {"transactional_id": "t"},
+                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+            )
+        ],
+        ApiKey.DESCRIBE_TRANSACTIONS: [
+            Row(
+                {"transactional_ids": ["t"]},
+                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+            )
+        ],
+        ApiKey.LIST_TRANSACTIONS: [
+            Row(
+                {},
+                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                TRANSACTION_DENIED,
+                has_code=False,
+            )
+        ],
+        # Brokers' own, or an operator's.
+        ApiKey.WRITE_TXN_MARKERS: [
+            Row(
+                {"markers": [{"topics": [{"name": topic, "partition_indexes": [0]}]}]},
+                asked,
+                CLUSTER_DENIED,
+            )
+            for asked in (on_cluster(Operation.CLUSTER_ACTION), on_cluster(Operation.ALTER))
+        ],
+        ApiKey.OFFSET_FETCH: [
+            Row(
+                {
+                    "group_id": "g",
+                    "topics": [offsets_of(topic, partition_indexes=[0])],
+                    "groups": [
+                        {"group_id": "g", "topics": [offsets_of(topic, partition_indexes=[0])]}
+                    ],
+                },
+                on_group(Operation.DESCRIBE),
+                GROUP_DENIED,
+            )
+        ],
+        ApiKey.OFFSET_DELETE: [
+            Row(
+                {"group_id": "g", "topics": [{"name": topic, "partitions": [{}]}]},
+                on_group(Operation.DELETE),
+                GROUP_DENIED,
+            )
+        ],
+        # What may not be seen is left out.
+        ApiKey.LIST_GROUPS: [
+            Row({}, on_cluster(Operation.DESCRIBE), CLUSTER_DENIED, has_code=False),
+            Row({}, on_group(Operation.DESCRIBE), GROUP_DENIED, has_code=False),
+        ],
+        ApiKey.DESCRIBE_GROUPS: [
+            Row({"groups": ["g"]}, on_group(Operation.DESCRIBE), GROUP_DENIED)
+        ],
+        ApiKey.CONSUMER_GROUP_HEARTBEAT: [
+            Row(
+                {"group_id": "g", "subscribed_topic_names": [topic]},
+                on_group(Operation.READ),
+                GROUP_DENIED,
+            )
+        ],
+        ApiKey.CONSUMER_GROUP_DESCRIBE: [
+            Row({"group_ids": ["g"]}, on_group(Operation.DESCRIBE), GROUP_DENIED)
+        ],
+        ApiKey.DELETE_GROUPS: [
+            Row({"groups_names": ["g"]}, on_group(Operation.DELETE), GROUP_DENIED)
+        ],
+        ApiKey.CREATE_TOPICS: [
+            Row(
+                {"topics": [{"name": topic, "num_partitions": 1, "replication_factor": 1}]},
+                on_topic(Operation.CREATE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DELETE_TOPICS: [
+            Row(
+                {"topic_names": [topic], "topics": [{"name": topic}]},
+                on_topic(Operation.DELETE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.CREATE_PARTITIONS: [
+            Row(
+                {"topics": [{"name": topic, "count": 2}]},
+                on_topic(Operation.ALTER, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DELETE_RECORDS: [
+            Row(
+                {"topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
+                on_topic(Operation.DELETE, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        ApiKey.DESCRIBE_CONFIGS: [
+            Row(
+                {"resources": [{"resource_type": 2, "resource_name": topic}]},
+                on_topic(Operation.DESCRIBE_CONFIGS, topic),
+                TOPIC_DENIED,
+            ),
+            Row(
+                {"resources": [{"resource_type": 4, "resource_name": "1"}]},
+                on_cluster(Operation.DESCRIBE_CONFIGS),
+                CLUSTER_DENIED,
+            ),
+        ],
+        ApiKey.ALTER_CONFIGS: [
+            Row(
+                {"resources": [{"resource_type": 2, "resource_name": topic}]},
+                on_topic(Operation.ALTER_CONFIGS, topic),
+                TOPIC_DENIED,
+            ),
+            Row(
+                {"resources": [{"resource_type": 4, "resource_name": ""}]},
+                on_cluster(Operation.ALTER_CONFIGS),
+                CLUSTER_DENIED,
+            ),
+        ],
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: [
+            Row(
+                {"resources": [{"resource_type": 2, "resource_name": topic}]},
+                on_topic(Operation.ALTER_CONFIGS, topic),
+                TOPIC_DENIED,
+            )
+        ],
+        # Who the brokers are is told to everybody, as Metadata does.
+        ApiKey.DESCRIBE_CLUSTER: [
+            Row(
+                {"include_cluster_authorized_operations": True, "endpoint_type": 1},
+                on_cluster(Operation.DESCRIBE),
+                CLUSTER_DENIED,
+                has_code=False,
+            ),
+        ],
+        ApiKey.ELECT_LEADERS: [
+            Row(
+                {"topic_partitions": [{"topic": topic, "partitions": [0]}]},
+                on_cluster(Operation.ALTER),
+                CLUSTER_DENIED,
+            )
+        ],
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS: [
+            Row(
+                {"topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
+                on_cluster(Operation.ALTER),
+                CLUSTER_DENIED,
+            )
+        ],
+        ApiKey.LIST_PARTITION_REASSIGNMENTS: [
+            Row({"topics": None}, on_cluster(Operation.DESCRIBE), CLUSTER_DENIED)
+        ],
+        ApiKey.ALTER_PARTITION: [
+            Row({"broker_id": 1}, on_cluster(Operation.CLUSTER_ACTION), CLUSTER_DENIED)
+        ],
+        ApiKey.DESCRIBE_LOG_DIRS: [
+            Row(
+                {"topics": None},
+                on_cluster(Operation.DESCRIBE),
+                CLUSTER_DENIED,
+                has_code=False,
+            )
+        ],
+    }
+
+
+EXEMPT = {ApiKey.API_VERSIONS}  # tells of the software alone
+CASES = [
+    pytest.param(key, version, topic, place, id=f"{key.title}-{version}-{topic}-{place}")
+    for topic in ("there", "never")
+    for key, each in rows(topic).items()
+    for place, row in enumerate(each)
+    for version in APIS[key].versions
+    if version in row.versions
+]
+
+
+def test_every_api_has_a_row() -> None:
+    assert set(rows("any")) | EXEMPT == set(APIS)
+
+
+@pytest.mark.parametrize(("key", "version", "topic", "place"), CASES)
+def test_who_may_do_nothing_does_nothing_and_is_told_so(
+    shared: Workbench, key: ApiKey, version: int, topic: str, place: int
+) -> None:
+    row = rows(topic)[key][place]
+    shared.guard.asked.clear()
+    reply = shared.ask(key, version, **row.request)
+    assert row.asked in shared.guard.asked
+    codes = {get_error(code) for code in error_codes(reply)} - {ErrorCode.NONE}
+    assert codes <= {row.code}
+    assert codes or not row.has_code
+    assert key is not ApiKey.LIST_GROUPS or reply.groups == ()
+    assert key is not ApiKey.LIST_TRANSACTIONS or reply.transaction_states == ()
+    assert list(shared.cluster.topics) == ["there"]
+    assert all(asked == (frozenset(), frozenset()) for asked in shared.groups.asked)  # a list
+    assert all(asked == ListTransactions() for asked in shared.transactions.asked)
+    assert shared.replicas.get(TopicPartition("there", 0)).log_end_offset == 0
+
+
+@pytest.mark.parametrize("key", sorted(set(APIS) - EXEMPT))
+def test_answers_do_not_tell_whether_a_topic_exists(shared: Workbench, key: ApiKey) -> None:
+    for there, never in zip(rows("there")[key], rows("never")[key], strict=True):
+        version = max(version for version in APIS[key].versions if version in there.versions)
+        told = [shared.send(key, version, **row.request).bytes[8:] for row in (there, never)]
+        assert len({each.replace(b"there", b"never") for each in told}) == 1
+
+
+@pytest.fixture(name="shared", scope="module")
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    """One broker for all rows: nothing that is denied may change it."""
+    folder = tmp_path_factory.mktemp("access")
+    bench = Workbench(folder, settings={"log.dirs": str(folder)})
+    bench.make_topic("there")
+    bench.groups.listed = [ListedGroup("g", "consumer", "Stable", "classic")]
+    bench.transactions.listed = ListedTransactions(ErrorCode.NONE, (), (Listed("t", 1, "Ongoing"),))
+    bench.guard.denies_all = True
+    yield bench
+    bench.close()
+
+
+def error_codes(message: Any) -> Iterator[int]:
+    """All of them, wherever they stand."""
+    for field in fields(message):
+        value = getattr(message, field.name)
+        if field.name.endswith("error_code"):
+            yield value
+        elif isinstance(value, tuple):
+            for each in value:
+                if is_dataclass(each):
+                    yield from error_codes(each)

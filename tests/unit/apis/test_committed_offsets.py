@@ -1,0 +1,338 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: every version to the coordinator and back."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import NOW_MS, Workbench, topic_id_of
+
+from penstock.apis.registry import APIS
+from penstock.coordinators.group.requests import Commit, CommitOffsets, Committed, FetchOffsets
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicId, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import Operation, ResourceType
+
+COMMIT, FETCH, DELETE = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE
+BY_NAME = range(10)
+BY_ID = 10
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+UNKNOWN_ID = topic_id_of("nobody")
+
+
+@pytest.fixture(name="topics", autouse=True)
+def _topics(bench: Workbench) -> None:
+    bench.make_topic("orders", 3)
+    bench.make_topic("secret", 1)
+    bench.guard.deny(Operation.READ, ResourceType.TOPIC, "secret")
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
+
+
+def test_all_versions_that_clients_in_use_need_are_served() -> None:
+    """aiokafka speaks none later than 3, Java no OffsetCommit before 2, no OffsetFetch before 1."""
+    assert APIS[COMMIT].versions == range(2, 11)
+    assert APIS[FETCH].versions == range(1, 11)
+    assert APIS[DELETE].versions == range(1)
+
+
+def topic(name: str, **fields: Any) -> dict[str, Any]:
+    """By name and by id: each version takes what it knows."""
+    return {"name": name, "topic_id": topic_id_of(name), **fields}
+
+
+# -- OffsetCommit --------------------------------------------------------------------------
+
+
+def entry(index: int, offset: int, metadata: str | None = None) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": offset,
+        "committed_leader_epoch": 4,
+        "committed_metadata": metadata,
+    }
+
+
+def ask_to_commit(bench: Workbench, version: int, *topics: dict[str, Any], **values: Any) -> Any:
+    return bench.ask(
+        COMMIT,
+        version,
+        group_id="g",
+        generation_id_or_member_epoch=7,
+        member_id="m-1",
+        group_instance_id="static-1",
+        topics=topics or [topic("orders", partitions=[entry(0, 50, "note"), entry(1, 0)])],
+        **values,
+    )
+
+
+def told(reply: Any) -> list[tuple[int, int]]:
+    return [
+        (each.partition_index, each.error_code)
+        for topic in reply.topics
+        for each in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", APIS[COMMIT].versions)
+def test_a_commit_reaches_the_group_as_its_version_says_it(bench: Workbench, version: int) -> None:
+    bench.groups.refused = {P1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+    reply = ask_to_commit(bench, version)
+    epoch = 4 if version >= 6 else -1
+    topic_id = topic_id_of("orders") if version == BY_ID else None
+    assert bench.groups.asked == [
+        CommitOffsets(
+            group="g",
+            member="m-1",
+            instance="static-1" if version >= 7 else None,
+            generation=7,
+            offsets=(
+                Commit(P0, 50, epoch, "note", topic_id),
+                Commit(P1, 0, epoch, "", topic_id),
+            ),
+            is_consumer_protocol=version >= 9,
+        )
+    ]
+    assert told(reply) == [(0, 0), (1, ErrorCode.OFFSET_METADATA_TOO_LARGE)]
+    if version == BY_ID:
+        assert [each.topic_id for each in reply.topics] == [topic_id_of("orders")]
+    else:
+        assert [each.name for each in reply.topics] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("retention", "expires_ms"),
+    [
+        (timedelta(milliseconds=-1), None),
+        (timedelta(milliseconds=-7), None),
+        (timedelta(), NOW_MS),
+        (timedelta(hours=1), NOW_MS + 3_600_000),
+    ],
+)
+@pytest.mark.parametrize("version", range(2, 5))
+def test_old_clients_may_ask_for_a_retention(
+    bench: Workbench, version: int, retention: timedelta, expires_ms: int | None
+) -> None:
+    ask_to_commit(bench, version, retention_time=retention)
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, CommitOffsets)
+    assert [each.expires_ms for each in asked.offsets] == [expires_ms] * 2
+
+
+@pytest.mark.parametrize("version", APIS[COMMIT].versions)
+def test_each_partition_of_a_commit_has_its_own_answer_in_order(
+    bench: Workbench, version: int
+) -> None:
+    reply = ask_to_commit(
+        bench,
+        version,
+        topic("absent", partitions=[entry(0, 1)]),
+        topic("orders", partitions=[entry(9, 1), entry(0, 1), entry(-1, 1)]),
+        topic("secret", partitions=[entry(0, 1), entry(1, 1)]),
+    )
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert told(reply) == [
+        (0, ErrorCode.UNKNOWN_TOPIC_ID if version == BY_ID else unknown),
+        (9, unknown),
+        (0, 0),
+        (-1, unknown),
+        (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (1, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ]
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, CommitOffsets)
+    assert [each.partition for each in asked.offsets] == [P0]
+
+
+@pytest.mark.parametrize("version", APIS[COMMIT].versions)
+def test_a_commit_of_nothing_that_may_be_kept_does_not_reach_the_group(
+    bench: Workbench, version: int
+) -> None:
+    ask_to_commit(bench, version, topic("secret", partitions=[entry(0, 1)]))
+    assert bench.groups.asked == []
+
+
+def test_of_two_offsets_for_a_partition_the_later_counts(bench: Workbench) -> None:
+    first = topic("orders", partitions=[entry(0, 1), entry(0, 2)])
+    reply = ask_to_commit(bench, 8, first, topic("orders", partitions=[entry(0, 3)]))
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, CommitOffsets)
+    assert [(each.partition, each.offset) for each in asked.offsets] == [(P0, 3)]
+    assert told(reply) == [(0, 0)] * 3
+
+
+@pytest.mark.parametrize("topic_id", [None, UNKNOWN_ID])
+def test_an_id_of_no_topic_is_told_so(bench: Workbench, topic_id: TopicId | None) -> None:
+    reply = ask_to_commit(bench, BY_ID, {"topic_id": topic_id, "partitions": [entry(0, 1)]})
+    assert told(reply) == [(0, ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert reply.topics[0].topic_id == topic_id
+
+
+# -- OffsetFetch ---------------------------------------------------------------------------
+
+
+def fetch(bench: Workbench, version: int, topics: Any, **values: Any) -> Any:
+    """What is told of one group, wherever the version puts it."""
+    group = {"group_id": "g", "member_id": "m-1", "member_epoch": 3, "topics": topics}
+    if version >= 8:
+        (answer,) = bench.ask(FETCH, version, groups=[group], **values).groups
+        assert answer.group_id == "g"
+        return answer
+    return bench.ask(FETCH, version, group_id="g", topics=topics, **values)
+
+
+def offsets(answer: Any) -> list[tuple[int, int, str, int]]:
+    return [
+        (each.partition_index, each.committed_offset, each.metadata, each.error_code)
+        for topic in answer.topics
+        for each in topic.partitions
+    ]
+
+
+@pytest.mark.parametrize("version", APIS[FETCH].versions)
+def test_a_fetch_reaches_the_group_and_brings_offsets(bench: Workbench, version: int) -> None:
+    bench.groups.offsets = {P0: Committed(P0, 50, 4, "note")}
+    topics = [topic("orders", partition_indexes=[1, 0])]
+    answer = fetch(bench, version, topics, require_stable=True)
+    assert bench.groups.asked == [
+        FetchOffsets(
+            group="g",
+            member="m-1" if version >= 9 else None,
+            member_epoch=3 if version >= 9 else -1,
+            partitions=(P1, P0),
+            require_stable=version >= 7,
+        )
+    ]
+    assert offsets(answer) == [(1, -1, "", 0), (0, 50, "note", 0)]
+    if version >= 5:
+        found = [each.committed_leader_epoch for each in answer.topics[0].partitions]
+        assert found == [-1, 4]
+    if version >= 2:
+        assert answer.error_code == 0
+    if version == BY_ID:
+        assert answer.topics[0].topic_id == topic_id_of("orders")
+    else:
+        assert answer.topics[0].name == "orders"
+
+
+@pytest.mark.parametrize("version", APIS[FETCH].versions)
+def test_topics_that_may_not_be_described_have_no_offsets(bench: Workbench, version: int) -> None:
+    bench.groups.offsets = {P0: Committed(P0, 50, 4, "note")}
+    topics = [
+        topic("secret", partition_indexes=[0]),
+        topic("orders", partition_indexes=[0]),
+    ]
+    assert offsets(fetch(bench, version, topics)) == [
+        (0, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (0, 50, "note", 0),
+    ]
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, FetchOffsets)
+    assert asked.partitions == (P0,)
+
+
+@pytest.mark.parametrize("version", range(2, 11))
+def test_no_topics_stand_for_all_that_may_be_described(bench: Workbench, version: int) -> None:
+    hidden, gone = TopicPartition("secret", 0), TopicPartition("gone", 0)
+    bench.groups.offsets = {
+        each: Committed(each, number, -1, "") for number, each in enumerate((P1, hidden, gone, P0))
+    }
+    answer = fetch(bench, version, None)
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, FetchOffsets)
+    assert asked.partitions is None
+    expected = [(1, 0, "", 0), (0, 3, "", 0)]
+    if version < BY_ID:  # a topic that is gone has no id any longer
+        expected.append((0, 2, "", 0))
+    assert offsets(answer) == expected
+
+
+@pytest.mark.parametrize("version", APIS[FETCH].versions)
+def test_what_is_wrong_with_the_group_is_told_where_the_version_has_a_place(
+    bench: Workbench, version: int
+) -> None:
+    bench.groups.code = ErrorCode.NOT_COORDINATOR
+    answer = fetch(bench, version, [topic("orders", partition_indexes=[0, 1])])
+    if version >= 2:
+        assert (answer.error_code, answer.topics) == (ErrorCode.NOT_COORDINATOR, ())
+    else:
+        refused = [(index, -1, "", ErrorCode.NOT_COORDINATOR) for index in (0, 1)]
+        assert offsets(answer) == refused
+
+
+@pytest.mark.parametrize("version", range(7, 11))
+def test_offsets_of_an_open_transaction_are_told_to_be_unstable(
+    bench: Workbench, version: int
+) -> None:
+    bench.groups.unstable = frozenset((P1,))
+    answer = fetch(bench, version, [topic("orders", partition_indexes=[0, 1])])
+    assert offsets(answer) == [
+        (0, -1, "", 0),
+        (1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT),
+    ]
+
+
+@pytest.mark.parametrize("version", range(8, 11))
+def test_several_groups_are_answered_each_once(bench: Workbench, version: int) -> None:
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
+    groups = [{"group_id": name, "topics": None} for name in ("a", "theirs", "b", "a")]
+    reply = bench.ask(FETCH, version, groups=groups)
+    assert [(each.group_id, each.error_code) for each in reply.groups] == [
+        ("a", 0),
+        ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        ("b", 0),
+    ]
+    assert len(bench.groups.asked) == 2
+
+
+def test_a_fetch_for_no_group_is_answered(bench: Workbench) -> None:
+    assert bench.ask(FETCH, 8, groups=[]).groups == ()
+
+
+def test_an_id_of_no_topic_has_no_offsets(bench: Workbench) -> None:
+    topics = [{"topic_id": UNKNOWN_ID, "partition_indexes": [0]}]
+    answer = fetch(bench, BY_ID, topics)
+    assert offsets(answer) == [(0, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)]
+    assert answer.topics[0].topic_id == UNKNOWN_ID
+
+
+# -- OffsetDelete --------------------------------------------------------------------------
+
+
+def ask_to_delete(bench: Workbench, topics: dict[str, list[int]]) -> Any:
+    return bench.ask(
+        DELETE,
+        0,
+        group_id="g",
+        topics=[
+            {"name": name, "partitions": [{"partition_index": index} for index in indexes]}
+            for name, indexes in topics.items()
+        ],
+    )
+
+
+def test_each_partition_of_a_deletion_has_its_own_answer_in_order(bench: Workbench) -> None:
+    bench.groups.refused = {P1: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+    reply = ask_to_delete(bench, {"secret": [0], "absent": [0], "orders": [1, 7, 0]})
+    assert bench.groups.asked == [("g", (P1, P0))]
+    assert reply.error_code == 0
+    assert [each.name for each in reply.topics] == ["secret", "absent", "orders"]
+    assert told(reply) == [
+        (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (1, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC),
+        (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (0, 0),
+    ]
+
+
+def test_a_group_that_is_not_there_is_the_whole_answer(bench: Workbench) -> None:
+    bench.groups.code = ErrorCode.GROUP_ID_NOT_FOUND
+    reply = ask_to_delete(bench, {"secret": [0], "orders": [0]})
+    assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
+
+
+def test_offsets_are_deleted_by_who_may_delete_the_group(bench: Workbench) -> None:
+    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "g")
+    reply = ask_to_delete(bench, {"orders": [0]})
+    assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
+    assert bench.groups.asked == []

@@ -1,0 +1,230 @@
+"""ConsumerGroupHeartbeat and ConsumerGroupDescribe: every version to the coordinator and back."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import Workbench, topic_id_of
+
+from penstock.apis.registry import APIS
+from penstock.coordinators.group.consumer.requests import (
+    ConsumerDescribed,
+    ConsumerDescribedMember,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+    MemberKind,
+    NamedPartitions,
+)
+from penstock.coordinators.group.records import TopicPartitions
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import Operation, ResourceType
+
+BEAT, DESCRIBE = ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE
+ORDERS = topic_id_of("orders")
+NOTHING_ASKED = -(2**31)
+
+
+def test_all_versions_that_clients_in_use_need_are_served() -> None:
+    """librdkafka speaks version 1 of the heartbeat only."""
+    assert APIS[BEAT].versions == range(2)
+    assert APIS[DESCRIBE].versions == range(2)
+
+
+# -- ConsumerGroupHeartbeat ----------------------------------------------------------------
+
+WHOLE: dict[str, Any] = {
+    "group_id": "g",
+    "member_id": "m-1",
+    "member_epoch": 3,
+    "instance_id": "static-1",
+    "rack_id": "rack-1",
+    "rebalance_timeout": timedelta(seconds=60),
+    "subscribed_topic_names": ["orders", "absent"],
+    "subscribed_topic_regex": "or.*",
+    "server_assignor": "range",
+    "topic_partitions": [{"topic_id": ORDERS, "partitions": [2, 0]}],
+}
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
+def test_a_heartbeat_reaches_the_group_as_its_version_says_it(
+    bench: Workbench, version: int
+) -> None:
+    bench.ask(BEAT, version, **WHOLE)
+    assert bench.groups.asked == [
+        ConsumerHeartbeat(
+            group="g",
+            member="m-1",
+            member_epoch=3,
+            client_id="test",
+            client_host="/10.0.0.9",
+            instance="static-1",
+            rack="rack-1",
+            rebalance_timeout_ms=60_000,
+            topics=("orders", "absent"),
+            topic_regex="or.*" if version >= 1 else None,
+            assignor="range",
+            owned=(TopicPartitions(ORDERS, (2, 0)),),
+            requires_member=version >= 1,
+        )
+    ]
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
+def test_what_has_not_changed_is_left_out(bench: Workbench, version: int) -> None:
+    bench.ask(BEAT, version, group_id="g", member_id="m-1", member_epoch=-2)
+    assert bench.groups.asked == [
+        ConsumerHeartbeat(
+            group="g",
+            member="m-1",
+            member_epoch=-2,
+            client_id="test",
+            client_host="/10.0.0.9",
+            requires_member=version >= 1,
+        )
+    ]
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
+def test_nothing_is_not_the_same_as_no_change(bench: Workbench, version: int) -> None:
+    nothing = {"subscribed_topic_names": [], "topic_partitions": [], "server_assignor": ""}
+    bench.ask(BEAT, version, **{**WHOLE, **nothing, "subscribed_topic_regex": ""})
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, ConsumerHeartbeat)
+    assert (asked.topics, asked.owned, asked.assignor) == ((), (), "")
+    assert asked.topic_regex == ("" if version >= 1 else None)
+
+
+def test_an_id_of_nothing_but_zeros_is_no_topic_that_is_owned(bench: Workbench) -> None:
+    owned = [{"topic_id": None, "partitions": [0]}, {"topic_id": ORDERS, "partitions": []}]
+    bench.ask(BEAT, 1, **{**WHOLE, "topic_partitions": owned})
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, ConsumerHeartbeat)
+    assert asked.owned == (TopicPartitions(ORDERS, ()),)
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
+def test_an_assignment_is_told_when_it_changes(bench: Workbench, version: int) -> None:
+    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(
+        error=ErrorCode.NONE,
+        member="m-1",
+        member_epoch=4,
+        heartbeat_interval_ms=5000,
+        assignment=(TopicPartitions(ORDERS, (0, 2)),),
+    )
+    reply = bench.ask(BEAT, version, **WHOLE)
+    assert (reply.error_code, reply.error_message) == (0, None)
+    assert (reply.member_id, reply.member_epoch) == ("m-1", 4)
+    assert reply.heartbeat_interval == timedelta(seconds=5)
+    (assigned,) = reply.assignment.topic_partitions
+    assert (assigned.topic_id, assigned.partitions) == (ORDERS, (0, 2))
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
+def test_an_assignment_of_nothing_is_not_the_same_as_no_change(
+    bench: Workbench, version: int
+) -> None:
+    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(error=ErrorCode.NONE, assignment=None)
+    assert bench.ask(BEAT, version, **WHOLE).assignment is None
+    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(error=ErrorCode.NONE, assignment=())
+    assert bench.ask(BEAT, version, **WHOLE).assignment.topic_partitions == ()
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
+def test_a_refusal_says_why(bench: Workbench, version: int) -> None:
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(error=code, message="too old")
+    reply = bench.ask(BEAT, version, **WHOLE)
+    assert (reply.error_code, reply.error_message, reply.member_id) == (code, "too old", None)
+
+
+@pytest.mark.parametrize("version", APIS[BEAT].versions)
+def test_who_subscribes_to_topics_may_describe_them(bench: Workbench, version: int) -> None:
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "absent")
+    reply = bench.ask(BEAT, version, **WHOLE)
+    assert reply.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert bench.groups.asked == []
+
+
+# -- ConsumerGroupDescribe -----------------------------------------------------------------
+
+MEMBER = ConsumerDescribedMember(
+    member="m-1",
+    instance="static-1",
+    rack=None,
+    member_epoch=4,
+    client_id="c",
+    client_host="/10.0.0.9",
+    topics=("orders",),
+    topic_regex="or.*",
+    assignment=(NamedPartitions(ORDERS, "orders", (0,)),),
+    target=(NamedPartitions(ORDERS, "orders", (0, 1)),),
+    kind=MemberKind.CLASSIC,
+)
+GROUP = ConsumerDescribed(
+    group="g",
+    error=ErrorCode.NONE,
+    state="Reconciling",
+    group_epoch=5,
+    assignment_epoch=4,
+    assignor="uniform",
+    members=(MEMBER,),
+)
+
+
+@pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
+def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, version: int) -> None:
+    bench.groups.consumer_described = {"g": GROUP}
+    (group,) = bench.ask(DESCRIBE, version, group_ids=["g"]).groups
+    assert (group.error_code, group.error_message, group.group_id) == (0, None, "g")
+    assert (group.group_state, group.assignor_name) == ("Reconciling", "uniform")
+    assert (group.group_epoch, group.assignment_epoch) == (5, 4)
+    assert group.authorized_operations == NOTHING_ASKED
+    (member,) = group.members
+    assert (member.member_id, member.instance_id, member.rack_id) == ("m-1", "static-1", None)
+    assert (member.member_epoch, member.client_id, member.client_host) == (4, "c", "/10.0.0.9")
+    assert (member.subscribed_topic_names, member.subscribed_topic_regex) == (("orders",), "or.*")
+    (assigned,) = member.assignment.topic_partitions
+    assert (assigned.topic_id, assigned.topic_name, assigned.partitions) == (ORDERS, "orders", (0,))
+    (target,) = member.target_assignment.topic_partitions
+    assert (target.topic_id, target.topic_name, target.partitions) == (ORDERS, "orders", (0, 1))
+    if version >= 1:
+        assert member.member_type == 0
+
+
+@pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
+def test_several_groups_are_described_each_once_in_order(bench: Workbench, version: int) -> None:
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
+    absent = ConsumerDescribed(
+        group="absent", error=ErrorCode.GROUP_ID_NOT_FOUND, message="no such group"
+    )
+    bench.groups.consumer_described = {"g": GROUP, "absent": absent}
+    reply = bench.ask(DESCRIBE, version, group_ids=["absent", "theirs", "g", "absent"])
+    found = [(each.group_id, each.error_code, each.error_message) for each in reply.groups]
+    assert found == [
+        ("absent", ErrorCode.GROUP_ID_NOT_FOUND, "no such group"),
+        ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED, None),
+        ("g", 0, None),
+    ]
+
+
+@pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
+def test_what_the_caller_may_do_is_told_where_asked_for(bench: Workbench, version: int) -> None:
+    bench.groups.consumer_described = {"g": GROUP}
+    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "g")
+    (group,) = bench.ask(
+        DESCRIBE, version, group_ids=["g"], include_authorized_operations=True
+    ).groups
+    assert group.authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
+
+
+@pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
+def test_members_of_a_group_that_reads_a_secret_topic_are_not_shown(
+    bench: Workbench, version: int
+) -> None:
+    bench.groups.consumer_described = {"g": GROUP}
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "orders")
+    (group,) = bench.ask(DESCRIBE, version, group_ids=["g"]).groups
+    assert group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (group.members, group.group_state, group.group_epoch) == ((), "", 0)

@@ -1,0 +1,140 @@
+"""What happens to a frame before a handler sees it."""
+
+import subprocess
+import sys
+
+import pytest
+from tests.unit.apis.workbench import Connection, Workbench, build
+
+from penstock.apis.api import Api, Request
+from penstock.apis.dispatcher import Dispatcher
+from penstock.apis.preload import load_ahead
+from penstock.apis.registry import APIS, SERVED
+from penstock.apis.services import Services
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.frames import encode_request_frame
+from penstock.protocol.malformed import MalformedRequest
+from penstock.protocol.messages import get_request_schema, get_response_schema
+from penstock.protocol.produce_request import OLD_VERSIONS
+
+
+def frame(key: int, version: int, body: bytes = b"") -> bytearray:
+    """With a header of version 1: of no version that is flexible."""
+    head = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
+    return bytearray(head + (7).to_bytes(4, "big") + b"\xff\xff" + body)
+
+
+@pytest.mark.parametrize("key", [-1, 93, 2**15 - 1])
+def test_a_key_that_does_not_exist_is_malformed(bench: Workbench, key: int) -> None:
+    with pytest.raises(MalformedRequest, match=f"API key {key} does not exist"):
+        bench.send_frame(frame(key, 0))
+
+
+@pytest.mark.parametrize("key", sorted(set(ApiKey) - set(APIS)))
+def test_an_api_that_is_not_served_costs_the_connection(bench: Workbench, key: ApiKey) -> None:
+    flexible = bytes(1) if key.first_flexible_version == 0 else b""
+    exchange = bench.send_frame(frame(key, 0, flexible))
+    assert not exchange.is_answered
+    assert "is not served here" in str(bench.connection.closed_because)
+
+
+@pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.API_VERSIONS}))
+def test_versions_that_are_not_served_cost_the_connection(bench: Workbench, key: ApiKey) -> None:
+    versions = APIS[key].versions
+    for version in {-1, versions[0] - 1, versions[-1] + 1, 2**15 - 1}:
+        connection = Connection()
+        exchange = bench.send_frame(frame(key, version, bytes(1)), connection)
+        assert (exchange.is_answered, connection.is_closed) == (False, True)
+        assert f"{versions[0]} to {versions[-1]}" in str(connection.closed_because)
+
+
+@pytest.mark.parametrize("key", sorted(APIS))
+def test_every_served_version_has_its_schemas(key: ApiKey) -> None:
+    without = OLD_VERSIONS if key is ApiKey.PRODUCE else ()  # written and read by hand
+    for version in sorted(set(APIS[key].versions) - set(without)):
+        assert get_request_schema(key, version).__version__ == version
+        assert get_response_schema(key, version).__version__ == version
+
+
+def test_a_body_that_goes_on_is_malformed(bench: Workbench) -> None:
+    with pytest.raises(MalformedRequest, match="ends at byte"):
+        bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4) + b"more"))
+
+
+def test_a_body_that_ends_early_is_malformed(bench: Workbench) -> None:
+    with pytest.raises(MalformedRequest):
+        bench.send_frame(frame(ApiKey.METADATA, 0, b"\0\0\0\1"))
+
+
+@pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.PRODUCE}))
+def test_only_produce_requests_may_be_large(bench: Workbench, key: ApiKey) -> None:
+    """Of anything else a megabyte is a great number of entries, each an object."""
+    api = APIS[key]
+    assert api.max_frame_bytes <= 4 << 20
+    bench.send_frame(frame(key, api.versions[0], bytes(api.max_frame_bytes)))
+    assert "above the limit" in str(bench.connection.closed_because)
+
+
+def test_large_produce_requests_are_looked_at(bench: Workbench) -> None:
+    with pytest.raises(MalformedRequest):
+        bench.send_frame(frame(ApiKey.PRODUCE, 3, bytes(20 << 20)))
+
+
+def test_a_handler_that_fails_unexpectedly_is_not_answered_for(bench: Workbench) -> None:
+    """Whoever called is to close the connection and say so: the network does."""
+
+    def fail(request: Request, services: Services) -> None:
+        raise ZeroDivisionError
+
+    key = ApiKey.METADATA
+    bench.dispatcher = Dispatcher(
+        {key: Api(key=key, versions=range(1), answer=fail)}, bench.services
+    )
+    with pytest.raises(ZeroDivisionError):
+        bench.send_frame(frame(key, 0, bytes(4)))
+
+
+def test_a_broker_that_does_not_know_its_cluster_yet_turns_clients_away(bench: Workbench) -> None:
+    bench.dispatcher = Dispatcher(APIS, bench.services, is_open=False)
+    bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert "does not know its cluster yet" in str(bench.connection.closed_because)
+
+
+def test_it_still_tells_what_it_speaks_and_serves_clients_once_it_knows(bench: Workbench) -> None:
+    bench.dispatcher = Dispatcher(APIS, bench.services, is_open=False)
+    bench.send_frame(frame(ApiKey.API_VERSIONS, 0, b""))
+    bench.dispatcher.open()
+    bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert bench.connection.closed_because is None
+
+
+@pytest.mark.parametrize("key", SERVED)
+def test_every_handler_serves_what_the_table_says(key: ApiKey) -> None:
+    assert (APIS[key].key, APIS[key].versions) == (key, SERVED[key])
+
+
+def test_handlers_are_loaded_when_they_are_asked_for() -> None:
+    script = (
+        "import sys; from penstock.apis.registry import APIS, ApiKey;"
+        "print('penstock.apis.admin.create_topics' in sys.modules);"
+        "APIS[ApiKey.CREATE_TOPICS]; print('penstock.apis.admin.create_topics' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert done.stdout.split() == [b"False", b"True"]
+
+
+def test_after_loading_ahead_no_request_waits_for_a_schema(bench: Workbench) -> None:
+    for _ in load_ahead():
+        pass
+    before = set(sys.modules)
+    bench.make_topic("orders")
+    for key, api in APIS.items():
+        if key in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH):
+            for version in api.versions:
+                bench.dispatcher.on_request(bench.connection.begin(memoryview(empty(key, version))))
+    assert {name for name in set(sys.modules) - before if name.startswith("kio.")} == set()
+
+
+def empty(key: ApiKey, version: int) -> bytearray:
+    message = build(get_request_schema(key, version), {"client_software_name": "a"})
+    return bytearray(encode_request_frame(message, correlation_id=1, client_id=None)[4:])

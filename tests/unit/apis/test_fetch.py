@@ -1,0 +1,535 @@
+"""Fetch: what is read, up to where, how much of it, and when the answer leaves."""
+
+import errno
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import (
+    ME,
+    OTHER,
+    Connection,
+    Sent,
+    Workbench,
+    batch,
+    node,
+    topic_id_of,
+    topic_state,
+)
+
+from penstock.apis.registry import APIS
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import iter_headers
+from penstock.protocol.control import build_end_marker_batch
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.security.authorizer import Operation, ResourceType
+from penstock.storage.engine import Origin
+
+KEY = ApiKey.FETCH
+VERSIONS = APIS[KEY].versions
+LATEST = VERSIONS[-1]
+P0 = TopicPartition("orders", 0)
+MIB = 1 << 20
+
+
+def send(
+    bench: Workbench,
+    version: int = LATEST,
+    offsets: dict[int, int] | Sequence[tuple[int, int]] | None = None,
+    *,
+    topic: str = "orders",
+    wait_ms: int = 0,
+    min_bytes: int = 1,
+    max_bytes: int = 50 * MIB,
+    partition_bytes: int = MIB,
+    partition: dict[str, Any] | None = None,
+    **values: Any,
+) -> Sent:
+    entries = offsets.items() if isinstance(offsets, dict) else offsets or [(0, 0)]
+    return bench.send(
+        KEY,
+        version,
+        max_wait=timedelta(milliseconds=wait_ms),
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+        topics=[
+            {
+                "topic": topic,
+                "topic_id": topic_id_of(topic),
+                "partitions": [
+                    {
+                        "partition": index,
+                        "fetch_offset": offset,
+                        "partition_max_bytes": partition_bytes,
+                        **(partition or {}),
+                    }
+                    for index, offset in entries
+                ],
+            }
+        ],
+        **values,
+    )
+
+
+def answers(sent: Sent) -> list[Any]:
+    return [each for topic in sent.reply.responses for each in topic.partitions]
+
+
+def only(sent: Sent) -> Any:
+    (answer,) = answers(sent)
+    return answer
+
+
+def offsets_in(answer: Any) -> list[int]:
+    """Base offsets of the batches that were sent, all of them whole."""
+    records = bytes(answer.records)
+    found = [header for _, header in iter_headers(records)]
+    assert sum(header.size for header in found) == len(records)
+    return [header.base_offset for header in found]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_reads_whole_batches(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", 2, epoch=3)
+    bench.fill("orders", batch(b"a", b"b"), batch(b"c"))
+    sent = send(bench, version, {0: 0, 1: 0})
+    first, second = answers(sent)
+    assert (first.partition_index, first.error_code, first.high_watermark) == (0, 0, 3)
+    assert offsets_in(first) == [0, 2]
+    assert (second.partition_index, bytes(second.records or b"")) == (1, b"")
+    assert first.last_stable_offset == 3
+    assert first.aborted_transactions is None
+    (topic,) = sent.reply.responses
+    if version >= 13:
+        assert topic.topic_id == topic_id_of("orders")
+    else:
+        assert topic.topic == "orders"
+    if version >= 5:
+        assert first.log_start_offset == 0
+    if version >= 7:
+        assert sent.reply.error_code == 0
+    if version >= 11:
+        assert first.preferred_read_replica == -1
+
+
+# -- how much ------------------------------------------------------------------------------
+
+
+def test_an_offset_inside_a_batch_gets_the_whole_batch(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a", b"b", b"c"), batch(b"d"))
+    for offset in (0, 1, 2):
+        assert offsets_in(only(send(bench, offsets={0: offset}))) == [0, 3]
+    assert offsets_in(only(send(bench, offsets={0: 3}))) == [3]
+
+
+@pytest.mark.parametrize(("max_bytes", "partition_bytes"), [(0, MIB), (MIB, 0), (1, 1), (-5, -5)])
+def test_the_first_batch_is_sent_whole_whatever_the_limits(
+    bench: Workbench, max_bytes: int, partition_bytes: int
+) -> None:
+    bench.make_topic("orders", 2)
+    for partition in (0, 1):
+        bench.fill("orders", batch(b"x" * 500), batch(b"y"), partition=partition)
+    sent = send(bench, offsets={0: 0, 1: 0}, max_bytes=max_bytes, partition_bytes=partition_bytes)
+    first, second = answers(sent)
+    assert (offsets_in(first), offsets_in(second)) == ([0], [])
+    assert second.high_watermark == 2
+
+
+def test_limits_are_kept_with_whole_batches(bench: Workbench) -> None:
+    bench.make_topic("orders", 3)
+    size = len(batch(b"x" * 500))
+    for partition in range(3):
+        bench.fill("orders", *[batch(b"x" * 500) for _ in range(4)], partition=partition)
+    three = {0: 0, 1: 0, 2: 0}
+    by_partition = send(bench, offsets=three, partition_bytes=2 * size + 1)
+    assert [offsets_in(each) for each in answers(by_partition)] == [[0, 1]] * 3
+    in_all = send(bench, offsets=three, max_bytes=5 * size + 1)
+    assert [offsets_in(each) for each in answers(in_all)] == [[0, 1, 2, 3], [0], []]
+
+
+def test_the_brokers_own_limit_counts_too(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path, settings={"fetch.max.bytes": "1024"})
+    bench.make_topic("orders")
+    bench.fill("orders", *[batch(b"x" * 500) for _ in range(4)])
+    assert offsets_in(only(send(bench, partition_bytes=2**31 - 1, max_bytes=2**31 - 1))) == [0]
+    bench.close()
+
+
+def test_a_partition_named_twice_is_answered_once_as_named_last(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    assert offsets_in(only(send(bench, offsets=[(0, 0), (0, 1)]))) == [1]
+
+
+# -- up to where ---------------------------------------------------------------------------
+
+
+def test_nothing_above_the_high_watermark_is_sent(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    for _ in range(2):
+        append(bench, batch(b"a"))
+    assert (only(send(bench)).high_watermark, offsets_in(only(send(bench)))) == (0, [])
+    bench.replicas.note_follower_end(P0, OTHER, Offset(1))
+    assert (only(send(bench)).high_watermark, offsets_in(only(send(bench)))) == (1, [0])
+    # Between the high watermark and the end there is nothing yet, and nothing wrong.
+    assert only(send(bench, offsets={0: 2})).error_code == 0
+
+
+@pytest.mark.parametrize("offset", [-1, -(2**63), 4, 5, 2**63 - 1])
+def test_an_offset_outside_of_the_log_is_answered_at_once_with_its_bounds(
+    bench: Workbench, offset: int
+) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a"), batch(b"b"), batch(b"c"))
+    answer = only(send(bench, offsets={0: offset}, wait_ms=1000))
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (answer.high_watermark, answer.log_start_offset) == (3, 0)
+    assert not answer.records
+
+
+def test_deleted_records_are_out_of_range(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    bench.replicas.delete_records(P0, Offset(1))
+    answer = only(send(bench))
+    assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
+
+
+def append(bench: Workbench, records: bytearray, origin: Origin = Origin.CLIENT) -> None:
+    done: list[PartitionAppended] = []
+    bench.replicas.append(
+        [(P0, memoryview(records))], acks=1, timeout_ms=0, origin=origin, done=done.extend
+    )
+    assert [each.code for each in done] == [ErrorCode.NONE]
+
+
+def transactional(producer_id: int, sequence: int) -> bytearray:
+    return batch(
+        b"v",
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        transactional=True,
+    )
+
+
+def marker(producer_id: int, *, commit: bool) -> bytearray:
+    return bytearray(
+        build_end_marker_batch(
+            commit=commit,
+            producer_id=producer_id,
+            producer_epoch=0,
+            coordinator_epoch=0,
+            timestamp_ms=0,
+        )
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("wait_ms", [0, 100])
+def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborted(
+    bench: Workbench, version: int, wait_ms: int
+) -> None:
+    bench.make_topic("orders")
+    append(bench, transactional(1, 0))
+    append(bench, transactional(2, 0))
+    append(bench, marker(1, commit=False), Origin.COORDINATOR)
+    waiting = send(bench, version, {0: 1}, isolation_level=1, wait_ms=wait_ms)
+    everything = only(send(bench, version))
+    assert (offsets_in(everything), everything.aborted_transactions) == ([0, 1, 2], None)
+    stable = only(send(bench, version, isolation_level=1))
+    assert (stable.high_watermark, stable.last_stable_offset) == (3, 1)
+    assert offsets_in(stable) == [0]
+    append(bench, marker(2, commit=True), Origin.COORDINATOR)
+    after = only(send(bench, version, isolation_level=1))
+    assert offsets_in(after) == [0, 1, 2, 3]
+    aborted = [(each.producer_id, each.first_offset) for each in after.aborted_transactions]
+    assert aborted == [(1, 0)]
+    if wait_ms:  # the answer of a fetch that waited has the list as well (KAFKA-5376)
+        delayed = only(waiting)
+        assert offsets_in(delayed) == [1, 2, 3]
+        found = [(each.producer_id, each.first_offset) for each in delayed.aborted_transactions]
+        assert found == [(1, 0)]
+
+
+def test_read_committed_without_records_names_nothing(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    assert only(send(bench, isolation_level=1)).aborted_transactions == ()
+
+
+# -- waiting -------------------------------------------------------------------------------
+
+
+def test_a_fetch_waits_for_the_first_byte_and_no_longer(bench: Workbench) -> None:
+    bench.make_topic("orders", 2)
+    sent = send(bench, offsets={0: 0, 1: 0}, wait_ms=500)
+    assert not sent.is_answered
+    bench.fill("orders", batch(b"a"), partition=1)
+    assert [offsets_in(each) for each in answers(sent)] == [[], [0]]
+    assert bench.replicas.fetches.statistics().waiting == 0
+
+
+def test_a_fetch_that_waited_in_vain_is_answered_at_its_deadline(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    sent = send(bench, wait_ms=500)
+    bench.clock.pass_ms(499)
+    assert not sent.is_answered
+    bench.clock.pass_ms(2)
+    assert (only(sent).error_code, offsets_in(only(sent))) == (0, [])
+
+
+def test_the_longest_wait_is_a_wait(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    sent = send(bench, wait_ms=2**31 - 1)
+    bench.clock.pass_ms(10**6)
+    assert not sent.is_answered
+    bench.fill("orders", batch(b"a"))
+    assert offsets_in(only(sent)) == [0]
+
+
+@pytest.mark.parametrize("wait_ms", [0, -1, -(2**31)])
+def test_who_does_not_wait_is_answered_at_once(bench: Workbench, wait_ms: int) -> None:
+    bench.make_topic("orders")
+    assert offsets_in(only(send(bench, wait_ms=wait_ms))) == []
+
+
+@pytest.mark.parametrize("min_bytes", [0, -1, -(2**31)])
+def test_who_needs_no_bytes_is_answered_at_once(bench: Workbench, min_bytes: int) -> None:
+    bench.make_topic("orders")
+    assert offsets_in(only(send(bench, wait_ms=1000, min_bytes=min_bytes))) == []
+
+
+def test_a_fetch_waits_for_as_many_bytes_as_it_wants_in_all(bench: Workbench) -> None:
+    bench.make_topic("orders", 2)
+    size = len(batch(b"x" * 100))
+    sent = send(bench, offsets={0: 0, 1: 0}, wait_ms=500, min_bytes=3 * size)
+    for partition in (0, 1):
+        bench.fill("orders", batch(b"x" * 100), partition=partition)
+        assert not sent.is_answered
+    bench.fill("orders", batch(b"x" * 100), partition=0)
+    assert [offsets_in(each) for each in answers(sent)] == [[0, 1], [0]]
+
+
+def test_more_bytes_than_may_be_sent_are_not_waited_for(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    sent = send(bench, wait_ms=500, min_bytes=MIB, max_bytes=10)
+    assert not sent.is_answered
+    bench.fill("orders", batch(b"x" * 100))
+    assert offsets_in(only(sent)) == [0]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1000])
+def test_an_error_does_not_wait(bench: Workbench, wait_ms: int) -> None:
+    bench.make_topic("orders")
+    sent = send(bench, offsets={0: 0, 9: 0}, wait_ms=wait_ms)
+    assert [each.error_code for each in answers(sent)] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_fetch_for_nothing_does_not_wait(bench: Workbench) -> None:
+    assert bench.ask(KEY, 4, max_wait=timedelta(seconds=1), min_bytes=1).responses == ()
+
+
+def test_the_loss_of_leadership_ends_the_wait(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(bench, wait_ms=1000)
+    bench.make_topic("orders", replicas=(ME, OTHER), leader=OTHER, epoch=1)
+    assert only(sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_the_deletion_of_the_topic_ends_the_wait(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    sent = send(bench, 12, wait_ms=1000)
+    bench.delete_topic("orders")
+    assert only(sent).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_nobody_waits_for_a_client_that_hung_up(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    connection = Connection()
+    sent = send(bench, wait_ms=1000, connection=connection)
+    connection.close("went away")
+    assert bench.replicas.fetches.statistics().waiting == 0
+    bench.fill("orders", batch(b"a"))
+    bench.clock.pass_ms(2000)
+    assert not sent.is_answered
+    assert held_files(bench) == 0
+
+
+# -- leases --------------------------------------------------------------------------------
+
+
+def held_files(bench: Workbench) -> int:
+    return sum(
+        segment.file.leases
+        for log in bench.engine._logs.values()
+        for segment in log.segments.starting_from(0)
+    )
+
+
+def test_files_are_held_until_the_answer_has_left_and_no_longer(bench: Workbench) -> None:
+    bench.make_topic("orders", 2)
+    for partition in (0, 1):
+        bench.fill("orders", batch(b"a"), partition=partition)
+    bench.connection.holds_leases = True
+    send(bench, offsets={0: 0, 1: 0})
+    assert held_files(bench) == 2
+    (lease,) = bench.connection.held
+    lease.release()
+    lease.release()
+    assert held_files(bench) == 0
+
+
+@pytest.mark.parametrize("min_bytes", [1, 10_000])
+def test_looking_for_enough_holds_no_file(bench: Workbench, min_bytes: int) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a"))
+    send(bench, offsets={0: 1 if min_bytes == 1 else 0}, wait_ms=1000, min_bytes=min_bytes)
+    assert bench.replicas.fetches.statistics().waiting == 1
+    assert held_files(bench) == 0
+
+
+# -- leaders and epochs --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(9, LATEST + 1))
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (-1, ErrorCode.NONE),
+        (5, ErrorCode.NONE),
+        (4, ErrorCode.FENCED_LEADER_EPOCH),
+        (0, ErrorCode.FENCED_LEADER_EPOCH),
+        (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (2**31 - 1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_fetches_are_fenced_by_leader_epoch(
+    bench: Workbench, version: int, epoch: int, code: ErrorCode
+) -> None:
+    bench.make_topic("orders", epoch=5)
+    answer = only(send(bench, version, partition={"current_leader_epoch": epoch}))
+    assert answer.error_code == code
+    if code is ErrorCode.FENCED_LEADER_EPOCH and version >= 16:
+        assert answer.current_leader.leader_epoch == 5
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_leader_to_go_to_is_told_from_version_16_on(bench: Workbench, version: int) -> None:
+    bench.tell(
+        topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
+        brokers=(node(ME), node(OTHER)),
+    )
+    sent = send(bench, version)
+    answer = only(sent)
+    assert (answer.error_code, answer.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    if version >= 16:
+        leader = answer.current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (OTHER, 6)
+        assert [(each.node_id, each.host, each.port) for each in sent.reply.node_endpoints] == [
+            (OTHER, "host-2", 9002)
+        ]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1000])
+def test_a_reader_of_another_history_is_told_where_they_part(
+    bench: Workbench, wait_ms: int
+) -> None:
+    bench.make_topic("orders", epoch=2)
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    bench.make_topic("orders", epoch=7)
+    bench.fill("orders", batch(b"c"))
+    answer = only(send(bench, offsets={0: 3}, wait_ms=wait_ms, partition={"last_fetched_epoch": 2}))
+    assert (answer.error_code, answer.diverging_epoch.epoch) == (0, 2)
+    assert answer.diverging_epoch.end_offset == 2
+    same = only(send(bench, offsets={0: 2}, partition={"last_fetched_epoch": 2}))
+    assert (same.diverging_epoch.epoch, offsets_in(same)) == (-1, [2])
+    unknown = only(send(bench, partition={"last_fetched_epoch": 8}))
+    assert unknown.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# -- topic ids -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(13, LATEST + 1))
+def test_an_id_that_nobody_knows(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    answer = only(send(bench, version, topic="other", wait_ms=1000))
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_topic_made_again_is_not_the_one_that_was_asked_for(bench: Workbench) -> None:
+    """KAFKA-12257: the name is the same, the offsets mean something else."""
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"old"))
+    bench.delete_topic("orders")
+    bench.make_topic("orders", topic_id=topic_id_of("second"))
+    assert only(send(bench)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_log_of_another_life_of_the_topic_is_not_read(bench: Workbench) -> None:
+    """The view has the new id already, the replica is still the old one's."""
+    bench.make_topic("orders")
+    bench.tell(topic_state("orders", topic_id=topic_id_of("second")))
+    sent = bench.send(
+        KEY,
+        13,
+        topics=[{"topic_id": topic_id_of("second"), "partitions": [{"partition": 0}]}],
+    )
+    assert only(sent).error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+# -- permissions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reading_needs_permission_before_anything_is_told(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"secret"))
+    bench.guard.deny(Operation.READ, ResourceType.TOPIC, "orders")
+    sent = send(bench, version, {0: 0, 77: 0}, wait_ms=1000)
+    assert {each.error_code for each in answers(sent)} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert {each.high_watermark for each in answers(sent)} == {-1}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_who_calls_itself_a_follower_changes_nothing(
+    bench: Workbench, version: int, is_allowed: bool
+) -> None:
+    """CVE-2018-1288: a client that impersonates a follower must not move the high watermark."""
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    append(bench, batch(b"a"))
+    if not is_allowed:
+        bench.guard.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    answer = only(
+        send(
+            bench, version, {0: 1}, wait_ms=1000, replica_id=2, replica_state={"replica_id": OTHER}
+        )
+    )
+    assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED  # not on this listener
+    assert bench.replicas.get(P0).high_watermark == 0
+
+
+# -- failures ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wait_ms", [0, 1000])
+def test_a_partition_that_cannot_be_read_fails_alone(bench: Workbench, wait_ms: int) -> None:
+    bench.make_topic("orders", 2)
+    for partition in (0, 1):
+        bench.fill("orders", batch(b"a"), partition=partition)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    bench.replicas.get(P0).log.read = fail  # type: ignore[method-assign]
+    sent = send(bench, offsets={0: 0, 1: 0}, wait_ms=wait_ms, min_bytes=2)
+    first, second = answers(sent)
+    assert (first.error_code, second.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
+    assert offsets_in(second) == [0]
+    assert "the disk is gone" in bench.reports[-1]

@@ -1,0 +1,129 @@
+"""Fetch's hand-written response: the bytes of the generic encoder, in every version."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.unit.apis.workbench import ME, OTHER, topic_id_of
+
+from penstock.apis.data.fetch_response import Fetched, encode_fetch_response
+from penstock.apis.data.fetch_sessions import Asked
+from penstock.apis.data.leader_hints import LeaderHint, Node
+from penstock.apis.registry import APIS
+from penstock.apis.response_shapes import response_shape
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, Offset, ProducerId
+from penstock.model.slices import FileRun, FileSlice
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import encode_parts, wire_error
+from penstock.storage.epochs import EpochEnd
+from penstock.storage.transaction_index import AbortedTransaction
+
+KEY = ApiKey.FETCH
+VERSIONS = APIS[KEY].versions
+HINT = LeaderHint(OTHER, LeaderEpoch(3))
+RUN = FileRun((FileSlice(7, 0, 100), FileSlice(8, 10, 200)))
+LONG = FileRun((FileSlice(7, 0, 3_000_000),))
+ABORTED = [
+    AbortedTransaction(ProducerId(5), Offset(2**40), Offset(2**40 + 5), Offset(2**40 + 6)),
+    AbortedTransaction(ProducerId(6), Offset(1), Offset(9), Offset(10)),
+]
+
+
+def fetched(
+    topic: str | UUID, index: int, code: ErrorCode = ErrorCode.NONE, **more: Any
+) -> Fetched:
+    asked = Asked(topic, index, offset=0, max_bytes=0)
+    return Fetched(asked, code, Offset(2**33), Offset(7), Offset(5), **more)
+
+
+def cases(version: int) -> list[list[Fetched]]:
+    a, b = (topic_id_of(name) if version >= 13 else name for name in ("a", "ü"))
+    found = [
+        [],
+        [fetched(a, 0, records=RUN), fetched(a, 1), fetched(b, 0, records=LONG), fetched(a, 2)],
+        [fetched(a, 0, records=RUN, aborted=ABORTED), fetched(b, 3, aborted=())],
+        [fetched(a, 0, ErrorCode.OFFSET_OUT_OF_RANGE)],
+    ]
+    if version >= 12:
+        diverging = EpochEnd(LeaderEpoch(2), Offset(77))
+        found.append([fetched(a, 0, diverging=diverging), fetched(a, 1)])
+    if version >= 16:
+        found.append([fetched(a, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, hint=HINT), fetched(b, 0)])
+    return found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
+    nodes = [Node(OTHER, "hôst", 9093, "rack-2"), Node(ME, "::1", 1, None)]
+    for given in cases(version):
+        written = encode_fetch_response(
+            version, error=ErrorCode.NONE, session_id=9, answers=given, nodes=nodes
+        )
+        assert flat(written) == flat(encode_parts(generic(version, given, nodes)))
+
+
+def flat(parts: list[Any]) -> list[Any]:
+    """Bytes joined, runs of files as they are."""
+    found: list[Any] = [b""]
+    for part in parts:
+        if isinstance(part, FileRun):
+            found += [part, b""]
+        else:
+            found[-1] += bytes(part)
+    return found
+
+
+def generic(version: int, given: list[Fetched], nodes: list[Node]) -> Any:
+    shape = response_shape(KEY, version)
+    topics: list[tuple[Any, list[Any]]] = []
+    for each in given:
+        if not topics or topics[-1][0] != each.asked.topic:
+            topics.append((each.asked.topic, []))
+        topics[-1][1].append(generic_partition(version, each))
+    responses = tuple(
+        shape["responses"](topic=topic, topic_id=topic, partitions=tuple(partitions))
+        for topic, partitions in topics
+    )
+    endpoints: tuple[Any, ...] = ()
+    if version >= 16:
+        endpoints = tuple(
+            shape["node_endpoints"](node_id=each.id, host=each.host, port=each.port, rack=each.rack)
+            for each in nodes
+        )
+    return shape(
+        throttle_time=timedelta(),
+        error_code=wire_error(ErrorCode.NONE),
+        session_id=9,
+        responses=responses,
+        node_endpoints=endpoints,
+    )
+
+
+def generic_partition(version: int, each: Fetched) -> Any:
+    shape = response_shape(KEY, version)["responses"]["partitions"]
+    aborted = None
+    if each.aborted is not None:
+        aborted = tuple(
+            shape["aborted_transactions"](
+                producer_id=one.producer_id, first_offset=one.first_offset
+            )
+            for one in each.aborted
+        )
+    values: dict[str, Any] = {}
+    if each.diverging is not None:
+        epoch, end_offset = each.diverging
+        values["diverging_epoch"] = shape["diverging_epoch"](epoch=epoch, end_offset=end_offset)
+    if each.hint == HINT:
+        values["current_leader"] = shape["current_leader"](leader_id=OTHER, leader_epoch=3)
+    return shape(
+        partition_index=each.asked.index,
+        error_code=wire_error(each.code),
+        high_watermark=each.high_watermark,
+        last_stable_offset=each.last_stable_offset,
+        log_start_offset=each.log_start_offset,
+        aborted_transactions=aborted,
+        records=b"" if each.records is None else each.records,
+        **values,
+    )

@@ -1,0 +1,320 @@
+"""Fetch sessions (KIP-227): what is remembered, what is left out, and who makes room for whom."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import Sent, Workbench, batch, topic_id_of
+
+from penstock.apis.data.fetch_sessions import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    MAX_ID,
+    MIN_AGE_MS,
+    Asked,
+    FetchSessions,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import iter_headers
+
+KEY = ApiKey.FETCH
+VERSIONS = range(7, 17)
+
+
+def fetch(
+    bench: Workbench,
+    version: int,
+    session_id: int,
+    epoch: int,
+    offsets: dict[int, int] | None = None,
+    *,
+    forgotten: tuple[int, ...] = (),
+    max_bytes: int = 1 << 20,
+    wait_ms: int = 0,
+    topic: str = "orders",
+) -> Sent:
+    name = {"topic": topic, "topic_id": topic_id_of(topic)}
+    asked = [
+        {"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+        for index, offset in (offsets or {}).items()
+    ]
+    return bench.send(
+        KEY,
+        version,
+        session_id=session_id,
+        session_epoch=epoch,
+        max_wait=timedelta(milliseconds=wait_ms),
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[{**name, "partitions": asked}] if asked else [],
+        forgotten_topics_data=[{**name, "partitions": forgotten}] if forgotten else [],
+    )
+
+
+def told(sent: Sent) -> dict[int, Any]:
+    assert sent.reply.error_code == 0
+    return {
+        each.partition_index: each for topic in sent.reply.responses for each in topic.partitions
+    }
+
+
+def begin(bench: Workbench, version: int, offsets: dict[int, int]) -> int:
+    sent = fetch(bench, version, 0, FIRST_EPOCH, offsets)
+    assert sorted(told(sent)) == sorted(offsets)
+    session_id: int = sent.reply.session_id
+    assert session_id > 0
+    return session_id
+
+
+# -- through the broker --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_session_is_told_only_what_changed(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", 3)
+    session = begin(bench, version, {0: 0, 1: 0, 2: 0})
+    assert told(fetch(bench, version, session, 1)) == {}
+    bench.fill("orders", batch(b"a"), partition=1)
+    second = fetch(bench, version, session, 2)
+    assert (list(told(second)), second.reply.session_id) == ([1], session)
+    assert len(told(second)[1].records) == len(batch(b"a"))
+    # The same offset again: nothing of it has been consumed, so the records come again.
+    assert list(told(fetch(bench, version, session, 3))) == [1]
+    assert told(fetch(bench, version, session, 4, {1: 1})) == {}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_new_watermarks_and_log_starts_are_news(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", 2)
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    session = begin(bench, version, {0: 2, 1: 0})
+    bench.replicas.delete_records(TopicPartition("orders", 0), Offset(1))
+    (answer,) = told(fetch(bench, version, session, 1)).values()
+    assert answer.log_start_offset == 1
+    bench.fill("orders", batch(b"c"))
+    (answer,) = told(fetch(bench, version, session, 2, {0: 3})).values()
+    assert (answer.high_watermark, bytes(answer.records)) == (3, b"")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_partitions_are_added_and_forgotten(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", 3)
+    session = begin(bench, version, {0: 0})
+    assert list(told(fetch(bench, version, session, 1, {1: 0, 2: 0}))) == [1, 2]
+    assert told(fetch(bench, version, session, 2, forgotten=(0, 2, 9))) == {}
+    for partition in range(3):
+        bench.fill("orders", batch(b"a"), partition=partition)
+    assert list(told(fetch(bench, version, session, 3))) == [1]
+    assert bench.sessions.partition_count == 1
+
+
+def test_errors_are_told_each_time_and_so_is_their_end(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a"))
+    session = begin(bench, 12, {0: 9})
+    for epoch in (1, 2):
+        (answer,) = told(fetch(bench, 12, session, epoch)).values()
+        assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    (answer,) = told(fetch(bench, 12, session, 3, {0: 1})).values()
+    assert (answer.error_code, answer.high_watermark) == (0, 1)
+    assert told(fetch(bench, 12, session, 4)) == {}
+
+
+def test_an_unknown_topic_id_is_found_once_it_exists(bench: Workbench) -> None:
+    session = begin(bench, 13, {0: 0})
+    bench.make_topic("orders")
+    (answer,) = told(fetch(bench, 13, session, 1)).values()
+    assert (answer.error_code, answer.high_watermark) == (0, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_partitions_take_turns_where_not_all_fit(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", 4)
+    for partition in range(4):
+        bench.fill("orders", *[batch(b"x" * 100)] * 3, partition=partition)
+    sent = fetch(bench, version, 0, FIRST_EPOCH, dict.fromkeys(range(4), 0), max_bytes=1)
+    session = sent.reply.session_id
+    served = []
+    for epoch in range(1, 9):
+        answers = told(fetch(bench, version, session, epoch, max_bytes=1))
+        served += [index for index, each in answers.items() if each.records]
+    assert sorted(served) == sorted(list(range(4)) * 2)
+    assert served[:4] == [1, 2, 3, 0]
+
+
+def test_a_long_poll_of_a_session_tells_only_what_changed(bench: Workbench) -> None:
+    bench.make_topic("orders", 3)
+    session = begin(bench, 12, {0: 0, 1: 0, 2: 0})
+    sent = fetch(bench, 12, session, 1, wait_ms=1000)
+    assert not sent.is_answered
+    bench.fill("orders", batch(b"a"), partition=2)
+    assert list(told(sent)) == [2]
+
+
+def test_of_two_requests_of_a_session_the_overtaken_one_is_refused(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    session = begin(bench, 12, {0: 0})
+    first = fetch(bench, 12, session, 1, wait_ms=1000)
+    second = fetch(bench, 12, session, 2)
+    bench.fill("orders", batch(b"a"))
+    assert first.reply.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert second.reply.error_code == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("session_change", "epoch", "code"),
+    [
+        (1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (0, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (0, -2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (0, 2**31 - 1, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    ],
+)
+def test_requests_that_do_not_fit_their_session_are_refused(
+    bench: Workbench, version: int, session_change: int, epoch: int, code: ErrorCode
+) -> None:
+    bench.make_topic("orders")
+    session = begin(bench, version, {0: 0})
+    sent = fetch(bench, version, session + session_change, epoch, wait_ms=1000)
+    assert (sent.reply.error_code, sent.reply.responses) == (code, ())
+    assert told(fetch(bench, version, session, 1)) == {}  # and the session is none the worse
+
+
+def test_a_session_speaks_of_names_or_of_ids_but_not_of_both(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    by_name, by_id = begin(bench, 12, {0: 0}), begin(bench, 13, {0: 0})
+    for version, session in ((13, by_name), (12, by_id)):
+        reply = fetch(bench, version, session, 1).reply
+        assert reply.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_final_epoch_ends_the_session(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    session = begin(bench, version, {0: 0})
+    last = fetch(bench, version, session, FINAL_EPOCH, {0: 0})
+    assert (list(told(last)), last.reply.session_id) == ([0], 0)
+    assert len(bench.sessions) == 0
+    reply = fetch(bench, version, session, 1).reply
+    assert reply.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_new_session_takes_the_place_of_the_one_it_names(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    session = begin(bench, 12, {0: 0})
+    again = fetch(bench, 12, session, FIRST_EPOCH, {0: 0}).reply.session_id
+    assert again not in (0, session)
+    assert len(bench.sessions) == 1
+
+
+def test_a_session_without_partitions_ends(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    session = begin(bench, 12, {0: 0})
+    sent = fetch(bench, 12, session, 1, forgotten=(0,), wait_ms=1000)
+    assert (sent.reply.session_id, sent.reply.responses) == (0, ())
+    assert (len(bench.sessions), bench.sessions.partition_count) == (0, 0)
+
+
+def test_all_batches_arrive_in_order_however_little_fits(bench: Workbench) -> None:
+    bench.make_topic("orders", 2)
+    for partition in (0, 1):
+        bench.fill("orders", *[batch(b"x" * 50) for _ in range(20)], partition=partition)
+    positions = {0: 0, 1: 0}
+    session, epoch = 0, 0
+    while any(position < 20 for position in positions.values()):
+        sent = fetch(bench, 12, session, epoch, positions, max_bytes=300)
+        session, epoch = sent.reply.session_id, epoch + 1
+        for index, answer in told(sent).items():
+            for _, header in iter_headers(bytes(answer.records)):
+                assert header.base_offset == positions[index]
+                positions[index] = header.next_offset
+        assert epoch < 50
+
+
+# -- room ----------------------------------------------------------------------------------
+
+
+class Clock:
+    now_ms = 0
+
+
+def partitions(count: int, topic: str = "t") -> list[Asked]:
+    return [Asked(topic, index, offset=0, max_bytes=1) for index in range(count)]
+
+
+def make(sessions: FetchSessions, count: int, topic: str = "t") -> int:
+    context = sessions.begin(session_id=0, epoch=FIRST_EPOCH, asked=partitions(count, topic))
+    chosen, _ = context.choose([])
+    return chosen.session_id
+
+
+def make_sessions(clock: Clock, **limits: int) -> FetchSessions:
+    numbers = iter(range(1, 1000))
+    return FetchSessions(now_ms=lambda: clock.now_ms, new_id=lambda: next(numbers), **limits)
+
+
+def test_a_full_table_refuses_newcomers_while_its_sessions_are_young() -> None:
+    sessions = make_sessions(Clock(), max_sessions=2)
+    assert [make(sessions, 1), make(sessions, 1), make(sessions, 100)] == [1, 2, 0]
+
+
+def test_the_session_that_was_idle_longest_makes_room() -> None:
+    clock = Clock()
+    sessions = make_sessions(clock, max_sessions=2)
+    first, second = make(sessions, 5), make(sessions, 5)
+    clock.now_ms = MIN_AGE_MS
+    sessions.begin(session_id=first, epoch=1, asked=())
+    clock.now_ms += 1
+    assert make(sessions, 1) == 3
+    left = [sessions.begin(session_id=each, epoch=9, asked=()) for each in (first, second)]
+    errors = [context.choose([])[0].error for context in left]
+    assert errors == [
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ]
+
+
+def test_a_smaller_session_makes_room_for_a_larger_one_once_it_has_lived() -> None:
+    clock = Clock()
+    sessions = make_sessions(clock, max_sessions=2)
+    large, small = make(sessions, 9), make(sessions, 3)
+    clock.now_ms = MIN_AGE_MS + 1
+    for each in (large, small):
+        sessions.begin(session_id=each, epoch=1, asked=())
+    assert make(sessions, 3) == 0
+    assert make(sessions, 4) == 3
+    assert sessions.partition_count == 13
+
+
+def test_partitions_of_all_sessions_are_bounded() -> None:
+    sessions = make_sessions(Clock(), max_sessions=9, max_partitions=10)
+    first = make(sessions, 6)
+    assert make(sessions, 5) == 0
+    assert make(sessions, 4) == 2
+    grown = sessions.begin(session_id=first, epoch=1, asked=partitions(1, "other"))
+    assert grown.choose([])[0].error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(sessions), sessions.partition_count) == (1, 4)
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_table_of_no_or_one_place_works(limit: int) -> None:
+    sessions = make_sessions(Clock(), max_sessions=limit)
+    assert [make(sessions, 1), make(sessions, 1)] == [limit, 0]
+
+
+def test_ids_that_are_taken_are_not_given_again() -> None:
+    numbers = iter([7, 7, 7, 8])
+    sessions = FetchSessions(max_sessions=9, new_id=lambda: next(numbers))
+    assert [make(sessions, 1), make(sessions, 1)] == [7, 8]
+
+
+def test_epochs_go_on_behind_the_largest() -> None:
+    sessions = make_sessions(Clock(), max_sessions=9)
+    session = make(sessions, 1)
+    sessions._sessions[session].epoch = MAX_ID
+    for epoch in (MAX_ID, 1, 2):
+        context = sessions.begin(session_id=session, epoch=epoch, asked=())
+        assert context.choose([])[0].error == ErrorCode.NONE

@@ -1,0 +1,167 @@
+"""Fetches of followers: how far they read, what they tell of themselves, who may be one."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.brokers_listener import let_brokers_in
+from tests.unit.apis.workbench import ME, OTHER, Sent, Workbench, batch, node, topic_id_of
+
+from penstock.apis.registry import APIS
+from penstock.model.cluster import BrokerEpoch
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.batch import iter_headers
+from penstock.security.authorizer import Operation, ResourceType
+
+KEY = ApiKey.FETCH
+VERSIONS = [version for version in APIS[KEY].versions if version >= 12]
+P0 = TopicPartition("orders", 0)
+BOTH = (ME, OTHER)
+
+
+@pytest.fixture(autouse=True)
+def _brokers_listen(bench: Workbench) -> None:
+    let_brokers_in(bench)
+
+
+def fetch(
+    bench: Workbench,
+    offset: int,
+    *,
+    version: int = VERSIONS[-1],
+    follower: int = OTHER,
+    broker_epoch: int = -1,
+    epoch: int = 0,
+    last_epoch: int = -1,
+    wait_ms: int = 0,
+) -> Sent:
+    asked = {
+        "partition": 0,
+        "fetch_offset": offset,
+        "partition_max_bytes": 1 << 20,
+        "current_leader_epoch": epoch,
+        "last_fetched_epoch": last_epoch,
+    }
+    return bench.send(
+        KEY,
+        version,
+        replica_id=follower,
+        replica_state={"replica_id": follower, "replica_epoch": broker_epoch},
+        max_wait=timedelta(milliseconds=wait_ms),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[{"topic": "orders", "topic_id": topic_id_of("orders"), "partitions": [asked]}],
+    )
+
+
+def only(sent: Sent) -> Any:
+    ((answer,),) = ([*topic.partitions] for topic in sent.reply.responses)
+    return answer
+
+
+def offsets_in(answer: Any) -> list[int]:
+    return [header.base_offset for _, header in iter_headers(bytes(answer.records or b""))]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_follower_reads_ahead_of_the_high_watermark_and_moves_it_with_its_next_fetch(
+    bench: Workbench, version: int
+) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    answer = only(fetch(bench, 0, version=version))
+    assert (answer.error_code, answer.high_watermark, answer.log_start_offset) == (0, 0, 0)
+    assert offsets_in(answer) == [0, 1]
+    assert bench.replicas.get(P0).high_watermark == 0
+    answer = only(fetch(bench, 2, version=version, last_epoch=0))
+    assert (answer.error_code, answer.high_watermark) == (0, 2)
+
+
+def test_a_follower_that_waits_is_woken_by_what_is_appended_not_by_what_is_committed(
+    bench: Workbench,
+) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    sent = fetch(bench, 0, wait_ms=500)
+    assert not sent.is_answered
+    bench.fill("orders", batch(b"a"))
+    assert offsets_in(only(sent)) == [0]
+
+
+@pytest.mark.parametrize("epoch", [2, 4])
+def test_a_fetch_of_another_epoch_tells_nothing_and_is_told_so(
+    bench: Workbench, epoch: int
+) -> None:
+    bench.make_topic("orders", replicas=BOTH, epoch=3)
+    bench.fill("orders", batch(b"a"))
+    expected = ErrorCode.FENCED_LEADER_EPOCH if epoch < 3 else ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert only(fetch(bench, 1, epoch=epoch)).error_code == expected
+    assert bench.replicas.get(P0).high_watermark == 0
+
+
+def test_a_follower_with_another_history_is_told_where_they_part_and_does_not_count(
+    bench: Workbench,
+) -> None:
+    bench.make_topic("orders", replicas=BOTH, epoch=1)
+    bench.fill("orders", batch(b"a"))
+    bench.make_topic("orders", replicas=BOTH, epoch=3)
+    bench.fill("orders", batch(b"b"))
+    answer = only(fetch(bench, 2, epoch=3, last_epoch=2))
+    assert answer.error_code == 0
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 1)
+    assert not offsets_in(answer)
+    assert bench.replicas.get(P0).high_watermark == 0
+
+
+def test_a_follower_beyond_the_leaders_end_is_told_where_to_cut(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=BOTH, epoch=1)
+    bench.fill("orders", batch(b"a"))
+    bench.make_topic("orders", replicas=BOTH, epoch=2)
+    answer = only(fetch(bench, 9, epoch=2, last_epoch=1))
+    assert answer.error_code == 0
+    assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 1)
+
+
+def test_a_follower_below_the_leaders_start_is_told_the_start(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    fetch(bench, 2, last_epoch=0)
+    bench.replicas.delete_records(P0, bench.replicas.get(P0).high_watermark)
+    answer = only(fetch(bench, 0))
+    assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert answer.log_start_offset == 2
+
+
+def test_who_is_no_replica_is_refused(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    assert only(fetch(bench, 0, follower=7)).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+
+
+def test_who_may_not_act_for_the_cluster_is_refused_and_moves_nothing(bench: Workbench) -> None:
+    """CVE-2018-1288."""
+    bench.make_topic("orders", replicas=BOTH)
+    bench.fill("orders", batch(b"a"))
+    bench.guard.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    answer = only(fetch(bench, 1, last_epoch=0))
+    assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert bench.replicas.get(P0).high_watermark == 0
+
+
+def test_a_follower_that_comes_by_the_clients_door_is_refused(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    let_brokers_in(bench, "BROKERS")
+    assert only(fetch(bench, 0)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_a_follower_without_an_epoch_is_refused(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    assert only(fetch(bench, 0, epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_an_earlier_life_of_a_follower_is_refused(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    bench.tell(brokers=(node(ME), replace(node(OTHER), epoch=BrokerEpoch(5))))
+    for epoch, code in ((4, ErrorCode.STALE_BROKER_EPOCH), (5, 0), (6, 0), (-1, 0)):
+        assert only(fetch(bench, 0, broker_epoch=epoch)).error_code == code

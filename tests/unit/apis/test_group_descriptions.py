@@ -1,0 +1,161 @@
+"""ListGroups, DescribeGroups and DeleteGroups: every version to the coordinator and back."""
+
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import Workbench
+
+from penstock.apis.groups.per_group import GROUPS_A_TURN
+from penstock.apis.registry import APIS
+from penstock.coordinators.group.requests import DescribedGroup, DescribedMember, ListedGroup
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+LIST, DESCRIBE, DELETE = ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS
+NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
+DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+NOTHING_ASKED = -(2**31)
+
+
+# -- ListGroups ----------------------------------------------------------------------------
+
+LISTED = [
+    ListedGroup("a", "consumer", "Stable", "classic"),
+    ListedGroup("b", "", "Empty", "classic"),
+    ListedGroup("c", "consumer", "Reconciling", "consumer"),
+]
+
+
+@pytest.mark.parametrize("version", APIS[LIST].versions)
+def test_groups_are_listed_with_what_the_version_can_say(bench: Workbench, version: int) -> None:
+    bench.groups.listed = LISTED
+    reply = bench.ask(LIST, version, states_filter=["stable ", "Empty"], types_filter=["Classic"])
+    states = frozenset(("stable", "Empty")) if version >= 4 else frozenset()
+    kinds = frozenset(("Classic",)) if version >= 5 else frozenset()
+    assert bench.groups.asked == [(states, kinds)]
+    assert reply.error_code == 0
+    found = [(each.group_id, each.protocol_type) for each in reply.groups]
+    assert found == [("a", "consumer"), ("b", ""), ("c", "consumer")]
+    if version >= 4:
+        assert [each.group_state for each in reply.groups] == ["Stable", "Empty", "Reconciling"]
+    if version >= 5:
+        assert [each.group_type for each in reply.groups] == ["classic", "classic", "consumer"]
+
+
+@pytest.mark.parametrize("version", APIS[LIST].versions)
+def test_what_could_not_be_listed_is_told(bench: Workbench, version: int) -> None:
+    bench.groups.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.groups.listed = LISTED[:1]
+    reply = bench.ask(LIST, version)
+    assert reply.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert [each.group_id for each in reply.groups] == ["a"]
+
+
+def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe(
+    bench: Workbench,
+) -> None:
+    bench.groups.listed = LISTED
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "b")
+    assert len(bench.ask(LIST, 5).groups) == 3
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert [each.group_id for each in bench.ask(LIST, 5).groups] == ["a", "c"]
+
+
+# -- DescribeGroups ------------------------------------------------------------------------
+
+DESCRIBED = DescribedGroup(
+    group="g",
+    error=ErrorCode.NONE,
+    state="Stable",
+    protocol_type="consumer",
+    protocol="range",
+    members=(
+        DescribedMember(
+            member="m-1",
+            instance="static-1",
+            client_id="c",
+            client_host="/10.0.0.9",
+            metadata=b"what it wants",
+            assignment=b"what it has",
+        ),
+    ),
+)
+
+
+def describe(bench: Workbench, version: int, *groups: str, **values: Any) -> Any:
+    return bench.ask(DESCRIBE, version, groups=groups, **values).groups
+
+
+@pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
+def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, version: int) -> None:
+    bench.groups.described = {"g": DESCRIBED}
+    (group,) = describe(bench, version, "g")
+    assert (group.error_code, group.group_id, group.group_state) == (0, "g", "Stable")
+    assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
+    (member,) = group.members
+    assert (member.member_id, member.client_id, member.client_host) == ("m-1", "c", "/10.0.0.9")
+    assert (member.member_metadata, member.member_assignment) == (b"what it wants", b"what it has")
+    if version >= 3:
+        assert group.authorized_operations == NOTHING_ASKED
+    if version >= 4:
+        assert member.group_instance_id == "static-1"
+    if version >= 6:
+        assert group.error_message is None
+
+
+@pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
+def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error(
+    bench: Workbench, version: int
+) -> None:
+    bench.groups.described = {"g": DescribedGroup(group="g", error=NOT_FOUND, message="no g")}
+    (group,) = describe(bench, version, "g")
+    assert (group.group_state, group.members) == ("Dead", ())
+    assert group.error_code == (NOT_FOUND if version >= 6 else 0)
+    if version >= 6:
+        assert group.error_message == "no g"
+
+
+@pytest.mark.parametrize("version", range(3, 7))
+def test_what_the_caller_may_do_is_told_where_asked_for(bench: Workbench, version: int) -> None:
+    bench.groups.described = {"g": DESCRIBED}
+    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "g")
+    (group,) = describe(bench, version, "g", include_authorized_operations=True)
+    assert group.authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
+
+
+@pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
+def test_several_groups_are_described_each_once_in_order(bench: Workbench, version: int) -> None:
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    bench.groups.described = {"g": DESCRIBED, "h": DescribedGroup(group="h", error=loading)}
+    found = describe(bench, version, "h", "theirs", "g", "g", "theirs")
+    assert [(each.group_id, each.error_code) for each in found] == [
+        ("h", loading),
+        ("theirs", DENIED),
+        ("g", 0),
+    ]
+
+
+# -- DeleteGroups --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", APIS[DELETE].versions)
+def test_groups_are_deleted_each_once_in_order(bench: Workbench, version: int) -> None:
+    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "theirs")
+    bench.groups.code = ErrorCode.NON_EMPTY_GROUP
+    reply = bench.ask(DELETE, version, groups_names=["b", "theirs", "a", "b"])
+    assert [(each.group_id, each.error_code) for each in reply.results] == [
+        ("b", ErrorCode.NON_EMPTY_GROUP),
+        ("theirs", DENIED),
+        ("a", ErrorCode.NON_EMPTY_GROUP),
+    ]
+    assert bench.groups.asked == ["b", "a"]
+
+
+def test_more_groups_than_fit_a_turn_are_all_deleted(bench: Workbench) -> None:
+    names = [f"g{number}" for number in range(2 * GROUPS_A_TURN + 1)]
+    reply = bench.ask(DELETE, 2, groups_names=names)
+    assert [(each.group_id, each.error_code) for each in reply.results] == [
+        (name, 0) for name in names
+    ]

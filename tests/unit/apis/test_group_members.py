@@ -1,0 +1,258 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: every version to the coordinator and back."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import Workbench
+
+from penstock.apis.registry import APIS
+from penstock.coordinators.group.requests import (
+    Heartbeat,
+    Join,
+    Joined,
+    JoinedMember,
+    Leaver,
+    Left,
+    Protocol,
+    Sync,
+    Synced,
+)
+from penstock.model.errors import ErrorCode
+from penstock.protocol.api_keys import ApiKey
+
+JOIN, SYNC = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP
+HEARTBEAT, LEAVE = ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP
+FENCED = ErrorCode.FENCED_INSTANCE_ID
+HOST = "/10.0.0.9"  # of the workbench's client, as Kafka shows it
+
+
+def test_all_versions_that_clients_in_use_need_are_served() -> None:
+    """aiokafka speaks JoinGroup 0, 1, 2 and 5 and SyncGroup 0, 1 and 3 only."""
+    assert APIS[JOIN].versions == range(10)
+    assert APIS[SYNC].versions == range(6)
+    assert APIS[HEARTBEAT].versions == range(5)
+    assert APIS[LEAVE].versions == range(6)
+
+
+# -- JoinGroup -----------------------------------------------------------------------------
+
+
+def ask_to_join(bench: Workbench, version: int) -> Any:
+    return bench.ask(
+        JOIN,
+        version,
+        group_id="g",
+        session_timeout=timedelta(seconds=10),
+        rebalance_timeout=timedelta(seconds=60),
+        member_id="m-1",
+        group_instance_id="static-1",
+        protocol_type="consumer",
+        protocols=[
+            {"name": "range", "metadata": b"\0\1"},
+            {"name": "sticky", "metadata": b"x" * 300},
+        ],
+        reason="because",
+    )
+
+
+@pytest.mark.parametrize("version", APIS[JOIN].versions)
+def test_a_join_reaches_the_group_as_its_version_says_it(bench: Workbench, version: int) -> None:
+    ask_to_join(bench, version)
+    assert bench.groups.asked == [
+        Join(
+            group="g",
+            member="m-1",
+            instance="static-1" if version >= 5 else None,
+            client_id="test",
+            client_host=HOST,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=60_000 if version >= 1 else 10_000,
+            protocol_type="consumer",
+            protocols=(Protocol("range", b"\0\1"), Protocol("sticky", b"x" * 300)),
+            requires_known_member=version >= 4,
+            supports_skipping_assignment=version >= 9,
+            reason="because" if version >= 8 else None,
+        )
+    ]
+
+
+@pytest.mark.parametrize("version", APIS[JOIN].versions)
+def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
+    bench.groups.joined = Joined(
+        error=ErrorCode.NONE,
+        member="m-1",
+        generation=7,
+        protocol_type="consumer",
+        protocol="range",
+        leader="m-1",
+        skip_assignment=True,
+        members=(JoinedMember("m-1", "static-1", b"\0\1"), JoinedMember("m-2", None, b"")),
+    )
+    reply = ask_to_join(bench, version)
+    assert (reply.error_code, reply.generation_id, reply.protocol_name) == (0, 7, "range")
+    assert (reply.leader, reply.member_id) == ("m-1", "m-1")
+    assert [(each.member_id, each.metadata) for each in reply.members] == [
+        ("m-1", b"\0\1"),
+        ("m-2", b""),
+    ]
+    if version >= 5:
+        assert [each.group_instance_id for each in reply.members] == ["static-1", None]
+    if version >= 7:
+        assert reply.protocol_type == "consumer"
+    if version >= 9:
+        assert reply.skip_assignment is True
+
+
+@pytest.mark.parametrize("version", APIS[JOIN].versions)
+def test_a_new_member_is_told_its_id_with_the_error(bench: Workbench, version: int) -> None:
+    """A protocol that is not chosen yet is null only where a version can say so."""
+    bench.groups.joined = Joined(error=ErrorCode.MEMBER_ID_REQUIRED, member="test-17")
+    reply = ask_to_join(bench, version)
+    assert (reply.error_code, reply.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "test-17")
+    assert (reply.generation_id, reply.leader, reply.members) == (-1, "", ())
+    assert reply.protocol_name == (None if version >= 7 else "")
+
+
+def test_a_join_is_answered_when_the_group_says_so(bench: Workbench) -> None:
+    bench.runs_at_once = False
+    sent = bench.send(JOIN, 5, group_id="g")
+    assert not sent.is_answered
+    bench.run_tasks()
+    assert sent.reply.error_code == 0
+
+
+def test_a_join_of_many_megabytes_costs_its_connection(bench: Workbench) -> None:
+    metadata = b"x" * (10 << 20)
+    bench.send(JOIN, 5, group_id="g", protocols=[{"name": "range", "metadata": metadata}])
+    assert "above the limit" in str(bench.connection.closed_because)
+    assert bench.groups.asked == []
+
+
+def test_a_thousand_protocols_reach_the_group_in_order(bench: Workbench) -> None:
+    protocols = [{"name": f"p{number}", "metadata": b""} for number in range(1000)]
+    bench.send(JOIN, 9, group_id="g", protocols=protocols)
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, Join)
+    assert [each.name for each in asked.protocols] == [each["name"] for each in protocols]
+
+
+# -- SyncGroup -----------------------------------------------------------------------------
+
+
+def ask_to_sync(bench: Workbench, version: int, **values: Any) -> Any:
+    return bench.ask(
+        SYNC,
+        version,
+        **{
+            "group_id": "g",
+            "generation_id": 7,
+            "member_id": "m-1",
+            "group_instance_id": "static-1",
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            "assignments": [
+                {"member_id": "m-1", "assignment": b"one"},
+                {"member_id": "m-2", "assignment": b""},
+            ],
+            **values,
+        },
+    )
+
+
+@pytest.mark.parametrize("version", APIS[SYNC].versions)
+def test_a_sync_reaches_the_group_and_brings_the_assignment(bench: Workbench, version: int) -> None:
+    bench.groups.synced = Synced(
+        error=ErrorCode.NONE, protocol_type="consumer", protocol="range", assignment=b"mine"
+    )
+    reply = ask_to_sync(bench, version)
+    assert bench.groups.asked == [
+        Sync(
+            group="g",
+            member="m-1",
+            instance="static-1" if version >= 3 else None,
+            generation=7,
+            protocol_type="consumer" if version >= 5 else None,
+            protocol="range" if version >= 5 else None,
+            assignments={"m-1": b"one", "m-2": b""},
+        )
+    ]
+    assert (reply.error_code, reply.assignment) == (0, b"mine")
+    if version >= 5:
+        assert (reply.protocol_type, reply.protocol_name) == ("consumer", "range")
+
+
+@pytest.mark.parametrize("version", APIS[SYNC].versions)
+def test_a_sync_that_is_refused_has_no_assignment(bench: Workbench, version: int) -> None:
+    bench.groups.synced = Synced(error=ErrorCode.REBALANCE_IN_PROGRESS)
+    reply = ask_to_sync(bench, version)
+    assert (reply.error_code, reply.assignment) == (ErrorCode.REBALANCE_IN_PROGRESS, b"")
+
+
+@pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
+def test_a_sync_names_its_protocol_from_version_5_on(bench: Workbench, missing: str) -> None:
+    reply = ask_to_sync(bench, 5, **{missing: None})
+    assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert bench.groups.asked == []
+
+
+# -- Heartbeat -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS])
+@pytest.mark.parametrize("version", APIS[HEARTBEAT].versions)
+def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
+    bench: Workbench, version: int, code: ErrorCode
+) -> None:
+    bench.groups.code = code
+    reply = bench.ask(
+        HEARTBEAT,
+        version,
+        group_id="g",
+        generation_id=7,
+        member_id="m-1",
+        group_instance_id="static-1",
+    )
+    instance = "static-1" if version >= 3 else None
+    assert bench.groups.asked == [
+        Heartbeat(group="g", member="m-1", instance=instance, generation=7)
+    ]
+    assert reply.error_code == code
+
+
+# -- LeaveGroup ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_one_member_leaves_and_its_error_is_the_answers(bench: Workbench, version: int) -> None:
+    bench.groups.left = (Left("m-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
+    reply = bench.ask(LEAVE, version, group_id="g", member_id="m-1")
+    assert bench.groups.asked == [("g", (Leaver("m-1", None),))]
+    assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("version", APIS[LEAVE].versions)
+def test_what_is_wrong_with_the_group_is_the_answers_error(bench: Workbench, version: int) -> None:
+    bench.groups.code = ErrorCode.NOT_COORDINATOR
+    reply = bench.ask(LEAVE, version, group_id="g", member_id="m", members=[{"member_id": "m"}])
+    assert reply.error_code == ErrorCode.NOT_COORDINATOR
+
+
+@pytest.mark.parametrize("version", range(3, 6))
+def test_several_members_leave_each_with_its_own_error(bench: Workbench, version: int) -> None:
+    bench.groups.left = (Left("m-1", None, ErrorCode.NONE), Left("", "static-2", FENCED))
+    members = [
+        {"member_id": "m-1", "group_instance_id": None, "reason": "done"},
+        {"member_id": "", "group_instance_id": "static-2"},
+    ]
+    reply = bench.ask(LEAVE, version, group_id="g", members=members)
+    reason = "done" if version >= 5 else None
+    leavers = (Leaver("m-1", None, reason), Leaver("", "static-2", None))
+    assert bench.groups.asked == [("g", leavers)]
+    assert reply.error_code == 0
+    assert [
+        (each.member_id, each.group_instance_id, each.error_code) for each in reply.members
+    ] == [
+        ("m-1", None, 0),
+        ("", "static-2", FENCED),
+    ]

@@ -1,0 +1,180 @@
+"""ListOffsets: the start, the end, a time, the largest time; and what may not be told."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import ME, NOW_MS, OTHER, Workbench, batch, topic_state
+
+from penstock.apis.registry import APIS
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import Operation, ResourceType
+
+KEY = ApiKey.LIST_OFFSETS
+VERSIONS = APIS[KEY].versions
+P0 = TopicPartition("orders", 0)
+LATEST, EARLIEST, LARGEST, EARLIEST_LOCAL = -1, -2, -3, -4
+
+
+def ask(
+    bench: Workbench, version: int, timestamp: int, *, topic: str = "orders", **values: Any
+) -> Any:
+    partition = {"partition_index": 0, "timestamp": timestamp, **values.pop("partition", {})}
+    reply = bench.ask(
+        KEY, version, replica_id=-1, topics=[{"name": topic, "partitions": [partition]}], **values
+    )
+    (answer,) = reply.topics[0].partitions
+    return answer
+
+
+def found(answer: Any) -> tuple[int, int, int]:
+    return answer.error_code, answer.offset, answer.timestamp
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_finds_start_end_and_time(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", epoch=2)
+    bench.fill("orders", batch(b"a", b"b", at_ms=NOW_MS), batch(b"c", at_ms=NOW_MS + 100))
+    bench.replicas.delete_records(P0, Offset(1))
+    assert found(ask(bench, version, LATEST)) == (0, 3, -1)
+    assert found(ask(bench, version, EARLIEST)) == (0, 1, -1)
+    assert found(ask(bench, version, NOW_MS + 1)) == (0, 1, NOW_MS + 1)
+    assert found(ask(bench, version, NOW_MS + 2)) == (0, 2, NOW_MS + 100)
+    assert found(ask(bench, version, NOW_MS + 101)) == (0, -1, -1)
+    if version >= 4:
+        assert ask(bench, version, LATEST).leader_epoch == 2
+        assert ask(bench, version, NOW_MS).leader_epoch == 2
+    if version >= 2:
+        assert bench.ask(KEY, version, topics=[]).throttle_time == timedelta()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_largest_timestamp_is_found_from_version_7_on(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"late", at_ms=NOW_MS + 500), batch(b"early", at_ms=NOW_MS))
+    answer = ask(bench, version, LARGEST)
+    if version >= 7:
+        assert found(answer) == (0, 0, NOW_MS + 500)
+    else:
+        assert found(answer) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_earliest_local_offset_is_the_logs_start_from_version_8_on(
+    bench: Workbench, version: int
+) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    bench.replicas.delete_records(P0, Offset(1))
+    answer = ask(bench, version, EARLIEST_LOCAL)
+    expected = (0, 1, -1) if version >= 8 else (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+    assert found(answer) == expected
+
+
+@pytest.mark.parametrize("timestamp", [-5, -6, -(2**63)])
+def test_other_negative_times_are_not_served(bench: Workbench, timestamp: int) -> None:
+    bench.make_topic("orders")
+    assert found(ask(bench, 8, timestamp)) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+
+
+@pytest.mark.parametrize("timestamp", [LARGEST, 0, 2**63 - 1])
+def test_an_empty_log_has_no_times(bench: Workbench, timestamp: int) -> None:
+    bench.make_topic("orders")
+    assert found(ask(bench, 8, timestamp)) == (0, -1, -1)
+
+
+def transactional() -> bytearray:
+    return batch(b"v", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+
+
+@pytest.mark.parametrize("version", range(2, VERSIONS[-1] + 1))
+def test_read_committed_ends_at_the_last_stable_offset(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a", at_ms=NOW_MS))
+    open_one = transactional()
+    bench.replicas.append([(P0, memoryview(open_one))], acks=1, timeout_ms=0, done=lambda _: None)
+    assert found(ask(bench, version, LATEST)) == (0, 2, -1)
+    assert found(ask(bench, version, LATEST, isolation_level=1)) == (0, 1, -1)
+    bench.fill("orders", batch(b"b", at_ms=NOW_MS + 900))
+    assert found(ask(bench, version, NOW_MS + 900)) == (0, 2, NOW_MS + 900)
+    assert found(ask(bench, version, NOW_MS + 900, isolation_level=1)) == (0, -1, -1)
+
+
+@pytest.mark.parametrize("replica_id", [-1, -2, OTHER, 77])
+def test_nobody_is_told_of_more_than_the_high_watermark(bench: Workbench, replica_id: int) -> None:
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    bench.fill("orders", batch(b"a", at_ms=NOW_MS))
+    for timestamp, expected in (
+        (LATEST, (0, 0, -1)),
+        (NOW_MS, (0, -1, -1)),
+        (LARGEST, (0, -1, -1)),
+    ):
+        reply = bench.ask(
+            KEY,
+            8,
+            replica_id=replica_id,
+            topics=[
+                {"name": "orders", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}
+            ],
+        )
+        assert found(reply.topics[0].partitions[0]) == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_new_leader_does_not_take_back_what_was_told(bench: Workbench, version: int) -> None:
+    """KIP-207: its high watermark lags behind the start of its epoch, for a moment."""
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    bench.fill("orders", batch(b"a", at_ms=NOW_MS))
+    bench.make_topic("orders", replicas=(ME, OTHER), epoch=1)
+    code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+    assert found(ask(bench, version, LATEST)) == (code, -1, -1)
+    assert found(ask(bench, version, NOW_MS)) == (code, -1, -1)
+    assert found(ask(bench, version, EARLIEST)) == (0, 0, -1)
+    bench.replicas.note_follower_end(P0, OTHER, Offset(1))
+    assert found(ask(bench, version, LATEST)) == (0, 1, -1)
+
+
+@pytest.mark.parametrize("version", range(4, VERSIONS[-1] + 1))
+@pytest.mark.parametrize(
+    ("epoch", "code"),
+    [
+        (-1, ErrorCode.NONE),
+        (5, ErrorCode.NONE),
+        (0, ErrorCode.FENCED_LEADER_EPOCH),
+        (6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_questions_are_fenced_by_leader_epoch(
+    bench: Workbench, version: int, epoch: int, code: ErrorCode
+) -> None:
+    bench.make_topic("orders", epoch=5)
+    answer = ask(bench, version, LATEST, partition={"current_leader_epoch": epoch})
+    assert answer.error_code == code
+
+
+def test_absent_and_foreign_partitions_are_refused(bench: Workbench) -> None:
+    bench.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
+    assert ask(bench, 8, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(bench, 8, LATEST, topic="far").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_partition_named_twice_is_refused_each_time(bench: Workbench) -> None:
+    bench.make_topic("orders", 2)
+    entries = [{"partition_index": index, "timestamp": LATEST} for index in (0, 1, 0)]
+    reply = bench.ask(KEY, 8, topics=[{"name": "orders", "partitions": entries}])
+    assert [each.error_code for each in reply.topics[0].partitions] == [
+        ErrorCode.INVALID_REQUEST,
+        0,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_permission_comes_before_existence(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    for topic in ("orders", "absent"):
+        bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        answer = ask(bench, version, LATEST, topic=topic)
+        assert found(answer) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1)

@@ -1,0 +1,468 @@
+"""Metadata: who is there, who leads what, and topics that come into being by a question."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.unit.apis.workbench import (
+    LISTENER,
+    ME,
+    OTHER,
+    Connection,
+    Workbench,
+    node,
+    topic_id_of,
+    topic_state,
+)
+
+from penstock.apis.cluster.metadata_response import Broker, TopicEncoder, encode_body
+from penstock.apis.registry import APIS
+from penstock.apis.response_shapes import response_shape
+from penstock.controller.interface import Refused
+from penstock.model.cluster import NO_BROKER, BrokerId, Endpoint, PartitionState, TopicState
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.messages import encode, wire_error
+from penstock.security.authorizer import Operation, ResourceType
+
+KEY = ApiKey.METADATA
+VERSIONS = APIS[KEY].versions
+LATEST = VERSIONS[-1]
+THIRD = BrokerId(3)
+FAILED = TopicPartition("ünïted.1", 204)  # here
+NOT_ASKED = -(2**31)
+
+
+def ask(bench: Workbench, version: int, *names: str, **values: Any) -> Any:
+    return bench.ask(KEY, version, topics=[{"name": name} for name in names], **values)
+
+
+def only(reply: Any) -> Any:
+    (topic,) = reply.topics
+    return topic
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_tells_brokers_and_leaders(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", 3, epoch=4)
+    reply = ask(bench, version, "orders")
+    topic = only(reply)
+    assert (topic.error_code, topic.name) == (0, "orders")
+    assert [each.partition_index for each in topic.partitions] == [0, 1, 2]
+    assert {each.leader_id for each in topic.partitions} == {ME}
+    assert {(each.replica_nodes, each.isr_nodes) for each in topic.partitions} == {((ME,), (ME,))}
+    assert [(each.node_id, each.host, each.port) for each in reply.brokers] == [
+        (ME, "127.0.0.1", 9092)
+    ]
+    if version >= 1:
+        assert (reply.controller_id, topic.is_internal, reply.brokers[0].rack) == (
+            ME,
+            False,
+            "rack-1",
+        )
+    if version >= 2:
+        assert reply.cluster_id == "the-cluster"
+    if version >= 7:
+        assert {each.leader_epoch for each in topic.partitions} == {4}
+    if version >= 8:
+        assert topic.topic_authorized_operations == NOT_ASKED
+    if version >= 10:
+        assert topic.topic_id == topic_id_of("orders")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
+    """Partitions with and without leader, with a leader elsewhere, with replicas that are gone or
+    on a disk that is."""
+    states = (
+        PartitionState(ME, LeaderEpoch(7), (ME, OTHER), (ME,)),
+        PartitionState(OTHER, LeaderEpoch(0), (OTHER, ME, THIRD), (OTHER, ME)),
+        PartitionState(NO_BROKER, LeaderEpoch(2), (THIRD,), ()),
+        PartitionState(THIRD, LeaderEpoch(2), (THIRD, ME), (THIRD,)),
+        *[PartitionState(ME, LeaderEpoch(1), (ME,), (ME,))] * 200,
+        PartitionState(ME, LeaderEpoch(1), (ME,), (ME,)),  # FAILED
+    )
+    topic = TopicState(name="ünïted.1", topic_id=topic_id_of("a"), partitions=states)
+    internal = topic_state("__consumer_offsets", 1)
+    cluster = Cluster(topic, internal)
+    encoder = TopicEncoder(version, LISTENER, ME)
+    encoded = encoder.encode([topic, internal], cluster)  # type: ignore[arg-type]
+    assert encoded == [generic(version, topic), generic(version, internal)]
+    assert encoder.encode([topic], cluster)[0] is encoded[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("count", [0, 1, 200])
+def test_what_stands_around_topics_is_the_generic_encoders_too(version: int, count: int) -> None:
+    shape = response_shape(KEY, version)
+    brokers = [
+        Broker(BrokerId(number), f"höst-{number}", 9092, None if number % 2 else "rack")
+        for number in range(count)
+    ]
+    message = shape(
+        throttle_time=timedelta(),
+        brokers=tuple(
+            shape["brokers"](node_id=each.id, host=each.host, port=each.port, rack=each.rack)
+            for each in brokers
+        ),
+        cluster_id="the-cluster",
+        controller_id=OTHER,
+        topics=(),
+        cluster_authorized_operations=264,
+    )
+    assert encode(message) == encode_body(
+        version,
+        brokers=brokers,
+        cluster_id="the-cluster",
+        controller_id=OTHER,
+        topics=[],
+        operations=264,
+    )
+
+
+class Cluster:
+    """A view in which broker 2 has another listener only, and broker 3 is not alive."""
+
+    def __init__(self, *topics: TopicState) -> None:
+        self.version = 1
+        self.brokers = {ME: node(ME), OTHER: node(OTHER, "ELSEWHERE")}
+        self.topics = {topic.name: topic for topic in topics}
+        lost = frozenset((ME,))
+        self.failed = {FAILED: lost, TopicPartition(FAILED.topic, 10_000): lost}
+
+
+def generic(version: int, topic: TopicState) -> bytes:
+    shape = response_shape(KEY, version)["topics"]
+    return encode(
+        shape(
+            error_code=wire_error(ErrorCode.NONE),
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            partitions=tuple(
+                shape["partitions"](
+                    **described(version, number, state, (topic.name, number) == FAILED)
+                )
+                for number, state in enumerate(topic.partitions)
+            ),
+        )
+    )
+
+
+def described(version: int, number: int, state: PartitionState, has_failed: bool) -> dict[str, Any]:
+    error = ErrorCode.NONE
+    replicas, in_sync = state.replicas, state.in_sync
+    if version == 0:
+        replicas = tuple(each for each in replicas if each == ME)
+        in_sync = tuple(each for each in in_sync if each == ME)
+        if (replicas, in_sync) != (state.replicas, state.in_sync):
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+    if state.leader == OTHER:
+        error = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    elif state.leader != ME:
+        error = ErrorCode.LEADER_NOT_AVAILABLE
+    return {
+        "error_code": wire_error(error),
+        "partition_index": number,
+        "leader_id": ME if state.leader == ME else NO_BROKER,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": replicas,
+        "isr_nodes": in_sync,
+        "offline_replicas": tuple(each for each in state.replicas if each != ME or has_failed),
+    }
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(
+    bench: Workbench, version: int
+) -> None:
+    for name in ("a", "b"):
+        bench.make_topic(name)
+    asked: Any = [] if version == 0 else None
+    reply = bench.ask(KEY, version, topics=asked)
+    assert [topic.name for topic in reply.topics] == ["a", "b"]
+    if version > 0:
+        assert bench.ask(KEY, version, topics=[]).topics == ()
+
+
+def test_an_answer_of_all_topics_follows_every_change(bench: Workbench) -> None:
+    bench.make_topic("a")
+    before = bench.ask(KEY, LATEST, topics=None)
+    assert (
+        bench.send(KEY, LATEST, topics=None).bytes[8:]
+        == (bench.send(KEY, LATEST, topics=None).bytes[8:])
+    )
+    bench.make_topic("b", 2)
+    bench.tell(topic_state("a", 1, epoch=9))
+    bench.tell(brokers=(node(ME), node(OTHER)))
+    after = bench.ask(KEY, LATEST, topics=None)
+    assert [topic.name for topic in before.topics] == ["a"]
+    assert [(topic.name, topic.partitions[0].leader_epoch) for topic in after.topics] == [
+        ("b", 0),
+        ("a", 9),
+    ]
+    assert [each.node_id for each in after.brokers] == [ME, OTHER]
+    bench.delete_topic("b")
+    assert [topic.name for topic in bench.ask(KEY, LATEST, topics=None).topics] == ["a"]
+
+
+def test_an_answer_of_all_topics_is_encoded_once_for_each_address(bench: Workbench) -> None:
+    bench.make_topic("a")
+    here = bench.send(KEY, 9, topics=None)
+    there = bench.send(KEY, 9, topics=None, connection=Connection(host="::1", port=7))
+    assert (here.reply.brokers[0].host, there.reply.brokers[0].host) == ("127.0.0.1", "::1")
+    assert bench.send(KEY, 9, topics=None).reply == here.reply
+
+
+def test_a_dead_brokers_leaderships_are_told_as_missing(bench: Workbench) -> None:
+    bench.tell(topic_state("a", 1, replicas=(OTHER, ME), leader=OTHER), brokers=(node(ME),))
+    (partition,) = only(ask(bench, LATEST, "a")).partitions
+    assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+    assert partition.offline_replicas == (OTHER,)
+    bench.tell(brokers=(node(ME), node(OTHER)))
+    (partition,) = only(ask(bench, LATEST, "a")).partitions
+    assert (partition.error_code, partition.leader_id) == (0, OTHER)
+
+
+def test_a_replica_on_a_disk_that_failed_is_offline_though_its_broker_lives(
+    bench: Workbench,
+) -> None:
+    bench.tell(topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER)))
+    for failed, offline in (({}, ()), ({TopicPartition("a", 1): {OTHER}}, (OTHER,)), ({}, ())):
+        bench.tell(failed={name: frozenset(each) for name, each in failed.items()})
+        first, second = only(ask(bench, LATEST, "a")).partitions
+        assert (first.offline_replicas, second.offline_replicas) == ((), offline)
+        (whole,) = bench.ask(KEY, LATEST, topics=None).topics
+        assert whole.partitions[1].offline_replicas == offline
+        assert (second.error_code, second.leader_id) == (0, ME)
+
+
+# -- addresses -----------------------------------------------------------------------------
+
+
+def test_clients_are_told_what_the_listener_advertises(tmp_path: Path) -> None:
+    advertised = {"OUT": Endpoint("OUT", "PLAINTEXT", "broker.example.com", 443)}
+    bench = Workbench(tmp_path, advertised=advertised)
+    bench.tell(brokers=(node(ME, "OUT", "IN"), node(OTHER, "IN")))
+    outside = bench.send(KEY, 1, topics=[], connection=Connection(listener="OUT"))
+    inside = bench.send(KEY, 1, topics=[], connection=Connection(listener="IN", host="10.0.0.1"))
+    assert [(each.host, each.port) for each in outside.reply.brokers] == [
+        ("broker.example.com", 443)
+    ]
+    assert [(each.host, each.port) for each in inside.reply.brokers] == [
+        ("10.0.0.1", 9092),
+        ("host-2", 9002),
+    ]
+    bench.close()
+
+
+# -- auto-creation -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_question_creates_the_topic_and_gets_its_leaders(tmp_path: Path, version: int) -> None:
+    bench = Workbench(tmp_path, settings={"num.partitions": "3", "default.replication.factor": "2"})
+    topic = only(ask(bench, version, "fresh", allow_auto_topic_creation=True))
+    assert (topic.error_code, len(topic.partitions)) == (0, 3)
+    (created,) = bench.controller.created
+    assert (created.name, created.partitions, created.replication_factor) == ("fresh", 3, 2)
+    bench.close()
+
+
+@pytest.mark.parametrize("version", range(4, VERSIONS[-1] + 1))
+def test_nothing_is_created_for_who_does_not_want_it(bench: Workbench, version: int) -> None:
+    topic = only(ask(bench, version, "fresh", allow_auto_topic_creation=False))
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.controller.created == []
+
+
+def test_nothing_is_created_where_the_broker_does_not_do_so(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path, settings={"auto.create.topics.enable": "false"})
+    topic = only(ask(bench, 1, "fresh"))
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.controller.created == []
+    bench.close()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ü", "x" * 250, "a\n", "a\0"])
+def test_bad_names_create_nothing(bench: Workbench, name: str) -> None:
+    topic = only(ask(bench, 4, name, allow_auto_topic_creation=True))
+    assert (topic.error_code, topic.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name)
+    assert bench.controller.created == []
+
+
+def test_internal_topics_are_not_made_by_a_question(bench: Workbench) -> None:
+    topic = only(ask(bench, 4, "__consumer_offsets", allow_auto_topic_creation=True))
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert bench.controller.created == []
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICATION_FACTOR),
+        (ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.LEADER_NOT_AVAILABLE),
+        (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE),
+    ],
+)
+def test_a_creation_that_fails_is_told(
+    bench: Workbench, refused: ErrorCode, told: ErrorCode
+) -> None:
+    bench.controller.refusals["fresh"] = Refused(refused, "because")
+    assert only(ask(bench, 4, "fresh", allow_auto_topic_creation=True)).error_code == told
+
+
+def test_a_question_for_too_many_topics_creates_none(bench: Workbench) -> None:
+    names = [f"fresh-{number}" for number in range(10_001)]
+    reply = ask(bench, 4, *names, allow_auto_topic_creation=True)
+    assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert bench.controller.created == []
+
+
+def test_a_topic_that_has_not_arrived_yet_is_asked_for_again(bench: Workbench) -> None:
+    bench.controller.is_slow = True
+    topic = only(ask(bench, 4, "fresh", allow_auto_topic_creation=True))
+    assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_the_connection_waits_while_a_topic_is_made(bench: Workbench) -> None:
+    bench.runs_at_once = False
+    sent = bench.send(KEY, 4, topics=[{"name": "fresh"}], allow_auto_topic_creation=True)
+    assert not sent.is_answered
+    bench.run_tasks()
+    assert only(sent.reply).error_code == 0
+
+
+def test_an_unforeseen_failure_costs_the_connection_and_is_reported(bench: Workbench) -> None:
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("of all things")
+
+    bench.controller.create_topics = fail  # type: ignore[method-assign]
+    sent = bench.send(KEY, 4, topics=[{"name": "fresh"}], allow_auto_topic_creation=True)
+    assert not sent.is_answered
+    assert bench.connection.is_closed
+    assert "ZeroDivisionError: of all things" in bench.reports[-1]
+
+
+# -- topic ids -----------------------------------------------------------------------------
+
+
+def test_topics_are_found_by_their_id(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    unknown = UUID(int=5)
+    reply = bench.ask(
+        KEY,
+        12,
+        topics=[{"topic_id": topic_id_of("orders"), "name": None}, {"topic_id": unknown}],
+    )
+    assert [(each.error_code, each.name, each.topic_id) for each in reply.topics] == [
+        (0, "orders", topic_id_of("orders")),
+        (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown),
+    ]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_versions_that_only_answer_with_ids_refuse_questions_by_id(
+    bench: Workbench, version: int
+) -> None:
+    bench.make_topic("orders")
+    reply = bench.ask(KEY, version, topics=[{"topic_id": topic_id_of("orders"), "name": ""}])
+    assert only(reply).error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("version", [10, 11, 12])
+def test_a_question_without_name_and_id_is_invalid(bench: Workbench, version: int) -> None:
+    reply = bench.ask(KEY, version, topics=[{"name": None}])
+    assert only(reply).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_topic_asked_for_twice_is_answered_once(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    reply = ask(bench, 12, "orders", "orders")
+    assert only(reply).name == "orders"
+
+
+# -- permissions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_topics_that_may_not_be_described_look_the_same_whether_they_exist(
+    bench: Workbench, version: int
+) -> None:
+    bench.make_topic("hidden")
+    for name in ("hidden", "absent"):
+        bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, name)
+    reply = ask(bench, version, "hidden", "absent")
+    assert [(each.error_code, each.partitions) for each in reply.topics] == [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ())
+    ] * 2
+    if version >= 10:
+        assert {each.topic_id for each in reply.topics} <= {None, UUID(int=0)}
+    assert bench.controller.created == []
+
+
+def test_all_topics_are_those_that_may_be_described(bench: Workbench) -> None:
+    for name in ("seen", "hidden"):
+        bench.make_topic(name)
+    assert len(bench.ask(KEY, LATEST, topics=None).topics) == 2
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")
+    assert only(bench.ask(KEY, LATEST, topics=None)).name == "seen"
+
+
+def test_an_id_does_not_tell_the_name_of_a_hidden_topic(bench: Workbench) -> None:
+    bench.make_topic("hidden")
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")
+    topic = only(bench.ask(KEY, 12, topics=[{"topic_id": topic_id_of("hidden"), "name": None}]))
+    assert (topic.error_code, topic.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
+
+
+def test_creation_needs_its_own_permission(bench: Workbench) -> None:
+    bench.guard.deny(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")
+    bench.guard.deny(Operation.CREATE, ResourceType.TOPIC, "forbidden")
+    reply = ask(bench, 4, "forbidden", "allowed", allow_auto_topic_creation=True)
+    assert [(each.name, each.error_code) for each in reply.topics] == [
+        ("forbidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        ("allowed", 0),
+    ]
+
+
+@pytest.mark.parametrize("version", range(8, VERSIONS[-1] + 1))
+def test_operations_are_told_to_who_asks_for_them(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    bench.guard.deny(Operation.DELETE, ResourceType.TOPIC, "orders")
+    everything = (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    )
+    for names in (["orders"], None):
+        topics = None if names is None else [{"name": name} for name in names]
+        reply = bench.ask(
+            KEY,
+            version,
+            topics=topics,
+            include_topic_authorized_operations=True,
+            include_cluster_authorized_operations=True,
+        )
+        assert only(reply).topic_authorized_operations == sum(1 << each for each in everything)
+        if version <= 10:
+            assert reply.cluster_authorized_operations & (1 << Operation.CLUSTER_ACTION)
+    assert ask(bench, version, "orders").topics[0].topic_authorized_operations == NOT_ASKED
+
+
+def test_operations_on_the_cluster_are_none_for_who_may_not_describe_it(bench: Workbench) -> None:
+    bench.guard.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    reply = ask(bench, 8, include_cluster_authorized_operations=True)
+    assert reply.cluster_authorized_operations == 0
+
+
+def test_replies_promise_no_throttling(bench: Workbench) -> None:
+    assert ask(bench, LATEST).throttle_time == timedelta()

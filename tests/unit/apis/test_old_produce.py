@@ -1,0 +1,122 @@
+"""Produce 0-2, of message formats that are not taken: read, refused, and told so byte by byte."""
+
+import struct
+
+import pytest
+from tests.unit.apis.workbench import Connection, Workbench
+
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.network.in_flight_request import Exchange
+from penstock.protocol.malformed import MalformedRequest
+from penstock.security.authorizer import Operation, ResourceType
+
+VERSIONS = range(3)
+CORRELATION_ID = b"\0\0\0\x07"
+# One message of format 0: offset, size, CRC, magic, attributes, no key, the value "v".
+MESSAGE = struct.pack(">qiIbbiic", 0, 15, 0x12345678, 0, 0, -1, 1, b"v")
+UNSUPPORTED, DENIED = b"\0\x2b", b"\0\x1d"  # 43 and 29
+UNKNOWN = b"\xff" * 8
+
+
+def ask(
+    bench: Workbench, version: int, topics: bytes, *, acks: int = 1, connection: Connection
+) -> Exchange:
+    head = b"\0\0" + struct.pack(">h", version) + CORRELATION_ID + b"\0\1c"
+    body = struct.pack(">hi", acks, 1000) + topics
+    return bench.send_frame(bytearray(head + body), connection)
+
+
+def topic(name: bytes, *partitions: int) -> bytes:
+    entries = b"".join(struct.pack(">ii", each, len(MESSAGE)) + MESSAGE for each in partitions)
+    return struct.pack(">h", len(name)) + name + struct.pack(">i", len(partitions)) + entries
+
+
+def answer(exchange: Exchange) -> bytes:
+    assert exchange.is_answered
+    return b"".join(bytes(part) for part in exchange.parts)  # type: ignore[arg-type]
+
+
+ORDERS = b"\0\6orders"
+SECRET = b"\0\6secret"
+ONE, TWO = b"\0\0\0\1", b"\0\0\0\2"
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (
+            0,
+            b"\0\0\0\x4a" + CORRELATION_ID + TWO
+            + ORDERS + TWO + b"\0\0\0\0" + UNSUPPORTED + UNKNOWN + ONE + UNSUPPORTED + UNKNOWN
+            + SECRET + ONE + b"\0\0\0\0" + DENIED + UNKNOWN,
+        ),
+        (
+            1,
+            b"\0\0\0\x4e" + CORRELATION_ID + TWO
+            + ORDERS + TWO + b"\0\0\0\0" + UNSUPPORTED + UNKNOWN + ONE + UNSUPPORTED + UNKNOWN
+            + SECRET + ONE + b"\0\0\0\0" + DENIED + UNKNOWN
+            + b"\0\0\0\0",
+        ),
+        (
+            2,
+            b"\0\0\0\x66" + CORRELATION_ID + TWO
+            + ORDERS + TWO + b"\0\0\0\0" + UNSUPPORTED + UNKNOWN + UNKNOWN
+            + ONE + UNSUPPORTED + UNKNOWN + UNKNOWN
+            + SECRET + ONE + b"\0\0\0\0" + DENIED + UNKNOWN + UNKNOWN
+            + b"\0\0\0\0",
+        ),
+    ],
+    ids=("v0", "v1", "v2"),
+)  # fmt: skip
+def test_every_partition_is_refused_in_the_layout_of_its_version(
+    bench: Workbench, version: int, expected: bytes
+) -> None:
+    bench.make_topic("orders", 2)
+    bench.guard.deny(Operation.WRITE, ResourceType.TOPIC, "secret")
+    topics = TWO + topic(b"orders", 0, 1) + topic(b"secret", 0)
+    exchange = ask(bench, version, topics, connection=bench.connection)
+    assert answer(exchange) == expected
+    assert bench.replicas.get(TopicPartition("orders", 0)).log_end_offset == 0
+    assert not bench.connection.is_closed
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_who_may_not_write_does_not_learn_whether_a_topic_exists(
+    bench: Workbench, version: int
+) -> None:
+    bench.guard.denies_all = True
+    bench.make_topic("there")
+    told = [
+        answer(ask(bench, version, ONE + topic(name, 0), connection=bench.connection))
+        for name in (b"there", b"never")
+    ]
+    assert told[0].replace(b"there", b"never") == told[1]
+    assert DENIED in told[0]
+    assert (Operation.WRITE, ResourceType.TOPIC, "there") in bench.guard.asked
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_acks_0_learns_of_it_by_losing_its_connection(bench: Workbench, version: int) -> None:
+    ask(bench, version, ONE + topic(b"orders", 0), acks=0, connection=bench.connection)
+    assert bench.connection.is_closed
+    reason = str(bench.connection.closed_because)
+    assert ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT.name in reason
+    assert "orders" in reason
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_for_nothing_is_answered(bench: Workbench, version: int) -> None:
+    quiet = ask(bench, version, bytes(4), acks=0, connection=bench.connection)
+    assert (answer(quiet), bench.connection.is_closed) == (b"", False)
+    told = answer(ask(bench, version, bytes(4), connection=bench.connection))
+    throttle_time = b"" if version == 0 else bytes(4)
+    assert told[4:] == CORRELATION_ID + bytes(4) + throttle_time
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_no_request_is_left_to_the_connection(bench: Workbench, version: int) -> None:
+    whole = ONE + topic(b"orders", 0)
+    for end in range(len(whole)):
+        with pytest.raises(MalformedRequest):
+            ask(bench, version, whole[:end], connection=Connection())

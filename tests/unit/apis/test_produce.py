@@ -1,0 +1,464 @@
+"""Produce: what is written, what is refused and when the answer leaves."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import (
+    ME,
+    NOW_MS,
+    OTHER,
+    Connection,
+    Sent,
+    Workbench,
+    batch,
+    node,
+    topic_state,
+)
+
+from penstock.apis.data.leader_hints import LeaderHint, Node
+from penstock.apis.data.produce import FIRST_WITH_BATCHES
+from penstock.apis.data.produce_response import encode_produce_response
+from penstock.apis.registry import APIS
+from penstock.apis.response_shapes import response_shape
+from penstock.model.cluster import INTERNAL_TOPICS
+from penstock.model.errors import ErrorCode, get_error
+from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.compression import Codec
+from penstock.protocol.frames import encode_response_frame
+from penstock.protocol.malformed import MalformedRequest
+from penstock.protocol.messages import wire_error
+from penstock.protocol.produce_request import TopicRecords
+from penstock.protocol.records import Record, build_batch
+from penstock.replication.delayed_produce import PartitionAppended
+from penstock.security.authorizer import Operation, ResourceType
+
+KEY = ApiKey.PRODUCE
+VERSIONS = range(FIRST_WITH_BATCHES, APIS[KEY].versions[-1] + 1)
+LATEST = VERSIONS[-1]
+P0 = TopicPartition("orders", 0)
+Records = bytes | bytearray | None
+
+
+def send(
+    bench: Workbench,
+    version: int = LATEST,
+    topics: dict[str, dict[int, Records]] | None = None,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 1000,
+    **values: Any,
+) -> Sent:
+    return bench.send(
+        KEY,
+        version,
+        acks=acks,
+        timeout=timedelta(milliseconds=timeout_ms),
+        topic_data=[
+            {
+                "name": name,
+                "partition_data": [
+                    {"index": index, "records": records} for index, records in entries.items()
+                ],
+            }
+            for name, entries in (topics or {"orders": {0: batch(b"one", b"two")}}).items()
+        ],
+        **values,
+    )
+
+
+def answers(sent: Sent) -> list[Any]:
+    return [each for topic in sent.reply.responses for each in topic.partition_responses]
+
+
+def codes(sent: Sent) -> list[ErrorCode]:
+    return [get_error(each.error_code) for each in answers(sent)]
+
+
+def end_of(bench: Workbench, partition: TopicPartition = P0) -> int:
+    return bench.replicas.get(partition).log_end_offset
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_writes_and_tells_where(bench: Workbench, version: int, acks: int) -> None:
+    bench.make_topic("orders", 2)
+    send(bench, version, acks=acks)
+    topics: dict[str, dict[int, Records]] = {"orders": {1: batch(), 0: batch()}}
+    reply = send(bench, version, topics, acks=acks).reply
+    assert [topic.name for topic in reply.responses] == ["orders"]
+    found = [
+        (each.index, each.error_code, each.base_offset)
+        for each in reply.responses[0].partition_responses
+    ]
+    assert found == [(1, 0, 0), (0, 0, 2)]
+    assert end_of(bench) == 3
+    if version >= 5:
+        assert {each.log_start_offset for each in reply.responses[0].partition_responses} == {0}
+
+
+# -- the encoder ---------------------------------------------------------------------------
+
+HINT = LeaderHint(OTHER, LeaderEpoch(3))
+FAR = Node(OTHER, "hôst", 9093, "rack-2")
+NEAR = Node(ME, "127.0.0.1", 9092, None)
+
+
+def appended(code: ErrorCode = ErrorCode.NONE, **fields: Any) -> PartitionAppended:
+    plain = PartitionAppended(code, Offset(2**40), TimestampMs(-1), Offset(5), None)
+    return plain._replace(**fields)
+
+
+CASES: dict[str, tuple[list[PartitionAppended], dict[int, LeaderHint], list[Node]]] = {
+    "plain": ([appended(), appended()], {}, []),
+    "append time": ([appended(log_append_time_ms=NOW_MS), appended()], {}, []),
+    "errors": (
+        [
+            appended(ErrorCode.MESSAGE_TOO_LARGE, base_offset=-1, message="tœo large"),
+            appended(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, base_offset=-1, log_start_offset=-1),
+        ],
+        {},
+        [],
+    ),
+    "long message": ([appended(ErrorCode.INVALID_RECORD, message="m" * 300), appended()], {}, []),
+    "another leader": (
+        [appended(ErrorCode.NOT_LEADER_OR_FOLLOWER), appended()],
+        {0: HINT},
+        [FAR, NEAR],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_bytes_are_those_of_the_generic_encoder(version: int, case: str) -> None:
+    given, hints, nodes = CASES[case]
+    one: list[TopicRecords] = [("orders", [(0, None), (7, None)])]
+    two: list[TopicRecords] = [("a", [(0, None)]), ("ü", [(9, None)])]
+    for topics in (one, two):
+        frame = encode_produce_response(
+            version=version,
+            correlation_id=77,
+            topics=topics,
+            answers=given,
+            hints=hints,
+            nodes=nodes,
+        )
+        assert frame == generic(version, topics, given, hints, nodes)
+
+
+def generic(
+    version: int,
+    topics: Any,
+    given: list[PartitionAppended],
+    hints: dict[int, LeaderHint],
+    nodes: list[Node],
+) -> bytes:
+    shape = response_shape(KEY, version)
+    topic_shape = shape["responses"]
+    partition_shape = topic_shape["partition_responses"]
+    places = iter(enumerate(given))
+    responses = []
+    for name, entries in topics:
+        partitions = []
+        for index, _ in entries:
+            place, answer = next(places)
+            values: dict[str, Any] = {
+                "index": index,
+                "error_code": wire_error(answer.code),
+                "base_offset": answer.base_offset,
+                "log_append_time": as_time(answer.log_append_time_ms),
+                "log_start_offset": answer.log_start_offset,
+                "record_errors": (),
+                "error_message": answer.message,
+            }
+            if place in hints and "current_leader" in partition_shape:
+                leader, leader_epoch = hints[place]
+                values["current_leader"] = partition_shape["current_leader"](
+                    leader_id=leader, leader_epoch=leader_epoch
+                )
+            partitions.append(partition_shape(**values))
+        responses.append(topic_shape(name=name, partition_responses=tuple(partitions)))
+    endpoints: tuple[Any, ...] = ()
+    if "node_endpoints" in shape:
+        endpoints = tuple(
+            shape["node_endpoints"](node_id=each.id, host=each.host, port=each.port, rack=each.rack)
+            for each in nodes
+        )
+    message = shape(responses=tuple(responses), throttle_time=timedelta(), node_endpoints=endpoints)
+    return encode_response_frame(message, correlation_id=77)
+
+
+def as_time(timestamp_ms: int) -> datetime | None:
+    if timestamp_ms < 0:
+        return None
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp_ms)
+
+
+# -- when the answer leaves ----------------------------------------------------------------
+
+
+def test_acks_all_waits_for_the_in_sync_replicas_and_lets_the_next_request_start(
+    bench: Workbench,
+) -> None:
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    first, second = send(bench), send(bench)
+    assert not first.is_answered
+    assert bench.connection.may_start_next == 2
+    assert end_of(bench) == 4
+    bench.replicas.note_follower_end(P0, OTHER, Offset(2))
+    assert [first.is_answered, second.is_answered] == [True, False]
+    bench.replicas.note_follower_end(P0, OTHER, Offset(4))
+    assert [each.base_offset for each in answers(first) + answers(second)] == [0, 2]
+
+
+def test_what_waits_too_long_is_told_so(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(bench, timeout_ms=50)
+    bench.clock.pass_ms(49)
+    assert not sent.is_answered
+    bench.clock.pass_ms(10)
+    assert codes(sent) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
+def test_a_timeout_below_zero_is_none(bench: Workbench, timeout_ms: int) -> None:
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(bench, timeout_ms=timeout_ms)
+    bench.clock.pass_ms(2)
+    assert codes(sent) == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+def test_nobody_waits_for_a_client_that_hung_up(bench: Workbench) -> None:
+    bench.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(bench)
+    bench.connection.close("went away")
+    assert bench.replicas.produces.statistics().waiting == 0
+    bench.replicas.note_follower_end(P0, OTHER, Offset(2))
+    assert not sent.is_answered
+
+
+def test_acks_0_is_not_answered(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    sent = send(bench, acks=0)
+    assert sent.is_answered
+    assert (sent.bytes, bench.connection.is_closed, end_of(bench)) == (b"", False, 2)
+
+
+@pytest.mark.parametrize("topic", ["absent", "orders"])
+def test_acks_0_learns_of_an_error_by_losing_its_connection(bench: Workbench, topic: str) -> None:
+    bench.make_topic("orders")
+    damaged = batch(b"x")
+    damaged[-1] ^= 1
+    send(bench, topics={topic: {0: damaged}}, acks=0)
+    assert bench.connection.is_closed
+    assert f"{topic}-0" in str(bench.connection.closed_because)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 127, -(2**15), 2**15 - 1])
+def test_other_acks_are_refused(bench: Workbench, acks: int) -> None:
+    bench.make_topic("orders")
+    assert codes(send(bench, acks=acks)) == [ErrorCode.INVALID_REQUIRED_ACKS]
+    assert end_of(bench) == 0
+
+
+# -- what is refused -----------------------------------------------------------------------
+
+
+def test_each_partition_has_its_own_answer_in_the_order_of_the_request(bench: Workbench) -> None:
+    bench.make_topic("orders", 3)
+    damaged = batch(b"x")
+    damaged[-1] ^= 1
+    old = batch(b"x")
+    old[16] = 1
+    topics: dict[str, dict[int, Records]] = {
+        "absent": {0: batch()},
+        "orders": {9: batch(), 0: batch(), 1: damaged, 2: None},
+        "secret": {0: batch()},
+        "__consumer_offsets": {0: batch()},
+    }
+    bench.guard.deny(Operation.WRITE, ResourceType.TOPIC, "secret")
+    sent = send(bench, topics=topics)
+    assert codes(sent) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ]
+    assert [each.base_offset for each in answers(sent)] == [-1, -1, 0, -1, -1, -1, -1]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_reasons_are_told_from_version_8_on(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders", configs={"max.message.bytes": "100"})
+    (answer,) = answers(send(bench, version, {"orders": {0: batch(b"x" * 200)}}))
+    assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    if version >= 8:
+        assert "max.message.bytes" in answer.error_message
+
+
+@pytest.mark.parametrize("records", [None, b"", b"\0" * 60])
+def test_a_share_without_a_batch_is_refused(bench: Workbench, records: Records) -> None:
+    bench.make_topic("orders")
+    assert codes(send(bench, topics={"orders": {0: records}})) == [ErrorCode.INVALID_RECORD]
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3, 255])
+def test_other_message_formats_are_refused(bench: Workbench, magic: int) -> None:
+    bench.make_topic("orders")
+    other = batch()
+    other[16] = magic
+    (answer,) = answers(send(bench, topics={"orders": {0: other}}))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert str(magic) in answer.error_message
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+def test_clients_do_not_write_to_internal_topics(bench: Workbench, topic: str) -> None:
+    bench.make_topic(topic)
+    assert codes(send(bench, topics={topic: {0: batch()}})) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert end_of(bench, TopicPartition(topic, 0)) == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_zstd_is_for_those_who_know_it(bench: Workbench, version: int) -> None:
+    bench.make_topic("orders")
+    sent = send(bench, version, {"orders": {0: batch(b"v", codec=Codec.ZSTD)}})
+    expected = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE
+    assert codes(sent) == [expected]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_every_codec_is_stored_as_it_came(bench: Workbench, codec: Codec) -> None:
+    bench.make_topic("orders")
+    assert codes(send(bench, topics={"orders": {0: batch(b"v" * 100, codec=codec)}})) == [
+        ErrorCode.NONE
+    ]
+
+
+def test_a_control_batch_is_not_a_clients_to_write(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    forged = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, control=True)
+    assert codes(send(bench, topics={"orders": {0: forged}})) == [ErrorCode.INVALID_RECORD]
+
+
+def test_a_record_without_key_is_refused_by_a_compacted_topic(bench: Workbench) -> None:
+    bench.make_topic("orders", configs={"cleanup.policy": "compact"})
+    keyless = build_batch([Record(0, NOW_MS, None, b"v")])
+    (answer,) = answers(send(bench, topics={"orders": {0: keyless}}))
+    assert answer.error_code == ErrorCode.INVALID_RECORD
+    assert "key" in answer.error_message
+
+
+def test_malformed_requests_are_left_to_the_connection(bench: Workbench) -> None:
+    bench.make_topic("orders", 1)
+    twice = [{"index": 0, "records": batch()}, {"index": 0, "records": batch()}]
+    with pytest.raises(MalformedRequest, match="comes twice"):
+        bench.send(KEY, 9, acks=1, topic_data=[{"name": "orders", "partition_data": twice}])
+    assert end_of(bench) == 0
+
+
+def test_a_request_for_nothing_is_answered(bench: Workbench) -> None:
+    assert bench.ask(KEY, 9, acks=-1, topic_data=[]).responses == ()
+
+
+# -- idempotence and transactions ----------------------------------------------------------
+
+
+def test_a_batch_that_comes_again_is_answered_as_the_first_time(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    first = send(bench, topics={"orders": {0: numbered(0)}})
+    again = send(bench, topics={"orders": {0: numbered(0)}})
+    assert answers(first) == answers(again)
+    assert end_of(bench) == 1
+
+
+def test_a_gap_in_a_producers_sequence_is_refused(bench: Workbench) -> None:
+    bench.make_topic("orders")
+    send(bench, topics={"orders": {0: numbered(0)}})
+    assert codes(send(bench, topics={"orders": {0: numbered(3)}})) == [
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    ]
+
+
+def numbered(sequence: int) -> bytearray:
+    return batch(b"v", producer_id=5, producer_epoch=0, base_sequence=sequence)
+
+
+def test_a_producer_that_is_not_known_begins_at_its_first_sequence(bench: Workbench) -> None:
+    """It is told so with the log's start, where Java looks for a reason: without it, Java sends
+    the same again until its time is over."""
+    bench.make_topic("orders")
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    bench.replicas.delete_records(P0, Offset(1))
+    (answer,) = answers(send(bench, topics={"orders": {0: numbered(3)}}))
+    assert get_error(answer.error_code) is ErrorCode.UNKNOWN_PRODUCER_ID
+    assert answer.log_start_offset == 1
+    assert codes(send(bench, topics={"orders": {0: numbered(0)}})) == [ErrorCode.NONE]
+
+
+def transactional() -> bytearray:
+    return batch(b"v", producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+
+
+@pytest.mark.parametrize("transactional_id", [None, "theirs"])
+def test_transactional_batches_need_the_permission_of_their_id(
+    bench: Workbench, transactional_id: str | None
+) -> None:
+    """Whatever the request calls itself: CVE-2018-17196."""
+    bench.make_topic("orders", 2)
+    bench.guard.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    sent = send(
+        bench,
+        topics={"orders": {0: batch(), 1: transactional()}},
+        transactional_id=transactional_id,
+    )
+    assert codes(sent) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+    assert end_of(bench) == 0
+
+
+# -- leadership ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_leader_to_go_to_is_told_from_version_10_on(bench: Workbench, version: int) -> None:
+    bench.tell(
+        topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
+        brokers=(node(ME), node(OTHER)),
+    )
+    sent = send(bench, version)
+    (answer,) = answers(sent)
+    assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if version >= 10:
+        leader = answer.current_leader
+        assert (leader.leader_id, leader.leader_epoch) == (OTHER, 6)
+        assert [(each.node_id, each.host, each.port) for each in sent.reply.node_endpoints] == [
+            (OTHER, "host-2", 9002)
+        ]
+
+
+def test_append_time_is_told_where_the_topic_stamps_it(bench: Workbench) -> None:
+    bench.make_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
+    (answer,) = answers(send(bench))
+    assert answer.log_append_time == as_time(NOW_MS)
+
+
+def test_denied_and_absent_topics_look_the_same(bench: Workbench) -> None:
+    bench.guard.denies_all = True
+    bench.make_topic("orders")
+    topics: dict[str, dict[int, Records]] = {"orders": {0: batch()}, "absent": {0: None}}
+    assert codes(send(bench, topics=topics)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+
+
+def test_synchronous_flush_is_answered_after_it(tmp_path: Path) -> None:
+    bench = Workbench(tmp_path)
+    bench.make_topic("orders", configs={"flush.messages": "1"})
+    sent = send(bench, acks=1, connection=Connection())
+    assert codes(sent) == [ErrorCode.NONE]
+    assert bench.replicas.get(P0).log.durable_offset == 2
+    bench.close()

@@ -1,0 +1,131 @@
+"""A consumer reads from a replica near to it, where the broker is told to care (KIP-392)."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import ME, OTHER, Sent, Workbench, batch, node, topic_id_of
+
+from penstock.apis.registry import APIS
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.api_keys import ApiKey
+
+KEY = ApiKey.FETCH
+VERSIONS = [version for version in APIS[KEY].versions if version >= 11]
+P0 = TopicPartition("orders", 0)
+BOTH = (ME, OTHER)
+SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Iterator[Workbench]:
+    """Its own rack is rack-1, the other's rack-2."""
+    bench = Workbench(tmp_path, settings={"replica.selector.class": SELECTOR})
+    bench.tell(brokers=(node(ME), node(OTHER)))
+    yield bench
+    bench.close()
+
+
+def fetch(
+    bench: Workbench,
+    offset: int = 0,
+    *,
+    rack: str = "rack-2",
+    version: int = VERSIONS[-1],
+    wait_ms: int = 0,
+    epoch: int = -1,
+) -> Sent:
+    asked = {
+        "partition": 0,
+        "fetch_offset": offset,
+        "partition_max_bytes": 1 << 20,
+        "current_leader_epoch": epoch,
+    }
+    return bench.send(
+        KEY,
+        version,
+        rack_id=rack,
+        max_wait=timedelta(milliseconds=wait_ms),
+        min_bytes=1,
+        max_bytes=1 << 20,
+        topics=[{"topic": "orders", "topic_id": topic_id_of("orders"), "partitions": [asked]}],
+    )
+
+
+def only(sent: Sent) -> Any:
+    ((answer,),) = ([*topic.partitions] for topic in sent.reply.responses)
+    return answer
+
+
+def lead(bench: Workbench, *, follower_end: int) -> None:
+    bench.make_topic("orders", replicas=BOTH)
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    bench.replicas.note_follower_end(P0, OTHER, Offset(follower_end))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("wait_ms", [0, 500])
+def test_a_reader_is_sent_to_a_follower_in_its_rack(
+    near: Workbench, version: int, wait_ms: int
+) -> None:
+    lead(near, follower_end=2)
+    answer = only(fetch(near, 2, version=version, wait_ms=wait_ms))
+    assert (answer.error_code, answer.preferred_read_replica) == (0, OTHER)
+    assert not answer.records
+    assert answer.high_watermark == 2
+
+
+@pytest.mark.parametrize("rack", ["", "rack-1", "rack-3"])
+def test_a_reader_near_the_leader_or_near_nobody_stays(near: Workbench, rack: str) -> None:
+    lead(near, follower_end=2)
+    answer = only(fetch(near, rack=rack))
+    assert answer.preferred_read_replica == -1
+    assert answer.records
+
+
+def test_a_follower_that_has_not_got_so_far_is_nobodys_choice(near: Workbench) -> None:
+    lead(near, follower_end=1)
+    assert only(fetch(near, 1)).preferred_read_replica == OTHER
+    assert only(fetch(near, 2)).preferred_read_replica == -1
+
+
+def test_without_the_setting_nobody_is_sent_away(bench: Workbench) -> None:
+    bench.tell(brokers=(node(ME), node(OTHER)))
+    lead(bench, follower_end=2)
+    assert only(fetch(bench)).preferred_read_replica == -1
+
+
+def follow(bench: Workbench, *, high_watermark: int) -> None:
+    """With two records, of which so many are committed."""
+    bench.make_topic("orders", replicas=BOTH)
+    bench.fill("orders", batch(b"a"), batch(b"b"))
+    bench.make_topic("orders", replicas=BOTH, leader=OTHER, epoch=1)
+    bench.replicas.get(P0).log.advance_high_watermark(Offset(high_watermark))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_follower_serves_readers_what_is_committed(near: Workbench, version: int) -> None:
+    follow(near, high_watermark=1)
+    answer = only(fetch(near, rack="rack-1", version=version))
+    assert (answer.error_code, answer.high_watermark, answer.preferred_read_replica) == (0, 1, -1)
+    assert len(bytes(answer.records)) == len(batch(b"a"))
+
+
+def test_a_follower_refuses_readers_of_another_epoch(near: Workbench) -> None:
+    follow(near, high_watermark=2)
+    assert only(fetch(near, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert only(fetch(near, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert only(fetch(near, epoch=1)).error_code == ErrorCode.NONE
+
+
+def test_a_follower_refuses_readers_that_know_no_replicas(near: Workbench) -> None:
+    follow(near, high_watermark=2)
+    assert only(fetch(near, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_follower_refuses_readers_without_the_setting(bench: Workbench) -> None:
+    follow(bench, high_watermark=2)
+    assert only(fetch(bench)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

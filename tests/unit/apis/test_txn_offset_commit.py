@@ -1,0 +1,170 @@
+"""TxnOffsetCommit: every version to the coordinators and back."""
+
+from typing import Any
+
+import pytest
+from tests.unit.apis.workbench import ME, OTHER, Workbench
+
+from penstock.apis.registry import APIS
+from penstock.coordinators.group.requests import Commit, CommitInTransaction, CommitOffsets
+from penstock.model.cluster import OFFSETS_TOPIC
+from penstock.model.errors import ErrorCode, get_error
+from penstock.model.ids import TopicPartition
+from penstock.protocol.api_keys import ApiKey
+from penstock.security.authorizer import Operation, ResourceType
+
+KEY = ApiKey.TXN_OFFSET_COMMIT
+VERSIONS = APIS[KEY].versions
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 2)
+NONE = ErrorCode.NONE
+
+
+@pytest.fixture(name="bench")
+def _bench(bench: Workbench) -> Workbench:
+    bench.make_topic("orders", 2)
+    bench.make_topic(OFFSETS_TOPIC, 3)
+    bench.groups.partition = 2
+    return bench
+
+
+def entry(index: int, offset: int) -> dict[str, Any]:
+    return {
+        "partition_index": index,
+        "committed_offset": offset,
+        "committed_leader_epoch": 4,
+        "committed_metadata": "note" if index else None,
+    }
+
+
+def commit(bench: Workbench, version: int, **values: Any) -> list[ErrorCode]:
+    asked = {
+        "transactional_id": "mine",
+        "group_id": "g",
+        "producer_id": 5,
+        "producer_epoch": 1,
+        "generation_id": 3,
+        "member_id": "m",
+        "group_instance_id": "i",
+        "topics": [{"name": "orders", "partitions": [entry(1, 11), entry(0, 10)]}],
+        **values,
+    }
+    reply = bench.ask(KEY, version, **asked)
+    return [get_error(each.error_code) for topic in reply.topics for each in topic.partitions]
+
+
+def kept(bench: Workbench) -> CommitInTransaction:
+    (asked,) = bench.groups.asked
+    assert isinstance(asked, CommitInTransaction)
+    return asked
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_is_verified_and_kept(bench: Workbench, version: int) -> None:
+    assert commit(bench, version) == [NONE, NONE]
+    (verified,) = bench.verifier.asked
+    assert verified[:4] == ("mine", 5, 1, (OFFSETS,))
+    assert verified.adds is (version >= 5)
+    asked = kept(bench)
+    assert (asked.producer_id, asked.producer_epoch) == (5, 1)
+    epoch = 4 if version >= 2 else -1
+    has_member = version >= 3
+    assert asked.commit == CommitOffsets(
+        group="g",
+        member="m" if has_member else "",
+        instance="i" if has_member else None,
+        generation=3 if has_member else -1,
+        offsets=(Commit(P1, 11, epoch, "note"), Commit(P0, 10, epoch, "")),
+    )
+
+
+RETRY = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "told"),
+    [
+        (ErrorCode.TRANSACTION_ABORTABLE, 3, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 4, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, 0, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 5, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, 5, RETRY),
+        (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 0, RETRY),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, 0, RETRY),
+        (ErrorCode.NETWORK_EXCEPTION, 5, RETRY),
+        (ErrorCode.NOT_COORDINATOR, 3, RETRY),
+    ],
+)
+def test_what_the_transactions_coordinator_says_reaches_the_client_in_words_it_knows(
+    bench: Workbench, said: ErrorCode, version: int, told: ErrorCode
+) -> None:
+    bench.verifier.codes[OFFSETS] = said
+    assert commit(bench, version) == [told, told]
+
+
+def test_an_answer_counts_while_the_leadership_lasts_in_which_it_was_asked_for(
+    bench: Workbench,
+) -> None:
+    commit(bench, 5)
+    bench.make_topic(OFFSETS_TOPIC, 3, epoch=1)  # led on, with a new epoch
+    assert kept(bench).find_refusal() is NONE
+    bench.make_topic(OFFSETS_TOPIC, 3, epoch=2, replicas=(ME, OTHER), leader=OTHER)
+    bench.make_topic(OFFSETS_TOPIC, 3, epoch=3)
+    assert kept(bench).find_refusal() is ErrorCode.NOT_COORDINATOR
+
+
+def test_where_the_groups_partition_is_not_led_the_groups_say_so(bench: Workbench) -> None:
+    bench.groups.partition = 7
+    bench.groups.code = ErrorCode.NOT_COORDINATOR
+    assert commit(bench, 5) == [ErrorCode.NOT_COORDINATOR] * 2
+    assert bench.verifier.asked == []
+
+
+def test_topics_that_may_not_be_read_or_do_not_exist_are_refused_one_by_one(
+    bench: Workbench,
+) -> None:
+    bench.make_topic("secret", 1)
+    bench.guard.deny(Operation.READ, ResourceType.TOPIC, "secret")
+    topics = [
+        {"name": "secret", "partitions": [entry(0, 1)]},
+        {"name": "orders", "partitions": [entry(9, 1), entry(0, 1)]},
+        {"name": "absent", "partitions": [entry(0, 1)]},
+    ]
+    assert commit(bench, 5, topics=topics) == [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert [each.partition for each in kept(bench).commit.offsets] == [P0]
+
+
+def test_if_nothing_can_be_kept_nobody_is_asked(bench: Workbench) -> None:
+    topics = [{"name": "absent", "partitions": [entry(0, 1)]}]
+    assert commit(bench, 5, topics=topics) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert bench.groups.asked == bench.verifier.asked == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "resource", "name", "code"),
+    [
+        (
+            Operation.WRITE,
+            ResourceType.TRANSACTIONAL_ID,
+            "mine",
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ),
+        (Operation.READ, ResourceType.GROUP, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    ],
+)
+def test_it_needs_the_transactional_id_and_the_group(
+    bench: Workbench, operation: Operation, resource: ResourceType, name: str, code: ErrorCode
+) -> None:
+    bench.guard.deny(operation, resource, name)
+    assert commit(bench, 5) == [code, code]
+    assert bench.groups.asked == bench.verifier.asked == []
+
+
+def test_without_a_producer_there_is_no_transaction(bench: Workbench) -> None:
+    assert commit(bench, 5, producer_id=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert bench.verifier.asked == []

@@ -1,0 +1,44 @@
+"""A transaction coordinator's word, as a test wants it: given at once, or when the test says so."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.apis.transactions.transaction_service import Verified
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+
+
+class Asked(NamedTuple):
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+    adds: bool
+    done: Verified
+
+
+class VerifierTwin:
+    def __init__(self) -> None:
+        self.asked: list[Asked] = []
+        self.codes: dict[TopicPartition, ErrorCode] = {}  # of those not named: NONE
+        self.answers_at_once = True
+
+    def verify(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        adds: bool,
+        done: Verified,
+    ) -> None:
+        self.asked.append(
+            Asked(transactional_id, producer_id, producer_epoch, tuple(partitions), adds, done)
+        )
+        if self.answers_at_once:
+            self.answer(-1)
+
+    def answer(self, place: int) -> None:
+        asked = self.asked[place]
+        asked.done({each: self.codes.get(each, ErrorCode.NONE) for each in asked.partitions})

@@ -1,0 +1,548 @@
+"""A broker's handlers on real replicas over a real folder: requests go in and out as bytes.
+
+The client's end of a connection, the clock and the controller are the test's own.
+"""
+
+import asyncio
+import gc
+import os
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from tests.unit.apis.groups_twin import GroupsTwin
+from tests.unit.apis.transactions_twin import TransactionsTwin
+from tests.unit.apis.verifier_twin import VerifierTwin
+
+from penstock.apis.data.fetch_sessions import FetchSessions
+from penstock.apis.dispatcher import Dispatcher
+from penstock.apis.registry import APIS
+from penstock.apis.services import Services
+from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.log_config import LogConfig, StorageConfig
+from penstock.config.raw_config import Given
+from penstock.controller.interface import (
+    ConfigChange,
+    LeaderChoice,
+    MorePartitions,
+    Move,
+    NewTopic,
+    Refused,
+)
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    Endpoint,
+    LeadAndFollow,
+    MetadataUpdate,
+    PartitionOrder,
+    PartitionState,
+    StopReplicas,
+    TopicState,
+)
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.model.slices import FileRun, Releasable
+from penstock.network.in_flight_request import Exchange
+from penstock.network.receive_memory import Kept, ReceiveMemory
+from penstock.protocol.api_keys import ApiKey
+from penstock.protocol.frames import encode_request_frame
+from penstock.protocol.headers import read_response_header
+from penstock.protocol.messages import decode_response
+from penstock.protocol.records import Record, build_batch
+from penstock.protocol.schemas import describe_fields, get_request_schema
+from penstock.purgatory.delayed_operations import Call
+from penstock.purgatory.timing_wheel import Timer, TimingWheel
+from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.replica_manager import Replicas
+from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.principal import ANONYMOUS, Caller
+from penstock.storage.segmented import SegmentedEngine
+
+ME, OTHER = BrokerId(1), BrokerId(2)
+NOW_MS = 1_700_000_000_000
+NO_TIME = timedelta()
+CONTROLLER_EPOCH = ControllerEpoch(1)
+LISTENER = "PLAINTEXT"
+
+
+class ManualClock:
+    """A wheel whose time passes when a test says so."""
+
+    def __init__(self) -> None:
+        self._now_ms = 0
+        self._wheel: TimingWheel[Call] = TimingWheel(start_ms=0)
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def add(self, deadline_ms: int, value: Call) -> Timer[Call]:
+        return self._wheel.add(deadline_ms, value)
+
+    def cancel(self, timer: Timer[Call]) -> bool:
+        return self._wheel.cancel(timer)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self._now_ms += duration_ms
+        for timer in self._wheel.advance_to(self._now_ms):
+            timer.value()
+
+
+class Guard:
+    """Allows what is not denied, and remembers everything that it was asked."""
+
+    def __init__(self) -> None:
+        self.denies_all = False
+        self.denied: set[tuple[Operation, ResourceType, str]] = set()
+        self.asked: list[tuple[Operation, ResourceType, str]] = []
+
+    def deny(self, operation: Operation, resource: ResourceType, name: str) -> None:
+        self.denied.add((operation, resource, name))
+
+    def allows(
+        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        self.asked.append((operation, resource, name))
+        return not self.denies_all and (operation, resource, name) not in self.denied
+
+
+class Controller:
+    """Makes topics on the bench's broker alone; refuses what a test tells it to."""
+
+    def __init__(self, bench: "Workbench") -> None:
+        self._bench = bench
+        self.refusals: dict[str, Refused] = {}
+        self.is_slow = False  # answers before its orders have reached the broker
+        self.created: list[NewTopic] = []
+        self.next_id = 1000
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | Refused]:
+        return [self._create(topic) for topic in topics]
+
+    def _create(self, topic: NewTopic) -> TopicState | Refused:
+        refused = self.refusals.get(topic.name)
+        if refused is not None:
+            return refused
+        self.created.append(topic)
+        if self.is_slow:
+            return topic_state(topic.name, topic.partitions)
+        return self._bench.make_topic(topic.name, topic.partitions)
+
+    async def next_producer_id(self) -> int:
+        self.next_id += 1
+        return self.next_id
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+        raise NotImplementedError
+
+    async def create_partitions(
+        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        raise NotImplementedError
+
+    async def alter_configs(
+        self, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> list[Refused | None]:
+        raise NotImplementedError
+
+    async def elect_leaders(
+        self,
+        choice: LeaderChoice,
+        partitions: Sequence[TopicPartition] | None,
+        *,
+        timeout_ms: int,
+    ) -> dict[TopicPartition, Refused | None] | Refused:
+        raise NotImplementedError
+
+    async def alter_reassignments(
+        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        raise NotImplementedError
+
+    async def list_reassignments(
+        self, *, timeout_ms: int
+    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+        raise NotImplementedError
+
+
+class Connection:
+    """The client's end: keeps what was answered, in order, and reads files as a network would."""
+
+    memory = ReceiveMemory(total_bytes=100_000_000, max_request_bytes=1_000_000)  # of all
+
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 9092, listener: str = LISTENER):
+        self.caller = Caller(ANONYMOUS, "10.0.0.9", listener)
+        self.local_host = host
+        self.local_port = port
+        self.number = 1
+        self.is_closed = False
+        self.closed_because: str | None = None
+        self.may_start_next = 0
+        self.holds_leases = False  # what was answered has not left yet
+        self.held: list[Releasable] = []
+        self._waiting: list[Exchange] = []
+
+    def take_answer(self, exchange: Exchange) -> None:
+        if exchange in self._waiting:
+            self._waiting.remove(exchange)
+        if exchange.lease is None:
+            return
+        if self.is_closed or not self.holds_leases:
+            exchange.parts = [read_part(part) for part in exchange.parts]
+            exchange.lease.release()
+        else:
+            self.held.append(exchange.lease)
+
+    def let_next_start(self, exchange: Exchange) -> None:
+        self.may_start_next += 1
+
+    def try_keep(self, count: int) -> Kept | None:
+        return self.memory.try_keep(count)
+
+    def close(self, reason: str) -> None:
+        self.is_closed = True
+        self.closed_because = reason
+        for exchange in self._waiting:
+            for call in exchange.take_closings():
+                call()
+        self._waiting.clear()
+
+    def begin(self, frame: memoryview) -> Exchange:
+        exchange = Exchange(self, frame, 0)
+        self._waiting.append(exchange)
+        return exchange
+
+
+def _refuse_views(frame: bytearray) -> None:
+    """Raises BufferError if anybody still holds a view of it."""
+    try:
+        frame.append(0)
+    except BufferError:
+        gc.collect()  # but for the traceback of a batch that was refused
+        frame.append(0)
+
+
+def read_part(part: Any) -> bytes:
+    if isinstance(part, FileRun):
+        return b"".join(os.pread(piece.fd, piece.length, piece.position) for piece in part.slices)
+    return bytes(part)
+
+
+class Sent:
+    """A request under way."""
+
+    def __init__(self, exchange: Exchange, key: ApiKey, version: int, correlation_id: int) -> None:
+        self.exchange = exchange
+        self.key = key
+        self.version = version
+        self.correlation_id = correlation_id
+
+    @property
+    def is_answered(self) -> bool:
+        return self.exchange.is_answered
+
+    @property
+    def bytes(self) -> bytes:
+        assert self.exchange.is_answered, "not answered yet"
+        return b"".join(read_part(part) for part in self.exchange.parts)
+
+    @property
+    def reply(self) -> Any:
+        """kio's response of the same version, checked with its frame."""
+        return self.read(self.version)
+
+    def read(self, version: int) -> Any:
+        frame = self.bytes
+        assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+        correlation_id, body = read_response_header(frame[4:], self.key, version)
+        assert correlation_id == self.correlation_id
+        return decode_response(self.key, version, body)
+
+
+class Workbench:
+    """One broker, id 1, with what it serves."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        advertised: Mapping[str, Endpoint] | None = None,
+    ) -> None:
+        self.clock = ManualClock()
+        self.wall_ms = NOW_MS
+        self.guard = Guard()
+        self.controller = Controller(self)
+        self.groups = GroupsTwin()
+        self.transactions = TransactionsTwin()
+        self.verifier = VerifierTwin()
+        self.reports: list[str] = []
+        self.tasks: list[Coroutine[Any, Any, None]] = []
+        self.runs_at_once = True
+        self._settings = resolve_broker(Given.from_mapping(settings or {}, where="test"))
+        self.cluster = ClusterView()
+        self.engine = SegmentedEngine(
+            StorageConfig(log_dirs=(str(folder),)), config_of=lambda topic: LogConfig()
+        )
+        self.engine.recover(lambda *, done, total: None, NOW_MS)
+        self.replicas = Replicas(
+            broker_id=ME,
+            engine=self.engine,
+            cluster=self.cluster,
+            settings=self.settings,
+            timers=self.clock,
+            wall_ms=lambda: self.wall_ms,
+            report=self.reports.append,
+        )
+        self.sessions = FetchSessions(max_sessions=10, now_ms=self.clock.now_ms)
+        self.services = Services(
+            broker_id=ME,
+            cluster_id="the-cluster",
+            cluster=self.cluster,
+            replicas=self.replicas,
+            engine=self.engine,
+            administration=self.controller,
+            producer_ids=self.controller,
+            authorizer=self.guard,
+            timers=self.clock,
+            settings=self.settings,
+            advertised=advertised or {},
+            fetch_sessions=self.sessions,
+            run=self._run,
+            report=self.reports.append,
+            get_groups=lambda: self.groups,
+            get_transactions=lambda: self.transactions,
+            wall_ms=lambda: self.wall_ms,
+            verify_transaction=self.verifier,
+        )
+        self.dispatcher = Dispatcher(APIS, self.services)
+        self.connection = Connection()
+        self._correlation_id = 0
+        self.tell(brokers=(node(ME),))
+
+    def settings(self) -> Resolved:
+        return self._settings
+
+    def set_settings(self, settings: Mapping[str, str]) -> None:
+        self._settings = resolve_broker(Given.from_mapping(settings, where="test"))
+
+    def close(self) -> None:
+        self.engine.abandon()  # nothing is read again
+
+    def _run(self, task: Coroutine[Any, Any, None]) -> None:
+        if self.runs_at_once:
+            asyncio.run(task)
+        else:
+            self.tasks.append(task)
+
+    def run_tasks(self) -> None:
+        while self.tasks:
+            asyncio.run(self.tasks.pop(0))
+
+    # -- requests --------------------------------------------------------------------------
+
+    def send(
+        self,
+        key: ApiKey,
+        version: int,
+        /,
+        *,
+        connection: Connection | None = None,
+        as_version: int | None = None,
+        **values: Any,
+    ) -> Sent:
+        """Fields that the version does not have are left out, those not given are defaults."""
+        message = build(get_request_schema(key, version), values)
+        self._correlation_id += 1
+        frame = bytearray(
+            encode_request_frame(message, correlation_id=self._correlation_id, client_id="test")[4:]
+        )
+        if as_version is not None:
+            frame[2:4] = as_version.to_bytes(2, "big", signed=True)
+        exchange = self.send_frame(frame, connection)
+        return Sent(exchange, key, version, self._correlation_id)
+
+    def send_frame(self, frame: bytearray, connection: Connection | None = None) -> Exchange:
+        view = memoryview(frame)
+        exchange = (connection or self.connection).begin(view)
+        self.dispatcher.on_request(exchange)
+        exchange.frame = memoryview(b"")
+        frame[:] = b"\xee" * len(frame)  # the next request is received here
+        view.release()
+        _refuse_views(frame)
+        return exchange
+
+    def ask(self, key: ApiKey, version: int, /, **values: Any) -> Any:
+        return self.send(key, version, **values).reply
+
+    # -- the cluster -----------------------------------------------------------------------
+
+    def tell(self, *topics: TopicState, **changes: Any) -> None:
+        self.cluster.apply(
+            MetadataUpdate(
+                controller_id=ME,
+                controller_epoch=CONTROLLER_EPOCH,
+                is_full=False,
+                topics=topics,
+                **changes,
+            )
+        )
+
+    def make_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        epoch: int = 0,
+        replicas: tuple[BrokerId, ...] = (ME,),
+        leader: BrokerId = ME,
+        configs: Mapping[str, str] | None = None,
+        topic_id: TopicId | None = None,
+    ) -> TopicState:
+        """In the view, and its replicas here."""
+        state = topic_state(
+            name,
+            partitions,
+            epoch=epoch,
+            replicas=replicas,
+            leader=leader,
+            configs=configs,
+            topic_id=topic_id,
+        )
+        self.tell(state)
+        orders = tuple(
+            PartitionOrder(TopicPartition(name, number), state.topic_id, each, is_new=True)
+            for number, each in enumerate(state.partitions)
+        )
+        answers = self.replicas.apply(
+            LeadAndFollow(
+                controller_id=ME,
+                controller_epoch=CONTROLLER_EPOCH,
+                broker_epoch=BrokerEpoch(0),
+                partitions=orders,
+            )
+        )
+        assert not any(answers.values()), answers
+        return state
+
+    def delete_topic(self, name: str) -> None:
+        topic = self.cluster.find_topic(name)
+        assert topic is not None
+        names = tuple(TopicPartition(name, number) for number in range(len(topic.partitions)))
+        self.tell(deleted_topics=(name,))
+        self.replicas.stop(
+            StopReplicas(
+                controller_id=ME,
+                controller_epoch=CONTROLLER_EPOCH,
+                broker_epoch=BrokerEpoch(0),
+                partitions=names,
+                delete=True,
+            )
+        )
+
+    def fill(self, topic: str, *batches: bytearray, partition: int = 0) -> None:
+        """Batches at the end of a partition's log, each by a request of its own."""
+        for batch in batches:
+            reply = self.ask(
+                ApiKey.PRODUCE,
+                9,
+                acks=1,
+                topic_data=[
+                    {"name": topic, "partition_data": [{"index": partition, "records": batch}]}
+                ],
+            )
+            (answer,) = reply.responses[0].partition_responses
+            assert answer.error_code == 0, answer
+
+
+def node(broker: BrokerId, *listeners: str) -> BrokerNode:
+    return BrokerNode(
+        id=broker,
+        epoch=BrokerEpoch(0),
+        endpoints=tuple(
+            Endpoint(name, "PLAINTEXT", f"host-{broker}", 9000 + broker)
+            for name in listeners or (LISTENER,)
+        ),
+        rack=f"rack-{broker}",
+    )
+
+
+def topic_state(
+    name: str,
+    partitions: int = 1,
+    *,
+    epoch: int = 0,
+    replicas: tuple[BrokerId, ...] = (ME,),
+    leader: BrokerId = ME,
+    configs: Mapping[str, str] | None = None,
+    topic_id: TopicId | None = None,
+) -> TopicState:
+    state = PartitionState(leader, LeaderEpoch(epoch), replicas, replicas)
+    return TopicState(
+        name=name,
+        topic_id=topic_id_of(name) if topic_id is None else topic_id,
+        partitions=(state,) * partitions,
+        configs=configs or {},
+    )
+
+
+def topic_id_of(name: str) -> TopicId:
+    return TopicId(UUID(bytes=name.encode().rjust(16, b"-")[-16:]))
+
+
+def batch(*values: bytes, at_ms: int = NOW_MS, **options: Any) -> bytearray:
+    """One batch, a millisecond between its records."""
+    records = [
+        Record(place, at_ms + place, b"key", value) for place, value in enumerate(values or (b"v",))
+    ]
+    return build_batch(records, **options)
+
+
+# -- messages of every version -----------------------------------------------------------------
+
+
+def build(entity: Any, values: Mapping[str, Any]) -> Any:
+    """kio's class from plain values: lists of mappings for its entries."""
+    given: dict[str, Any] = {}
+    shapes = {shape.name: shape for shape in describe_fields(entity)}
+    for field in fields(entity):
+        shape = shapes[field.name]
+        if field.name in values:
+            given[field.name] = _convert(shape, values[field.name])
+        elif field.default is MISSING and field.default_factory is MISSING:
+            given[field.name] = _default(shape)
+    return entity(**given)
+
+
+def _convert(shape: Any, value: Any) -> Any:
+    if shape.entity is None or value is None:
+        return tuple(value) if shape.is_array and value is not None else value
+    if shape.is_array:
+        return tuple(build(shape.entity, each) for each in value)
+    return build(shape.entity, value)
+
+
+_DEFAULTS: Mapping[str, Any] = {
+    "string": "",
+    "bytes": b"",
+    "bool": False,
+    "records": None,
+    "uuid": None,
+    "timedelta_i32": NO_TIME,
+}
+
+
+def _default(shape: Any) -> Any:
+    if shape.is_nullable:
+        return None
+    if shape.is_array:
+        return ()
+    if shape.entity is not None:
+        return build(shape.entity, {})
+    return _DEFAULTS.get(shape.kafka_type, 0)

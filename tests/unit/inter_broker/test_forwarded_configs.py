@@ -1,0 +1,89 @@
+"""Settings on their way from one broker to the controller: to bytes and back, and their answers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profile import scaled
+
+from penstock.controller.interface import (
+    ChangeKind,
+    ConfigChange,
+    ConfigScope,
+    Refused,
+    SettingChange,
+)
+from penstock.inter_broker.apis.forwarded_configs import (
+    ForwardedConfigs,
+    decode_forwarded,
+    encode_forwarded,
+    read_results,
+)
+from penstock.model.errors import ErrorCode
+from penstock.protocol.malformed import MalformedMessage
+from penstock.protocol.private_messages import (
+    PrivateAnswer,
+    PrivateResult,
+    decode_answer,
+    encode_answer,
+)
+
+EXAMPLES = scaled(test=50, verify=1000, release=10_000)
+text = st.text(max_size=10)
+changes = st.builds(
+    ConfigChange,
+    scope=st.sampled_from(ConfigScope),
+    name=text,
+    changes=st.lists(
+        st.builds(SettingChange, text, st.sampled_from(ChangeKind), st.none() | text), max_size=3
+    ).map(tuple),
+    replace=st.booleans(),
+)
+requests = st.builds(ForwardedConfigs, st.lists(changes, max_size=3).map(tuple), st.booleans())
+CHANGE = ConfigChange(
+    scope=ConfigScope.TOPIC,
+    name="t",
+    changes=(SettingChange("retention.ms", ChangeKind.SET, "5"),),
+)
+
+
+@given(requests)
+@settings(max_examples=EXAMPLES, deadline=None)
+def test_changes_come_back_as_they_were_sent(asked: ForwardedConfigs) -> None:
+    assert decode_forwarded(encode_forwarded(asked)) == asked
+
+
+def test_cut_or_strange_changes_are_refused() -> None:
+    encoded = encode_forwarded(ForwardedConfigs((CHANGE,), False))
+    for length in range(len(encoded)):
+        with pytest.raises(MalformedMessage):
+            decode_forwarded(encoded[:length])
+    with pytest.raises(MalformedMessage, match="settings of kind 7"):
+        decode_forwarded(encoded.replace(b"\x02\x00\x02t", b"\x02\x07\x02t"))
+    with pytest.raises(MalformedMessage, match="in the way 9"):
+        decode_forwarded(encoded.replace(b"ms\x00", b"ms\x09"))
+
+
+def test_each_change_has_its_answer() -> None:
+    results = (
+        PrivateResult(ErrorCode.NONE, None),
+        PrivateResult(ErrorCode.INVALID_CONFIG, "not a number"),
+    )
+    sent = PrivateAnswer(ErrorCode.NONE, None, 0, 0, results=results)
+    answer = decode_answer(encode_answer(sent))
+    assert answer == sent
+    expected = [None, Refused(ErrorCode.INVALID_CONFIG, "not a number")]
+    assert read_results(answer, [CHANGE, CHANGE]) == expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        (PrivateAnswer(ErrorCode.NOT_CONTROLLER, "no", 0, 0), ErrorCode.NOT_CONTROLLER),
+        (PrivateAnswer(ErrorCode.NONE, None, 0, 0), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_an_answer_without_results_is_one_for_all(answer: PrivateAnswer, code: ErrorCode) -> None:
+    found = read_results(answer, [CHANGE, CHANGE])
+    assert [each.code for each in found if each is not None] == [code, code]

@@ -1,0 +1,375 @@
+"""Brokers that talk to each other over real connections: orders, in-sync sets, stops, settings."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.unit.inter_broker.little_cluster import (
+    BROKERS,
+    CLIENTS,
+    LittleBroker,
+    LittleCluster,
+    tell,
+    until,
+)
+
+from penstock.client.address import Address
+from penstock.client.call import PrivateCall
+from penstock.client.connection import Connection
+from penstock.client.errors import ConnectionLost
+from penstock.controller.interface import (
+    ChangeKind,
+    ConfigChange,
+    ConfigScope,
+    Move,
+    NewTopic,
+    Refused,
+    SettingChange,
+)
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    LeadAndFollow,
+    MetadataUpdate,
+    Order,
+    PartitionOrder,
+    PartitionState,
+    SentOrder,
+    StopReplicas,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+from penstock.protocol.controller_messages import encode_order
+from penstock.protocol.private_keys import PrivateKey
+from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
+from penstock.replication.alter_partition import InSyncAnswer, InSyncMember, InSyncProposal
+
+pytestmark = pytest.mark.xdist_group("little-cluster")
+
+WAIT_MS = 60_000
+T0 = TopicPartition("t", 0)
+
+
+async def make(broker: LittleBroker, name: str, *replicas: tuple[int, ...]) -> TopicState:
+    assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
+    [made] = await broker.administration.create_topics(
+        [NewTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
+    )
+    assert isinstance(made, TopicState), made
+    return made
+
+
+def seen(broker: LittleBroker, name: TopicPartition = T0) -> PartitionState:
+    topic = broker.cluster.find_topic(name.topic)
+    assert topic is not None
+    return topic.partitions[name.partition]
+
+
+async def propose(broker: LittleBroker, state: PartitionState, *in_sync: int) -> InSyncAnswer:
+    topic = broker.cluster.find_topic("t")
+    assert topic is not None
+    answered: asyncio.Future[InSyncAnswer] = asyncio.get_running_loop().create_future()
+    members = tuple(InSyncMember(BrokerId(each), BrokerEpoch(-1)) for each in in_sync)
+    broker.in_sync.propose(
+        InSyncProposal(T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members),
+        answered.set_result,
+    )
+    return await asyncio.wait_for(answered, 30)
+
+
+def test_orders_reach_every_broker_before_a_topic_is_answered() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (2, 3), (3, 1))
+        for broker in cluster.brokers.values():
+            assert seen(broker).leader == 2
+        two, three = cluster.brokers[2], cluster.brokers[3]
+        assert two.replicas.get(T0).is_leader
+        assert not three.replicas.get(T0).is_leader
+        assert three.replicas.get(TopicPartition("t", 1)).is_leader
+        assert cluster.brokers[1].replicas.find(T0) is None
+
+    tell(story, 1, 2, 3)
+
+
+def test_any_broker_takes_new_topics_and_settings_and_sends_them_on() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        other = next(b for b in cluster.brokers.values() if b is not cluster.leading)
+        made = await make(other, "t", (1, 2))
+        assert len(made.partitions) == 1
+        assert made.topic_id == seen_id(cluster.leading)
+        changes = [
+            ConfigChange(
+                scope=ConfigScope.TOPIC,
+                name=name,
+                changes=(SettingChange("retention.ms", ChangeKind.SET, "77"),),
+            )
+            for name in ("t", "nowhere")
+        ]
+        done, refused = await other.administration.alter_configs(changes, validate_only=False)
+        assert done is None
+        assert isinstance(refused, Refused)
+        assert refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        topic = other.cluster.find_topic("t")
+        assert topic is not None
+        assert topic.configs == {"retention.ms": "77"}
+        [again] = await other.administration.create_topics(
+            [NewTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
+        )
+        assert isinstance(again, Refused)
+        assert again.code is ErrorCode.TOPIC_ALREADY_EXISTS
+        [refusal] = await other.administration.delete_topics(["t"], timeout_ms=WAIT_MS)
+        assert refusal is not None
+        assert refusal.code is ErrorCode.NOT_CONTROLLER
+
+    tell(story, 1, 2)
+
+
+def seen_id(broker: LittleBroker) -> object:
+    topic = broker.cluster.find_topic("t")
+    assert topic is not None
+    return topic.topic_id
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_leader_changes_who_is_in_sync_wherever_the_controller_is(leader: int) -> None:
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (leader, 3 - leader))
+        broker = cluster.brokers[leader]
+        before = seen(broker)
+        answer = await propose(broker, before, leader)
+        assert answer.code is ErrorCode.NONE
+        assert answer.state is not None
+        assert (answer.state.in_sync, answer.state.partition_epoch) == ((leader,), 1)
+        again = await propose(broker, before, leader)
+        assert again == answer
+        late = await propose(broker, before, leader, 3 - leader)
+        assert (late.code, late.state) == (ErrorCode.INVALID_UPDATE_VERSION, answer.state)
+        stranger = await propose(cluster.brokers[3 - leader], before, leader)
+        assert (stranger.code, stranger.state) == (ErrorCode.INVALID_REQUEST, None)
+        await until(lambda: seen(broker).in_sync == (leader,))
+
+    tell(story, 1, 2)
+
+
+def test_nobody_knows_what_became_of_a_proposal_while_no_controller_answers() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (2, 1))
+        broker = cluster.brokers[2]
+        assert cluster.leading.id == 1
+        broker.cluster.controller_id = BrokerId(9)  # one that has died since
+        answer = await propose(broker, seen(broker), 2)
+        assert (answer.code, answer.code.is_retriable) == (ErrorCode.NOT_CONTROLLER, True)
+        broker.cluster.controller_id = broker.id  # which it is not
+        answer = await propose(broker, seen(broker), 2)
+        assert answer.code is ErrorCode.NOT_CONTROLLER
+
+    tell(story, 1, 2)
+
+
+def test_a_broker_hands_over_before_it_stops_as_soon_as_somebody_has_caught_up() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (2, 1))
+        one, two = cluster.brokers[1], cluster.brokers[2]
+        assert (await propose(two, seen(two), 2)).code is ErrorCode.NONE
+        assert not await two.leaving.hand_over(two.orders.broker_epoch)
+        assert len([each for each in two.reports if "t-0 among them" in each]) == 3
+        assert (await propose(two, seen(two), 2, 1)).code is ErrorCode.NONE
+        assert await two.leaving.hand_over(two.orders.broker_epoch)
+        assert one.replicas.get(T0).is_leader  # by now, not soon
+        await until(lambda: seen(two).leader == 1)
+        assert await one.leaving.hand_over(one.orders.broker_epoch)  # nobody is left to wait for
+        assert seen(one).leader == 1
+
+    tell(story, 1, 2)
+
+
+def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (2, 1))
+        dead = cluster.brokers.pop(2)
+        await dead.kill()
+        one = cluster.brokers[1]
+        await until(lambda: seen(one).leader == 1 and one.replicas.get(T0).is_leader)
+        await cluster.add(3)
+        await cluster.wait_joined()
+        [answer] = await cluster.leading.controller.alter_reassignments(
+            [Move(T0, (BrokerId(1), BrokerId(3)))], allows_other_factor=True, timeout_ms=WAIT_MS
+        )
+        assert answer is None
+        await until(lambda: cluster.brokers[3].replicas.find(T0) is not None)
+        assert (await propose(one, seen(one), 1, 3)).code is ErrorCode.NONE
+        await until(lambda: seen(one).replicas == (1, 3))
+        # It comes back with what it had, and is told that this is not its own any more.
+        dead.replicas.adopt({})
+        cluster.brokers[2] = dead
+        dead.peers = type(dead.peers)(own_id=dead.id, listener=BROKERS)
+        dead.timers = type(dead.timers)()
+        await dead.start()
+        await cluster.wait_joined()
+        await until(lambda: dead.replicas.find(T0) is None)
+        assert any("moved to other brokers" in each for each in dead.reports)
+
+    tell(story, 1, 2)
+
+
+def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (2, 3))
+        old = cluster.leading
+        state = old.controller.find_state()
+        assert state is not None
+        await old.session.close()  # as if it had been cut off from the tree for too long
+        await until(lambda: old.orders.broker_epoch > state.brokers[old.id].epoch)
+        await cluster.wait_joined()
+        assert cluster.leading is not old
+        three = cluster.brokers[3]
+        stale = MetadataUpdate(
+            controller_id=old.id, controller_epoch=state.controller_epoch, is_full=True
+        )
+        with pytest.raises(Refusal) as refused:
+            three.orders.take(SentOrder(three.orders.broker_epoch, stale, 1))
+        assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
+        assert seen(three).leader == 2
+
+    tell(story, 1, 2, 3)
+
+
+def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        one = cluster.brokers[1]
+        update = MetadataUpdate(
+            controller_id=BrokerId(1), controller_epoch=ControllerEpoch(50), is_full=False
+        )
+        epoch = one.orders.broker_epoch
+        with pytest.raises(Refusal) as refused:
+            one.orders.take(SentOrder(BrokerEpoch(epoch - 1), update, 1))
+        assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
+        one.orders.take(SentOrder(BrokerEpoch(epoch + 1), replace(update), 1))
+        assert one.cluster.controller_epoch == 50
+
+    tell(story, 1)
+
+
+def test_a_broker_that_is_not_registered_yet_takes_no_order_and_is_asked_again() -> None:
+    """It could be one to the life before, whose registration has not ended."""
+
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (1, 2))
+        two = cluster.brokers[2]
+        epoch = two.orders.broker_epoch
+        two.orders.broker_epoch = BrokerEpoch(-1)
+        making = asyncio.ensure_future(make(cluster.leading, "u", (2, 1)))
+        await until(lambda: any("cannot be reached" in each for each in cluster.leading.reports))
+        assert two.replicas.find(TopicPartition("u", 0)) is None
+        two.orders.broker_epoch = epoch
+        await making
+        assert two.replicas.find(TopicPartition("u", 0)) is not None
+
+    tell(story, 1, 2)
+
+
+def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
+    """Its connection was given up, and what was ordered since came first."""
+
+    async def story(cluster: LittleCluster) -> None:
+        topic = await make(cluster.leading, "t", (1,))
+        one = cluster.brokers[1]
+        epoch = one.orders.broker_epoch
+        head: dict[str, Any] = {
+            "controller_id": BrokerId(1),
+            "controller_epoch": ControllerEpoch(50),
+        }
+        order = PartitionOrder(T0, topic.topic_id, topic.partitions[0], False)
+        stop = StopReplicas(**head, broker_epoch=epoch, partitions=(T0,), delete=True)
+        lead = LeadAndFollow(**head, broker_epoch=epoch, partitions=(order,))
+        forget = MetadataUpdate(**head, is_full=False, deleted_topics=("t",))
+        learn = MetadataUpdate(**head, is_full=False, topics=(topic,))
+
+        def send(number: int, order: Order) -> None:
+            one.orders.take(SentOrder(epoch, order, number))
+
+        orders: tuple[Order, ...] = (stop, forget, lead, learn)
+        for number, each in enumerate(orders, 1):
+            send(number, each)
+        for number, copy in ((1, stop), (2, forget), (4, forget)):
+            send(number, copy)
+            assert one.cluster.find_topic("t") is topic
+            assert one.replicas.find(T0) is not None
+        send(5, forget)
+        assert one.cluster.find_topic("t") is None
+
+    tell(story, 1)
+
+
+async def connect(broker: LittleBroker, listener: str) -> Connection:
+    endpoint = broker.address(listener)
+    return await Connection.open(Address(endpoint.host, endpoint.port))
+
+
+def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        one = cluster.brokers[1]
+        update = MetadataUpdate(
+            controller_id=BrokerId(7), controller_epoch=ControllerEpoch(70), is_full=True
+        )
+        order = encode_order(SentOrder(one.orders.broker_epoch, update, 1))
+        leave = encode_leave(LeaveRequest(one.id, one.orders.broker_epoch, 100))
+        for key, body in (
+            (PrivateKey.BROKER_ORDER, order),
+            (PrivateKey.BROKER_LEAVES, leave),
+            (PrivateKey.FORWARDED_CONFIGS, b"\0\1\0"),
+        ):
+            client = await connect(one, CLIENTS)
+            with pytest.raises(ConnectionLost):
+                await client.call(PrivateCall(key, 0, body), timeout_ms=30_000)
+        assert one.cluster.controller_epoch < 70
+        assert one.controller.find_state() is not None
+        broker = await connect(one, BROKERS)
+        answer = await broker.call(
+            PrivateCall(PrivateKey.BROKER_ORDER, 0, order), timeout_ms=30_000
+        )
+        assert answer.code is ErrorCode.NONE
+        assert one.cluster.controller_epoch == 70
+        await broker.close()
+
+    tell(story, 1)
+
+
+def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        broker = await connect(cluster.brokers[1], BROKERS)
+        call = PrivateCall(PrivateKey.BROKER_LEAVES, 9, b"whatever")
+        answer = await broker.call(call, timeout_ms=30_000)
+        assert answer.code is ErrorCode.UNSUPPORTED_VERSION
+        assert (answer.first_version, answer.last_version) == (0, LEAVE_VERSIONS[-1])
+        await broker.close()
+        two = cluster.brokers[2]
+        node = two.cluster.brokers[BrokerId(1)]
+        body = encode_leave(LeaveRequest(BrokerId(5), BrokerEpoch(5), 100))
+        newer = await two.peers.ask(
+            node, PrivateKey.BROKER_LEAVES, range(4), lambda version: body, timeout_ms=30_000
+        )
+        assert newer.code is ErrorCode.STALE_BROKER_EPOCH  # understood in version 0
+        with pytest.raises(ConnectionError, match="upgrade the older"):
+            await two.peers.ask(
+                node, PrivateKey.BROKER_ORDER, range(2, 4), lambda version: b"", timeout_ms=30_000
+            )
+
+    tell(story, 1, 2)
+
+
+def test_malformed_private_requests_cost_their_connection_alone() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        one = cluster.brokers[1]
+        for body in (b"", b"\xff" * 40, bytes(17)):
+            broker = await connect(one, BROKERS)
+            with pytest.raises(ConnectionLost):
+                await broker.call(PrivateCall(PrivateKey.BROKER_ORDER, 0, body), timeout_ms=30_000)
+        assert one.controller.find_state() is not None
+
+    tell(story, 1)

@@ -1,0 +1,117 @@
+"""The same brokers on a real ZooKeeper: sessions that expire, nodes that a plain client makes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.unit.inter_broker.little_cluster import (
+    LittleBroker,
+    LittleCluster,
+    little_cluster,
+    until,
+)
+from tests.unit.metadata_store.backends import expire, opened
+
+from penstock.metadata_store.interface import Session
+from penstock.metadata_store.zookeeper.session import ZooKeeperSession
+from penstock.model.cluster import BrokerId, PartitionState
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.replication.alter_partition import InSyncAnswer, InSyncMember, InSyncProposal
+
+pytestmark = pytest.mark.xdist_group("zookeeper")
+
+T0 = TopicPartition("t", 0)
+Story = Callable[[LittleCluster, Session], Awaitable[None]]
+
+
+def tell(story: Story, connect: str, *brokers: int) -> None:
+    """With the session of a plain client beside the brokers'."""
+
+    async def run() -> None:
+        async with asyncio.timeout(120), opened(connect) as store:
+            client = await store.open_session()
+            async with little_cluster(store, *brokers) as cluster:
+                await story(cluster, client)
+
+    asyncio.run(run())
+
+
+def json_of(**fields: object) -> bytes:
+    return json.dumps({"version": 1, **fields}).encode()
+
+
+def seen(broker: LittleBroker) -> PartitionState | None:
+    topic = broker.cluster.find_topic("t")
+    return None if topic is None else topic.partitions[0]
+
+
+async def lose_session(broker: LittleBroker, connect: str) -> None:
+    """Against its will; returns when it has registered anew."""
+    session, epoch = broker.session, broker.orders.broker_epoch
+    assert isinstance(session, ZooKeeperSession)
+    await expire(session, connect)
+    await until(lambda: broker.orders.broker_epoch > epoch)
+
+
+async def until_gone(client: Session, path: str) -> None:
+    gone = asyncio.Event()
+    while await client.exists(path, lambda _: gone.set()) is not None:
+        await gone.wait()
+        gone.clear()
+
+
+async def propose(broker: LittleBroker, *in_sync: int) -> InSyncAnswer:
+    topic = broker.cluster.find_topic("t")
+    assert topic is not None
+    state = topic.partitions[0]
+    epochs = {each: node.epoch for each, node in broker.cluster.brokers.items()}
+    members = tuple(InSyncMember(BrokerId(b), epochs[BrokerId(b)]) for b in in_sync)
+    answered: asyncio.Future[InSyncAnswer] = asyncio.get_running_loop().create_future()
+    broker.in_sync.propose(
+        InSyncProposal(T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members),
+        answered.set_result,
+    )
+    return await asyncio.wait_for(answered, 30)
+
+
+def test_a_plain_client_s_nodes_make_move_and_delete_a_topic(zookeeper_connect: str) -> None:
+    async def story(cluster: LittleCluster, client: Session) -> None:
+        await client.create("/brokers/topics/t", json_of(partitions={"0": [2, 1]}))
+        two = cluster.brokers[2]
+        await until(lambda: two.replicas.find(T0) is not None and two.replicas.get(T0).is_leader)
+        moves = [{"topic": "t", "partition": 0, "replicas": [3, 2]}]
+        await client.create("/admin/reassign_partitions", json_of(partitions=moves))
+        await until(lambda: cluster.brokers[3].replicas.find(T0) is not None)
+        await until(lambda: (state := seen(two)) is not None and state.adding == (3,))
+        assert (await propose(two, 2, 1, 3)).code is ErrorCode.NONE
+        await until(lambda: cluster.brokers[1].replicas.find(T0) is None)
+        await until_gone(client, "/admin/reassign_partitions")
+        await client.create("/admin/delete_topics/t")
+        await until(lambda: all(seen(each) is None for each in cluster.brokers.values()))
+        assert all(each.replicas.find(T0) is None for each in cluster.brokers.values())
+        await until_gone(client, "/admin/delete_topics/t")
+        assert await client.children("/brokers/topics") == ()
+
+    tell(story, zookeeper_connect, 1, 2, 3)
+
+
+def test_brokers_and_controllers_outlive_their_sessions(zookeeper_connect: str) -> None:
+    async def story(cluster: LittleCluster, client: Session) -> None:
+        await client.create("/brokers/topics/t", json_of(partitions={"0": [1, 2, 3]}))
+        await until(lambda: all(seen(each) is not None for each in cluster.brokers.values()))
+        for _ in range(2):
+            for broker in cluster.brokers.values():
+                await lose_session(broker, zookeeper_connect)
+                await cluster.wait_joined()
+        await until(lambda: len({seen(each) for each in cluster.brokers.values()}) == 1)
+        state = seen(cluster.leading)
+        assert state is not None
+        led = [b for b, each in cluster.brokers.items() if each.replicas.get(T0).is_leader]
+        assert led == [state.leader]
+        assert state.leader_epoch >= 2  # its leader was among those who went
+
+    tell(story, zookeeper_connect, 1, 2, 3)

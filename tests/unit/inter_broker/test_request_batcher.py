@@ -1,0 +1,106 @@
+"""What goes into one request to a broker, and what waits for the next."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+from penstock.inter_broker import request_batcher as gathering
+from penstock.inter_broker.request_batcher import Gathering
+from penstock.model.cluster import BrokerId
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+
+
+class Item(NamedTuple):
+    key: str
+    value: int
+
+
+class Bench:
+    """Requests are answered when a test says so."""
+
+    def __init__(self, tasks: asyncio.TaskGroup) -> None:
+        self.asked: list[tuple[BrokerId, list[Item]]] = []
+        self._answers: dict[BrokerId, asyncio.Queue[None]] = {
+            each: asyncio.Queue() for each in (ONE, TWO)
+        }
+        self.gathering: Gathering[Item] = Gathering(
+            self._ask, key=lambda item: item.key, run=self._run
+        )
+        self._tasks = tasks
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.create_task(work)
+
+    async def _ask(self, broker: BrokerId, items: Sequence[Item]) -> None:
+        self.asked.append((broker, list(items)))
+        await self._answers[broker].get()
+
+    async def answer(self, broker: BrokerId) -> None:
+        self._answers[broker].put_nowait(None)
+        await settle()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def tell(story: Callable[[Bench], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+            await story(Bench(tasks))
+
+    asyncio.run(run())
+
+
+def test_what_comes_while_a_broker_is_asked_goes_with_its_next_request() -> None:
+    async def story(bench: Bench) -> None:
+        items = [Item("a", 1), Item("b", 2), Item("c", 3)]
+        bench.gathering.try_add(ONE, items[0])
+        await settle()
+        bench.gathering.try_add(ONE, items[1])
+        bench.gathering.try_add(ONE, items[2])
+        bench.gathering.try_add(TWO, items[1])
+        await settle()
+        assert bench.asked == [(ONE, items[:1]), (TWO, items[1:2])]
+        await bench.answer(ONE)
+        assert bench.asked[2:] == [(ONE, items[1:])]
+        await bench.answer(ONE)
+        await bench.answer(TWO)
+        bench.gathering.try_add(ONE, items[0])  # after a rest, too
+        await settle()
+        assert bench.asked[3:] == [(ONE, items[:1])]
+        await bench.answer(ONE)
+
+    tell(story)
+
+
+def test_two_of_one_key_go_one_after_the_other() -> None:
+    async def story(bench: Bench) -> None:
+        first, second, other = Item("a", 1), Item("a", 2), Item("b", 3)
+        for each in (first, second, other):
+            bench.gathering.try_add(ONE, each)
+        await settle()
+        assert bench.asked == [(ONE, [first, other])]
+        await bench.answer(ONE)
+        assert bench.asked[1:] == [(ONE, [second])]
+        await bench.answer(ONE)
+
+    tell(story)
+
+
+def test_a_request_has_a_bound_and_so_has_what_waits() -> None:
+    async def story(bench: Bench) -> None:
+        many = [Item(str(number), number) for number in range(gathering.MAX_WAITING + 1)]
+        assert bench.gathering.try_add(ONE, Item("first", 0))
+        await settle()
+        taken = [bench.gathering.try_add(ONE, each) for each in many]
+        assert taken == [True] * gathering.MAX_WAITING + [False]
+        await bench.answer(ONE)
+        assert bench.asked[1][1] == many[: gathering.ITEMS_AT_ONCE]
+        for _ in range(gathering.MAX_WAITING // gathering.ITEMS_AT_ONCE):
+            await bench.answer(ONE)
+        assert sum(len(items) for _, items in bench.asked) == gathering.MAX_WAITING + 1
+
+    tell(story)

@@ -1,0 +1,91 @@
+"""What clients are told to connect to."""
+
+import socket
+
+from penstock.config.effective_config import resolve_broker
+from penstock.config.listeners import Listener
+from penstock.config.raw_config import Given
+from penstock.model.cluster import Endpoint
+from penstock.server.addresses import (
+    Addresses,
+    bound_addresses,
+    inter_broker_listener,
+    listeners_of,
+)
+
+
+def addresses_of(**given: str) -> Addresses:
+    texts = {name.replace("_", "."): text for name, text in given.items()}
+    settings = resolve_broker(Given.from_mapping(texts, where="test"))
+    bound = [each._replace(port=each.port or 40123) for each in listeners_of(settings)]
+    return bound_addresses(settings, bound)
+
+
+def test_nothing_is_advertised_unless_it_was_given() -> None:
+    addresses = addresses_of(listeners="PLAINTEXT://127.0.0.1:0")
+    assert addresses.advertised == {}
+    assert addresses.bound == (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 40123),)
+    assert addresses.bootstrap_servers == "127.0.0.1:40123"
+
+
+def test_what_was_given_is_advertised_and_registered() -> None:
+    addresses = addresses_of(
+        listeners="PLAINTEXT://0.0.0.0:9092", advertised_listeners="PLAINTEXT://logs.example:19092"
+    )
+    told = Endpoint("PLAINTEXT", "PLAINTEXT", "logs.example", 19092)
+    assert addresses.advertised == {"PLAINTEXT": told}
+    assert addresses.registered == (told,)
+    assert addresses.bootstrap_servers == "127.0.0.1:9092"
+
+
+def test_an_advertised_port_of_zero_is_the_bound_one() -> None:
+    addresses = addresses_of(
+        listeners="PLAINTEXT://127.0.0.1:0", advertised_listeners="PLAINTEXT://localhost:0"
+    )
+    assert addresses.advertised["PLAINTEXT"].port == 40123
+
+
+def test_a_listener_on_every_address_is_registered_by_the_machines_name() -> None:
+    addresses = addresses_of(listeners="PLAINTEXT://:9092")
+    assert [each.host for each in addresses.registered] == [socket.gethostname()]
+
+
+def test_several_listeners_keep_their_names_and_protocols() -> None:
+    addresses = addresses_of(
+        listeners="INSIDE://127.0.0.1:1,OUTSIDE://[::1]:2",
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        inter_broker_listener_name="INSIDE",
+    )
+    assert [(each.listener, each.protocol) for each in addresses.bound] == [
+        ("INSIDE", "PLAINTEXT"),
+        ("OUTSIDE", "PLAINTEXT"),
+    ]
+    assert addresses.bootstrap_servers == "127.0.0.1:1,[::1]:2"
+
+
+def test_the_start_up_lines_say_what_is_told_and_how_to_change_it() -> None:
+    plain = addresses_of(listeners="PLAINTEXT://127.0.0.1:9092").describe()
+    assert "the address they connected to" in plain
+    assert "--set advertised.listeners=PLAINTEXT://HOST:PORT" in plain
+    given = addresses_of(
+        listeners="PLAINTEXT://127.0.0.1:9092", advertised_listeners="PLAINTEXT://h:1"
+    ).describe()
+    assert "clients are told h:1" in given
+
+
+def test_listeners_are_read_from_the_settings() -> None:
+    settings = resolve_broker(Given.from_mapping({"listeners": "PLAINTEXT://h:1"}, where="test"))
+    assert list(listeners_of(settings)) == [Listener("PLAINTEXT", "h", 1)]
+
+
+def test_brokers_use_the_listener_that_is_named_or_that_of_their_protocol() -> None:
+    def listener_of(given: dict[str, str]) -> str:
+        return inter_broker_listener(resolve_broker(Given.from_mapping(given, where="test")))
+
+    assert listener_of({}) == "PLAINTEXT"
+    named = {
+        "listeners": "PLAINTEXT://:9092,inner://:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,inner:PLAINTEXT",
+        "inter.broker.listener.name": "inner",
+    }
+    assert listener_of(named) == "INNER"

@@ -1,0 +1,273 @@
+"""The offsets topic on real replicas: what an append of the group coordinator comes to."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.unit.replication.stage import ME, OTHER, THIRD, Stage, some_batch
+
+from penstock.config.log_config import LogConfig
+from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
+from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, LogEnds
+from penstock.model.cluster import (
+    OFFSETS_TOPIC,
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerEpoch,
+    MetadataUpdate,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.model.ids import TopicPartition
+from penstock.protocol.batch import iter_headers
+from penstock.server.coordinator_log import ReplicatedStateLog
+
+NONE = ErrorCode.NONE
+NAME = TopicPartition(OFFSETS_TOPIC, 0)
+COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))
+
+
+class Administrator:
+    """Creates the offsets topic in the stage's view, or refuses to."""
+
+    def __init__(self, stage: Stage, refused: Refused | None = None) -> None:
+        self.stage = stage
+        self.refused = refused
+        self.asked: list[NewTopic] = []
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | Refused]:
+        await asyncio.sleep(0)
+        self.asked += topics
+        if self.refused is not None:
+            return [self.refused]
+        self.stage.tell_topic(OFFSETS_TOPIC, 5)
+        created = self.stage.cluster.find_topic(OFFSETS_TOPIC)
+        assert created is not None
+        return [created]
+
+    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+        raise AssertionError
+
+    async def create_partitions(
+        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+    ) -> list[Refused | None]:
+        raise AssertionError
+
+    async def alter_configs(
+        self, changes: Sequence[ConfigChange], *, validate_only: bool
+    ) -> list[Refused | None]:
+        raise AssertionError
+
+
+def log_of(stage: Stage, administrator: Administrator | None = None) -> ReplicatedStateLog:
+    return ReplicatedStateLog(
+        OFFSETS_TOPIC,
+        replication_factor="offsets.topic.replication.factor",
+        replicas=stage.replicas,
+        cluster=stage.cluster,
+        administration=administrator or Administrator(stage),
+        clock=stage.clock,
+        settings=lambda: stage.settings,
+        report=stage.reports.append,
+        pread=stage.disk.pread,
+    )
+
+
+def unexpected(code: ErrorCode) -> None:
+    pytest.fail(f"answered late: {code}")
+
+
+def append(log: ReplicatedStateLog, *sizes: int, told: list[ErrorCode] | None = None) -> Append:
+    done = unexpected if told is None else told.append
+    return log.append(0, [some_batch(size) for size in sizes], timeout_ms=1000, done=done)
+
+
+def test_a_lone_replica_has_committed_what_it_wrote() -> None:
+    stage = Stage()
+    stage.order(NAME)
+    log = log_of(stage)
+    assert append(log, 1) == Append(0, NONE)
+    assert append(log, 2, 3) == Append(1, NONE)  # two batches in one write
+    assert log.ends(0) == LogEnds(0, 6, 6)
+
+
+def test_a_write_waits_for_the_followers_in_sync() -> None:
+    stage = Stage()
+    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, told = log_of(stage), list[ErrorCode]()
+    assert append(log, 1, 1, told=told) == Append(0, None)
+    stage.follower_has(1, NAME)
+    assert told == []
+    stage.follower_has(2, NAME)
+    assert told == [NONE]
+
+
+def test_a_write_that_takes_too_long_is_told_so() -> None:
+    stage = Stage()
+    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, told = log_of(stage), list[ErrorCode]()
+    append(log, 1, told=told)
+    stage.clock.pass_ms(1001)
+    assert told == [ErrorCode.REQUEST_TIMED_OUT]
+    assert log.ends(0) == LogEnds(0, 0, 1)
+
+
+def test_what_is_refused_is_not_written() -> None:
+    stage = Stage(broker={"min.insync.replicas": "2"})
+    log = log_of(stage)
+    assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME,))
+    assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_ENOUGH_REPLICAS)
+    stage.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert log.ends(0).end == 0
+
+
+def test_each_time_of_leading_is_one_of_its_own() -> None:
+    stage = Stage()
+    log = log_of(stage)
+    assert log.find_term(0) is None
+    assert log.ends(0) == LogEnds(0, 0, 0)
+    stage.order(NAME, replicas=(ME, OTHER))
+    first = log.find_term(0)
+    assert first is not None
+    stage.order(NAME, epoch=1, replicas=(ME, OTHER))
+    assert log.find_term(0) is first  # a later epoch, the same time of leading
+    stage.order(NAME, leader=OTHER, epoch=2, replicas=(ME, OTHER))
+    assert log.find_term(0) is None
+    stage.order(NAME, epoch=3, replicas=(ME, OTHER))
+    assert log.find_term(0) not in (None, first)
+
+
+def test_the_whole_log_is_read_in_chunks_beyond_the_high_watermark_too() -> None:
+    stage = Stage()
+    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log = log_of(stage)
+    for _ in range(4):
+        append(log, 2, told=[])
+
+    async def read(max_bytes: int) -> list[int]:
+        found: list[int] = []
+        position = 0
+        while position < log.ends(0).end:
+            chunk = await log.read(0, position, max_bytes)
+            found += [header.base_offset for _, header in iter_headers(chunk.batches)]
+            assert chunk.end_offset > position
+            position = chunk.end_offset
+        return found
+
+    for max_bytes in (1, 200, 1_000_000):
+        assert asyncio.run(read(max_bytes)) == [0, 2, 4, 6]
+
+
+def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None:
+    stage = Stage()
+    stage.order(NAME)
+    log = log_of(stage)
+    append(log, 1)
+
+    def broken(descriptor: int, length: int, position: int) -> bytes:
+        raise OSError("the disk has gone")
+
+    log = ReplicatedStateLog(
+        OFFSETS_TOPIC,
+        replication_factor="offsets.topic.replication.factor",
+        replicas=stage.replicas,
+        cluster=stage.cluster,
+        administration=Administrator(stage),
+        clock=stage.clock,
+        settings=lambda: stage.settings,
+        report=stage.reports.append,
+        pread=broken,
+    )
+    with pytest.raises(Refusal, match="the disk has gone"):
+        asyncio.run(log.read(0, 0, 100))
+    with pytest.raises(Refusal):
+        asyncio.run(log.read(0, 99, 100))
+
+
+def test_whoever_waits_for_a_commit_is_told_of_it_or_why_not() -> None:
+    stage = Stage()
+    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, told = log_of(stage), list[ErrorCode]()
+    append(log, 1, told=[])
+
+    def wait(offset: int) -> None:
+        log.when_committed(0, offset, timeout_ms=1000, done=told.append)
+
+    wait(0)
+    assert told == [NONE]
+    wait(1)
+    assert told == [NONE]
+    stage.follower_has(1, NAME)
+    assert told == [NONE, NONE]
+    wait(2)
+    stage.clock.pass_ms(1001)
+    assert told[2:] == [ErrorCode.REQUEST_TIMED_OUT]
+    wait(2)
+    stage.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    assert told[3:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    wait(2)
+    assert told[4:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_a_batch_may_be_as_large_as_the_topic_takes() -> None:
+    stage = Stage(broker={"message.max.bytes": "5000"})
+    stage.order(NAME)
+    assert log_of(stage).max_batch_bytes(0) == 5000
+
+
+def test_the_topic_is_created_once_however_many_ask() -> None:
+    stage = Stage()
+    administrator = Administrator(stage)
+    log = log_of(stage, administrator)
+    assert log.partition_count() is None
+
+    async def ask() -> list[ErrorCode]:
+        return await asyncio.gather(*(log.ensure_topic() for _ in range(5)))
+
+    assert asyncio.run(ask()) == [NONE] * 5
+    assert log.partition_count() == 5
+    assert [each.name for each in administrator.asked] == [OFFSETS_TOPIC]
+
+
+def test_a_topic_that_cannot_be_created_is_told_of_and_asked_for_again() -> None:
+    stage = Stage()
+    administrator = Administrator(stage, Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "too few"))
+    log = log_of(stage, administrator)
+    assert asyncio.run(log.ensure_topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert "too few" in stage.reports[0]
+    administrator.refused = None
+    assert asyncio.run(log.ensure_topic()) is NONE
+
+
+@pytest.mark.parametrize(
+    ("given", "brokers", "factor"),
+    [
+        ({}, (ME,), 1),  # nobody said how many: as many as there are
+        ({}, (ME, OTHER), 2),
+        ({}, (), 1),
+        ({"offsets.topic.replication.factor": "3"}, (ME,), 3),  # asked for: no less
+        ({"offsets.topic.replication.factor": "1"}, (ME, OTHER, THIRD), 1),
+    ],
+)
+def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
+    given: dict[str, str], brokers: tuple[BrokerId, ...], factor: int
+) -> None:
+    stage = Stage(broker=given)
+    stage.cluster.apply(
+        MetadataUpdate(
+            controller_id=ME,
+            controller_epoch=ControllerEpoch(1),
+            is_full=True,
+            brokers=tuple(
+                BrokerNode(id=each, epoch=BrokerEpoch(0), endpoints=()) for each in brokers
+            ),
+        )
+    )
+    administrator = Administrator(stage)
+    asyncio.run(log_of(stage, administrator).ensure_topic())
+    assert [each.replication_factor for each in administrator.asked] == [factor]

@@ -1,0 +1,73 @@
+"""A disk fails and its broker lives: the controller has others lead what was on it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from tests.unit.inter_broker.little_cluster import LittleBroker, LittleCluster, tell, until
+from tests.unit.inter_broker.test_inter_broker import T0, make, seen
+
+from penstock.model.cluster import NO_BROKER
+from penstock.model.errors import ErrorCode
+from penstock.protocol.records import Record, build_batch
+from penstock.replication.delayed_produce import PartitionAppended
+
+pytestmark = pytest.mark.xdist_group("little-cluster")
+
+
+def append(broker: LittleBroker) -> ErrorCode:
+    """What the client is told, of acks=1."""
+    answers: list[list[PartitionAppended]] = []
+    batch = memoryview(build_batch([Record(0, 0, b"k", b"v")]))
+    broker.replicas.append([(T0, batch)], acks=1, timeout_ms=0, done=answers.append)
+    return answers[0][0].code
+
+
+def break_disk(broker: LittleBroker) -> None:
+    broker.disk.fail_path("/data", errno.EIO)
+    assert append(broker) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_another_replica_leads_wherever_the_controller_is(leader: int) -> None:
+    async def story(cluster: LittleCluster) -> None:
+        other = 3 - leader
+        await make(cluster.leading, "t", (leader, other))
+        broken = cluster.brokers[leader]
+        assert append(broken) is ErrorCode.NONE
+        break_disk(broken)
+        everybody = cluster.brokers.values()
+        await until(lambda: all(seen(each).leader == other for each in everybody))
+        assert all(seen(each).in_sync == (other,) for each in everybody)
+        await until(lambda: all(each.cluster.failed == {T0: {leader}} for each in everybody))
+        assert append(cluster.brokers[other]) is ErrorCode.NONE
+        assert append(broken) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    tell(story, 1, 2)
+
+
+def test_without_another_in_sync_nobody_leads_and_a_new_controller_is_told_again() -> None:
+    async def story(cluster: LittleCluster) -> None:
+        await make(cluster.leading, "t", (3,))
+        broken, old = cluster.brokers[3], cluster.leading
+        assert old is not broken
+        break_disk(broken)
+        await until(lambda: seen(old).leader == NO_BROKER)
+        assert seen(old).in_sync == (3,)
+
+        await old.stop()
+        del cluster.brokers[old.id]
+        await cluster.wait_joined()
+        await until(lambda: _knows(cluster.leading))
+        await cluster.add(4)
+        await cluster.wait_joined()
+        assert seen(cluster.leading).leader == NO_BROKER
+        assert seen(cluster.brokers[4]).leader == NO_BROKER
+        assert cluster.brokers[4].cluster.failed == {T0: {3}}
+
+    def _knows(controller: LittleBroker) -> bool:
+        state = controller.controller.find_state()
+        return state is not None and state.failed == {T0: frozenset((3,))}
+
+    tell(story, 1, 2, 3)

@@ -1,0 +1,225 @@
+"""The group coordinator joined to replicas and the cluster's view: it follows both."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+from tests.unit.replication.stage import ME, OTHER, ManualClock, Stage
+from tests.unit.server.test_coordinator_log import Administrator
+
+from penstock.config.effective_config import resolve_broker
+from penstock.config.raw_config import Given
+from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.dependencies import TopicView
+from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator
+from penstock.coordinators.group.requests import Commit, CommitOffsets, FetchOffsets
+from penstock.metadata_store.interface import Session
+from penstock.model.cluster import (
+    OFFSETS_TOPIC,
+    BrokerId,
+    ControllerEpoch,
+    MetadataUpdate,
+    PartitionState,
+    TopicState,
+)
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.purgatory.timing_wheel import Timer
+from penstock.server.cached_config import ConfigInForce
+from penstock.server.group_wiring import Groups
+
+NONE = ErrorCode.NONE
+GROUP = "g"
+T0, U0 = TopicPartition("t", 0), TopicPartition("u", 0)
+OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
+OFFSETS_ID = TopicId(UUID(int=99))
+
+
+class Clock(ManualClock):
+    def add_after(self, delay_ms: int, value: Callable[[], None]) -> Timer[Callable[[], None]]:
+        return self.add(self.now_ms() + delay_ms, value)
+
+
+class Bench:
+    def __init__(self, **broker: str) -> None:
+        given = {name.replace("_", "."): text for name, text in broker.items()}
+        self.stage = Stage(broker=given)
+        self.clock = Clock()
+        self.groups = Groups(
+            broker_id=ME,
+            replicas=self.stage.replicas,
+            cluster=self.stage.cluster,
+            administration=Administrator(self.stage),
+            session=cast("Session", None),
+            timers=self.clock,
+            settings=lambda: self.stage.settings,
+            wall_ms=lambda: 1_700_000_000_000,
+            report=self.stage.reports.append,
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Bench"]:
+        async with asyncio.TaskGroup() as tasks:
+            self.groups.start(tasks)
+            try:
+                yield self
+            finally:
+                self.groups.stop()
+
+    def lead(self, leader: BrokerId = ME, epoch: int = 0) -> None:
+        """As the controller does it: the order first, then the news."""
+        self.stage.order(
+            OFFSETS, leader=leader, epoch=epoch, replicas=(ME, OTHER), in_sync=(leader,)
+        )
+        state = PartitionState(leader, LeaderEpoch(epoch), (ME, OTHER), (leader,))
+        self.tell(topic(OFFSETS_TOPIC, OFFSETS_ID, state))
+
+    def tell(self, *topics: TopicState, is_full: bool = False, **more: Any) -> None:
+        self.stage.cluster.apply(
+            MetadataUpdate(
+                controller_id=ME,
+                controller_epoch=ControllerEpoch(1),
+                is_full=is_full,
+                topics=topics,
+                **more,
+            )
+        )
+
+    async def commit(self, *partitions: TopicPartition) -> list[ErrorCode]:
+        offsets = tuple(Commit(each, 5, -1, "") for each in partitions)
+        codes = await self.groups.coordinator.commit(
+            CommitOffsets(group=GROUP, member="", instance=None, generation=-1, offsets=offsets)
+        )
+        return [codes[each] for each in partitions]
+
+    async def fetch(self) -> set[TopicPartition]:
+        answer = await self.groups.coordinator.fetch(
+            FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=None)
+        )
+        assert answer.error is NONE
+        return {each.partition for each in answer.offsets}
+
+
+def topic(name: str, topic_id: TopicId, *states: PartitionState) -> TopicState:
+    alone = PartitionState(ME, LeaderEpoch(0), (ME,), (ME,))
+    return TopicState(name=name, topic_id=topic_id, partitions=states or (alone,))
+
+
+def numbered(number: int) -> TopicId:
+    return TopicId(UUID(int=number))
+
+
+def test_a_partition_is_served_while_it_is_led() -> None:
+    async def story() -> None:
+        async with Bench().running() as bench:
+            bench.tell(topic("t", numbered(1)))
+            assert await bench.commit(T0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+            bench.lead()
+            assert await bench.commit(T0) == [NONE]
+            bench.lead(OTHER, epoch=1)
+            assert await bench.commit(T0) == [ErrorCode.NOT_COORDINATOR]
+
+    asyncio.run(story())
+
+
+def test_a_coordinator_that_comes_late_finds_what_is_led_already() -> None:
+    async def story() -> None:
+        first = Bench()
+        first.tell(topic("t", numbered(1)))
+        first.lead()
+        async with first.running():
+            late = Groups(
+                broker_id=ME,
+                replicas=first.stage.replicas,
+                cluster=first.stage.cluster,
+                administration=Administrator(first.stage),
+                session=cast("Session", None),
+                timers=first.clock,
+                settings=lambda: first.stage.settings,
+                wall_ms=lambda: 1_700_000_000_000,
+                report=first.stage.reports.append,
+            )
+            assert late.coordinator.statistics().shards == 1
+            late.stop()
+
+    asyncio.run(story())
+
+
+def test_offsets_of_a_deleted_topic_go() -> None:
+    async def story() -> None:
+        async with Bench().running() as bench:
+            bench.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            bench.lead()
+            assert await bench.commit(T0, U0) == [NONE, NONE]
+            bench.tell(topic("u", numbered(2)))  # a change of it, not another topic
+            assert await bench.fetch() == {T0, U0}
+            bench.tell(deleted_topics=("t",))
+            assert await bench.fetch() == {U0}
+
+    asyncio.run(story())
+
+
+def test_offsets_of_a_topic_made_anew_under_its_name_go() -> None:
+    async def story() -> None:
+        async with Bench().running() as bench:
+            bench.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            bench.lead()
+            await bench.commit(T0, U0)
+            bench.tell(topic("t", numbered(3)))
+            assert await bench.fetch() == {U0}
+            assert await bench.commit(T0) == [NONE]
+            bench.tell(topic("t", numbered(3)))
+            assert await bench.fetch() == {T0, U0}
+
+    asyncio.run(story())
+
+
+def test_a_new_controllers_first_word_tells_what_has_gone_meanwhile() -> None:
+    async def story() -> None:
+        async with Bench().running() as bench:
+            bench.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            bench.lead()
+            await bench.commit(T0, U0)
+            state = PartitionState(ME, LeaderEpoch(0), (ME, OTHER), (ME,))
+            offsets = topic(OFFSETS_TOPIC, OFFSETS_ID, state)
+            bench.tell(topic("u", numbered(2)), offsets, is_full=True)
+            assert await bench.fetch() == {U0}
+            bench.tell(topic("u", numbered(2)), offsets, is_full=True)
+            assert await bench.fetch() == {U0}
+
+    asyncio.run(story())
+
+
+def test_the_topics_that_groups_know_are_the_clusters() -> None:
+    async def story() -> None:
+        async with Bench().running() as bench:
+            bench.tell(topic("t", numbered(1)))
+            bench.lead()
+            topics = bench.groups.topics
+            assert topics.find("t") == TopicView(numbered(1), 1)
+            assert topics.find("u") is None
+            assert topics.find_name(numbered(1)) == "t"
+            assert set(topics.all()) == {"t", OFFSETS_TOPIC}
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("storage", "in_tree"), [("kafka", False), ("zookeeper", True)])
+def test_offsets_are_kept_where_the_broker_is_told_to(storage: str, in_tree: bool) -> None:
+    async def story() -> None:
+        bench = Bench(offsets_storage=storage)
+        assert isinstance(bench.groups.coordinator, TreeCoordinator) is in_tree
+
+    asyncio.run(story())
+
+
+def test_settings_that_change_are_seen() -> None:
+    settings = resolve_broker(Given.from_mapping({}, where="test"))
+    config = ConfigInForce(lambda: settings, GroupConfig.from_broker)
+    assert config().offsets_retention_ms == 7 * 86_400_000
+    assert config() is config()
+    settings = resolve_broker(Given.from_mapping({"offsets.retention.minutes": "1"}, where="test"))
+    assert config().offsets_retention_ms == 60_000

@@ -1,0 +1,59 @@
+"""How a broker's process starts: with little loaded, and nothing collected."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = """
+import gc, json, os, signal, sys
+from penstock.server.lean_start import start_node
+from penstock.config.raw_config import Given
+
+def on_ready(node):
+    frozen = gc.get_freeze_count()
+    print(json.dumps([gc.isenabled(), frozen, len(gc.get_objects()), sorted(sys.modules)]))
+    os.kill(os.getpid(), signal.SIGTERM)
+
+settings = {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}
+given = Given.from_mapping(settings, where="test")
+sys.exit(start_node(given, on_ready=on_ready, report=print))
+"""
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Of a node that has just become ready: what its process knew of itself."""
+    directory: Path = tmp_path_factory.mktemp("data")
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(directory)], capture_output=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "penstock.apis.admin.create_topics",
+        "penstock.apis.data.fetch",
+        "penstock.storage.compaction",
+        "kio.schema.metadata.v12",
+        "kio.schema.api_versions.v3",
+        "hypothesis",
+        "crc32c",
+        "argparse",
+        "difflib",
+        "importlib.metadata",
+    ],
+)
+def test_what_the_first_clients_do_not_need_is_not_loaded(started: Any, name: str) -> None:
+    assert name not in started[3]
+
+
+def test_what_is_loaded_at_the_start_is_never_looked_through_for_garbage(started: Any) -> None:
+    is_enabled, frozen, others, _ = started
+    assert is_enabled
+    assert frozen > 10 * others

@@ -1,0 +1,66 @@
+"""What is loaded after a start: beside the loop, step by step, and given up with the broker."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.server.warm_up import warm_up
+
+
+def test_steps_run_one_after_the_other_beside_the_loop() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(3):
+            seen.append((number, threading.get_ident()))
+            yield
+
+    asyncio.run(warm_up(steps(), calm_s=0))
+    assert [number for number, _ in seen] == [0, 1, 2]
+    assert threading.get_ident() not in {thread for _, thread in seen}
+
+
+def test_nothing_is_loaded_before_the_calm() -> None:
+    seen: list[int] = []
+
+    async def stop_early() -> None:
+        warming = asyncio.create_task(warm_up(map(seen.append, range(3)), calm_s=3600))
+        await asyncio.sleep(0)
+        warming.cancel()
+        await asyncio.gather(warming, return_exceptions=True)
+
+    asyncio.run(stop_early())
+    assert seen == []
+
+
+def test_a_step_that_fails_is_heard_of() -> None:
+    def steps() -> Iterator[None]:
+        yield
+        raise LookupError("no such schema")
+
+    with pytest.raises(LookupError, match="no such schema"):
+        asyncio.run(warm_up(steps(), calm_s=0))
+
+
+def test_a_broker_that_stops_waits_for_one_step_at_most() -> None:
+    started, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(3):
+            seen.append(number)
+            started.set()
+            go_on.wait(10)
+            yield
+
+    async def stop_meanwhile() -> None:
+        warming = asyncio.create_task(warm_up(steps(), calm_s=0))
+        await asyncio.to_thread(started.wait, 10)
+        warming.cancel()
+        go_on.set()
+        await asyncio.gather(warming, return_exceptions=True)
+
+    asyncio.run(stop_meanwhile())
+    assert seen == [0]
