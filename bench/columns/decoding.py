@@ -11,8 +11,8 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import iter_headers, stamp_offset_and_epoch
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, RecordHeaders, build_batch, iter_records
-from penstock.spark.bulk_path import BulkPath
-from penstock.spark.decode import COLUMNS, Decoder
+from penstock.spark.codec.bulk_path import BulkPath
+from penstock.spark.codec.decode import COLUMNS, Decoder
 
 ROWS = 100_000
 SLOW_ROWS = 5_000

@@ -8,9 +8,9 @@ from aiokafka.partitioner import murmur2  # type: ignore[import-untyped]
 from bench.columns.rates import Way, compare
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch
-from penstock.spark.bulk_path import BulkPath
-from penstock.spark.encode import Encoder
-from penstock.spark.partitioning import partition_rows
+from penstock.spark.codec.bulk_path import BulkPath
+from penstock.spark.codec.encode import Encoder
+from penstock.spark.sink.partitioning import partition_rows
 
 CALL_ROWS = 10_000  # what Spark gives its writers at a time
 CALLS = 10

@@ -7,8 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-PLAIN = "import penstock.spark.decode, penstock.spark.encode"
-KERNELS = f"{PLAIN}; from penstock.spark.bulk_path import warm_up; assert warm_up()"
+PLAIN = "import penstock.spark.codec.decode, penstock.spark.codec.encode"
+KERNELS = f"{PLAIN}; from penstock.spark.codec.bulk_path import warm_up; assert warm_up()"
 ROUNDS = 3
 
 

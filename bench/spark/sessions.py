@@ -18,7 +18,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from penstock.spark.session import preset
+from penstock.spark.session.builder import preset
 
 MASTER = "local[2]"
 CHILD_TIMEOUT_S = 900.0

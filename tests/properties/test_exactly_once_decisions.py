@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.profile import scaled
 
 from penstock.client.transaction_values import PreparedState, TransactionalProducerId
-from penstock.spark.exactly_once.decisions import (
+from penstock.spark.sink.exactly_once.two_phase_commit import (
     Asked,
     BatchIsOld,
     Decision,

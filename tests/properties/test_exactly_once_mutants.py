@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.profile import scaled
 from tests.properties import test_exactly_once_decisions as histories
 
-from penstock.spark.exactly_once import decisions
+from penstock.spark.sink.exactly_once import two_phase_commit as decisions
 
 
 class Mutant(NamedTuple):

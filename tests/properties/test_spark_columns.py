@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 from tests.properties.test_records import HEADERS, OPTIONAL_BYTES, mutate, record_lists, seeds
-from tests.unit.spark.columns_samples import Row, decoder, expected_rows, rows_of
+from tests.unit.spark.codec.columns_samples import Row, decoder, expected_rows, rows_of
 
 from penstock.protocol.batch import CorruptBatch, read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.spark.bulk_path import BulkPath
-from penstock.spark.encode import Encoded, Encoder
+from penstock.spark.codec.bulk_path import BulkPath
+from penstock.spark.codec.encode import Encoded, Encoder
 
 EXAMPLES = scaled(test=40, verify=2_000, release=30_000)
 FUZZ_INPUTS = scaled(test=1_500, verify=300_000, release=5_000_000)

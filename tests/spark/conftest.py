@@ -27,7 +27,7 @@ from tests.spark.parity_corpus import Corpus, write_corpus  # noqa: E402
 
 import penstock  # noqa: E402
 from penstock.config.java import JavaHome, JavaMissing, find_java  # noqa: E402
-from penstock.spark.class_archive import find_archive  # noqa: E402
+from penstock.spark.session.class_archive import find_archive  # noqa: E402
 
 HERE = Path(__file__).parent
 # Compaction comes soon, so that tests of compacted topics need not wait for it.

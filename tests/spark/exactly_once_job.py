@@ -27,11 +27,11 @@ from tests.spark.topics import Sent, ask, wait_until
 from tests.spark.written import has_undecided, read_records
 
 from penstock.spark.data_source import PenstockDataSource
-from penstock.spark.exactly_once.halting import FOLDER_VARIABLE, POINTS_VARIABLE, halt_at
-from penstock.spark.offset_json import read_offset
-from penstock.spark.source_options import Mode, parse_source_options
-from penstock.spark.source_schema import find_columns
-from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE, halt_at
+from penstock.spark.source.offset_json import read_offset
+from penstock.spark.source.options import Mode, parse_source_options
+from penstock.spark.source.schema import find_columns
+from penstock.spark.source.stream_reader import PenstockStreamReader
 
 JOB_TIMEOUT_S = 300
 PARTITIONS = 4

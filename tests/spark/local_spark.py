@@ -14,7 +14,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from penstock.spark.session import session
+from penstock.spark.session.builder import session
 
 STOP_TIMEOUT_S = 30
 # For a Java that ends before what a better compiler or collector costs has paid.
@@ -43,7 +43,7 @@ def quick_start() -> dict[str, str]:
 def local_spark(
     home: Path, settings: Mapping[str, str] | None = None, *, master: str = "local[2]"
 ) -> Iterator[SparkSession]:
-    """As `penstock.spark.session` has it, with settings for tests."""
+    """As `penstock.spark.session.builder` has it, with settings for tests."""
     places = {"spark.sql.warehouse.dir": str(home / "warehouse"), "spark.local.dir": str(home)}
     config = {**SETTINGS, **places, **(settings or {})}
     spark = session("penstock tests", master=master, config=config)

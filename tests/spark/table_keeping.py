@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet
 
-from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
+from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.tables.follow import make_sync
 from penstock.spark.tables.opening import Place, Tables, open_tables
 from penstock.spark.tables.rules import RunTasks, SyncRules

@@ -32,8 +32,8 @@ from tests.spark.exactly_once_job import (
 from tests.spark.topics import create_topic, send
 
 import penstock
-from penstock.spark.exactly_once.decision_log import DECISIONS_TOPIC
-from penstock.spark.exactly_once.halting import Point
+from penstock.spark.sink.exactly_once.decision_log import DECISIONS_TOPIC
+from penstock.spark.sink.exactly_once.fail_points import Point
 from penstock.testing import Cluster
 
 RECORDS = scaled(test=20_000, verify=200_000, release=200_000)

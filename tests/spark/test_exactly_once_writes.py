@@ -15,7 +15,7 @@ from tests.spark.exactly_once_job import PARTITIONS, open_transactions, read_out
 from tests.spark.topics import create_topic
 
 import penstock
-from penstock.spark.update_mode import write_updates
+from penstock.spark.sink.update_mode import write_updates
 
 QUERY_TIMEOUT_S = 180
 

@@ -14,14 +14,14 @@ from pyspark.sql import SparkSession
 from tests.profile import is_long
 
 from penstock.config.java import JavaHome
-from penstock.spark.class_archive import find_archive
-from penstock.spark.session import LOW_LATENCY, preset
+from penstock.spark.session.builder import LOW_LATENCY, preset
+from penstock.spark.session.class_archive import find_archive
 
 QUERY_TIMEOUT_S = 180
 MAPS = """
 import sys
 from pathlib import Path
-from penstock.spark.session import session
+from penstock.spark.session.builder import session
 
 config = {"spark.ui.enabled": "false", "spark.local.dir": sys.argv[1]}
 spark = session("preset", master="local[2]", config=config)

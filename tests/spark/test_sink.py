@@ -15,7 +15,7 @@ from tests.spark.written import read_batches, read_codecs, read_records
 
 import penstock
 from penstock.protocol.compression import Codec
-from penstock.spark.update_mode import write_updates
+from penstock.spark.sink.update_mode import write_updates
 
 QUERY_TIMEOUT_S = 60
 PARTITIONS = 4
@@ -223,7 +223,7 @@ def test_the_driver_learns_what_each_task_wrote(
     nobody commits leaves nothing behind at least once."""
     from pyspark.sql.datasource import DataSource
 
-    from penstock.spark.stream_writer import PenstockStreamWriter
+    from penstock.spark.sink.stream_writer import PenstockStreamWriter
 
     told = tmp_path / "told"
 

@@ -14,8 +14,8 @@ from tests.spark.topics import Sent, add_partitions, ask, create_topic, send, wa
 
 import penstock
 from penstock.client.cluster import ClusterClient
-from penstock.spark.progress import source_behind
-from penstock.spark.progress_listener import GroupOffsetsListener
+from penstock.spark.source.progress import source_behind
+from penstock.spark.source.progress_listener import GroupOffsetsListener
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 TIMEOUT_S = 60

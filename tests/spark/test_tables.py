@@ -30,7 +30,7 @@ from tests.spark.topics import (
 
 import penstock
 from penstock.config.java import JavaHome
-from penstock.spark.exactly_once.halting import FOLDER_VARIABLE, POINTS_VARIABLE
+from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE
 from penstock.spark.tables.kill_points import KillPoint
 from penstock.spark.tables.spark_runner import SparkRunner
 from penstock.spark.tables.spec import TableFormat

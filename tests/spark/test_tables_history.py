@@ -11,11 +11,11 @@ from tests.spark.table_keeping import keep, run_here
 from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
 
 import penstock
-from penstock.spark.batch_reader import PenstockReader
 from penstock.spark.errors import DataLoss, SparkSourceError
-from penstock.spark.read_task import ReadPast
-from penstock.spark.source_options import Mode, parse_source_options
-from penstock.spark.stream_reader import PenstockStreamReader
+from penstock.spark.source.batch_reader import PenstockReader
+from penstock.spark.source.options import Mode, parse_source_options
+from penstock.spark.source.read_task import ReadPast
+from penstock.spark.source.stream_reader import PenstockStreamReader
 from penstock.spark.tables.rules import SyncRules
 from penstock.spark.tables.spec import TableFormat
 from penstock.spark.tables.upkeep import compact_table

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.client.data_calls import Isolation
-    from penstock.spark.connections import BlockingClient
+    from penstock.spark.connect.connections import BlockingClient
     from penstock.spark.jobs.running import Watch
     from penstock.spark.jobs.scope import Scope
 

@@ -19,9 +19,9 @@ _TOPIC = "training"
 
 def prepare() -> None:
     from penstock.config.java import JavaMissing
-    from penstock.spark.class_archive import ArchiveFailed, make_archive
     from penstock.spark.pipeline.failures import SparkMissing
     from penstock.spark.pipeline.launch import check_spark
+    from penstock.spark.session.class_archive import ArchiveFailed, make_archive
     from penstock.testing.embedded_broker import Broker
 
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli.connect import fail
 
 if TYPE_CHECKING:
-    from penstock.spark.connections import BlockingClient
+    from penstock.spark.connect.connections import BlockingClient
     from penstock.spark.tables.opening import Place, Tables
     from penstock.spark.tables.spec import TableSpec
 

@@ -49,7 +49,7 @@ from penstock.cli.table_output import Display, show_statuses, show_totals
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.connections import BlockingClient
+    from penstock.spark.connect.connections import BlockingClient
     from penstock.spark.tables.rules import RunTasks, SyncRules
     from penstock.spark.tables.store import TableStore
 

@@ -25,33 +25,33 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> str:
         from penstock.spark.option_values import GivenOptions
-        from penstock.spark.source_schema import full_schema
+        from penstock.spark.source.schema import full_schema
 
         return full_schema(include_headers=GivenOptions(self.options).flag("includeHeaders", False))
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        from penstock.spark.batch_reader import FilteringReader, PenstockReader
-        from penstock.spark.source_options import Mode, parse_source_options
-        from penstock.spark.source_schema import find_columns
+        from penstock.spark.source.batch_reader import FilteringReader, PenstockReader
+        from penstock.spark.source.options import Mode, parse_source_options
+        from penstock.spark.source.schema import find_columns
 
         options = parse_source_options(self.options, Mode.BATCH)
         kind = FilteringReader if options.pushes_filters else PenstockReader
         return kind(options, find_columns(schema))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        from penstock.spark.source_options import Mode, parse_source_options
-        from penstock.spark.source_schema import find_columns
-        from penstock.spark.stream_reader import PenstockStreamReader
+        from penstock.spark.source.options import Mode, parse_source_options
+        from penstock.spark.source.schema import find_columns
+        from penstock.spark.source.stream_reader import PenstockStreamReader
 
         options = parse_source_options(self.options, Mode.STREAM)
         return PenstockStreamReader(options, find_columns(schema))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
-        from penstock.spark.batch_writer import PenstockBatchWriter
+        from penstock.spark.sink.batch_writer import PenstockBatchWriter
 
         return PenstockBatchWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamArrowWriter":
-        from penstock.spark.stream_writer import PenstockStreamWriter
+        from penstock.spark.sink.stream_writer import PenstockStreamWriter
 
         return PenstockStreamWriter(self.options, schema, overwrite)

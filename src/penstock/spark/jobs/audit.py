@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.admin_values import Resource, ResourceKind
 from penstock.client.errors import ClientError
 from penstock.model.values import dataclass
-from penstock.spark.connections import BlockingClient, ClientSettings
+from penstock.spark.connect.connections import BlockingClient, ClientSettings
 from penstock.spark.jobs.audit_task import audit_range
 from penstock.spark.jobs.content import Identity, Repeats, Step, find_repeats, find_steps
 from penstock.spark.jobs.content_verdict import judge_repeats, judge_steps, without_told
@@ -24,7 +24,7 @@ from penstock.spark.jobs.record_rows import RecordRows, compared_of, read_twice
 from penstock.spark.jobs.running import Watch, run_watched
 from penstock.spark.jobs.scope import EdgeKind, Found, Scope, find_scope, topics_of
 from penstock.spark.jobs.verdict import PartitionTotals, Verdict, conclude
-from penstock.spark.plan import split_ranges
+from penstock.spark.source.plan import split_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.spark.bulk_path import choose_decoder
-from penstock.spark.connections import ClientSettings, shared_client
+from penstock.spark.codec.bulk_path import choose_decoder
+from penstock.spark.codec.row_columns import COLUMN_TYPES
+from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.jobs.range_audit import AuditRange, RangeAudit, RangeReport
 from penstock.spark.jobs.range_reading import Looked, RangeReading
-from penstock.spark.row_columns import COLUMN_TYPES
-from penstock.spark.visible_batches import Bounds, Placed
+from penstock.spark.source.visible_batches import Bounds, Placed
 
 if TYPE_CHECKING:
-    from penstock.spark.row_columns import Chunk
+    from penstock.spark.codec.row_columns import Chunk
 
 _DECODED = ("offset", "timestamp", "key", "value", "headers")
 _NO_SOURCE = -1

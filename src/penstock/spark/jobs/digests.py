@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from crc32c import crc32c
 
-from penstock.spark.byte_columns import NULL, ByteColumn, byte_column
+from penstock.spark.codec.byte_columns import NULL, ByteColumn, byte_column
 
 Digests = npt.NDArray[np.uint64]
 

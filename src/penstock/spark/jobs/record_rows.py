@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.spark.connections import ClientSettings
+from penstock.spark.connect.connections import ClientSettings
 from penstock.spark.jobs.audit_task import read_records
 from penstock.spark.jobs.content import ROW_SCHEMA, Identity
 from penstock.spark.jobs.digests import (

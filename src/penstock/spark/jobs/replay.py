@@ -20,7 +20,7 @@ from penstock.client.errors import ClientError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
-from penstock.spark.connections import BlockingClient
+from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.jobs.failures import JobRefused, NotReady
 from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, Change, change_batches
 from penstock.spark.jobs.running import Progress, Watch, run_watched

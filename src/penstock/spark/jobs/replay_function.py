@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from penstock.spark.codec.row_columns import COLUMN_TYPES
 from penstock.spark.jobs.failures import JobFailed, JobRefused
-from penstock.spark.row_columns import COLUMN_TYPES
 
 Headers = tuple[tuple[str, bytes | None], ...]
 _MICROSECONDS = pa.int64()

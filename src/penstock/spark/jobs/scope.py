@@ -13,10 +13,10 @@ from typing import NamedTuple
 from penstock.client.data_calls import EARLIEST, LATEST, Isolation
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
-from penstock.spark.connections import BlockingClient, ClientSettings, shared_client
+from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.jobs.failures import JobRefused, NotReady
-from penstock.spark.offset_json import nest, show
-from penstock.spark.plan import OffsetRange
+from penstock.spark.source.offset_json import nest, show
+from penstock.spark.source.plan import OffsetRange
 
 _TIMEOUT_MS = 15_000
 

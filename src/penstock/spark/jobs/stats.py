@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.data_calls import Isolation
 from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
-from penstock.spark.connections import BlockingClient
+from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.jobs.running import Watch, run_watched
 from penstock.spark.jobs.scope import Scope, find_scope, source_options
 from penstock.spark.jobs.stats_summary import (

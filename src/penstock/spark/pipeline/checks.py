@@ -29,9 +29,9 @@ from penstock.spark.pipeline.spec import (
     TopicTarget,
     Watermark,
 )
-from penstock.spark.sink_options import parse_sink_options
-from penstock.spark.source_options import Mode as ReadMode
-from penstock.spark.source_options import parse_source_options
+from penstock.spark.sink.options import parse_sink_options
+from penstock.spark.source.options import Mode as ReadMode
+from penstock.spark.source.options import parse_source_options
 
 _ANY_BOOTSTRAP = "127.0.0.1:9092"  # where the file names none: it may come with the command
 

@@ -7,9 +7,9 @@ group's offsets would jump to and fro, and promise more than was written.
 from collections.abc import Iterable, Mapping
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.offset_json import Offsets
 from penstock.spark.pipeline.spec import Pipeline, TopicSource
-from penstock.spark.topic_pattern import compile_pattern
+from penstock.spark.source.offset_json import Offsets
+from penstock.spark.source.topic_pattern import compile_pattern
 
 
 class GroupProgress:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from penstock.client.errors import ClientError
 from penstock.client.metadata import ClusterMetadata
 from penstock.model.errors import ErrorCode
-from penstock.spark.connections import ClientSettings, shared_client
+from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.pipeline.failures import NotReady
 from penstock.spark.pipeline.spec import Pipeline, TopicTarget
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.offset_json import Offsets, read_offset
+from penstock.spark.source.offset_json import Offsets, read_offset
 
 
 class Progress(NamedTuple):

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.model.values import dataclass
-from penstock.spark.connections import ClientSettings, shared_client
-from penstock.spark.group_offsets import GroupOffsets
+from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.pipeline.build import (
     Flow,
     build_dead_letters,
@@ -24,6 +23,7 @@ from penstock.spark.pipeline.progress import Progress, Totals, end_offsets, read
 from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import Pipeline
 from penstock.spark.pipeline.writing import Query, start_query, write_once
+from penstock.spark.source.group_offsets import GroupOffsets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

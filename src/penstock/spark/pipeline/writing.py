@@ -18,7 +18,7 @@ from penstock.spark.pipeline.spec import (
     TableTarget,
     TopicTarget,
 )
-from penstock.spark.update_mode import write_updates
+from penstock.spark.sink.update_mode import write_updates
 
 if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameWriter

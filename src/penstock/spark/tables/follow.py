@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from penstock.model.values import dataclass
-from penstock.spark.connections import BlockingClient
-from penstock.spark.discovery import Discovery
+from penstock.spark.connect.connections import BlockingClient
+from penstock.spark.source.discovery import Discovery
 from penstock.spark.tables.errors import CommitConflict
 from penstock.spark.tables.opening import Tables, find_topic_id, sync_options
 from penstock.spark.tables.rules import RunTasks, SyncRules

@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from penstock.client.data_calls import EARLIEST
 from penstock.model.ids import TopicPartition
-from penstock.spark.connections import BlockingClient
+from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import BadOption
-from penstock.spark.plan import OffsetRange
+from penstock.spark.source.plan import OffsetRange
 from penstock.spark.tables.history_plan import Cut, cut, earliest, parts_within
 from penstock.spark.tables.history_task import PastFiles
 from penstock.spark.tables.part_reader import Located, read_columns

@@ -6,7 +6,7 @@ Pure. Invariant: the two parts of a range meet, without a gap and without an ove
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from penstock.spark.plan import OffsetRange
+from penstock.spark.source.plan import OffsetRange
 from penstock.spark.tables.parts import Held, Part
 
 _WINDOW_OFFSETS = 256 * 1024  # sorted in memory at once

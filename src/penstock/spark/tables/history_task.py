@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.plan import OffsetRange
-from penstock.spark.row_columns import MAX_ROWS, arrow_schema
+from penstock.spark.codec.row_columns import MAX_ROWS, arrow_schema
+from penstock.spark.source.plan import OffsetRange
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.history_plan import Window, windows
 from penstock.spark.tables.part_reader import Located, read_columns

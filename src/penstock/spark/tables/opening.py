@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.model.values import dataclass
-from penstock.spark.connections import BlockingClient
-from penstock.spark.source_options import Mode, SourceOptions, parse_source_options
+from penstock.spark.connect.connections import BlockingClient
+from penstock.spark.source.options import Mode, SourceOptions, parse_source_options
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.spec import (
     BadValues,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.plan import OffsetRange, backlog, limit_ends
+from penstock.spark.source.plan import OffsetRange, backlog, limit_ends
 from penstock.spark.tables.parts import Held
 
 

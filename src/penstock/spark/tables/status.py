@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.client.errors import ClientError
-from penstock.spark.connections import BlockingClient
-from penstock.spark.discovery import Discovery
+from penstock.spark.connect.connections import BlockingClient
+from penstock.spark.source.discovery import Discovery
 from penstock.spark.tables.opening import sync_options
 from penstock.spark.tables.parts import Held
 from penstock.spark.tables.store import (

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.spark.discovery import Discovery
-from penstock.spark.exactly_once.halting import halt_at
-from penstock.spark.plan import split_ranges
-from penstock.spark.read_task import read_settings
-from penstock.spark.source_options import SourceOptions
+from penstock.spark.sink.exactly_once.fail_points import halt_at
+from penstock.spark.source.discovery import Discovery
+from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.plan import split_ranges
+from penstock.spark.source.read_task import read_settings
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.evolution import grow, join_fields
 from penstock.spark.tables.kill_points import KillPoint

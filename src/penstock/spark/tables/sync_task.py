@@ -11,9 +11,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.exactly_once.halting import halt_at
-from penstock.spark.plan import OffsetRange
-from penstock.spark.read_task import ReadSettings, read_range
+from penstock.spark.sink.exactly_once.fail_points import halt_at
+from penstock.spark.source.plan import OffsetRange
+from penstock.spark.source.read_task import ReadSettings, read_range
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.evolution import grow, join_fields
 from penstock.spark.tables.kill_points import KillPoint

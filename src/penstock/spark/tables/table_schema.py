@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.spark.row_columns import COLUMN_TYPES
+from penstock.spark.codec.row_columns import COLUMN_TYPES
 from penstock.spark.tables.arrow_types import arrow_fields
 from penstock.spark.tables.errors import BadTableOption
 from penstock.spark.tables.partitioning import (

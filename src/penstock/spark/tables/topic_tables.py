@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.client.admin_values import Resource, ResourceKind
 from penstock.client.metadata import TopicMetadata
-from penstock.spark.connections import BlockingClient
+from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.tables.errors import BadTableOption
 from penstock.spark.tables.spec import REGISTRY_BYTES, TableSpec, ValueKind, parse_spec
 from penstock.spark.tables.table_schema import value_fields

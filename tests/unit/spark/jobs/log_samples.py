@@ -8,7 +8,7 @@ from penstock.protocol.batch import Buffer
 from penstock.protocol.records import Record, build_batch
 from penstock.spark.jobs.range_audit import AuditRange, RangeAudit, RangeReport
 from penstock.spark.jobs.verdict import Verdict, conclude
-from penstock.spark.plan import OffsetRange
+from penstock.spark.source.plan import OffsetRange
 
 PARTITION = TopicPartition("t", 0)
 SIZE = 10  # records of a batch

@@ -25,7 +25,7 @@ from penstock.protocol.batch import (
     Buffer,
     stamp_offset_and_epoch,
 )
-from penstock.spark.connections import BlockingClient
+from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.jobs.range_audit import RangeAudit
 from penstock.spark.jobs.range_reading import RangeReading
 from penstock.spark.jobs.verdict import Verdict, conclude

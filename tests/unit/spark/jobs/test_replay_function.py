@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
+from penstock.spark.codec.row_columns import COLUMN_TYPES
 from penstock.spark.jobs.failures import JobRefused
 from penstock.spark.jobs.replay_function import (
     BadChange,
@@ -16,7 +17,6 @@ from penstock.spark.jobs.replay_function import (
     change_batches,
     load_function,
 )
-from penstock.spark.row_columns import COLUMN_TYPES
 
 SOURCE = """
 PREFIX = b"seen "

@@ -4,7 +4,7 @@ import json
 from itertools import count
 
 import pytest
-from tests.unit.spark.source_log import Log
+from tests.unit.spark.source.source_log import Log
 
 import penstock
 from penstock.spark.jobs.audit import find_compacted, plan_audit

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.plan import OffsetRange
+from penstock.spark.source.plan import OffsetRange
 from penstock.spark.tables.compaction import choose_groups
 from penstock.spark.tables.history_plan import cut, earliest, parts_within, windows
 from penstock.spark.tables.parts import Held, Part

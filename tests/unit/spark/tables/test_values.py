@@ -8,7 +8,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from penstock.spark.row_columns import arrow_schema
+from penstock.spark.codec.row_columns import arrow_schema
 from penstock.spark.tables.spec import TableFormat, TableSpec, ValueKind
 from penstock.spark.tables.table_schema import dead_letter_schema, value_fields
 from penstock.spark.tables.values import READ_COLUMNS, Shaped, Shaper

@@ -1,0 +1,161 @@
+"""Rows of one topic, as Arrow, into record batches per partition.
+
+Knows no connection and no Spark; which partition a row goes to is said by the caller. Invariant:
+each row is in exactly one batch, and rows of a partition keep their order.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.protocol.batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    HEADER_BYTES,
+    PRODUCER_ID_POSITION,
+    TRANSACTIONAL,
+    compute_crc,
+)
+from penstock.protocol.compression import Codec
+from penstock.spark.codec.bulk_path import BulkPath, WriteRows, choose_encoder
+from penstock.spark.codec.byte_columns import byte_column, header_column
+from penstock.spark.sink.open_batch import OpenBatch, RowColumns
+
+# A sink of many partitions fills as many batches at once: beyond this, all are sent as they are.
+MAX_OPEN_BYTES = 64 * 1024 * 1024
+
+_INT16 = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
+
+
+class Encoded(NamedTuple):
+    partition: int
+    data: bytearray  # one whole batch
+    records: int
+
+
+class ProducerStamp(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    is_transactional: bool
+
+
+class Encoder:
+    """`batch_bytes` bounds a batch before compression; a record that is larger goes alone. All rows
+    of one `add` have the time at which it began."""
+
+    def __init__(
+        self,
+        *,
+        codec: Codec,
+        batch_bytes: int,
+        timestamp_ms: Callable[[], int],
+        path: BulkPath | None = None,
+    ) -> None:
+        self._codec = codec
+        self._room = max(1, batch_bytes - HEADER_BYTES)
+        self._timestamp_ms = timestamp_ms
+        self._path = path
+        self._open: dict[int, OpenBatch] = {}
+
+    def add(
+        self,
+        partitions: npt.NDArray[np.int32],
+        key: pa.Array | None,
+        value: pa.Array | None,
+        headers: pa.Array | None,
+    ) -> Iterator[Encoded]:
+        """The batches that became full. Rows are taken while the iterator is walked: to its end."""
+        rows = len(partitions)
+        columns = RowColumns(
+            byte_column(key, rows), byte_column(value, rows), header_column(headers, rows)
+        )
+        new_bytes = columns.key.data.size + columns.value.data.size
+        write_rows = choose_encoder(self._path, new_bytes)
+        timestamp_ms = self._timestamp_ms()
+        for partition, order in _by_partition(partitions):
+            yield from self._write(write_rows, columns, partition, order, timestamp_ms)
+        if sum(batch.used for batch in self._open.values()) > MAX_OPEN_BYTES:
+            yield from self.flush()
+
+    def flush(self) -> Iterator[Encoded]:
+        """What is left, in batches that are not full."""
+        for partition, batch in self._open.items():
+            if batch.records:
+                yield self._seal(partition, batch)
+
+    def _write(
+        self,
+        write_rows: WriteRows,
+        columns: RowColumns,
+        partition: int,
+        order: npt.NDArray[np.int64],
+        timestamp_ms: int,
+    ) -> Iterator[Encoded]:
+        batch = self._open.get(partition)
+        if batch is None:
+            batch = self._open[partition] = OpenBatch(self._room)
+        first = 0
+        while first < len(order):
+            delta = batch.delta_of(timestamp_ms)
+            written, used = write_rows(batch, columns, order, first, delta)
+            batch.note(written, used, timestamp_ms)
+            first += written
+            if first == len(order):
+                return
+            if batch.records:
+                yield self._seal(partition, batch)
+            else:
+                yield self._alone(write_rows, columns, partition, order[first : first + 1])
+                first += 1
+
+    def _alone(
+        self,
+        write_rows: WriteRows,
+        columns: RowColumns,
+        partition: int,
+        row: npt.NDArray[np.int64],
+    ) -> Encoded:
+        """A record that no batch of the usual size can hold."""
+        batch = OpenBatch(columns.most_bytes(int(row[0])))
+        timestamp_ms = self._open[partition].base_timestamp_ms
+        delta = batch.delta_of(timestamp_ms)
+        batch.note(*write_rows(batch, columns, row, 0, delta), timestamp_ms)
+        return self._seal(partition, batch)
+
+    def _seal(self, partition: int, batch: OpenBatch) -> Encoded:
+        records = batch.records
+        return Encoded(partition, batch.seal(self._codec), records)
+
+
+def stamp_producer(batch: bytearray, stamp: ProducerStamp) -> None:
+    """Make the batch one of this producer's: its fields, and the CRC over them again."""
+    attributes: int = _INT16.unpack_from(batch, ATTRIBUTES_POSITION)[0]
+    marked = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if stamp.is_transactional else 0)
+    _INT16.pack_into(batch, ATTRIBUTES_POSITION, marked)
+    _PRODUCER.pack_into(
+        batch, PRODUCER_ID_POSITION, stamp.producer_id, stamp.producer_epoch, stamp.base_sequence
+    )
+    batch[CRC_POSITION:ATTRIBUTES_POSITION] = compute_crc(batch).to_bytes(4, "big")
+
+
+def _by_partition(
+    partitions: npt.NDArray[np.int32],
+) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Each partition with the numbers of its rows, in order."""
+    if not len(partitions):
+        return
+    if int(partitions.min()) < 0:
+        raise ValueError(f"partition {int(partitions.min())} of a row is negative")
+    # Numbers of 16 bits are sorted by radix, eight times as fast.
+    narrow = partitions.astype(np.uint16) if int(partitions.max()) < 2**16 else partitions
+    order = np.argsort(narrow, kind="stable")
+    ordered = narrow[order]
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    for part in np.split(order, cuts):
+        yield int(partitions[part[0]]), part

@@ -1,0 +1,1 @@
+"""Connections of Spark processes to brokers: one event loop on a thread, fork-safe."""

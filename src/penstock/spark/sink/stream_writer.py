@@ -1,0 +1,56 @@
+"""`df.writeStream.format("penstock")`: the micro-batches of a query into topics, through Arrow."""
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from penstock.spark.sink.columns import check_columns
+from penstock.spark.sink.exactly_once.fail_points import Point, halt_at
+from penstock.spark.sink.exactly_once.prepared_write import write_prepared
+from penstock.spark.sink.exactly_once.reports import abort_batch, commit_batch
+from penstock.spark.sink.options import parse_sink_options
+from penstock.spark.sink.task_report import (
+    TaskReport,
+    report_task,
+    stragglers_end_within_s,
+    streaming_write_name,
+    task_reports,
+)
+from penstock.spark.sink.write_task import write_rows
+
+
+class PenstockStreamWriter(DataSourceStreamArrowWriter):
+    """Made in several processes, so that making it must change nothing; pickled to every task.
+
+    Exactly-once: a micro-batch counts once, however often it is run. At-least-once: one that is run
+    again writes its rows again. In the output mode "complete" each micro-batch appends the whole
+    result.
+    """
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
+        self._options = parse_sink_options(options)
+        self._columns = check_columns(schema, self._options.topic)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        if not self._options.is_exactly_once:
+            return report_task(write_rows(iterator, self._options, self._columns))
+        name = streaming_write_name()
+        return report_task(*write_prepared(iterator, self._options, self._columns, name))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Every task's rows were acknowledged before it reported."""
+        if not self._options.is_exactly_once:
+            halt_at(Point.COMMIT_BEGUN, batchId)
+        elif reports := task_reports(messages):
+            query = reports[0].get_query()
+            commit_batch(self._options, query, batchId, (each.prepared for each in reports))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """The micro-batch is run again. Where no task has reported, nobody here knows the query:
+        its next start finds what was left."""
+        reports = task_reports(messages)
+        if self._options.is_exactly_once and reports:
+            query = reports[0].get_query()
+            abort_batch(self._options, query, batchId, watch_s=stragglers_end_within_s(messages))

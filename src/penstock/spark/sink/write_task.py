@@ -1,0 +1,168 @@
+"""What one task of the sink does: Arrow rows in, record batches out, all acknowledged at the end.
+
+Runs in Spark's Python workers. A task that is tried again writes its rows again: whether the first
+ones count is not decided here.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.client.cluster import ClusterClient
+from penstock.client.metadata import TopicMetadata
+from penstock.model.errors import ErrorCode
+from penstock.model.ids import TopicPartition
+from penstock.spark.codec.encode import Encoded, Encoder
+from penstock.spark.connect.connections import BlockingClient, shared_client
+from penstock.spark.errors import SparkSourceError
+from penstock.spark.sink.batch_sender import Outbox, Produce, produce_alone
+from penstock.spark.sink.columns import Rows, SinkColumns, split_by_topic
+from penstock.spark.sink.options import SinkOptions
+from penstock.spark.sink.partitioning import partition_rows
+
+_ASK_AGAIN_AFTER_S = 0.1
+
+
+class Written(NamedTuple):
+    rows: int
+    end_offsets: dict[TopicPartition, int]  # one past the last row, of every partition written to
+
+
+def write_rows(
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    columns: SinkColumns,
+    produce: Produce | None = None,
+) -> Written:
+    """Returns when the cluster has acknowledged every row. `produce`: not batch by batch alone."""
+    client = shared_client(options.client)
+    timeout_ms = options.delivery_timeout_ms
+    outbox = Outbox(
+        client,
+        produce or produce_alone(acks=options.acks, timeout_ms=timeout_ms),
+        timeout_ms=timeout_ms,
+        most_bytes=options.buffer_bytes,
+    )
+    try:
+        rows = _TopicWriters(client, options, outbox).write(batches, columns)
+    except BaseException:
+        outbox.give_up()
+        raise
+    return Written(rows, dict(outbox.end_offsets))
+
+
+class _TopicWriters:
+    def __init__(self, client: BlockingClient, options: SinkOptions, outbox: Outbox) -> None:
+        self._client = client
+        self._options = options
+        self._outbox = outbox
+        self._writers: dict[str, _TopicWriter] = {}
+
+    def write(self, batches: Iterable[pa.RecordBatch], columns: SinkColumns) -> int:
+        written = 0
+        for batch in batches:
+            for rows in split_by_topic(batch, columns, self._options.topic):
+                self._get(rows.topic).add(rows)
+            written += batch.num_rows
+        for writer in self._writers.values():
+            writer.flush()
+        self._outbox.flush()
+        return written
+
+    def _get(self, topic: str) -> "_TopicWriter":
+        writer = self._writers.get(topic)
+        if writer is None:
+            partitions = count_partitions(
+                self._client, topic, timeout_ms=self._options.topic_timeout_ms
+            )
+            writer = self._writers[topic] = _TopicWriter(
+                topic, partitions, self._options, self._outbox
+            )
+        return writer
+
+
+class _TopicWriter:
+    """The rows of one topic: chosen a partition, encoded, handed to the outbox."""
+
+    def __init__(self, topic: str, partitions: int, options: SinkOptions, outbox: Outbox) -> None:
+        self._topic = topic
+        self._partitions = partitions
+        self._outbox = outbox
+        self._encoder = Encoder(
+            codec=options.codec, batch_bytes=options.batch_bytes, timestamp_ms=_now_ms
+        )
+        # Tasks that start together must not all begin with the same partition.
+        self._sticky = random.randrange(partitions)
+
+    def add(self, rows: Rows) -> None:
+        chosen = self._choose(rows)
+        self._send(self._encoder.add(chosen, rows.key, rows.value, rows.headers))
+
+    def flush(self) -> None:
+        self._send(self._encoder.flush())
+
+    def _choose(self, rows: Rows) -> npt.NDArray[np.int32]:
+        if rows.partition is None or rows.partition.null_count == rows.size:
+            return self._by_key(rows)
+        check_partitions(rows.partition, self._topic, self._partitions)
+        given: npt.NDArray[np.int32] = rows.partition.fill_null(0).to_numpy()
+        if not rows.partition.null_count:
+            return given
+        is_given = rows.partition.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(is_given, given, self._by_key(rows)).astype(np.int32)
+
+    def _by_key(self, rows: Rows) -> npt.NDArray[np.int32]:
+        self._sticky = (self._sticky + 1) % self._partitions
+        return partition_rows(rows.key, rows.size, self._partitions, sticky_start=self._sticky)
+
+    def _send(self, batches: Iterable[Encoded]) -> None:
+        for each in batches:
+            self._outbox.send(TopicPartition(self._topic, each.partition), each.data, each.records)
+
+
+def check_partitions(given: pa.Array, topic: str, partitions: int) -> None:
+    """Of the column `partition`: each null, or one that the topic has."""
+    numbers = given.drop_null().to_numpy()
+    lowest, highest = int(numbers.min()), int(numbers.max())
+    if lowest < 0 or highest >= partitions:
+        wrong = lowest if lowest < 0 else highest
+        raise SparkSourceError(
+            f"column `partition` has {wrong}, topic {topic!r} has the partitions 0 to "
+            f"{partitions - 1}: write one of these, or null to have it chosen by the key"
+        )
+
+
+def count_partitions(client: BlockingClient, topic: str, *, timeout_ms: int) -> int:
+    """Asking creates the topic where the cluster is set to create topics (as producers do)."""
+    found = client.run(
+        lambda cluster: _wait_for_topic(cluster, topic, timeout_ms),
+        timeout_ms=timeout_ms + client.settings.request_timeout_ms,
+    )
+    if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise SparkSourceError(
+            f"topic {topic!r} does not exist at {client.settings.bootstrap}, and the cluster does "
+            f"not create it; `penstock topic create {topic}` does"
+        )
+    found.check()
+    return len(found.partitions)
+
+
+async def _wait_for_topic(client: ClusterClient, topic: str, timeout_ms: int) -> TopicMetadata:
+    """As it is once it exists, or at the end of the time."""
+    end = time.monotonic() + timeout_ms / 1000
+    while True:
+        metadata = await client.metadata([topic], allow_auto_creation=True)
+        found = metadata.topics[topic]
+        if not found.error.is_retriable or time.monotonic() >= end:
+            return found
+        await asyncio.sleep(_ASK_AGAIN_AFTER_S)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""`format("penstock")` for reading: options, offsets, planning, and the tasks that fetch."""

@@ -1,0 +1,96 @@
+# ruff: noqa: N802 - methods have the names that Spark calls
+"""`spark.read.format("penstock")`: a fixed range of each partition, found at planning.
+
+One object lives in three places: it plans on the driver, is pickled, and reads on executors.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from penstock.model.ids import TopicPartition
+from penstock.spark.connect.connections import shared_client
+from penstock.spark.source.discovery import Discovery
+from penstock.spark.source.filters import Pushed, least_time_ms, narrow, understand
+from penstock.spark.source.offset_json import Offsets
+from penstock.spark.source.options import BoundKind, SourceOptions
+from penstock.spark.source.plan import OffsetRange, split_ranges
+from penstock.spark.source.read_task import ReadRange, plan_tasks, read_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PenstockReader(DataSourceReader):
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._settings = read_settings(options, columns)
+        self._pushed: list[Pushed] = []
+
+    def partitions(self) -> Sequence[InputPartition]:
+        options = self._options
+        discovery = Discovery(shared_client(options.client), options)
+        ranges = narrow(_find_ranges(discovery, options), self._pushed)
+        ranges = _skip_older(discovery, ranges, least_time_ms(self._pushed))
+        pieces = split_ranges(
+            ranges,
+            min_partitions=options.min_partitions,
+            max_records=options.max_records_per_partition,
+        )
+        # Without any, Spark would ask for the rows of a task that it makes up itself.
+        return plan_tasks(pieces, discovery.history) or [ReadRange(_NOTHING)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        assert isinstance(partition, ReadRange)
+        return partition.read(self._settings)
+
+
+class FilteringReader(PenstockReader):
+    """Spark refuses a reader that has `pushFilters` unless its own setting is on as well."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._pushed = understand(filters)
+        return filters  # ranges get narrower; rows are still Spark's to filter
+
+
+_NOTHING = OffsetRange(TopicPartition("", 0), 0, 0)
+
+
+def _find_ranges(discovery: Discovery, options: SourceOptions) -> list[OffsetRange]:
+    partitions = discovery.find_partitions()
+    starts: Offsets = discovery.resolve(options.starting, partitions, is_start=True)
+    ends: Offsets = discovery.resolve(options.ending, partitions, is_start=False)
+    if {options.starting.kind, options.ending.kind} & {BoundKind.OFFSETS, BoundKind.GROUP}:
+        starts, ends = _within_logs(discovery, partitions, starts, ends)
+    return [OffsetRange(each, starts[each], ends[each]) for each in partitions]
+
+
+def _within_logs(
+    discovery: Discovery, partitions: list[TopicPartition], starts: Offsets, ends: Offsets
+) -> tuple[Offsets, Offsets]:
+    """Offsets that a user gave may not be there any more, or not yet."""
+    earliest, latest = discovery.earliest(partitions), discovery.latest(partitions)
+    for each in partitions:
+        first, last = earliest[each], latest[each]
+        if not first <= starts[each] <= last or not first <= ends[each] <= last:
+            asked = f"offsets {starts[each]} to {ends[each]} of {each} are asked for"
+            discovery.report_losses([f"{asked}, and the log holds {first} to {last}"])
+    return (
+        {each: max(starts[each], earliest[each]) for each in partitions},
+        {each: min(ends[each], latest[each]) for each in partitions},
+    )
+
+
+def _skip_older(
+    discovery: Discovery, ranges: list[OffsetRange], time_ms: int | None
+) -> list[OffsetRange]:
+    """The first record that is late enough: nothing before it can pass."""
+    if time_ms is None or not ranges:
+        return ranges
+    firsts = discovery.at_times(dict.fromkeys((each.partition for each in ranges), time_ms))
+    return [
+        each._replace(start=max(each.start, first))
+        for each in ranges
+        if (first := firsts[each.partition]) is not None and first < each.end
+    ]

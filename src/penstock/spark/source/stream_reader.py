@@ -1,0 +1,215 @@
+# ruff: noqa: N802 - methods have the names that Spark calls
+"""`spark.readStream.format("penstock")`: where each micro-batch begins and ends, and who reads it.
+
+Spark calls it from one process per query, in order: initialOffset, then for each batch latestOffset
+and partitions. Two habits of Spark's shape it. The initial offset is never saved, so the end of the
+first batch carries it. `commit` comes a batch late and never for the last one, so progress is
+published when the next batch is asked for: what it begins with has been processed.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.model.ids import TopicPartition
+from penstock.spark.connect.connections import shared_client
+from penstock.spark.source.discovery import Discovery
+from penstock.spark.source.group_offsets import GroupOffsets, Publication, mark_progress
+from penstock.spark.source.offset_json import (
+    Offsets,
+    StreamOffset,
+    nest,
+    read_offset,
+    show,
+    write_offset,
+)
+from penstock.spark.source.options import SourceOptions
+from penstock.spark.source.plan import (
+    backlog,
+    find_begins,
+    limit_ends,
+    plan_batch,
+    rows_within_bytes,
+    should_wait,
+    split_ranges,
+)
+from penstock.spark.source.read_task import ReadRange, plan_tasks, read_settings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Pickled to executors for `read` alone, so that everything else is made when it is needed."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._settings = read_settings(options, columns)
+        self._driver: _Driver | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        return write_offset(self._get_driver().initial_offset())
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Spark knows one limit at a time. It only has to be something else than all: which limits
+        there are is known here."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        is_limited = not isinstance(limit, ReadAllAvailable)
+        end = self._get_driver().end_of_batch(read_offset(start), is_limited=is_limited)
+        return start if end is None else write_offset(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return self._get_driver().report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return self._get_driver().plan(read_offset(start), read_offset(end))
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        assert isinstance(partition, ReadRange)
+        return partition.read(self._settings)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._get_driver().fix_end()
+
+    def _get_driver(self) -> "_Driver":
+        if self._driver is None:
+            self._driver = _Driver(self._options)
+        return self._driver
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None}
+
+
+class _Driver:
+    """The reader's memory, in the process that plans."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        client = shared_client(options.client)
+        self._discovery = Discovery(client, options)
+        self._initial: StreamOffset | None = None
+        self._latest: Offsets = {}  # as of the last question
+        self._fixed_end: Offsets | None = None  # with the trigger availableNow
+        self._last_batch_at = float("-inf")  # monotonic seconds
+        self._group: GroupOffsets | None = None
+        if options.publishes_offsets and options.group is not None:
+            self._group = GroupOffsets(client, options.group)
+
+    def initial_offset(self) -> StreamOffset:
+        """Found once: Spark asks for it more than once in the first batch."""
+        if self._initial is None:
+            partitions = self._discovery.find_partitions()
+            starts = self._discovery.resolve(self._options.starting, partitions, is_start=True)
+            self._initial = StreamOffset(starts, {}, is_initial=True)
+            if self._fixed_end is not None:
+                self.fix_end()  # never before the beginning
+        return self._initial
+
+    def fix_end(self) -> None:
+        partitions = self._discovery.find_partitions(is_lenient=self._is_lenient)
+        self._fixed_end = self._discovery.latest(partitions)
+
+    @property
+    def _is_lenient(self) -> bool:
+        return not self._options.fail_on_data_loss
+
+    # Where a batch ends.
+
+    def end_of_batch(self, start: StreamOffset, *, is_limited: bool) -> StreamOffset | None:
+        """None: there is nothing new, or too little."""
+        if self._group is not None:
+            self._group.publish(start.offsets)
+        self._latest = ends = self._find_ends(start)
+        added = ends.keys() - start.offsets.keys()
+        new_starts = self._discovery.earliest(sorted(added))
+        begins = {**start.offsets, **new_starts}
+        if is_limited:
+            if not start.is_initial and self._must_wait(begins, ends):
+                return None
+            ends = self._limit(begins, ends)
+        if ends == start.offsets and not start.is_initial:
+            return None
+        self._last_batch_at = time.monotonic()
+        return StreamOffset(ends, begins if start.is_initial else new_starts)
+
+    def _find_ends(self, start: StreamOffset) -> Offsets:
+        if self._fixed_end is not None:
+            return self._fixed_end
+        partitions = self._discovery.find_partitions(is_lenient=self._is_lenient)
+        return self._discovery.latest(partitions, start.offsets)
+
+    def _must_wait(self, begins: Offsets, ends: Offsets) -> bool:
+        """With a fixed end nothing more will come, however long it waits."""
+        at_least = self._options.min_offsets_per_trigger
+        if at_least is None or self._fixed_end is not None:
+            return False
+        return should_wait(
+            sum(backlog(begins, ends).values()),
+            at_least=at_least,
+            since_last_ms=(time.monotonic() - self._last_batch_at) * 1000,
+            max_delay_ms=self._options.max_trigger_delay_ms,
+        )
+
+    def _limit(self, begins: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
+        sizes = backlog(begins, ends)
+        limit = self._options.max_offsets_per_trigger
+        most_bytes = self._options.max_bytes_per_trigger
+        if most_bytes is not None and sizes:
+            measured = self._discovery.bytes_per_offset({each: begins[each] for each in sizes})
+            within = rows_within_bytes(sizes, measured, most_bytes)
+            limit = within if limit is None else min(limit, within)
+        return dict(ends) if limit is None else limit_ends(begins, ends, limit)
+
+    # What it reads.
+
+    def plan(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
+        lost = self._find_lost(end) if self._fixed_end is not None else set()
+        begins = find_begins(start, end)
+        unknown = end.offsets.keys() - begins.keys() - lost
+        begins |= self._discovery.earliest(sorted(unknown))
+        begins |= {each: end.offsets[each] for each in lost}
+        ranges, losses = plan_batch(start, end, begins)
+        self._discovery.report_losses(losses)
+        pieces = split_ranges(
+            [each for each in ranges if each.partition not in lost],
+            min_partitions=self._options.min_partitions,
+            max_records=self._options.max_records_per_partition,
+        )
+        return plan_tasks(pieces, self._discovery.history)
+
+    def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
+        """With the trigger availableNow a run reads what it found at its beginning."""
+        found = self._discovery.find_partitions(is_lenient=True)
+        lost = end.offsets.keys() - set(found)
+        if lost:
+            told = f"{show(lost)} were there when this run began and are gone"
+            self._discovery.report_losses([told])
+        return lost
+
+    def report(self) -> dict[str, Any] | None:
+        if not self._latest:
+            return None
+        reported = nest(self._latest)
+        if self._group is None or self._options.group is None:
+            return reported
+        where = Publication(self._options.client.bootstrap, self._options.group)
+        return mark_progress(reported, where)

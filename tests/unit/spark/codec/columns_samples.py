@@ -1,0 +1,67 @@
+"""Records and rows for tests of the bulk codec: what decoded Arrow must say, by `iter_records`."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.model.ids import TopicPartition
+from penstock.protocol.batch import Buffer, read_header
+from penstock.protocol.records import Record, iter_records
+from penstock.spark.codec.decode import COLUMNS, Decoded, Decoder
+
+PARTITION = TopicPartition("orders", 3)
+RECORDS = [
+    Record(0, 1_000, b"key", b"value" * 30, (("name", b"x"), ("none", None), ("name", b""))),
+    Record(1, -1, None, b""),
+    Record(2, 999, b"", None, (("", b"only"),)),
+    Record(3, 0, None, None),
+    Record(300, 10**12, b"k" * 70, b"v" * 9_000),
+]
+
+Row = tuple[Any, ...]
+
+
+def rows_of(decoded: Decoded) -> list[Row]:
+    """Key, value, topic, partition, offset, microseconds, timestamp type, headers."""
+    return [row for batch in decoded.batches for row in _rows(batch)]
+
+
+def _rows(batch: pa.RecordBatch) -> list[Row]:
+    batch.validate(full=True)
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    columns["timestamp"] = columns["timestamp"].cast(pa.int64())
+    lists = {name: column.to_pylist() for name, column in columns.items()}
+    lists["headers"] = [
+        None if items is None else tuple((item["key"], item["value"]) for item in items)
+        for items in lists["headers"]
+    ]
+    return list(zip(*(lists[name] for name in COLUMNS), strict=True))
+
+
+def expected_rows(batch: Buffer) -> list[Row]:
+    """What the batch's records are as rows."""
+    timestamp_type = int(read_header(batch).is_append_time)
+    return [as_row(record, timestamp_type) for record in iter_records(batch)]
+
+
+def as_row(record: Record, timestamp_type: int = 0) -> Row:
+    microseconds = max(-(2**63), min(2**63 - 1, record.timestamp_ms * 1000))
+    headers = tuple((_shown(key), value) for key, value in record.headers) or None
+    return (
+        record.key,
+        record.value,
+        *PARTITION,
+        record.offset,
+        microseconds,
+        timestamp_type,
+        headers,
+    )
+
+
+def _shown(key: str) -> str:
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def decoder(**choices: Any) -> Decoder:
+    """Of all columns; reads uncommitted data unless told."""
+    return Decoder(PARTITION, COLUMNS, **{"read_committed": False, **choices})

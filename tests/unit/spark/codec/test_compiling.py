@@ -1,0 +1,128 @@
+"""Where compiled code is kept, and what happens without numba. Each case is a process of its own:
+what is imported stays."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.xdist_group("compiling")
+
+KERNEL = """
+from penstock.spark.codec.compiling import compiled
+
+@compiled("int64(int64)")
+def double(number):
+    return 2 * number
+"""
+CALL = """
+import json, kernel
+stats = kernel.double.stats
+print(json.dumps({
+    "result": kernel.double(21),
+    "loaded": sum(stats.cache_hits.values()),
+    "folder": stats.cache_path,
+}))
+"""
+
+
+def run(script: str, folder: Path, **environment: str) -> Any:
+    """What the script prints, as JSON. It can import what lies in `folder`."""
+    inherited = {name: value for name, value in os.environ.items() if "NUMBA" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    return tmp_path
+
+
+def test_code_is_kept_beside_its_source_for_the_next_process(folder: Path) -> None:
+    kept = str(folder / "__pycache__")
+    assert run(CALL, folder) == {"result": 42, "loaded": 0, "folder": kept}
+    assert run(CALL, folder) == {"result": 42, "loaded": 1, "folder": kept}
+
+
+def test_code_is_kept_where_the_user_says(folder: Path) -> None:
+    chosen = folder / "chosen"
+    assert run(CALL, folder, NUMBA_CACHE_DIR=str(chosen))["loaded"] == 0
+    found = run(CALL, folder, NUMBA_CACHE_DIR=str(chosen))
+    assert found["loaded"] == 1
+    assert Path(found["folder"]).parent == chosen
+
+
+@pytest.fixture
+def unwritable(folder: Path) -> dict[str, str]:
+    """Neither the source's folder nor the user's can hold code; root may write anywhere, so files
+    stand where folders would be made."""
+    (folder / "__pycache__").touch()
+    (folder / "temporary").mkdir()
+    nowhere = str(folder / "kernel.py" / "nowhere")
+    return {"HOME": nowhere, "XDG_CACHE_HOME": nowhere, "TMPDIR": str(folder / "temporary")}
+
+
+def test_an_install_that_cannot_be_written_keeps_code_in_a_private_folder(
+    folder: Path, unwritable: dict[str, str]
+) -> None:
+    assert run(CALL, folder, **unwritable)["loaded"] == 0
+    found = run(CALL, folder, **unwritable)
+    private = folder / "temporary" / f"penstock-kernels-{os.getuid()}"
+    assert (found["loaded"], Path(found["folder"]).parent) == (1, private)
+    assert private.stat().st_mode & 0o777 == 0o700
+
+
+def test_code_is_not_taken_from_a_folder_that_others_can_write(
+    folder: Path, unwritable: dict[str, str]
+) -> None:
+    private = folder / "temporary" / f"penstock-kernels-{os.getuid()}"
+    private.mkdir()
+    private.chmod(0o777)
+    assert run(CALL, folder, **unwritable) == {"result": 42, "loaded": 0, "folder": None}
+    assert list(private.iterdir()) == []
+
+
+DECODE = """
+import json, sys
+{first}
+from penstock.model.ids import TopicPartition
+from penstock.protocol.records import Record, build_batch
+from penstock.spark.codec import bulk_path
+from penstock.spark.codec.decode import Decoder
+
+batch = memoryview(build_batch([Record(0, 1, b"k", b"v")]))
+decoder = Decoder(TopicPartition("t", 0), ["key", "offset"], read_committed=False)
+bulk_path.PLAIN_BYTES = 0
+rows = [chunk.to_pylist() for chunk in decoder.decode(batch, start=0, end=9).batches]
+print(json.dumps([str(rows), bulk_path.warm_up()]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "environment"),
+    [("sys.modules['numba'] = None", {}), ("", {"NUMBA_DISABLE_JIT": "1"})],
+)
+def test_rows_are_decoded_without_numba(
+    folder: Path, first: str, environment: dict[str, str]
+) -> None:
+    found = run(DECODE.format(first=first), folder, **environment)
+    assert found == ["[[{'key': b'k', 'offset': 0}]]", False]
+
+
+def test_a_few_rows_do_not_load_numba(folder: Path) -> None:
+    script = DECODE.format(first="").replace("bulk_path.PLAIN_BYTES = 0", "")
+    script = script.replace("bulk_path.warm_up()", "'numba' in sys.modules")
+    assert run(script, folder) == ["[[{'key': b'k', 'offset': 0}]]", False]

@@ -1,0 +1,166 @@
+"""Blocking clients for Spark's processes, against a real broker."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import penstock
+from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom
+from penstock.client.errors import ClientError, OutOfTime
+from penstock.client.group_values import CommittedOffset
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.records import Record, build_batch
+from penstock.spark.connect.connections import (
+    ClientSettings,
+    client_settings,
+    close_connections,
+    shared_client,
+)
+from penstock.spark.errors import SparkSourceError
+
+
+@pytest.fixture
+def settings(penstock_broker: penstock.Broker) -> ClientSettings:
+    return ClientSettings(penstock_broker.bootstrap_servers)
+
+
+def test_options_are_taken_with_and_without_prefix() -> None:
+    options = {
+        "Kafka.Bootstrap.Servers": "a:1,b:2",
+        "client.id": "mine",
+        "kafka.request.timeout.ms": "1500",
+        "kafka.socket.connection.setup.timeout.ms": "70",
+    }
+    assert client_settings(options) == ClientSettings(
+        "a:1,b:2", client_id="mine", request_timeout_ms=1500, connect_timeout_ms=70
+    )
+
+
+def test_an_option_given_twice_must_say_the_same() -> None:
+    twice = {"kafka.bootstrap.servers": "a:1", "bootstrap.servers": "b:2"}
+    with pytest.raises(SparkSourceError, match="give one of the two"):
+        client_settings(twice)
+    assert client_settings(twice | {"bootstrap.servers": "a:1"}).bootstrap == "a:1"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "kafka.bootstrap.servers is missing"),
+        ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
+        (
+            {"kafka.bootstrap.servers": "a:1", "kafka.security.protocol": "SASL_SSL"},
+            "kafka.security.protocol='SASL_SSL': only PLAINTEXT",
+        ),
+        (
+            {"kafka.bootstrap.servers": "a:1", "kafka.request.timeout.ms": "soon"},
+            "kafka.request.timeout.ms='soon': write a whole number from 1",
+        ),
+        (
+            {"kafka.bootstrap.servers": "a:1", "retry.backoff.ms": "0"},
+            "kafka.retry.backoff.ms='0': write a whole number from 1",
+        ),
+    ],
+)
+def test_an_option_that_cannot_work_is_named(options: dict[str, str], said: str) -> None:
+    with pytest.raises(SparkSourceError, match=said.replace(".", r"\.")):
+        client_settings(options)
+
+
+def test_records_go_there_and_back(settings: ClientSettings, penstock_topic: str) -> None:
+    client = shared_client(settings)
+    partition = TopicPartition(penstock_topic, 0)
+    batch = build_batch([Record(0, 5, None, b"one"), Record(1, 6, None, b"two")])
+    assert client.produce(partition, batch).base_offset == 0
+    assert client.list_offsets({partition: LATEST})[partition].offset == 2
+    assert client.list_offsets({partition: EARLIEST})[partition].offset == 0
+    (fetched,) = client.fetch([FetchFrom(partition, Offset(0))])
+    assert bytes(fetched.batches[61:]) == bytes(memoryview(batch)[61:])
+    assert len(client.metadata([penstock_topic]).topics[penstock_topic].partitions) >= 1
+
+
+def test_offsets_of_a_group_are_kept(settings: ClientSettings, penstock_topic: str) -> None:
+    client = shared_client(settings)
+    partition = TopicPartition(penstock_topic, 0)
+    client.groups.commit_offsets(f"group-{penstock_topic}", {partition: CommittedOffset(7)})
+    found = client.groups.fetch_offsets(f"group-{penstock_topic}", [partition])
+    assert found[partition].offset == 7
+
+
+def test_who_asks_with_the_same_settings_shares_a_client(settings: ClientSettings) -> None:
+    seen: list[object] = []
+    threads = [
+        threading.Thread(target=lambda: seen.append(shared_client(settings))) for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, seen))) == 1
+    assert shared_client(settings._replace(client_id="another")) is not seen[0]
+
+
+def test_many_operations_are_in_flight_at_once(
+    settings: ClientSettings, penstock_topic: str
+) -> None:
+    client = shared_client(settings)
+    partition = TopicPartition(penstock_topic, 0)
+    batch = build_batch([Record(0, 5, None, b"one")])
+    sent = [client.start(lambda each: each.produce(partition, batch)) for _ in range(50)]
+    assert sorted(each.result(30).base_offset for each in sent) == list(range(50))
+
+
+def test_nobody_there_is_said_within_the_time_given() -> None:
+    client = shared_client(ClientSettings("127.0.0.1:1", request_timeout_ms=1_500))
+    with pytest.raises(OutOfTime, match=r"cannot reach a broker at 127\.0\.0\.1:1"):
+        client.metadata()
+
+
+def test_connections_that_were_closed_are_made_again(settings: ClientSettings) -> None:
+    before = shared_client(settings)
+    before.metadata([])
+    close_connections()
+    after = shared_client(settings)
+    assert after is not before
+    assert after.metadata([]).brokers
+    with pytest.raises(ClientError, match="closed"):
+        before.metadata([])
+
+
+FORKING = """
+import os, sys
+from penstock.spark.connect.connections import ClientSettings, shared_client
+settings = ClientSettings(sys.argv[1])
+parent = shared_client(settings)
+parent.metadata()
+child = os.fork()
+if child == 0:
+    own = shared_client(settings)
+    os._exit(0 if own is not parent and own.metadata().brokers else 1)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0, status
+assert shared_client(settings) is parent
+assert parent.metadata().brokers
+"""
+
+
+def test_a_forked_process_has_connections_of_its_own(penstock_broker: penstock.Broker) -> None:
+    result = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING, penstock_broker.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_connections_need_neither_spark_nor_arrow() -> None:
+    code = (
+        "import sys, penstock, penstock.spark.connect.connections\n"
+        "assert not {'pyspark', 'pyarrow', 'numba', 'numpy'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=dict(os.environ))

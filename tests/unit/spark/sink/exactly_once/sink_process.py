@@ -1,0 +1,99 @@
+"""A sink's tasks and driver in one process, without Spark: `python -m ... ARGUMENTS`, to be killed.
+
+Also what a topic shows to readers of committed records.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from penstock.client.data_calls import LATEST, FetchFrom, Isolation
+from penstock.model.ids import Offset, TopicPartition
+from penstock.protocol.records import iter_records
+from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.sink.columns import SinkColumns
+from penstock.spark.sink.exactly_once.names import WriteName
+from penstock.spark.sink.exactly_once.prepared_write import Prepared, write_prepared
+from penstock.spark.sink.exactly_once.reports import commit_batch
+from penstock.spark.sink.options import Delivery, SinkOptions
+from penstock.spark.source.visible_batches import Bounds, visible_batches
+
+_MODULE = "tests.unit.spark.sink.exactly_once.sink_process"
+COLUMNS = SinkColumns(key=-1, value=0, headers=-1, topic=-1, partition=-1)
+
+
+class Work(NamedTuple):
+    """One micro-batch: its tasks' rows, and the run of the query that writes them."""
+
+    servers: str
+    topic: str
+    query: str
+    run: str
+    batch: int
+    tasks: int
+    rows: int  # of each task
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", _MODULE, json.dumps(self._asdict())]
+
+    @property
+    def options(self) -> SinkOptions:
+        return SinkOptions(
+            ClientSettings(self.servers),
+            self.topic,
+            delivery=Delivery.EXACTLY_ONCE,
+            delivery_timeout_ms=20_000,
+        )
+
+    def values(self) -> list[str]:
+        return [value for task in range(self.tasks) for value in self._values_of(task)]
+
+    def _values_of(self, task: int) -> list[str]:
+        return [f"{self.batch}-{task}-{row}" for row in range(self.rows)]
+
+    def write(self, task: int) -> Prepared:
+        name = WriteName(self.query, self.run, self.batch)
+        rows = pa.record_batch({"value": self._values_of(task)})
+        written, prepared = write_prepared([rows], self.options, COLUMNS, name)
+        assert written.rows == self.rows
+        assert prepared is not None
+        return prepared
+
+    def write_all(self) -> list[Prepared]:
+        return [self.write(task) for task in range(self.tasks)]
+
+    def commit(self, prepared: Iterable[Prepared]) -> None:
+        commit_batch(self.options, self.query, self.batch, prepared)
+
+
+def read_committed(servers: str, topic: str) -> list[str]:
+    """Values of one-partition topics, up to the first undecided transaction."""
+    client, partition = shared_client(ClientSettings(servers)), TopicPartition(topic, 0)
+    isolation = Isolation.READ_COMMITTED
+    end = client.list_offsets({partition: LATEST}, isolation=isolation)[partition].offset
+    found: list[str] = []
+    at = 0
+    while at < end:
+        (fetched,) = client.fetch([FetchFrom(partition, Offset(at))], isolation=isolation)
+        visible = visible_batches(
+            fetched.batches, Bounds(at, end), aborted=fetched.aborted, check_crc=True
+        )
+        for placed in visible.batches:
+            records = iter_records(placed.view(fetched.batches))
+            found.extend(bytes(each.value or b"").decode() for each in records)
+        at = visible.next_offset
+    return found
+
+
+def main() -> None:
+    work = Work(**json.loads(sys.argv[1]))
+    work.commit(work.write_all())
+
+
+if __name__ == "__main__":
+    main()

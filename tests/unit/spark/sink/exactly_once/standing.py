@@ -1,0 +1,104 @@
+"""How a sink's work stands: what readers of its topic see, what is undecided, what was decided; and
+work that is killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+
+from tests.unit.spark.sink.exactly_once.sink_process import Work, read_committed
+
+import penstock
+from penstock.client.cluster import ClusterClient
+from penstock.client.data_calls import LATEST, Isolation
+from penstock.client.transaction_values import PreparedState
+from penstock.model.ids import TopicPartition
+from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
+from penstock.spark.sink.exactly_once.decision_log import DecisionLog
+from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE, Point
+from penstock.spark.sink.exactly_once.two_phase_commit import Decision
+from penstock.spark.sink.exactly_once.undecided import list_undecided
+
+TIMEOUT_MS = 20_000
+PROCESS_TIMEOUT_S = 60
+_numbers = count(1)
+
+
+def work_on(broker: penstock.Broker) -> Work:
+    number = next(_numbers)
+    topic = f"sink-{number}"
+    broker.create_topic(topic)
+    return Work(
+        servers=broker.bootstrap_servers,
+        topic=topic,
+        query=f"query-{number}",
+        run="run-1",
+        batch=0,
+        tasks=3,
+        rows=4,
+    )
+
+
+def seen(work: Work) -> list[str]:
+    return sorted(read_committed(work.servers, work.topic))
+
+
+def settled(work: Work) -> list[str]:
+    """When the markers of all that was ended are written: a coordinator answers before that."""
+    client, partition = shared_client(ClientSettings(work.servers)), TopicPartition(work.topic, 0)
+    deadline = time.monotonic() + PROCESS_TIMEOUT_S
+    while len({end_offset(client, partition, each) for each in Isolation}) > 1:
+        assert time.monotonic() < deadline, "undecided"
+        time.sleep(0.01)
+    return seen(work)
+
+
+def end_offset(client: BlockingClient, partition: TopicPartition, isolation: Isolation) -> int:
+    return client.list_offsets({partition: LATEST}, isolation=isolation)[partition].offset
+
+
+def undecided(work: Work) -> int:
+    client = shared_client(ClientSettings(work.servers))
+    found = client.run(
+        lambda cluster: list_undecided(cluster, query=work.query, timeout_ms=TIMEOUT_MS)
+    )
+    return len(found)
+
+
+def read_last(work: Work) -> Decision | None:
+    """As the next driver would find it."""
+
+    async def read(cluster: ClusterClient) -> Decision | None:
+        log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
+        return log.read.last
+
+    return shared_client(ClientSettings(work.servers)).run(read)
+
+
+def decide_only(work: Work, states: Sequence[PreparedState]) -> None:
+    """A driver that dies right after."""
+
+    async def write(cluster: ClusterClient) -> None:
+        log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
+        await log.write(Decision(work.batch, tuple(states)), timeout_ms=TIMEOUT_MS)
+
+    shared_client(ClientSettings(work.servers)).run(write)
+
+
+def halt_and_kill(work: Work, point: Point, folder: Path) -> None:
+    name = f"{point}@{work.batch}"
+    folder.mkdir()
+    halts = {POINTS_VARIABLE: name, FOLDER_VARIABLE: str(folder)}
+    process = subprocess.Popen(work.command(), env={**os.environ, **halts})
+    deadline = time.monotonic() + PROCESS_TIMEOUT_S
+    while not (folder / name).exists():
+        assert process.poll() is None, f"ended before {point}"
+        assert time.monotonic() < deadline, point
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(PROCESS_TIMEOUT_S) == -signal.SIGKILL

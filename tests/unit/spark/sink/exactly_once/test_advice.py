@@ -1,0 +1,87 @@
+"""What users are told where a cluster cannot or will not have their transactions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from tests.unit.spark.sink.exactly_once.sink_process import COLUMNS, Work
+from tests.unit.spark.sink.exactly_once.standing import PROCESS_TIMEOUT_S, work_on
+
+import penstock
+from penstock.client.errors import ClientError, OutOfTime, Refused
+from penstock.model.errors import ErrorCode
+from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.errors import SparkSourceError
+from penstock.spark.sink.exactly_once.advice import advising_about_needs, advising_about_time
+from penstock.spark.sink.exactly_once.names import WriteName
+from penstock.spark.sink.exactly_once.prepared_write import write_prepared
+
+pytestmark = pytest.mark.xdist_group("exactly-once sink")
+INSTEAD = r'or write at least once, with \.option\("delivery", "at-least-once"\)'
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "begin with penstock-spark"),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, "topic __penstock_spark_commits"),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "topic __penstock_spark_commits"),
+        (ErrorCode.COORDINATOR_NOT_AVAILABLE, "transaction.state.log.replication.factor"),
+    ],
+)
+@pytest.mark.parametrize("is_last_attempt", [True, False])
+def test_what_is_missing_is_told_with_the_way_out(
+    code: ErrorCode, advice: str, is_last_attempt: bool
+) -> None:
+    refused: ClientError = Refused("begin as 'x'", code)
+    if is_last_attempt:
+        refused, cause = OutOfTime("begin as 'x': not done within 120 s"), refused
+        refused.__cause__ = cause
+    with (
+        pytest.raises(SparkSourceError, match=rf"begin as 'x'.*{advice}.*{INSTEAD}"),
+        advising_about_needs(),
+    ):
+        raise refused
+
+
+def test_other_errors_are_told_as_they_are() -> None:
+    fenced = Refused("write", ErrorCode.PRODUCER_FENCED)
+    with pytest.raises(Refused), advising_about_needs(), advising_about_time(is_timed=False):
+        raise fenced
+
+
+def test_a_time_out_that_brokers_do_not_grant(plain_broker: penstock.Broker) -> None:
+    work = work_on(plain_broker)
+    options = work.options._replace(transaction_timeout_ms=900_001)
+    rows = pa.record_batch({"value": ["v"]})
+    with pytest.raises(SparkSourceError, match=rf"transaction\.max\.timeout\.ms; {INSTEAD}"):
+        write_prepared([rows], options, COLUMNS, WriteName(work.query, work.run, 0))
+
+
+def test_a_task_that_takes_longer_than_its_transaction_may(plain_broker: penstock.Broker) -> None:
+    work = work_on(plain_broker)
+    options = work.options._replace(transaction_timeout_ms=200, batch_bytes=0)
+
+    def slow_rows() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"value": ["first"]})
+        wait_until_timed_out(work)
+        yield pa.record_batch({"value": ["second"]})
+
+    with pytest.raises(SparkSourceError, match=rf"maxOffsetsPerTrigger.*{INSTEAD}"):
+        write_prepared(slow_rows(), options, COLUMNS, WriteName(work.query, work.run, 0))
+
+
+def wait_until_timed_out(work: Work) -> None:
+    client = shared_client(ClientSettings(work.servers))
+    deadline = time.monotonic() + PROCESS_TIMEOUT_S
+    while time.monotonic() < deadline:
+        listed = client.run(
+            lambda cluster: cluster.transactions.list_transactions(states=["CompleteAbort"])
+        )
+        if any(work.query in each.transactional_id for each in listed):
+            return
+        time.sleep(0.01)
+    raise AssertionError("it is open still")

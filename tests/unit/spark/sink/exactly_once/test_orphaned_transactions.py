@@ -1,0 +1,83 @@
+"""What killed writers leave undecided is found and ended by others, on a real broker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from tests.unit.spark.sink.exactly_once.sink_process import Work
+from tests.unit.spark.sink.exactly_once.standing import (
+    PROCESS_TIMEOUT_S,
+    decide_only,
+    halt_and_kill,
+    read_last,
+    seen,
+    settled,
+    undecided,
+)
+
+from penstock.client.errors import Refused
+from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.sink.exactly_once.fail_points import Point
+from penstock.spark.sink.exactly_once.names import driver_name, name_one_batch
+from penstock.spark.sink.exactly_once.orphaned_transactions import end_left_overs
+from penstock.spark.sink.exactly_once.reports import abort_batch, commit_batch
+
+pytestmark = pytest.mark.xdist_group("exactly-once sink")
+HOUR_MS = 3_600_000
+
+
+def test_killed_batch_writes_are_ended_by_whoever_writes_next(work: Work, tmp_path: Path) -> None:
+    """One whose driver had decided is finished, the other one aborted; of neither a trace stays."""
+    decided, dead = (work._replace(query=name_one_batch()) for _ in range(2))
+    halt_and_kill(decided, Point.DECIDED, tmp_path / "decided")
+    halt_and_kill(dead, Point.TASK_PREPARED, tmp_path / "dead")
+    assert seen(work) == []
+    next_one = work._replace(batch=1)
+    prepared = next_one.write_all()
+    assert (undecided(decided), undecided(dead)) == (work.tasks, 1)
+    options = work.options._replace(abandoned_after_ms=0)
+    commit_batch(options, next_one.query, next_one.batch, prepared)
+    assert settled(work) == sorted([*decided.values(), *next_one.values()])
+    assert undecided(decided) == undecided(dead) == 0
+    assert read_last(decided) is read_last(dead) is None
+
+
+def test_dead_queries_are_ended_by_hand_when_they_are_old_enough(work: Work) -> None:
+    decided, dead = (work._replace(query=f"{work.query}-{name}") for name in ("decided", "dead"))
+    decide_only(decided, [each.state for each in decided.write_all()])
+    dead._replace(batch=7).write_all()
+    assert seen(work) == []
+    assert end_left_overs(work.servers, older_than_ms=HOUR_MS) == []
+    assert end_left_overs(work.servers, older_than_ms=-1) == [dead.query, decided.query]
+    assert undecided(dead) == undecided(decided) == 0
+    assert settled(work) == sorted(work.values())
+
+
+def test_a_task_that_writes_when_its_job_has_failed_leaves_nothing(work: Work) -> None:
+    """Spark tells such a task to end, and asks for the abort at once."""
+    watching = threading.Thread(
+        target=abort_batch, args=(work.options, work.query, 0), kwargs={"watch_s": 2}
+    )
+    watching.start()
+    wait_until_aborted_once(work)
+    work.write(0)
+    watching.join(PROCESS_TIMEOUT_S)
+    assert undecided(work) == 0
+    assert settled(work) == []
+
+
+def wait_until_aborted_once(work: Work) -> None:
+    """Its driver has begun; to write takes longer than the look that follows."""
+    client = shared_client(ClientSettings(work.servers))
+    deadline = time.monotonic() + PROCESS_TIMEOUT_S
+    while time.monotonic() < deadline:
+        try:
+            client.run(lambda cluster: cluster.transactions.describe(driver_name(work.query)))
+        except Refused:
+            time.sleep(0.01)
+        else:
+            return
+    raise AssertionError("nobody has asked")

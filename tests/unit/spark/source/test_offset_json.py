@@ -1,0 +1,101 @@
+"""Offsets as JSON: users' options, and what a checkpoint keeps."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.model.ids import TopicPartition
+from penstock.spark.errors import BadOption
+from penstock.spark.source.offset_json import (
+    StreamOffset,
+    parse_assign,
+    parse_offsets,
+    parse_times,
+    read_offset,
+    show,
+    write_offset,
+)
+
+partitions = st.builds(
+    TopicPartition,
+    st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True).filter(lambda name: name.strip(".")),
+    st.integers(0, 2**31 - 1),
+)
+offsets = st.dictionaries(partitions, st.integers(0, 2**63 - 1), max_size=5)
+
+
+@given(st.builds(StreamOffset, offsets, offsets, st.booleans()))
+def test_an_offset_survives_spark_s_checkpoint(place: StreamOffset) -> None:
+    text = json.dumps(write_offset(place))
+    assert read_offset(json.loads(text)) == place
+    assert json.dumps(json.loads(text)) == text  # Spark compares texts
+
+
+@given(offsets)
+def test_equal_offsets_are_equal_texts(found: dict[TopicPartition, int]) -> None:
+    backwards = dict(reversed(found.items()))
+    one, other = (write_offset(StreamOffset(each, {})) for each in (found, backwards))
+    assert json.dumps(one) == json.dumps(other)
+
+
+def test_an_offset_of_spark_s_kafka_connector_can_be_read() -> None:
+    written = json.loads('{"orders":{"0":23,"1":42}}')
+    expected = {TopicPartition("orders", 0): 23, TopicPartition("orders", 1): 42}
+    assert read_offset(written) == StreamOffset(expected, {}, is_initial=False)
+
+
+def test_a_plain_offset_looks_like_that_of_spark_s_kafka_connector() -> None:
+    place = StreamOffset({TopicPartition("b", 10): 1, TopicPartition("b", 9): 2}, {})
+    assert json.dumps(write_offset(place)) == '{"b": {"9": 2, "10": 1}}'
+
+
+def test_users_name_offsets_times_and_partitions() -> None:
+    first, second = TopicPartition("a", 0), TopicPartition("b", 3)
+    assert parse_offsets("o", '{"a": {"0": -2}, "b": {"3": 7}}') == {first: -2, second: 7}
+    assert parse_times("o", '{"a": {"0": 1700000000000}}') == {first: 1_700_000_000_000}
+    assert parse_assign("o", '{"b": [3], "a": [0, 0]}') == (first, second)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("{", "no JSON"),
+        ("[1]", "write {"),
+        ("{}", "no partition"),
+        ('{"a": {}}', "no partition"),
+        ('{"a": [0]}', "each partition"),
+        ('{"a": {"x": 1}}', "'x' is no partition's number"),
+        ('{"a": {"-1": 1}}', "'-1' is no partition's number"),
+        ('{"a": {"0": "1"}}', "a-0 has '1'"),
+        ('{"a": {"0": true}}', "a-0 has True"),
+        ('{"a": {"0": 1.5}}', "a-0 has 1.5"),
+        ('{"a": {"0": -3}}', "a-0 has -3"),
+        ('{"a/b": {"0": 1}}', "topic name 'a/b'"),
+        ('{"a": {"2147483648": 1}}', "partition 2147483648"),
+    ],
+)
+def test_offsets_that_cannot_be_name_the_option_and_the_form(text: str, hint: str) -> None:
+    with pytest.raises(BadOption) as caught:
+        parse_offsets("startingOffsets", text)
+    assert "option startingOffsets=" in str(caught.value)
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ['{"a": {"0": -1}}', "now", '{"a": 5}'])
+def test_times_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="milliseconds since 1970"):
+        parse_times("startingOffsetsByTimestamp", text)
+
+
+@pytest.mark.parametrize("text", ["orders", "{}", '{"a": []}', '{"a": ["0"]}', '{"a": {"0": 1}}'])
+def test_assignments_that_cannot_be_are_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="option assign="):
+        parse_assign("assign", text)
+
+
+def test_many_partitions_are_shown_as_a_few() -> None:
+    many = [TopicPartition("t", number) for number in range(12)]
+    assert show(many).endswith("t-9 and 2 more")
+    assert show(many[:2]) == "t-0, t-1"

@@ -1,0 +1,28 @@
+"""How far behind a query is, and where its progress is to be published."""
+
+from penstock.spark.source.group_offsets import Publication, mark_progress, read_mark
+from penstock.spark.source.progress import source_behind
+
+LATEST = '{"t": {"0": 10, "1": 5}, "@publish": {"bootstrap": "a:1", "group": "g"}}'
+
+
+def test_offsets_behind_are_those_between_the_last_batch_and_the_log_s_end() -> None:
+    end = '{"t": {"0": 4, "1": 5}, "@start": {"t": {"0": 0, "1": 0}}}'
+    assert source_behind({"endOffset": end, "latestOffset": LATEST}) == (0, 6, 3.0, 6)
+
+
+def test_progress_may_be_parsed_already() -> None:
+    parsed = {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 2}}}
+    assert source_behind(parsed) == (1, 1, 1.0, 1)
+
+
+def test_nothing_is_known_before_the_first_batch() -> None:
+    assert source_behind({"endOffset": None, "latestOffset": None}) is None
+    assert source_behind({}) is None
+
+
+def test_a_report_says_where_it_is_to_be_published() -> None:
+    where = Publication("a:1", "g")
+    assert read_mark(mark_progress({"t": {"0": 1}}, where)) == where
+    assert read_mark({"t": {"0": 1}}) is None
+    assert read_mark(None) is None

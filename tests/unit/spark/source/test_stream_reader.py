@@ -1,0 +1,483 @@
+"""The streaming source against a real broker, with Spark's calls made by hand."""
+
+from itertools import count
+
+import pytest
+from tests.unit.spark.source.source_log import ALL, Log, Query, values
+
+import penstock
+from penstock.spark.errors import DataLoss, SparkSourceError
+
+pytestmark = pytest.mark.xdist_group("spark-source")
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def log(penstock_broker: penstock.Broker) -> Log:
+    return Log(penstock_broker.bootstrap_servers, f"stream-reader-{next(_numbers)}")
+
+
+def letters(text: str) -> list[bytes]:
+    return [each.encode() for each in text]
+
+
+# Where a query begins, also after a crash.
+
+
+def test_a_new_query_begins_at_the_end_unless_told_otherwise(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abc"))
+    latest, earliest = Query(log.options()), Query(log.options(startingOffsets="earliest"))
+    assert latest.run_batch() == []
+    assert earliest.run_batch() == [(0, 0, b"a"), (0, 1, b"b"), (0, 2, b"c")]
+    log.write(0, letters("de"))
+    assert values(latest.drain()) == letters("de")
+    assert values(earliest.drain()) == letters("de")
+
+
+def test_a_crash_in_the_first_batch_loses_nothing_with_latest(log: Log) -> None:
+    log.create()
+    log.write(0, letters("before"))
+    query = Query(log.options())
+    query.reader.initialOffset()
+    log.write(0, letters("abc"))
+    assert query.plan_batch()  # its end is saved, and it never ran
+    log.write(0, letters("de"))
+    query.crash()
+    log.widen(2)
+    log.write(1, letters("f"))
+    assert values(query.run_batch()) == letters("abc")
+    assert values(query.drain()) == letters("def")
+
+
+def test_a_crash_in_the_first_batch_of_an_idle_topic_keeps_its_start(log: Log) -> None:
+    log.create()
+    query = Query(log.options())
+    assert query.plan_batch() == []
+    log.write(0, letters("abc"))
+    query.crash()
+    assert values(query.drain()) == letters("abc")
+
+
+def test_a_batch_run_again_reads_the_same_rows(log: Log) -> None:
+    log.create(partitions=2)
+    query = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="4"))
+    log.write(0, letters("abcdef"))
+    log.write(1, letters("gh"))
+    query.run_batch()
+    log.widen(3)
+    log.write(2, letters("ijk"))
+    planned = query.plan_batch()
+    assert planned is not None
+    first = query.read(planned)
+    log.write(0, letters("xyz"))
+    log.trim(2, 1)  # what the new partition begins with has been saved
+    query.crash()
+    planned = query.plan_batch()
+    assert planned is not None
+    assert [(each.wanted.partition, each.wanted.start) for each in planned][-1] == (
+        log.partition(2),
+        0,
+    )
+    assert first
+
+
+def test_offsets_of_a_checkpoint_are_those_of_spark_s_kafka_connector(log: Log) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("abc"))
+    query = Query(log.options(startingOffsets="earliest"))
+    query.drain()
+    log.write(1, letters("d"))
+    query.drain()
+    assert query.end() == {log.topic: {"0": 3, "1": 1}}
+
+
+def test_a_checkpoint_of_spark_s_kafka_connector_goes_on(log: Log) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("abc"))
+    log.write(1, letters("de"))
+    query = Query(log.options())
+    query.offset_log, query.committed = [f'{{"{log.topic}":{{"0":2}}}}'], 1
+    assert values(query.drain()) == letters("cde")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": '{"TOPIC": {"0": 1, "1": -2}}'}, "bcde"),
+        ({"startingOffsets": '{"TOPIC": {"0": -1, "1": 1}}'}, "e"),
+        ({"startingTimestamp": "2000"}, "de"),
+        ({"startingOffsetsByTimestamp": '{"TOPIC": {"0": 1, "1": 2001}}'}, "abc"),
+    ],
+)
+def test_a_query_begins_where_it_is_told(log: Log, options: dict[str, str], expected: str) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("abc"), time_ms=1000)
+    log.write(1, letters("de"), time_ms=2000)
+    told = {name: text.replace("TOPIC", log.topic) for name, text in options.items()}
+    told["startingOffsetsByTimestampStrategy"] = "latest"
+    assert values(Query(log.options(**told)).drain()) == letters(expected)
+
+
+def test_a_time_that_nothing_matches_is_an_error_unless_told_otherwise(log: Log) -> None:
+    log.create()
+    log.write(0, letters("a"), time_ms=1000)
+    with pytest.raises(SparkSourceError, match="startingOffsetsByTimestampStrategy"):
+        Query(log.options(startingTimestamp="1001")).drain()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "hint"),
+    [
+        ('{"TOPIC": {"0": 0}}', "lacks TOPIC-1"),
+        ('{"TOPIC": {"0": 0, "1": 0, "2": 0}}', "TOPIC-2 are not read"),
+        ('{"TOPIC": {"0": 0, "1": 0}, "other": {"0": 0}}', "other-0 are not read"),
+    ],
+)
+def test_offsets_must_name_the_partitions_that_are_read(log: Log, offsets: str, hint: str) -> None:
+    log.create(partitions=2)
+    query = Query(log.options(startingOffsets=offsets.replace("TOPIC", log.topic)))
+    with pytest.raises(SparkSourceError, match=hint.replace("TOPIC", log.topic)):
+        query.drain()
+
+
+# Consumer groups.
+
+
+def committed(log: Log, group: str) -> dict[int, int]:
+    found = log.client.groups.fetch_offsets(group)
+    return {each.partition: at.offset for each, at in found.items()}
+
+
+def test_progress_is_published_as_a_group_s_offsets(log: Log) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("abcdefgh"))
+    group = f"{log.topic}-group"
+    options = log.options(
+        startingOffsets="earliest", maxOffsetsPerTrigger="4", kafka__group__id=group
+    )
+    query = Query(options)
+    query.run_batch()
+    assert committed(log, group) == {0: 0, 1: 0}  # the batch may not have been written yet
+    query.run_batch()
+    assert committed(log, group) == {0: 4, 1: 0}
+    assert query.run_batch() is None
+    assert committed(log, group) == {0: 8, 1: 0}
+
+
+def test_a_run_with_available_now_leaves_no_lag(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abc"))
+    options = log.options(startingOffsets="earliest", group__id=f"{log.topic}-group")
+    Query(options, available_now=True).drain()
+    assert committed(log, f"{log.topic}-group") == {0: 3}
+
+
+def test_nothing_is_published_where_that_is_not_wanted(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abc"))
+    group = f"{log.topic}-group"
+    options = log.options(
+        startingOffsets="earliest", kafka__group__id=group, publishGroupOffsets="false"
+    )
+    Query(options).drain()
+    assert committed(log, group) == {}
+
+
+def test_a_query_goes_on_when_its_group_cannot_be_written(
+    log: Log, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Here: somebody is a member of it."""
+    log.create()
+    log.write(0, letters("abc"))
+    group = f"{log.topic}-group"
+    with penstock.Consumer(
+        log.topic, bootstrap_servers=log.servers, group=group, from_beginning=True
+    ) as consumer:
+        next(consumer)
+        query = Query(log.options(startingOffsets="earliest", kafka__group__id=group))
+        assert values(query.drain()) == letters("abc")
+    told = [each for each in caplog.messages if "not published" in each]
+    assert len(told) == 1
+    assert group in told[0]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"), [("earliest", "cde"), ("latest", "c"), (None, "cde")]
+)
+def test_a_query_begins_where_a_group_has_come_to(
+    log: Log, strategy: str | None, expected: str
+) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("abc"))
+    log.write(1, letters("de"))
+    group = f"{log.topic}-group"
+    first = Query(
+        log.options(
+            assign=f'{{"{log.topic}": [0]}}',
+            kafka__group__id=group,
+            startingOffsets=f'{{"{log.topic}": {{"0": 2}}}}',
+        )
+    )
+    first.plan_batch()
+    more = {} if strategy is None else {"startingOffsetsByGroupStrategy": strategy}
+    options = log.options(startingOffsets="group", kafka__group__id=group, **more)
+    assert values(Query(options).drain()) == letters(expected)
+
+
+def test_a_group_without_commits_can_be_an_error(log: Log) -> None:
+    log.create()
+    options = log.options(
+        startingOffsets="group", kafka__group__id="nobody", startingOffsetsByGroupStrategy="error"
+    )
+    with pytest.raises(SparkSourceError, match=r"'nobody' has committed nothing for .*-0"):
+        Query(options).drain()
+
+
+# How much a batch takes.
+
+
+def test_a_batch_takes_no_more_than_its_limit(log: Log) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("abcdef"))
+    log.write(1, letters("ghi"))
+    query = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="3"))
+    assert [len(each) for each in query.drain()] == [3, 3, 3]
+
+
+def test_bytes_can_be_the_limit(log: Log) -> None:
+    log.create()
+    for _ in range(10):
+        log.write(0, [b"x" * 1000] * 10)
+    query = Query(log.options(startingOffsets="earliest", maxBytesPerTrigger="25000"))
+    sizes = [len(each) for each in query.drain()]
+    assert sum(sizes) == 100
+    assert sizes[:4] == [24] * 4  # 1000 bytes of value and a few more each
+
+
+def test_of_two_limits_the_smaller_counts(log: Log) -> None:
+    log.create()
+    log.write(0, [b"x" * 1000] * 20)
+    query = Query(
+        log.options(
+            startingOffsets="earliest", maxBytesPerTrigger="10500", maxOffsetsPerTrigger="7"
+        )
+    )
+    assert [len(each) for each in query.drain()] == [7, 7, 6]
+
+
+def test_spark_may_ask_for_all_there_is(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abcdef"))
+    reader = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="3")).reader
+    end = reader.latestOffset(reader.initialOffset(), ALL)
+    assert end[log.topic] == {"0": 6}
+
+
+def test_a_batch_waits_for_enough_records(log: Log) -> None:
+    log.create()
+    query = Query(log.options(minOffsetsPerTrigger="3", maxTriggerDelay="1h"))
+    assert query.run_batch() == []  # the first never waits: Spark saves where the query begins
+    log.write(0, letters("ab"))
+    assert query.run_batch() is None
+    log.write(0, letters("c"))
+    assert values(query.run_batch()) == letters("abc")
+
+
+def test_a_batch_does_not_wait_longer_than_it_may(log: Log) -> None:
+    log.create()
+    query = Query(log.options(minOffsetsPerTrigger="3", maxTriggerDelay="0ms"))
+    query.run_batch()
+    log.write(0, letters("ab"))
+    assert values(query.run_batch()) == letters("ab")
+
+
+def test_large_partitions_are_split_over_tasks(log: Log) -> None:
+    log.create(partitions=2)
+    log.write(0, letters("abcdef"))
+    log.write(1, letters("gh"))
+    for options, tasks in (({"minPartitions": "4"}, 4), ({"maxRecordsPerPartition": "2"}, 4)):
+        query = Query(log.options(startingOffsets="earliest", **options))
+        planned = query.plan_batch()
+        assert planned is not None
+        assert len(planned) == tasks
+        assert sorted(values(query.read(planned))) == letters("abcdefgh")
+
+
+# Topics that change.
+
+
+def test_new_partitions_are_read_from_their_beginning(log: Log) -> None:
+    log.create()
+    query = Query(log.options())
+    query.drain()
+    log.widen(3)
+    log.write(2, letters("ab"))
+    log.write(0, letters("c"))
+    assert sorted(values(query.drain())) == letters("abc")
+
+
+def test_a_pattern_finds_new_topics(log: Log) -> None:
+    log.create()
+    other = Log(log.servers, f"{log.topic}-more")
+    query = Query(log.options(subscribePattern=f"{log.topic}(-more)?"))
+    query.drain()
+    other.create()
+    other.write(0, letters("ab"))
+    assert values(query.drain()) == letters("ab")
+
+
+def test_a_pattern_may_match_nothing_yet(log: Log) -> None:
+    query = Query(log.options(subscribePattern=log.topic))
+    assert query.run_batch() == []
+    log.create()
+    log.write(0, letters("ab"))
+    assert values(query.drain()) == letters("ab")
+
+
+def test_a_missing_topic_is_named(log: Log) -> None:
+    with pytest.raises(SparkSourceError, match=f"no topic '{log.topic}'"):
+        Query(log.options(fetchOffset__numRetries="0")).drain()
+
+
+def test_a_missing_partition_is_named(log: Log) -> None:
+    log.create()
+    with pytest.raises(SparkSourceError, match=f"{log.topic}-7"):
+        Query(log.options(assign=f'{{"{log.topic}": [0, 7]}}')).drain()
+
+
+def test_deleted_records_fail_the_query_or_are_skipped(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abcdef"))
+    strict = Query(log.options(startingOffsets="earliest"))
+    lenient = Query(log.options(startingOffsets="earliest", failOnDataLoss="false"))
+    planned = [query.plan_batch() for query in (strict, lenient)]
+    log.trim(0, 4)
+    with pytest.raises(DataLoss, match=r"offsets 0 to 3 of .* are deleted.*failOnDataLoss"):
+        strict.read(planned[0] or [])
+    assert values(lenient.read(planned[1] or [])) == letters("ef")
+
+
+def test_a_range_that_is_deleted_whole_is_skipped(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abcdef"))
+    options = {"startingOffsets": "earliest", "failOnDataLoss": "false"}
+    query = Query(log.options(**options, maxOffsetsPerTrigger="3"))
+    planned = query.plan_batch()
+    log.trim(0, 5)
+    assert query.read(planned or []) == []
+
+
+def test_a_topic_made_anew_is_data_loss(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abcdef"))
+    query = Query(log.options(startingOffsets="earliest", fetchOffset__retryIntervalMs="1"))
+    query.drain()
+    log.delete()
+    log.create()
+    log.write(0, letters("ab"))
+    with pytest.raises(DataLoss, match="was the topic made anew"):
+        query.drain()
+
+
+def test_a_deleted_topic_is_data_loss(log: Log) -> None:
+    log.create()
+    other = Log(log.servers, f"{log.topic}-other")
+    other.create()
+    log.write(0, letters("a"))
+    both = {"subscribePattern": f"{log.topic}.*", "startingOffsets": "earliest"}
+    strict, lenient = (
+        Query(log.options(**both, failOnDataLoss=each)) for each in ("true", "false")
+    )
+    strict.drain()
+    lenient.drain()
+    other.delete()
+    log.write(0, letters("b"))
+    with pytest.raises(DataLoss, match=f"{other.topic}-0 are gone"):
+        strict.drain()
+    assert values(lenient.drain()) == letters("b")
+
+
+# A run that reads what is there.
+
+
+def test_available_now_ends_where_the_log_ended_when_it_began(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abcdef"))
+    query = Query(
+        log.options(startingOffsets="earliest", maxOffsetsPerTrigger="2", minOffsetsPerTrigger="2"),
+        available_now=True,
+    )
+    first = query.run_batch()
+    log.write(0, letters("xyz"))
+    assert values(first) + values(query.drain()) == letters("abcdef")
+    query.crash()
+    assert values(query.drain()) == letters("xyz")
+
+
+def test_available_now_never_waits_for_more_records(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abc"))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    query = Query(log.options(**options, minOffsetsPerTrigger="2"), available_now=True)
+    assert values(query.drain()) == letters("abc")
+
+
+def test_available_now_with_latest_reads_nothing_and_begins_there(log: Log) -> None:
+    log.create()
+    query = Query(log.options(), available_now=True)
+    log.write(0, letters("abc"))  # after the end was fixed, before the beginning was found
+    assert values(query.drain()) == []
+    log.write(0, letters("d"))
+    query.crash()
+    assert values(query.drain()) == letters("d")
+
+
+def test_available_now_goes_on_without_partitions_it_began_with_only_if_told_to(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abcd"))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    strict, lenient = (
+        Query(log.options(**options, failOnDataLoss=each), available_now=True)
+        for each in ("true", "false")
+    )
+    assert values(strict.run_batch()) == values(lenient.run_batch()) == letters("ab")
+    log.delete()
+    with pytest.raises(DataLoss, match="were there when this run began and are gone"):
+        strict.run_batch()
+    assert values(lenient.drain()) == []
+
+
+# What it tells.
+
+
+def test_the_latest_offsets_are_reported(log: Log) -> None:
+    log.create()
+    log.write(0, letters("abcdef"))
+    group = f"{log.topic}-group"
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
+    query = Query(log.options(**options))
+    assert query.reader.reportLatestOffset() is None
+    query.run_batch()
+    assert query.reader.reportLatestOffset() == {log.topic: {"0": 6}}
+    grouped = Query(log.options(**options, kafka__group__id=group))
+    grouped.run_batch()
+    assert grouped.reader.reportLatestOffset() == {
+        log.topic: {"0": 6},
+        "@publish": {"bootstrap": log.servers, "group": group},
+    }
+
+
+def test_a_topic_is_read_while_it_is_written(log: Log) -> None:
+    log.create(partitions=2)
+    query = Query(log.options(startingOffsets="earliest", maxOffsetsPerTrigger="50"))
+    sent: list[bytes] = []
+    read: list[bytes] = []
+    for number in range(20):
+        batch = [b"%d-%d" % (number, each) for each in range(17)]
+        log.write(number % 2, batch)
+        sent += batch
+        read += values(query.run_batch())
+    read += values(query.drain())
+    assert sorted(read) == sorted(sent)
