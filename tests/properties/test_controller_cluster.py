@@ -13,7 +13,7 @@ from tests.unit.controller.states import cluster_state, topic
 
 from penstock.controller.alter_partition import change_in_sync
 from penstock.controller.broker_changes import brokers_changed, take_over
-from penstock.controller.interface import InSyncChange, InSyncMember, LeaderChoice, Move
+from penstock.controller.interface import InSyncChange, InSyncMember, LeaderChoice, Reassignment
 from penstock.controller.leader_changes import elect_leaders, find_imbalanced, leave
 from penstock.controller.new_partitions import new_partition
 from penstock.controller.reassignment import alter_reassignments, is_moving, target_of
@@ -25,9 +25,9 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    LeadAndFollow,
+    LeaderAndIsrRequest,
     PartitionState,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
 )
 from penstock.model.errors import ErrorCode
@@ -160,7 +160,7 @@ class Story:
         name = TopicPartition("t", self.random.randrange(PARTITIONS))
         target = tuple(self.random.sample(IDS, self.random.randint(1, 3)))
         wanted = None if self.random.random() < 0.3 else target
-        decision, _ = alter_reassignments(self.state, [Move(name, wanted)])
+        decision, _ = alter_reassignments(self.state, [Reassignment(name, wanted)])
         return decision
 
     def prefer(self) -> Decision:
@@ -225,10 +225,10 @@ def check_orders(decision: Decision) -> None:
     last: dict[tuple[BrokerId, int], PartitionState | None] = {}
     for broker, order in decision.orders:
         assert broker in decision.state.brokers
-        if isinstance(order, LeadAndFollow):
+        if isinstance(order, LeaderAndIsrRequest):
             assert order.broker_epoch == decision.state.brokers[broker].epoch
             last.update({(broker, e.partition.partition): e.state for e in order.partitions})
-        elif isinstance(order, StopReplicas):
+        elif isinstance(order, StopReplicaRequest):
             last.update({(broker, each.partition): None for each in order.partitions})
     parts = decision.state.topics["t"].partitions
     for (broker, number), told in last.items():

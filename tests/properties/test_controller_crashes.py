@@ -19,7 +19,7 @@ from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
     ConfigScope,
-    MorePartitions,
+    NewPartitions,
     NewTopic,
     Refused,
     SettingChange,
@@ -88,7 +88,7 @@ async def ask(controller: Controller, action: Action) -> Sequence[object]:
         case "delete":
             return await controller.delete_topics([action.name], timeout_ms=WAIT_MS)
         case "grow":
-            more = MorePartitions(name=action.name, total=action.number)
+            more = NewPartitions(name=action.name, total=action.number)
             return await controller.create_partitions(
                 [more], validate_only=False, timeout_ms=WAIT_MS
             )

@@ -20,7 +20,7 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
-    LeadAndFollow,
+    LeaderAndIsrRequest,
     PartitionState,
 )
 
@@ -135,7 +135,7 @@ def check_told(state: ClusterState, decision: Decision) -> None:
     """Every live broker with a replica that changed hears the newest of it."""
     told: dict[tuple[BrokerId, int], PartitionState] = {}
     for broker, order in decision.orders:
-        if isinstance(order, LeadAndFollow):
+        if isinstance(order, LeaderAndIsrRequest):
             assert order.broker_epoch == decision.state.brokers[broker].epoch
             told.update({(broker, e.partition.partition): e.state for e in order.partitions})
     new = set(decision.state.brokers) - stayed(state.brokers, decision.state.brokers)

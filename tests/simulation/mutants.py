@@ -10,19 +10,19 @@ from unittest.mock import patch
 
 from penstock.client.data_calls import FetchFrom
 from penstock.controller import state_loader as load
-from penstock.inter_broker.controller_request_handler import OrderTaker
+from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.election import Leadership
 from penstock.metadata_store.interface import Operation
-from penstock.model.cluster import BrokerId, SentOrder
+from penstock.model.cluster import BrokerId, ControllerRequest
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
 from penstock.replication import follower_state as following
 from penstock.replication import isr as in_sync
 from penstock.replication import partition as partition_room
 from penstock.replication.delayed_produce import DelayedProduce
-from penstock.replication.follower_progress import Progress
-from penstock.replication.follower_state import Following
+from penstock.replication.follower_progress import FollowerProgress
+from penstock.replication.follower_state import FollowerState
 from penstock.replication.partition import Partition
-from penstock.replication.replica_manager import FollowerFetch, Replicas
+from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
 from penstock.storage.epochs import EpochEnd
 
 Planted = Callable[[], Any]  # makes a context in which the bug is there
@@ -31,9 +31,9 @@ Planted = Callable[[], Any]  # makes a context in which the bug is there
 @contextmanager
 def truncate_to_high_watermark() -> Iterator[None]:
     """KAFKA-1211: who follows cuts to what it knows to be committed, and asks no more."""
-    take_up, ask = Following._take_up, following.fetch_from
+    take_up, ask = FollowerState._take_up, following.fetch_from
 
-    def cut(self: Following, partition: Partition) -> None:
+    def cut(self: FollowerState, partition: Partition) -> None:
         take_up(self, partition)
         partition.log.truncate_to(partition.high_watermark, self._wall_ms())
 
@@ -41,7 +41,7 @@ def truncate_to_high_watermark() -> Iterator[None]:
         return ask(partition, max_bytes)._replace(last_fetched_epoch=NO_LEADER_EPOCH)
 
     with (
-        patch.object(Following, "_take_up", cut),
+        patch.object(FollowerState, "_take_up", cut),
         patch.object(following, "fetch_from", ask_blindly),
     ):
         yield
@@ -53,7 +53,7 @@ def truncate_by_offset_alone() -> Iterator[None]:
     ask = following.fetch_from
     cut: set[tuple[Partition, int]] = set()
 
-    def truncate(self: Following, followed: Any, diverging: EpochEnd) -> None:
+    def truncate(self: FollowerState, followed: Any, diverging: EpochEnd) -> None:
         partition = followed.partition
         offset = min(diverging.end_offset, partition.log_end_offset)
         cut.add((partition, partition.leader_epoch))
@@ -66,7 +66,7 @@ def truncate_by_offset_alone() -> Iterator[None]:
         return asked
 
     with (
-        patch.object(Following, "_truncate", truncate),
+        patch.object(FollowerState, "_truncate", truncate),
         patch.object(following, "fetch_from", ask_once),
     ):
         yield
@@ -76,7 +76,9 @@ def truncate_by_offset_alone() -> Iterator[None]:
 def join_at_high_watermark() -> Iterator[None]:
     """KAFKA-7128."""
 
-    def may_join(progress: Progress, *, high_watermark: Offset, epoch_start_offset: Offset) -> bool:
+    def may_join(
+        progress: FollowerProgress, *, high_watermark: Offset, epoch_start_offset: Offset
+    ) -> bool:
         return progress.end_offset >= high_watermark
 
     with patch.object(in_sync, "may_join", may_join):
@@ -105,13 +107,13 @@ def no_controller_epoch_check() -> Iterator[None]:
 def high_watermark_from_any_fetch() -> Iterator[None]:
     """A fetch counts whatever its epoch, and whether the logs agree below it."""
 
-    def note(self: Replicas, name: TopicPartition, fetch: FollowerFetch) -> None:
+    def note(self: ReplicaManager, name: TopicPartition, fetch: FollowerFetch) -> None:
         partition = self.get(name)
         partition.check_leader()
         end = min(fetch.offset, partition.log_end_offset)
         self.note_follower_end(name, fetch.follower, end, fetch.broker_epoch)
 
-    with patch.object(Replicas, "note_follower_fetch", note):
+    with patch.object(ReplicaManager, "note_follower_fetch", note):
         yield
 
 
@@ -131,13 +133,13 @@ def commit_over_the_stored_set() -> Iterator[None]:
 @contextmanager
 def vouch_before_the_flush() -> Iterator[None]:
     """A follower of a synchronous topic asks on while what it got is in memory only."""
-    keep_durable = Replicas.keep_durable
+    keep_durable = ReplicaManager.keep_durable
 
-    def keep(self: Replicas, partition: Partition) -> None:
+    def keep(self: ReplicaManager, partition: Partition) -> None:
         if partition.leadership is not None:
             keep_durable(self, partition)
 
-    with patch.object(Replicas, "keep_durable", keep):
+    with patch.object(ReplicaManager, "keep_durable", keep):
         yield
 
 
@@ -145,13 +147,13 @@ def vouch_before_the_flush() -> Iterator[None]:
 def take_late_copies() -> Iterator[None]:
     """An order is taken whenever it comes, also behind what was ordered since."""
 
-    take = OrderTaker.take
+    take = ControllerRequestHandler.take
 
-    def take_any(self: OrderTaker, sent: SentOrder) -> None:
+    def take_any(self: ControllerRequestHandler, sent: ControllerRequest) -> None:
         self._last = self._last._replace(number=0)
         take(self, sent)
 
-    with patch.object(OrderTaker, "take", take_any):
+    with patch.object(ControllerRequestHandler, "take", take_any):
         yield
 
 

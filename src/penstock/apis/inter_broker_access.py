@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
 from penstock.controller.interface import AltersConfigs, Membership
-from penstock.model.cluster import SentOrder
+from penstock.model.cluster import ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.values import dataclass
 from penstock.protocol.private_keys import PrivateKey
@@ -26,7 +26,7 @@ class InterBroker:
     listener: str  # the name of the listener that brokers use among themselves
     membership: Membership  # the controller of this broker; it refuses while another leads
     configs: AltersConfigs  # the same
-    take_order: Callable[[SentOrder], None]  # or Refusal
+    take_order: Callable[[ControllerRequest], None]  # or Refusal
     load_api: Callable[[PrivateKey], Api]  # the handlers of private requests
 
 

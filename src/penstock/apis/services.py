@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from penstock.apis.cluster.metadata import MetadataCache
+from penstock.apis.cluster.metadata import MetadataResponseCache
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.transactions.transaction_service import NobodyVerifies, VerifiesTransactions
@@ -16,8 +16,8 @@ from penstock.config.raw_config import NOTHING_GIVEN, Given
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.model.values import dataclass
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Clock, Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Services:
     broker_id: BrokerId
     cluster_id: str
-    cluster: ClusterView
-    replicas: Replicas
+    cluster: MetadataCache
+    replicas: ReplicaManager
     engine: Engine  # for what is asked of directories; partitions go through `replicas`
     administration: Administration
     get_groups: Callable[[], "GroupService"]  # the coordinator, built for who asks first
@@ -50,7 +50,7 @@ class Services:
     static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
     inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
     verify_transaction: VerifiesTransactions = field(default_factory=NobodyVerifies)
-    metadata: MetadataCache = field(default_factory=MetadataCache)
+    metadata: MetadataResponseCache = field(default_factory=MetadataResponseCache)
 
     @property
     def groups(self) -> "GroupService":

@@ -19,15 +19,15 @@ from penstock.controller import leader_changes as leadership_moves
 from penstock.controller import topic_creation as creation
 from penstock.controller import topic_deletion as deletion
 from penstock.controller.alter_partition import change_in_sync
-from penstock.controller.channel_manager import Delivery, Outboxes
+from penstock.controller.channel_manager import ControllerChannelManager, Delivery
 from penstock.controller.interface import (
     ConfigChange,
     InSyncChange,
     InSyncOutcome,
     LeaderChoice,
-    MorePartitions,
-    Move,
+    NewPartitions,
     NewTopic,
+    Reassignment,
     Refused,
 )
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, Means
@@ -44,7 +44,7 @@ from penstock.controller.state_loader import (
     repair,
 )
 from penstock.controller.write_batches import TRANSACTION_BYTES, pack
-from penstock.controller.znode_requests import TreeRequests
+from penstock.controller.znode_requests import ZnodeRequests
 from penstock.metadata_store.election import Leadership
 from penstock.metadata_store.errors import (
     BadVersion,
@@ -59,7 +59,7 @@ from penstock.model.cluster import (
     BrokerId,
     ControllerEpoch,
     PartitionState,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
 )
 from penstock.model.errors import Refusal
@@ -80,7 +80,7 @@ class Outdated(Exception):
     """The tree is not what this term knows of it: people have changed it, too."""
 
 
-class Outcome(NamedTuple, Generic[Answer]):
+class DecisionResult(NamedTuple, Generic[Answer]):
     """Answers, and for each the deliveries that make it true for whoever asked."""
 
     answers: list[Answer | Refused]
@@ -113,7 +113,7 @@ class Signals:
     data_removed: Callable[[BrokerId, tuple[str, ...]], None]
 
 
-class Term:
+class ActiveController:
     """Owned by the controller's task. `state` is what the tree says, between two calls."""
 
     state: ClusterState  # from `begin` on
@@ -126,14 +126,14 @@ class Term:
         leadership: Leadership,
         setup: Setup,
         signals: Signals,
-        outboxes: Outboxes,
+        outboxes: ControllerChannelManager,
     ) -> None:
         self.session = session
         self.leadership = leadership
         self.setup = setup
         self.signals = signals
         self.outboxes = outboxes
-        self.requests = TreeRequests(self)
+        self.requests = ZnodeRequests(self)
         self._gone: dict[str, asyncio.Future[bool]] = {}
 
     async def begin(self) -> list[Delivery]:
@@ -169,7 +169,7 @@ class Term:
 
     async def create_topics(
         self, asked: Sequence[NewTopic], *, validate_only: bool
-    ) -> Outcome[TopicState]:
+    ) -> DecisionResult[TopicState]:
         """In portions, so that a long request does not hold up the loop; each topic is whole."""
         twice = named_twice(topic.name for topic in asked)
         means, state = self._creation_means(), self.state
@@ -183,19 +183,19 @@ class Term:
             state = decision.state
             made = sum(len(each.partitions) for each in some if isinstance(each, TopicState))
             means = replace(means, left_partitions=means.left_partitions - made)
-        return Outcome(answers, _all_wait(answers, deliveries))
+        return DecisionResult(answers, _all_wait(answers, deliveries))
 
     async def create_partitions(
-        self, asked: Sequence[MorePartitions], *, validate_only: bool
-    ) -> Outcome[None]:
+        self, asked: Sequence[NewPartitions], *, validate_only: bool
+    ) -> DecisionResult[None]:
         twice = named_twice(more.name for more in asked)
         decision, answers = growth.create_partitions(
             self.state, asked, self._creation_means(), twice=twice
         )
         deliveries = [] if validate_only else await self.carry_out(decision)
-        return Outcome(answers, _all_wait(answers, deliveries))
+        return DecisionResult(answers, _all_wait(answers, deliveries))
 
-    async def delete_topics(self, names: Sequence[str]) -> Outcome[None]:
+    async def delete_topics(self, names: Sequence[str]) -> DecisionResult[None]:
         decision, answers = deletion.delete_topics(
             self.state, names, is_enabled=self.allows_deletion
         )
@@ -205,15 +205,15 @@ class Term:
             for place, (name, answer) in enumerate(zip(names, answers, strict=True))
             if answer is None
         }
-        return Outcome(answers, waits)
+        return DecisionResult(answers, waits)
 
     async def alter_configs(
         self, asked: Sequence[ConfigChange], *, validate_only: bool
-    ) -> Outcome[None]:
+    ) -> DecisionResult[None]:
         basis = alteration.Basis(static=self.setup.static, settings=self.settings)
         decision, answers = alteration.alter_configs(self.state, asked, basis)
         if validate_only:
-            return Outcome(answers, {})
+            return DecisionResult(answers, {})
         deliveries = await self.carry_out(decision)
         self._resolve_settings()
         touched = [t for t in self.state.topics.values() if _is_leaderless(t)]
@@ -221,67 +221,67 @@ class Term:
             self.state, [topic.name for topic in touched], self._allows_unclean
         )
         deliveries += await self.carry_out(elected)
-        return Outcome(answers, _all_wait(answers, deliveries))
+        return DecisionResult(answers, _all_wait(answers, deliveries))
 
     async def elect_leaders(
         self, choice: LeaderChoice, partitions: Sequence[TopicPartition] | None
-    ) -> Outcome[dict[TopicPartition, Refused | None]]:
+    ) -> DecisionResult[dict[TopicPartition, Refused | None]]:
         decision, answers = leadership_moves.elect_leaders(self.state, choice, partitions)
         deliveries = await self.carry_out(decision)
-        return Outcome([answers], {0: deliveries})
+        return DecisionResult([answers], {0: deliveries})
 
     async def alter_reassignments(
-        self, moves: Sequence[Move], *, allows_other_factor: bool
-    ) -> Outcome[None]:
+        self, moves: Sequence[Reassignment], *, allows_other_factor: bool
+    ) -> DecisionResult[None]:
         """Answered when they have begun: the tree has them then."""
         decision, answers = alter_reassignments(
             self.state, moves, allows_other_factor=allows_other_factor
         )
         await self.carry_out(decision)
-        return Outcome(answers, {})
+        return DecisionResult(answers, {})
 
-    async def list_reassignments(self) -> Outcome[Mapping[TopicPartition, PartitionState]]:
-        return Outcome([find_reassignments(self.state)], {})
+    async def list_reassignments(self) -> DecisionResult[Mapping[TopicPartition, PartitionState]]:
+        return DecisionResult([find_reassignments(self.state)], {})
 
     async def change_in_sync(
         self, changes: Sequence[InSyncChange], broker: BrokerId, broker_epoch: BrokerEpoch
-    ) -> Outcome[list[InSyncOutcome]]:
+    ) -> DecisionResult[list[InSyncOutcome]]:
         try:
             decision, answers = change_in_sync(
                 self.state, broker=broker, broker_epoch=broker_epoch, changes=changes
             )
         except Refusal as refusal:
-            return Outcome([refused(refusal)], {})
+            return DecisionResult([refused(refusal)], {})
         await self.carry_out(decision)
-        return Outcome([answers], {})
+        return DecisionResult([answers], {})
 
     async def leave(
         self, broker: BrokerId, broker_epoch: BrokerEpoch
-    ) -> Outcome[tuple[TopicPartition, ...]]:
+    ) -> DecisionResult[tuple[TopicPartition, ...]]:
         """Answered when the new leaders lead, and so do not meet their clients unprepared."""
         try:
             decision, left = leadership_moves.leave(self.state, broker, broker_epoch)
         except Refusal as refusal:
-            return Outcome([refused(refusal)], {})
+            return DecisionResult([refused(refusal)], {})
         deliveries = await self.carry_out(decision)
         others = [
             delivery
             for delivery, order in zip(deliveries, decision.orders, strict=True)
             if order.broker != broker
         ]
-        return Outcome([left], {0: others})
+        return DecisionResult([left], {0: others})
 
     async def fail_replicas(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, partitions: Sequence[TopicPartition]
-    ) -> Outcome[None]:
+    ) -> DecisionResult[None]:
         try:
             decision = fail_replicas(
                 self.state, broker, broker_epoch, partitions, self._allows_unclean
             )
         except Refusal as refusal:
-            return Outcome([refused(refusal)], {})
+            return DecisionResult([refused(refusal)], {})
         await self.carry_out(decision)
-        return Outcome([None], {})
+        return DecisionResult([None], {})
 
     # What happens.
 
@@ -338,7 +338,7 @@ class Term:
 
     def _heed_removal(self, addressed: Addressed, delivery: Delivery) -> None:
         order = addressed.order
-        if not isinstance(order, StopReplicas) or not order.delete:
+        if not isinstance(order, StopReplicaRequest) or not order.delete:
             return
         names = {each.topic: None for each in order.partitions}
         topics = tuple(name for name in names if name in self.state.deleting)

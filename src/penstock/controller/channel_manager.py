@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from penstock.controller.interface import BrokerChannel
+from penstock.controller.interface import ControllerChannel
 from penstock.controller.state import Addressed
-from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Order, SentOrder
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, ControllerRequest, Order
 from penstock.model.errors import ErrorCode, Refusal
 
 MAX_PENDING = 1000
@@ -23,14 +23,14 @@ Delivery = asyncio.Future[bool]  # True: applied. False: the broker, or the lead
 
 
 class _Item(NamedTuple):
-    sent: SentOrder
+    sent: ControllerRequest
     delivery: Delivery
 
 
-class Wiring(NamedTuple):
+class ChannelDependencies(NamedTuple):
     """What an outbox needs of its controller."""
 
-    channel: BrokerChannel
+    channel: ControllerChannel
     everything: Callable[[BrokerId], tuple[Order, ...]]  # as of now
     on_stale: Callable[[], None]  # a broker knows of a newer controller
     wait_ms: Callable[[int], Awaitable[None]]
@@ -40,13 +40,13 @@ class Wiring(NamedTuple):
     numbers: Iterator[int]
 
 
-class Outboxes:
+class ControllerChannelManager:
     """Of all live brokers. Owned by the controller's task; each outbox's task only sends."""
 
-    def __init__(self, tasks: asyncio.TaskGroup, wiring: Wiring) -> None:
+    def __init__(self, tasks: asyncio.TaskGroup, wiring: ChannelDependencies) -> None:
         self._tasks = tasks
         self._wiring = wiring
-        self._outboxes: dict[BrokerId, _Outbox] = {}
+        self._outboxes: dict[BrokerId, _RequestQueue] = {}
 
     def follow(self, brokers: Mapping[BrokerId, BrokerNode]) -> None:
         """Begin with those that came, end those that went; another life is another broker."""
@@ -55,7 +55,7 @@ class Outboxes:
                 self._outboxes.pop(broker).close()
         for broker, node in brokers.items():
             if broker not in self._outboxes:
-                self._outboxes[broker] = _Outbox(node, self._tasks, self._wiring)
+                self._outboxes[broker] = _RequestQueue(node, self._tasks, self._wiring)
 
     def push(self, orders: Sequence[Addressed]) -> list[Delivery]:
         return [self._outboxes[each.broker].push(each.order) for each in orders]
@@ -64,8 +64,10 @@ class Outboxes:
         self.follow({})
 
 
-class _Outbox:
-    def __init__(self, node: BrokerNode, tasks: asyncio.TaskGroup, wiring: Wiring) -> None:
+class _RequestQueue:
+    def __init__(
+        self, node: BrokerNode, tasks: asyncio.TaskGroup, wiring: ChannelDependencies
+    ) -> None:
         self.epoch: BrokerEpoch = node.epoch
         self._broker = node.id
         self._node = node
@@ -85,7 +87,7 @@ class _Outbox:
 
     def _put(self, order: Order) -> Delivery:
         delivery: Delivery = asyncio.get_running_loop().create_future()
-        sent = SentOrder(self.epoch, order, next(self._wiring.numbers))
+        sent = ControllerRequest(self.epoch, order, next(self._wiring.numbers))
         self._pending.append(_Item(sent, delivery))
         return delivery
 
@@ -125,7 +127,7 @@ class _Outbox:
                 self._sending = None
                 _settle(item.delivery, applied=applied)
 
-    async def _send(self, sent: SentOrder) -> bool:
+    async def _send(self, sent: ControllerRequest) -> bool:
         pause_ms = FIRST_PAUSE_MS
         while True:
             try:

@@ -12,20 +12,31 @@ from itertools import count
 from random import Random, SystemRandom
 
 from penstock.config.raw_config import NOTHING_GIVEN, Given
-from penstock.controller.active_controller import Fenced, Outcome, Outdated, Setup, Signals, Term
+from penstock.controller.active_controller import (
+    ActiveController,
+    DecisionResult,
+    Fenced,
+    Outdated,
+    Setup,
+    Signals,
+)
 from penstock.controller.broker_registration import random_topic_id
-from penstock.controller.channel_manager import Delivery, Outboxes, Wiring
+from penstock.controller.channel_manager import (
+    ChannelDependencies,
+    ControllerChannelManager,
+    Delivery,
+)
 from penstock.controller.controller_requests import everything
-from penstock.controller.event_queue import MAX_QUEUED_REQUESTS, Requests
+from penstock.controller.event_queue import MAX_QUEUED_REQUESTS, ControllerEventQueue
 from penstock.controller.interface import (
-    BrokerChannel,
     ConfigChange,
+    ControllerChannel,
     InSyncChange,
     InSyncOutcome,
     LeaderChoice,
-    MorePartitions,
-    Move,
+    NewPartitions,
     NewTopic,
+    Reassignment,
     Refused,
 )
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
@@ -68,7 +79,7 @@ class ControllerStatistics:
     queued_requests: int
 
 
-class _Happening(IntEnum):
+class ControllerEvent(IntEnum):
     """What the tree or the clock may tell, in the order in which it is looked after."""
 
     BROKERS = 0
@@ -87,7 +98,7 @@ class Controller:
         *,
         session: Session,
         election: Election,
-        channel: BrokerChannel,
+        channel: ControllerChannel,
         broker_id: BrokerId,
         static: Given = NOTHING_GIVEN,
         random: Random | None = None,
@@ -112,27 +123,27 @@ class Controller:
             max_partitions=max_partitions_per_request,
             transaction_bytes=transaction_bytes,
         )
-        self._term: Term | None = None
+        self._term: ActiveController | None = None
         self._is_closing = False
         self._wake = asyncio.Event()
         self._ready = asyncio.Event()
         self._is_idle = asyncio.Event()  # `run` is not under way
         self._is_idle.set()
-        self._requests = Requests(self._wake.set)
+        self._requests = ControllerEventQueue(self._wake.set)
         # What has happened; each is noted once, however often it is told.
         self._is_lost = False
         self._order_numbers = count(1)
-        self._happened: set[_Happening] = set()
+        self._happened: set[ControllerEvent] = set()
         self._removed: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
         self._edited: dict[str, None] = {}  # topics
         # The same for all terms: what an earlier one watches still is watched once.
         self._signals = Signals(
-            brokers_changed=partial(self._note, _Happening.BROKERS),
-            topics_changed=partial(self._note, _Happening.TOPICS),
+            brokers_changed=partial(self._note, ControllerEvent.BROKERS),
+            topics_changed=partial(self._note, ControllerEvent.TOPICS),
             topic_edited=self._note_edited,
-            deletions_changed=partial(self._note, _Happening.DELETIONS),
-            moves_changed=partial(self._note, _Happening.MOVES),
-            elections_changed=partial(self._note, _Happening.ELECTIONS),
+            deletions_changed=partial(self._note, ControllerEvent.DELETIONS),
+            moves_changed=partial(self._note, ControllerEvent.MOVES),
+            elections_changed=partial(self._note, ControllerEvent.ELECTIONS),
             data_removed=self._note_removed,
         )
 
@@ -198,21 +209,21 @@ class Controller:
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
     ) -> list[TopicState | Refused]:
-        async def work(term: Term) -> Outcome[TopicState]:
+        async def work(term: ActiveController) -> DecisionResult[TopicState]:
             return await term.create_topics(topics, validate_only=validate_only)
 
         return await self._requests.ask(work, len(topics), timeout_ms)
 
     async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
-        async def work(term: Term) -> Outcome[None]:
+        async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.delete_topics(names)
 
         return await self._requests.ask(work, len(names), timeout_ms)
 
     async def create_partitions(
-        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+        self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[Refused | None]:
-        async def work(term: Term) -> Outcome[None]:
+        async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.create_partitions(additions, validate_only=validate_only)
 
         return await self._requests.ask(work, len(additions), timeout_ms)
@@ -220,7 +231,7 @@ class Controller:
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool
     ) -> list[Refused | None]:
-        async def work(term: Term) -> Outcome[None]:
+        async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.alter_configs(changes, validate_only=validate_only)
 
         return await self._requests.ask(work, len(changes), ALTER_TIMEOUT_MS)
@@ -232,15 +243,17 @@ class Controller:
         *,
         timeout_ms: int,
     ) -> dict[TopicPartition, Refused | None] | Refused:
-        async def work(term: Term) -> Outcome[dict[TopicPartition, Refused | None]]:
+        async def work(
+            term: ActiveController,
+        ) -> DecisionResult[dict[TopicPartition, Refused | None]]:
             return await term.elect_leaders(choice, partitions)
 
         return await self._requests.ask_one(work, timeout_ms)
 
     async def alter_reassignments(
-        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
     ) -> list[Refused | None]:
-        async def work(term: Term) -> Outcome[None]:
+        async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.alter_reassignments(moves, allows_other_factor=allows_other_factor)
 
         return await self._requests.ask(work, len(moves), timeout_ms)
@@ -248,7 +261,7 @@ class Controller:
     async def list_reassignments(
         self, *, timeout_ms: int
     ) -> Mapping[TopicPartition, PartitionState] | Refused:
-        return await self._requests.ask_one(Term.list_reassignments, timeout_ms)
+        return await self._requests.ask_one(ActiveController.list_reassignments, timeout_ms)
 
     # Membership.
 
@@ -260,7 +273,7 @@ class Controller:
         broker_epoch: BrokerEpoch,
         timeout_ms: int,
     ) -> list[InSyncOutcome]:
-        async def work(term: Term) -> Outcome[list[InSyncOutcome]]:
+        async def work(term: ActiveController) -> DecisionResult[list[InSyncOutcome]]:
             return await term.change_in_sync(changes, broker, broker_epoch)
 
         return await self._requests.ask_or_raise(work, timeout_ms)
@@ -268,7 +281,7 @@ class Controller:
     async def leave(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
     ) -> tuple[TopicPartition, ...]:
-        async def work(term: Term) -> Outcome[tuple[TopicPartition, ...]]:
+        async def work(term: ActiveController) -> DecisionResult[tuple[TopicPartition, ...]]:
             return await term.leave(broker, broker_epoch)
 
         return await self._requests.ask_or_raise(work, timeout_ms)
@@ -281,7 +294,7 @@ class Controller:
         *,
         timeout_ms: int,
     ) -> None:
-        async def work(term: Term) -> Outcome[None]:
+        async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.fail_replicas(broker, broker_epoch, partitions)
 
         await self._requests.ask_or_raise(work, timeout_ms)
@@ -321,12 +334,12 @@ class Controller:
             self._raise_but_over(group)
         await self._election.resign(leadership)  # harmless where it is over already
 
-    def _new_term(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> Term:
+    def _new_term(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> ActiveController:
         self._is_lost = False
         self._happened.clear()
         self._removed.clear()
         self._edited.clear()
-        wiring = Wiring(
+        wiring = ChannelDependencies(
             channel=self._channel,
             everything=lambda broker: everything(term.state, broker),
             on_stale=self._note_lost,
@@ -334,16 +347,16 @@ class Controller:
             report=self._setup.report,
             numbers=self._order_numbers,
         )
-        term = Term(
+        term = ActiveController(
             session=self._session,
             leadership=leadership,
             setup=self._setup,
             signals=self._signals,
-            outboxes=Outboxes(tasks, wiring),
+            outboxes=ControllerChannelManager(tasks, wiring),
         )
         return term
 
-    async def _serve(self, term: Term) -> None:
+    async def _serve(self, term: ActiveController) -> None:
         own = await term.begin()
         self._term = term
         self._requests.is_open = not self._is_closing
@@ -353,7 +366,7 @@ class Controller:
                 await self._wake.wait()
                 self._wake.clear()
 
-    async def _do_next(self, term: Term) -> bool:
+    async def _do_next(self, term: ActiveController) -> bool:
         """One thing, what happened before what is asked for; False when there is nothing."""
         if self._happened:
             happening = min(self._happened)
@@ -372,7 +385,7 @@ class Controller:
             return False
         return True
 
-    def _end(self, term: Term) -> None:
+    def _end(self, term: ActiveController) -> None:
         self._ready.clear()
         self._term = None
         term.end()
@@ -390,14 +403,14 @@ class Controller:
         if rest is not None:
             raise _one_of(rest) from None
 
-    async def _watch_clock(self, term: Term) -> None:
+    async def _watch_clock(self, term: ActiveController) -> None:
         """As often as the settings say at the time; the first look waits for them to be known."""
         await self._ready.wait()
         while True:
             seconds = term.settings["leader.imbalance.check.interval.seconds"]
             assert isinstance(seconds, int)
             await self._wait_rebalance_ms(1000 * seconds)
-            self._note(_Happening.REBALANCE)
+            self._note(ControllerEvent.REBALANCE)
 
     # Told by watches, outboxes and the election.
 
@@ -409,7 +422,7 @@ class Controller:
         self._is_lost = True
         self._wake.set()
 
-    def _note(self, happening: _Happening, event: WatchEvent | None = None) -> None:
+    def _note(self, happening: ControllerEvent, event: WatchEvent | None = None) -> None:
         self._happened.add(happening)
         self._wake.set()
 
@@ -422,13 +435,13 @@ class Controller:
         self._wake.set()
 
 
-_LOOK_AFTER: Mapping[_Happening, Callable[[Term], Awaitable[None]]] = {
-    _Happening.BROKERS: Term.brokers_changed,
-    _Happening.TOPICS: lambda term: term.requests.topics_changed(),
-    _Happening.DELETIONS: lambda term: term.requests.deletions_changed(),
-    _Happening.MOVES: lambda term: term.requests.moves_changed(),
-    _Happening.ELECTIONS: lambda term: term.requests.elections_changed(),
-    _Happening.REBALANCE: Term.rebalance,
+_LOOK_AFTER: Mapping[ControllerEvent, Callable[[ActiveController], Awaitable[None]]] = {
+    ControllerEvent.BROKERS: ActiveController.brokers_changed,
+    ControllerEvent.TOPICS: lambda term: term.requests.topics_changed(),
+    ControllerEvent.DELETIONS: lambda term: term.requests.deletions_changed(),
+    ControllerEvent.MOVES: lambda term: term.requests.moves_changed(),
+    ControllerEvent.ELECTIONS: lambda term: term.requests.elections_changed(),
+    ControllerEvent.REBALANCE: ActiveController.rebalance,
 }
 
 

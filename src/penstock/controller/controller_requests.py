@@ -10,12 +10,12 @@ from typing import TypeVar
 from penstock.controller.state import Addressed, ClusterState
 from penstock.model.cluster import (
     BrokerId,
-    LeadAndFollow,
-    MetadataUpdate,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     Order,
-    PartitionOrder,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.ids import TopicPartition
 
@@ -28,7 +28,7 @@ def everything(state: ClusterState, broker: BrokerId) -> tuple[Order, ...]:
     """What a broker must be told that may know nothing."""
     gone = [name for name, waiting in state.deleting.items() if broker in waiting]
     partitions = [
-        PartitionOrder(TopicPartition(topic.name, number), topic.topic_id, each, False)
+        LeaderAndIsrPartition(TopicPartition(topic.name, number), topic.topic_id, each, False)
         for topic in _visible(state)
         for number, each in enumerate(topic.partitions)
         if broker in each.replicas
@@ -48,12 +48,14 @@ def roles(
     is_new: bool = False,
 ) -> tuple[Addressed, ...]:
     """The changed partitions, to those of the brokers that hold them."""
-    by_broker: dict[BrokerId, list[PartitionOrder]] = {broker: [] for broker in brokers}
+    by_broker: dict[BrokerId, list[LeaderAndIsrPartition]] = {broker: [] for broker in brokers}
     for name, numbers in changed.items():
         topic = state.topics[name]
         for number in numbers:
             partition = topic.partitions[number]
-            order = PartitionOrder(TopicPartition(name, number), topic.topic_id, partition, is_new)
+            order = LeaderAndIsrPartition(
+                TopicPartition(name, number), topic.topic_id, partition, is_new
+            )
             for broker in partition.replicas:
                 if broker in by_broker:
                     by_broker[broker].append(order)
@@ -66,7 +68,7 @@ def roles(
 
 def stop_replicas(
     state: ClusterState, broker: BrokerId, topics: Iterable[str]
-) -> tuple[StopReplicas, ...]:
+) -> tuple[StopReplicaRequest, ...]:
     """Remove the broker's replicas of these topics, data and all; a topic is never in two."""
     portions = _replicas_by_order(state, broker, topics)
     return tuple(_stop(state, broker, partitions) for partitions in portions)
@@ -85,8 +87,8 @@ def stop_partitions(
 
 def _stop(
     state: ClusterState, broker: BrokerId, partitions: tuple[TopicPartition, ...]
-) -> StopReplicas:
-    return StopReplicas(
+) -> StopReplicaRequest:
+    return StopReplicaRequest(
         controller_id=state.controller_id,
         controller_epoch=state.controller_epoch,
         broker_epoch=state.brokers[broker].epoch,
@@ -112,8 +114,8 @@ def _replicas_by_order(
         yield tuple(gathered)
 
 
-def full_metadata(state: ClusterState) -> MetadataUpdate:
-    return MetadataUpdate(
+def full_metadata(state: ClusterState) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
         controller_id=state.controller_id,
         controller_epoch=state.controller_epoch,
         is_full=True,
@@ -135,7 +137,7 @@ def tell(
     with_failed: bool = False,
 ) -> tuple[Addressed, ...]:
     """What changed, to the brokers named or to all that live."""
-    update = MetadataUpdate(
+    update = UpdateMetadataRequest(
         controller_id=state.controller_id,
         controller_epoch=state.controller_epoch,
         is_full=False,
@@ -154,10 +156,10 @@ def _visible(state: ClusterState) -> Iterator[TopicState]:
 
 
 def _lead_and_follow(
-    state: ClusterState, broker: BrokerId, partitions: Sequence[PartitionOrder]
-) -> Iterator[LeadAndFollow]:
+    state: ClusterState, broker: BrokerId, partitions: Sequence[LeaderAndIsrPartition]
+) -> Iterator[LeaderAndIsrRequest]:
     for chunk in _portions(partitions):
-        yield LeadAndFollow(
+        yield LeaderAndIsrRequest(
             controller_id=state.controller_id,
             controller_epoch=state.controller_epoch,
             broker_epoch=state.brokers[broker].epoch,

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from penstock.controller.interface import MorePartitions, Refused
+from penstock.controller.interface import NewPartitions, Refused
 from penstock.controller.new_partitions import (
     Means,
     Plan,
@@ -26,7 +26,7 @@ Grown = tuple[Decision, list[Refused | None]]
 
 def create_partitions(
     state: ClusterState,
-    asked: Sequence[MorePartitions],
+    asked: Sequence[NewPartitions],
     means: Means,
     *,
     twice: Collection[str] = (),
@@ -47,7 +47,7 @@ def create_partitions(
     return plan.decision(), answers
 
 
-def _topic_to_grow(state: ClusterState, more: MorePartitions) -> TopicState:
+def _topic_to_grow(state: ClusterState, more: NewPartitions) -> TopicState:
     topic = state.find_topic(more.name)
     if topic is None:
         raise unknown_topic(state, more.name)
@@ -65,7 +65,7 @@ def _topic_to_grow(state: ClusterState, more: MorePartitions) -> TopicState:
     return topic
 
 
-def _grown(state: ClusterState, topic: TopicState, more: MorePartitions) -> TopicState:
+def _grown(state: ClusterState, topic: TopicState, more: NewPartitions) -> TopicState:
     first = len(topic.partitions)
     factor = len(topic.partitions[0].replicas)
     assignment = (
@@ -95,7 +95,7 @@ def _chosen_growth(
 
 
 def _given_growth(
-    state: ClusterState, topic: TopicState, more: MorePartitions, factor: int
+    state: ClusterState, topic: TopicState, more: NewPartitions, factor: int
 ) -> Sequence[tuple[BrokerId, ...]]:
     assert more.assignment is not None
     first = len(topic.partitions)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from penstock.controller.active_controller import Outcome, Term
+from penstock.controller.active_controller import ActiveController, DecisionResult
 from penstock.controller.channel_manager import Delivery
 from penstock.controller.interface import Refused
 from penstock.model.errors import ErrorCode, Refusal
@@ -17,7 +17,7 @@ from penstock.model.errors import ErrorCode, Refusal
 MAX_QUEUED_REQUESTS = 500
 
 Answer = TypeVar("Answer")
-Work = Callable[[Term], Awaitable[Outcome[Answer]]]
+Work = Callable[[ActiveController], Awaitable[DecisionResult[Answer]]]
 
 _NOT_CONTROLLER = Refused(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
 _GIVEN_UP = Refused(
@@ -32,10 +32,10 @@ class NotLeading(Exception):
 
 class _Request(NamedTuple):
     work: Work[Any]
-    outcome: asyncio.Future[Outcome[Any]]
+    outcome: asyncio.Future[DecisionResult[Any]]
 
 
-class Requests:
+class ControllerEventQueue:
     """Filled by whoever asks, emptied by the controller's task."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -73,7 +73,7 @@ class Requests:
             raise Refusal(answer.code, answer.message)
         return answer
 
-    async def answer_next(self, term: Term) -> None:
+    async def answer_next(self, term: ActiveController) -> None:
         request = self._waiting.popleft()
         if request.outcome.done():  # whoever asked has given up
             return
@@ -91,7 +91,7 @@ class Requests:
         while self._waiting:
             _refuse(self._waiting.popleft())
 
-    async def _enqueue(self, work: Work[Answer]) -> Outcome[Answer]:
+    async def _enqueue(self, work: Work[Answer]) -> DecisionResult[Answer]:
         async with self._room:
             if not self.is_open:
                 raise NotLeading

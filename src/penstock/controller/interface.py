@@ -13,8 +13,8 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     BrokerNode,
+    ControllerRequest,
     PartitionState,
-    SentOrder,
     TopicState,
 )
 from penstock.model.errors import ErrorCode
@@ -39,7 +39,7 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MorePartitions:
+class NewPartitions:
     name: str
     total: int
     assignment: tuple[tuple[BrokerId, ...], ...] | None = None  # of the added ones; else chosen
@@ -75,7 +75,7 @@ class ConfigChange:
     replace: bool = False
 
 
-class Move(NamedTuple):
+class Reassignment(NamedTuple):
     """Where a partition's replicas are to be; None: where they were before a move under way."""
 
     partition: TopicPartition
@@ -127,7 +127,7 @@ class Administration(CreatesTopics, AltersConfigs, Protocol):
     ) -> list[Refused | None]: ...
 
     async def create_partitions(
-        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+        self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[Refused | None]: ...
 
     async def elect_leaders(
@@ -140,7 +140,7 @@ class Administration(CreatesTopics, AltersConfigs, Protocol):
         """None: of all that need it, and only those are answered."""
 
     async def alter_reassignments(
-        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
     ) -> list[Refused | None]: ...
 
     async def list_reassignments(
@@ -183,9 +183,9 @@ class ProducerIds(Protocol):
         """One that no producer of this cluster ever had; blocks of them are kept in the tree."""
 
 
-class BrokerChannel(Protocol):
+class ControllerChannel(Protocol):
     """The way of the controller's orders to a broker: in process, or over the network."""
 
-    async def send(self, node: BrokerNode, sent: SentOrder) -> None:
+    async def send(self, node: BrokerNode, sent: ControllerRequest) -> None:
         """Returns when the broker has applied it; ConnectionError where it cannot be reached, and
         Refusal where that life of it is over or knows of a newer controller."""

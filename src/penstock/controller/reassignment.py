@@ -8,7 +8,7 @@ topic's node: cut short in between, the move has not begun or is still under way
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from penstock.controller.controller_requests import roles, stop_partitions, tell
-from penstock.controller.interface import Move, Refused
+from penstock.controller.interface import Reassignment, Refused
 from penstock.controller.leader_election import find_successor, raised, touched
 from penstock.controller.partition_changes import Changes, by_topic, state_writes, with_changes
 from penstock.controller.refusals import get_partition, refused
@@ -21,7 +21,7 @@ from penstock.model.ids import TopicPartition
 
 
 def alter_reassignments(
-    state: ClusterState, moves: Sequence[Move], *, allows_other_factor: bool = True
+    state: ClusterState, moves: Sequence[Reassignment], *, allows_other_factor: bool = True
 ) -> tuple[Decision, list[Refused | None]]:
     """Begin these moves, or end them; what needs nobody to catch up is done at once."""
     changed: dict[TopicPartition, PartitionState] = {}
@@ -77,7 +77,7 @@ def origin_of(partition: PartitionState) -> tuple[BrokerId, ...]:
 
 
 def _target(
-    state: ClusterState, move: Move, current: PartitionState, *, allows_other_factor: bool
+    state: ClusterState, move: Reassignment, current: PartitionState, *, allows_other_factor: bool
 ) -> tuple[BrokerId, ...]:
     if move.replicas is None:
         if not is_moving(current):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.controller import topic_deletion as deletion
-from penstock.controller.interface import LeaderChoice, Move, Refused
+from penstock.controller.interface import LeaderChoice, Reassignment, Refused
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
 from penstock.controller.state_loader import TopicRead, Unreadable, read_topic_values, read_topics
@@ -32,22 +32,22 @@ from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from penstock.controller.active_controller import Term
+    from penstock.controller.active_controller import ActiveController
 
 
-class AskedMoves(NamedTuple):
+class RequestedReassignments(NamedTuple):
     """The node of moves, until the last of them is done."""
 
     version: int
     partitions: frozenset[TopicPartition]
 
 
-class TreeRequests:
+class ZnodeRequests:
     """Owned by its term."""
 
-    def __init__(self, term: "Term") -> None:
+    def __init__(self, term: "ActiveController") -> None:
         self._term = term
-        self._moves: AskedMoves | None = None
+        self._moves: RequestedReassignments | None = None
         self._watched: set[str] = set()  # topics whose node has a watch
 
     async def begin(self) -> None:
@@ -130,11 +130,11 @@ class TreeRequests:
             await self._drop(MOVES, version)
 
     async def _move(self, asked: Value) -> None:
-        moves = [Move(name, replicas) for name, replicas in decode_moves(asked.data)]
+        moves = [Reassignment(name, replicas) for name, replicas in decode_moves(asked.data)]
         decision, answers = alter_reassignments(self._term.state, moves)
         names = [each.partition for each in moves]
         self._report("is not moved", zip(names, answers, strict=True))
-        self._moves = AskedMoves(asked.stat.version, frozenset(names))
+        self._moves = RequestedReassignments(asked.stat.version, frozenset(names))
         await self._term.carry_out(decision)
 
     async def _elect(self, asked: Value) -> None:

@@ -17,10 +17,10 @@ from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import LeaderEpoch, TopicId
 from penstock.protocol.api_keys import ApiKey
 from penstock.replication.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionState,
     Answered,
-    InSyncAnswer,
-    InSyncProposal,
-    InSyncState,
 )
 
 PROPOSALS_AT_ONCE = 2000
@@ -28,7 +28,7 @@ TIMEOUT_MS = 20_000  # longer than the controller takes to give up
 PAUSE_MS = 100  # after a failure: a controller that is being elected is soon known
 
 _STATED = (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION)
-_Asked = tuple[InSyncProposal, Answered]
+_Asked = tuple[AlterPartitionProposal, Answered]
 
 
 class InSyncSender:
@@ -49,7 +49,7 @@ class InSyncSender:
         self._waiting: list[_Asked] = []  # at most one of each partition: leaders wait for answers
         self._wake = asyncio.Event()
 
-    def propose(self, proposal: InSyncProposal, done: Answered) -> None:
+    def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
         self._waiting.append((proposal, done))
         self._wake.set()
 
@@ -64,7 +64,9 @@ class InSyncSender:
                 for (_, done), answer in zip(some, answers, strict=True):
                     done(answer)
 
-    async def _send(self, proposals: Sequence[InSyncProposal]) -> Sequence[InSyncAnswer]:
+    async def _send(
+        self, proposals: Sequence[AlterPartitionProposal]
+    ) -> Sequence[AlterPartitionResult]:
         try:
             if self._controller.is_here:
                 return await self._ask_own(proposals)
@@ -74,9 +76,11 @@ class InSyncSender:
         except Refusal as refusal:
             code = refusal.code
         await self._wait_ms(PAUSE_MS)
-        return [InSyncAnswer(code)] * len(proposals)
+        return [AlterPartitionResult(code)] * len(proposals)
 
-    async def _ask_own(self, proposals: Sequence[InSyncProposal]) -> list[InSyncAnswer]:
+    async def _ask_own(
+        self, proposals: Sequence[AlterPartitionProposal]
+    ) -> list[AlterPartitionResult]:
         outcomes = await self._membership.change_in_sync(
             [_change(each) for each in proposals],
             broker=self._controller.own_id,
@@ -87,21 +91,23 @@ class InSyncSender:
             _answer(
                 code,
                 state
-                and InSyncState(
+                and AlterPartitionState(
                     state.leader, state.leader_epoch, state.in_sync, state.partition_epoch
                 ),
             )
             for code, state in outcomes
         ]
 
-    async def _ask_other(self, proposals: Sequence[InSyncProposal]) -> list[InSyncAnswer]:
+    async def _ask_other(
+        self, proposals: Sequence[AlterPartitionProposal]
+    ) -> list[AlterPartitionResult]:
         call = alter_partition_call(self._controller.own_id, self._broker_epoch(), proposals)
         response = await self._controller.call(call, timeout_ms=TIMEOUT_MS)
         return read_alter_partition(response, proposals)
 
 
 def alter_partition_call(
-    broker: BrokerId, broker_epoch: BrokerEpoch, proposals: Sequence[InSyncProposal]
+    broker: BrokerId, broker_epoch: BrokerEpoch, proposals: Sequence[AlterPartitionProposal]
 ) -> Call:
     by_topic: dict[TopicId, list[dict[str, Any]]] = {}
     for each in proposals:
@@ -114,7 +120,9 @@ def alter_partition_call(
     return Call(ApiKey.ALTER_PARTITION, range(2, 4), fields)
 
 
-def read_alter_partition(response: Any, proposals: Sequence[InSyncProposal]) -> list[InSyncAnswer]:
+def read_alter_partition(
+    response: Any, proposals: Sequence[AlterPartitionProposal]
+) -> list[AlterPartitionResult]:
     """An answer for each; Refusal where the whole request was refused."""
     if response.error_code != ErrorCode.NONE:
         raise Refusal(known_error(int(response.error_code)))
@@ -126,11 +134,11 @@ def read_alter_partition(response: Any, proposals: Sequence[InSyncProposal]) -> 
     return [_read(found.get((each.topic_id, each.partition.partition))) for each in proposals]
 
 
-def _read(partition: Any) -> InSyncAnswer:
+def _read(partition: Any) -> AlterPartitionResult:
     if partition is None:
-        return InSyncAnswer(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return AlterPartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR)
     code = known_error(int(partition.error_code))
-    state = InSyncState(
+    state = AlterPartitionState(
         BrokerId(partition.leader_id),
         LeaderEpoch(partition.leader_epoch),
         tuple(map(BrokerId, partition.isr)),
@@ -139,11 +147,11 @@ def _read(partition: Any) -> InSyncAnswer:
     return _answer(code, state)
 
 
-def _answer(code: ErrorCode, state: InSyncState | None) -> InSyncAnswer:
-    return InSyncAnswer(code, state if code in _STATED else None)
+def _answer(code: ErrorCode, state: AlterPartitionState | None) -> AlterPartitionResult:
+    return AlterPartitionResult(code, state if code in _STATED else None)
 
 
-def _partition_fields(proposal: InSyncProposal) -> dict[str, Any]:
+def _partition_fields(proposal: AlterPartitionProposal) -> dict[str, Any]:
     return {
         "partition_index": proposal.partition.partition,
         "leader_epoch": proposal.leader_epoch,
@@ -153,7 +161,7 @@ def _partition_fields(proposal: InSyncProposal) -> dict[str, Any]:
     }
 
 
-def _change(proposal: InSyncProposal) -> InSyncChange:
+def _change(proposal: AlterPartitionProposal) -> InSyncChange:
     return InSyncChange(
         topic_id=proposal.topic_id,
         partition=proposal.partition.partition,

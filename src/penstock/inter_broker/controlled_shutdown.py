@@ -14,7 +14,7 @@ from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 
 ATTEMPT_MS = 10_000
 
@@ -26,7 +26,7 @@ class Leaving:
         self,
         controller: ToController,
         *,
-        cluster: ClusterView,
+        cluster: MetadataCache,
         membership: Membership,  # of the controller here
         settings: Callable[[], Resolved],
         wait_ms: Callable[[int], Awaitable[None]],

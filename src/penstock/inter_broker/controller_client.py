@@ -12,13 +12,13 @@ from penstock.model.cluster import BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_messages import PrivateAnswer
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 
 
 class ToController:
     """Owned by the event loop."""
 
-    def __init__(self, own_id: BrokerId, *, cluster: ClusterView, peers: Peers) -> None:
+    def __init__(self, own_id: BrokerId, *, cluster: MetadataCache, peers: Peers) -> None:
         self.own_id = own_id
         self._cluster = cluster
         self._peers = peers

@@ -12,15 +12,15 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    LeadAndFollow,
-    MetadataUpdate,
-    SentOrder,
-    StopReplicas,
+    ControllerRequest,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.replication.metadata_cache import ClusterView, refuse_stale_controller
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache, refuse_stale_controller
+from penstock.replication.replica_manager import ReplicaManager
 
 
 class DynamicSettings(Protocol):
@@ -35,15 +35,15 @@ class _Position(NamedTuple):
     number: int
 
 
-class OrderTaker:
+class ControllerRequestHandler:
     """Owned by the event loop."""
 
     def __init__(
         self,
         broker_id: BrokerId,
         *,
-        replicas: Replicas,
-        cluster: ClusterView,
+        replicas: ReplicaManager,
+        cluster: MetadataCache,
         settings: DynamicSettings,
         report: Callable[[str], None],
     ) -> None:
@@ -60,7 +60,7 @@ class OrderTaker:
         self.broker_epoch = epoch
         self._replicas.set_broker_epoch(epoch)
 
-    def take(self, sent: SentOrder) -> None:
+    def take(self, sent: ControllerRequest) -> None:
         if self.broker_epoch < 0:
             # It may be for the life before this one, whose registration is still there: what that
             # one had on its disk, this one may have lost.
@@ -82,28 +82,28 @@ class OrderTaker:
             self._obey(sent)
             self._last = position
 
-    def _obey(self, sent: SentOrder) -> None:
+    def _obey(self, sent: ControllerRequest) -> None:
         order = sent.order
-        if isinstance(order, LeadAndFollow):
+        if isinstance(order, LeaderAndIsrRequest):
             self._tell_failures("take up", self._replicas.apply(order))
-        elif isinstance(order, StopReplicas):
+        elif isinstance(order, StopReplicaRequest):
             self._tell_failures("stop", self._replicas.stop(order))
         else:
             self._update(order, sent.broker_epoch)
 
-    def _update(self, update: MetadataUpdate, broker_epoch: BrokerEpoch) -> None:
+    def _update(self, update: UpdateMetadataRequest, broker_epoch: BrokerEpoch) -> None:
         if update.broker_configs is not None and self._settings.take_dynamic(update.broker_configs):
             self._replicas.reconfigure_all()
         self._cluster.apply(update)
         if update.is_full and len(self._cluster.brokers) > 1:
             self._remove_strays(update, broker_epoch)
 
-    def _remove_strays(self, update: MetadataUpdate, broker_epoch: BrokerEpoch) -> None:
+    def _remove_strays(self, update: UpdateMetadataRequest, broker_epoch: BrokerEpoch) -> None:
         """Replicas that have moved to other brokers while this one was away."""
         strays = tuple(self._find_strays())
         if strays:
             self._report(f"removing {', '.join(map(str, strays))}: moved to other brokers")
-            order = StopReplicas(
+            order = StopReplicaRequest(
                 controller_id=update.controller_id,
                 controller_epoch=update.controller_epoch,
                 broker_epoch=broker_epoch,

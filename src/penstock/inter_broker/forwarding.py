@@ -15,9 +15,9 @@ from penstock.controller.interface import (
     Administration,
     ConfigChange,
     LeaderChoice,
-    MorePartitions,
-    Move,
+    NewPartitions,
     NewTopic,
+    Reassignment,
     Refused,
 )
 from penstock.inter_broker.apis.forwarded_configs import (
@@ -82,7 +82,7 @@ class ForwardingAdministration:
         return await self._local.delete_topics(names, timeout_ms=timeout_ms)
 
     async def create_partitions(
-        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+        self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[Refused | None]:
         return await self._local.create_partitions(
             additions, validate_only=validate_only, timeout_ms=timeout_ms
@@ -98,7 +98,7 @@ class ForwardingAdministration:
         return await self._local.elect_leaders(choice, partitions, timeout_ms=timeout_ms)
 
     async def alter_reassignments(
-        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
     ) -> list[Refused | None]:
         return await self._local.alter_reassignments(
             moves, allows_other_factor=allows_other_factor, timeout_ms=timeout_ms

@@ -19,7 +19,7 @@ from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 
 _VERSIONS = range(1, 3)
 
@@ -46,7 +46,7 @@ class MarkerSender:
         self,
         own_id: BrokerId,
         *,
-        cluster: ClusterView,
+        cluster: MetadataCache,
         write_here: Callable[[Sequence[Wanted]], Awaitable[list[Codes]]],
         peers: Peers | None,  # None: a single node
         settings: Callable[[], Resolved],

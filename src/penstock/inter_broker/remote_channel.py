@@ -6,7 +6,7 @@ life of it came since is a Refusal; whatever else keeps it from being applied is
 
 from penstock.inter_broker.broker_connections import Peers
 from penstock.inter_broker.local_channel import LocalChannel
-from penstock.model.cluster import BrokerId, BrokerNode, SentOrder
+from penstock.model.cluster import BrokerId, BrokerNode, ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.controller_messages import ORDER_VERSIONS, encode_order
 from penstock.protocol.private_keys import PrivateKey
@@ -25,7 +25,7 @@ class RemoteChannel:
         self._peers = peers
         self._timeout_ms = timeout_ms
 
-    async def send(self, node: BrokerNode, sent: SentOrder) -> None:
+    async def send(self, node: BrokerNode, sent: ControllerRequest) -> None:
         if node.id == self._own_id:
             await self._local.send(node, sent)
             return

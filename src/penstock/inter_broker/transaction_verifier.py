@@ -20,7 +20,7 @@ from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 
 if TYPE_CHECKING:
     from penstock.apis.transactions.transaction_service import TransactionService
@@ -52,7 +52,7 @@ class TransactionVerifier:
         self,
         own_id: BrokerId,
         *,
-        cluster: ClusterView,
+        cluster: MetadataCache,
         get_coordinator: "Callable[[], TransactionService]",
         peers: Peers | None,  # None: a single node
         settings: Callable[[], Resolved],

@@ -71,7 +71,7 @@ FailedOn = Mapping[TopicPartition, frozenset[BrokerId]]
 # Orders of the controller to a broker; those of an older controller's epoch are refused.
 
 
-class PartitionOrder(NamedTuple):
+class LeaderAndIsrPartition(NamedTuple):
     partition: TopicPartition
     topic_id: TopicId
     state: PartitionState
@@ -79,17 +79,17 @@ class PartitionOrder(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeadAndFollow:
+class LeaderAndIsrRequest:
     """Lead these partitions, or follow their leader, as the states say."""
 
     controller_id: BrokerId
     controller_epoch: ControllerEpoch
     broker_epoch: BrokerEpoch  # of the addressed broker: a later life of it refuses the order
-    partitions: tuple[PartitionOrder, ...]
+    partitions: tuple[LeaderAndIsrPartition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopReplicas:
+class StopReplicaRequest:
     """Stop serving these; `delete` removes their data as well."""
 
     controller_id: BrokerId
@@ -100,7 +100,7 @@ class StopReplicas:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetadataUpdate:
+class UpdateMetadataRequest:
     """What changed: a broker's view is the sum of these since the controller's first, full one."""
 
     controller_id: BrokerId
@@ -115,10 +115,10 @@ class MetadataUpdate:
     failed: FailedOn | None = None  # all there are; None: as before
 
 
-Order = LeadAndFollow | StopReplicas | MetadataUpdate
+Order = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 
-class SentOrder(NamedTuple):
+class ControllerRequest(NamedTuple):
     """An order on its way to one life of a broker."""
 
     broker_epoch: BrokerEpoch  # a later life refuses it

@@ -14,15 +14,15 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
+    ControllerRequest,
     Endpoint,
-    LeadAndFollow,
-    MetadataUpdate,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     Order,
-    PartitionOrder,
     PartitionState,
-    SentOrder,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import Buffer
@@ -36,7 +36,7 @@ _METADATA_UPDATE = 2
 _FAILED_TAG = 0
 
 
-def encode_order(sent: SentOrder) -> bytes:
+def encode_order(sent: ControllerRequest) -> bytes:
     writer = ValueWriter(flexible=True)
     writer.int64(sent.broker_epoch)
     order = sent.order
@@ -44,21 +44,21 @@ def encode_order(sent: SentOrder) -> bytes:
     writer.int32(order.controller_epoch)
     writer.int64(sent.number)
     match order:
-        case LeadAndFollow():
+        case LeaderAndIsrRequest():
             writer.int8(_LEAD_AND_FOLLOW)
             writer.array(order.partitions, _write_partition_order)
-        case StopReplicas():
+        case StopReplicaRequest():
             writer.int8(_STOP_REPLICAS)
             writer.array(order.partitions, _write_partition)
             _write_bool(writer, order.delete)
-        case MetadataUpdate():
+        case UpdateMetadataRequest():
             writer.int8(_METADATA_UPDATE)
             _write_update(writer, order)
     writer.tags(*_tagged(order))
     return writer.done()
 
 
-def decode_order(body: Buffer) -> SentOrder:
+def decode_order(body: Buffer) -> ControllerRequest:
     reader = ValueReader(body, flexible=True)
     head = _Head(
         BrokerEpoch(reader.int64()), BrokerId(reader.int32()), ControllerEpoch(reader.int32())
@@ -70,7 +70,7 @@ def decode_order(body: Buffer) -> SentOrder:
         raise MalformedRecord(f"there is no order of kind {kind}")
     order = _with_tagged(read(reader, head), reader.tags())
     reader.end()
-    return SentOrder(head.broker_epoch, order, number)
+    return ControllerRequest(head.broker_epoch, order, number)
 
 
 class _Head(NamedTuple):
@@ -80,7 +80,7 @@ class _Head(NamedTuple):
 
 
 def _read_lead_and_follow(reader: ValueReader, head: _Head) -> Order:
-    return LeadAndFollow(
+    return LeaderAndIsrRequest(
         controller_id=head.controller_id,
         controller_epoch=head.controller_epoch,
         broker_epoch=head.broker_epoch,
@@ -89,7 +89,7 @@ def _read_lead_and_follow(reader: ValueReader, head: _Head) -> Order:
 
 
 def _read_stop_replicas(reader: ValueReader, head: _Head) -> Order:
-    return StopReplicas(
+    return StopReplicaRequest(
         controller_id=head.controller_id,
         controller_epoch=head.controller_epoch,
         broker_epoch=head.broker_epoch,
@@ -104,7 +104,7 @@ def _read_metadata_update(reader: ValueReader, head: _Head) -> Order:
     topics = reader.array(_read_topic)
     deleted = reader.array(ValueReader.string)
     configs = reader.array(_read_named_configs)
-    return MetadataUpdate(
+    return UpdateMetadataRequest(
         controller_id=head.controller_id,
         controller_epoch=head.controller_epoch,
         is_full=is_full,
@@ -124,7 +124,7 @@ _READERS: Mapping[int, Callable[[ValueReader, _Head], Order]] = MappingProxyType
 )
 
 
-def _write_update(writer: ValueWriter, update: MetadataUpdate) -> None:
+def _write_update(writer: ValueWriter, update: UpdateMetadataRequest) -> None:
     for flag in (
         update.is_full,
         update.brokers is not None,
@@ -141,7 +141,7 @@ def _write_update(writer: ValueWriter, update: MetadataUpdate) -> None:
 
 
 def _tagged(order: Order) -> tuple[tuple[int, bytes], ...]:
-    if not isinstance(order, MetadataUpdate) or order.failed is None:
+    if not isinstance(order, UpdateMetadataRequest) or order.failed is None:
         return ()
     writer = ValueWriter(flexible=True)
     writer.array(tuple(order.failed.items()), _write_failed)
@@ -149,7 +149,7 @@ def _tagged(order: Order) -> tuple[tuple[int, bytes], ...]:
 
 
 def _with_tagged(order: Order, tagged: Mapping[int, memoryview]) -> Order:
-    if not isinstance(order, MetadataUpdate) or _FAILED_TAG not in tagged:
+    if not isinstance(order, UpdateMetadataRequest) or _FAILED_TAG not in tagged:
         return order
     reader = ValueReader(tagged[_FAILED_TAG], flexible=True)
     failed = dict(reader.array(_read_failed))
@@ -174,7 +174,7 @@ def _read_failed(reader: ValueReader) -> tuple[TopicPartition, frozenset[BrokerI
 # Partitions.
 
 
-def _write_partition_order(writer: ValueWriter, order: PartitionOrder) -> None:
+def _write_partition_order(writer: ValueWriter, order: LeaderAndIsrPartition) -> None:
     _write_name(writer, order.partition)
     writer.uuid(order.topic_id)
     _write_state(writer, order.state)
@@ -182,10 +182,10 @@ def _write_partition_order(writer: ValueWriter, order: PartitionOrder) -> None:
     writer.tags()
 
 
-def _read_partition_order(reader: ValueReader) -> PartitionOrder:
+def _read_partition_order(reader: ValueReader) -> LeaderAndIsrPartition:
     name = _read_name(reader)
     topic_id = TopicId(reader.uuid())
-    order = PartitionOrder(name, topic_id, _read_state(reader), _read_bool(reader))
+    order = LeaderAndIsrPartition(name, topic_id, _read_state(reader), _read_bool(reader))
     reader.tags()
     return order
 

@@ -12,20 +12,20 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 
 
-class InSyncMember(NamedTuple):
+class ProposedIsrMember(NamedTuple):
     broker_id: BrokerId
     broker_epoch: BrokerEpoch  # as the leader knows it, -1 where it does not (KIP-903)
 
 
-class InSyncProposal(NamedTuple):
+class AlterPartitionProposal(NamedTuple):
     partition: TopicPartition
     topic_id: TopicId
     leader_epoch: LeaderEpoch  # of the leader that proposes
     partition_epoch: int  # of the state that it changes; another one by now refuses it
-    in_sync: tuple[InSyncMember, ...]  # all of the new set, the leader among them
+    in_sync: tuple[ProposedIsrMember, ...]  # all of the new set, the leader among them
 
 
-class InSyncState(NamedTuple):
+class AlterPartitionState(NamedTuple):
     """A partition's state as the controller has stored it."""
 
     leader: BrokerId
@@ -34,7 +34,7 @@ class InSyncState(NamedTuple):
     partition_epoch: int
 
 
-class InSyncAnswer(NamedTuple):
+class AlterPartitionResult(NamedTuple):
     """NONE: stored, as `state` says. INVALID_UPDATE_VERSION: refused for the state that `state`
     says, which the leader adopts if it still leads in it. FENCED_LEADER_EPOCH,
     UNKNOWN_TOPIC_OR_PARTITION, INELIGIBLE_REPLICA and the like: refused, nothing was stored.
@@ -42,13 +42,13 @@ class InSyncAnswer(NamedTuple):
     knows, so the leader asks again."""
 
     code: ErrorCode
-    state: InSyncState | None = None  # there with the first two codes
+    state: AlterPartitionState | None = None  # there with the first two codes
 
 
-Answered = Callable[[InSyncAnswer], None]
+Answered = Callable[[AlterPartitionResult], None]
 
 
-class InSyncChanges(Protocol):
-    def propose(self, proposal: InSyncProposal, done: Answered) -> None:
+class AlterPartitionSender(Protocol):
+    def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
         """Send it to the controller, with others that wait if that helps. `done` is called once,
         on the event loop, never from within this call; also when no controller can be reached."""

@@ -6,7 +6,7 @@ from penstock.config.effective_config import Resolved
 from penstock.replication.follower_progress import LagLimits
 
 
-class FollowerSettings(NamedTuple):
+class FollowerConfig(NamedTuple):
     partition_max_bytes: int
     response_max_bytes: int
     min_bytes: int
@@ -15,7 +15,7 @@ class FollowerSettings(NamedTuple):
     backoff_ms: int  # after something went wrong
 
     @classmethod
-    def from_broker(cls, settings: Resolved) -> "FollowerSettings":
+    def from_broker(cls, settings: Resolved) -> "FollowerConfig":
         return cls(
             partition_max_bytes=int(str(settings["replica.fetch.max.bytes"])),
             response_max_bytes=int(str(settings["replica.fetch.response.max.bytes"])),

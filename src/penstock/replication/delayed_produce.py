@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TimestampMs
-from penstock.replication.partition import Leadership, Partition
+from penstock.replication.partition import Partition, PartitionLeadership
 
 
 class PartitionAppended(NamedTuple):
@@ -30,7 +30,7 @@ class Write(NamedTuple):
 
     place: int  # of its answer
     partition: Partition
-    leadership: Leadership
+    leadership: PartitionLeadership
     end_offset: Offset
 
 

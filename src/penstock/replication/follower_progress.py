@@ -19,7 +19,7 @@ class LagLimits(NamedTuple):
     max_messages: int = -1  # replica.lag.max.messages; -1 is off
 
 
-class Progress(NamedTuple):
+class FollowerProgress(NamedTuple):
     """Of one follower under one leader epoch. Times are the leader's, of its steady clock."""
 
     end_offset: Offset  # UNKNOWN_END until its first fetch
@@ -29,20 +29,20 @@ class Progress(NamedTuple):
     broker_epoch: BrokerEpoch  # of the life that fetched last
 
 
-def first_progress(*, is_in_sync: bool, now_ms: int) -> Progress:
+def first_progress(*, is_in_sync: bool, now_ms: int) -> FollowerProgress:
     """Of a follower that has not fetched under this epoch. One in sync gets the whole time to."""
     caught_up_ms = now_ms if is_in_sync else NEVER_MS
-    return Progress(UNKNOWN_END, caught_up_ms, now_ms, UNKNOWN_END, NO_BROKER_EPOCH)
+    return FollowerProgress(UNKNOWN_END, caught_up_ms, now_ms, UNKNOWN_END, NO_BROKER_EPOCH)
 
 
 def progress_after_fetch(
-    before: Progress,
+    before: FollowerProgress,
     *,
     offset: Offset,
     leader_end_offset: Offset,
     broker_epoch: BrokerEpoch,
     now_ms: int,
-) -> Progress:
+) -> FollowerProgress:
     """A follower that always asks for what the leader had at its last fetch is never late, however
     fast the leader's log grows."""
     caught_up_ms = before.caught_up_ms
@@ -50,11 +50,11 @@ def progress_after_fetch(
         caught_up_ms = now_ms
     elif before.end_offset != UNKNOWN_END and offset >= before.leader_end_offset:
         caught_up_ms = max(caught_up_ms, before.fetched_ms)
-    return Progress(offset, caught_up_ms, now_ms, leader_end_offset, broker_epoch)
+    return FollowerProgress(offset, caught_up_ms, now_ms, leader_end_offset, broker_epoch)
 
 
 def is_lagging(
-    progress: Progress, *, leader_end_offset: Offset, limits: LagLimits, now_ms: int
+    progress: FollowerProgress, *, leader_end_offset: Offset, limits: LagLimits, now_ms: int
 ) -> bool:
     """Who has all there is does not lag, however long nobody wrote (KAFKA-7152)."""
     end_offset = progress.end_offset
@@ -67,7 +67,7 @@ def is_lagging(
 
 
 def is_keeping_up(
-    progress: Progress, *, leader_end_offset: Offset, limits: LagLimits, now_ms: int
+    progress: FollowerProgress, *, leader_end_offset: Offset, limits: LagLimits, now_ms: int
 ) -> bool:
     """Outside of the in-sync set, and about to be in it: the high watermark waits for it, or under
     a steady load it would run away before the follower has reached it."""
@@ -77,7 +77,9 @@ def is_keeping_up(
     return not is_counted or leader_end_offset - progress.end_offset <= limits.max_messages
 
 
-def may_join(progress: Progress, *, high_watermark: Offset, epoch_start_offset: Offset) -> bool:
+def may_join(
+    progress: FollowerProgress, *, high_watermark: Offset, epoch_start_offset: Offset
+) -> bool:
     """Whether it has all that is committed: also what an earlier leader committed, of which this
     one's high watermark may not know yet (KAFKA-7128)."""
     return progress.end_offset >= max(high_watermark, epoch_start_offset)

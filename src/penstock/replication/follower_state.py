@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
-from penstock.replication.config import FollowerSettings
+from penstock.replication.config import FollowerConfig
 from penstock.replication.partition import Partition, Role
 from penstock.replication.partition_roles import ReplicaEngine
-from penstock.replication.replication_quota import Throttling
+from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.topic_config import Report
 from penstock.replication.truncation import restart_offset, truncation_offset
 from penstock.storage.engine import AppendItem, Origin
@@ -42,7 +42,7 @@ _PASSING = frozenset(
 )
 
 
-class Upkeep(Protocol):
+class FollowerDependencies(Protocol):
     """What a follower needs of its broker's replicas."""
 
     def keep_durable(self, partition: Partition) -> None: ...  # of a synchronous topic
@@ -51,7 +51,7 @@ class Upkeep(Protocol):
 
 
 class Followed:
-    """One partition of one leader, in one epoch; only `Following` touches it."""
+    """One partition of one leader, in one epoch; only `FollowerState` touches it."""
 
     __slots__ = (
         "failures",
@@ -73,16 +73,16 @@ class Followed:
         self.reported: ErrorCode | None = None  # what went wrong is said once
 
 
-class Following:
+class FollowerState:
     def __init__(
         self,
         *,
         engine: ReplicaEngine,
-        throttling: Throttling,
-        upkeep: Upkeep,
+        throttling: ReplicationQuota,
+        upkeep: FollowerDependencies,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        settings: Callable[[], FollowerSettings],
+        settings: Callable[[], FollowerConfig],
         report: Report,
     ) -> None:
         self._engine = engine

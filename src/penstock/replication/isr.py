@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.ids import Offset
-from penstock.replication.follower_progress import LagLimits, Progress, is_lagging, may_join
+from penstock.replication.follower_progress import FollowerProgress, LagLimits, is_lagging, may_join
 
 Members = tuple[BrokerId, ...]
 
@@ -29,7 +29,7 @@ def assured(stored: Members, proposed: Members | None) -> Members:
 
 def without_laggards(
     state: PartitionState,
-    followers: Mapping[BrokerId, Progress],
+    followers: Mapping[BrokerId, FollowerProgress],
     *,
     leader_end_offset: Offset,
     limits: LagLimits,
@@ -49,7 +49,7 @@ def without_laggards(
 def with_joiner(
     state: PartitionState,
     follower: BrokerId,
-    progress: Progress,
+    progress: FollowerProgress,
     *,
     high_watermark: Offset,
     epoch_start_offset: Offset,

@@ -8,15 +8,19 @@ an answer counts only while its proposal stands.
 from collections.abc import Callable
 from functools import partial
 
-from penstock.model.cluster import BrokerId, MetadataUpdate
+from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.purgatory.delayed_operations import Call, Timers
 from penstock.purgatory.timing_wheel import Timer
-from penstock.replication.alter_partition import InSyncAnswer, InSyncChanges, InSyncProposal
+from penstock.replication.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionSender,
+)
 from penstock.replication.follower_progress import NO_BROKER_EPOCH, LagLimits
 from penstock.replication.isr import Members, with_joiner, without_laggards
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
 
 RETRY_MS = 50  # until an answer comes that decides it
@@ -36,17 +40,19 @@ _OUTDATED = frozenset(
 _REFUSED = frozenset((ErrorCode.INELIGIBLE_REPLICA, ErrorCode.INVALID_REQUEST))
 
 
-class InSyncUpkeep:
+class IsrManager:
     def __init__(
         self,
         *,
-        cluster: ClusterView,
+        cluster: MetadataCache,
         timers: Timers,
         now_ms: Callable[[], int],
         limits: Callable[[], LagLimits],
         on_changed: Callable[[Partition], None],
     ) -> None:
-        self.changes: InSyncChanges | None = None  # None: a single node, which has nobody to ask
+        self.changes: AlterPartitionSender | None = (
+            None  # None: a single node, which has nobody to ask
+        )
         self._cluster = cluster
         self._timers = timers
         self._now_ms = now_ms
@@ -96,7 +102,7 @@ class InSyncUpkeep:
 
     # -- leaving ---------------------------------------------------------------------------
 
-    def _on_update(self, update: MetadataUpdate) -> None:
+    def _on_update(self, update: UpdateMetadataRequest) -> None:
         """A broker that stops follows until it has handed over, and looks as if it kept up for long
         after it is gone: what is acknowledged would wait for it."""
         if update.brokers is None:
@@ -142,12 +148,12 @@ class InSyncUpkeep:
     def _propose(self, partition: Partition, wanted: Members) -> None:
         self._ask(partition, partition.propose(wanted))
 
-    def _ask(self, partition: Partition, proposal: InSyncProposal) -> None:
+    def _ask(self, partition: Partition, proposal: AlterPartitionProposal) -> None:
         if partition.proposal is proposal and self.changes is not None:
             self.changes.propose(proposal, partial(self._on_answer, partition, proposal))
 
     def _on_answer(
-        self, partition: Partition, proposal: InSyncProposal, answer: InSyncAnswer
+        self, partition: Partition, proposal: AlterPartitionProposal, answer: AlterPartitionResult
     ) -> None:
         if partition.proposal is not proposal:
             return  # an order came first, and says all there is to know

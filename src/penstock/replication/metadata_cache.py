@@ -12,16 +12,16 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     FailedOn,
-    MetadataUpdate,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId, TopicPartition
 
-Listener = Callable[[MetadataUpdate], None]
+Listener = Callable[[UpdateMetadataRequest], None]
 
 
-class ClusterView:
+class MetadataCache:
     """Empty until the first update."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class ClusterView:
     def topics(self) -> Mapping[str, TopicState]:
         return self._topics
 
-    def apply(self, update: MetadataUpdate) -> None:
+    def apply(self, update: UpdateMetadataRequest) -> None:
         """Refusal STALE_CONTROLLER_EPOCH if a later controller has spoken before."""
         refuse_stale_controller(update.controller_epoch, self.controller_epoch)
         self.controller_id, self.controller_epoch = update.controller_id, update.controller_epoch

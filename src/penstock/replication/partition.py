@@ -17,18 +17,22 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.model.values import dataclass
-from penstock.replication.alter_partition import InSyncMember, InSyncProposal, InSyncState
+from penstock.replication.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionState,
+    ProposedIsrMember,
+)
 from penstock.replication.follower_progress import (
     NO_BROKER_EPOCH,
+    FollowerProgress,
     LagLimits,
-    Progress,
     first_progress,
     is_keeping_up,
     progress_after_fetch,
 )
 from penstock.replication.high_watermark import next_high_watermark
 from penstock.replication.isr import assured, maximal
-from penstock.replication.topic_config import TopicRules
+from penstock.replication.topic_config import TopicConfig
 from penstock.replication.transaction_verification import Verifications
 from penstock.replication.truncation import find_divergence
 from penstock.storage.engine import PartitionLog
@@ -67,7 +71,7 @@ class PartitionStatistics:
     failure: str | None  # why its log takes nothing any more
 
 
-class Leadership:
+class PartitionLeadership:
     """One time of leading, from becoming the leader to not being it, over all its epochs.
 
     Who waits for a write waits under the leadership that took it: a later one may have lost it.
@@ -112,7 +116,7 @@ class Partition:
         "topic_id",
     )
 
-    def __init__(self, broker_id: BrokerId, log: PartitionLog, rules: TopicRules) -> None:
+    def __init__(self, broker_id: BrokerId, log: PartitionLog, rules: TopicConfig) -> None:
         self.broker_id = broker_id
         self.partition = log.partition
         self.topic_id = log.topic_id
@@ -121,11 +125,13 @@ class Partition:
         self.failure: str | None = None  # why its log takes nothing any more; then it has no role
         self.state = NO_STATE
         self.leader_epoch = NO_LEADER_EPOCH
-        self.leadership: Leadership | None = None
+        self.leadership: PartitionLeadership | None = None
         # While leading: the other replicas, in sync or not, and where the present epoch began.
-        self.followers: dict[BrokerId, Progress] = {}
+        self.followers: dict[BrokerId, FollowerProgress] = {}
         self.epoch_start_offset = Offset(0)
-        self.proposal: InSyncProposal | None = None  # of another in-sync set, not answered yet
+        self.proposal: AlterPartitionProposal | None = (
+            None  # of another in-sync set, not answered yet
+        )
         self._awaited: frozenset[BrokerId] = frozenset()  # not in sync, and about to be
         self._counted: tuple[BrokerId, ...] = ()  # followers that the high watermark waits for
         self.is_flushing = False  # a flush that `Replicas` asked for is under way
@@ -241,7 +247,7 @@ class Partition:
             for each in state.replicas
             if each != self.broker_id
         }
-        self.leadership = self.leadership or Leadership()
+        self.leadership = self.leadership or PartitionLeadership()
         self._take(state)
 
     def follow(self, state: PartitionState) -> None:
@@ -274,7 +280,7 @@ class Partition:
         self._settle()
         self.leader_epoch = state.leader_epoch  # last: the epoch vouches for all the rest
 
-    def obey(self, rules: TopicRules) -> None:
+    def obey(self, rules: TopicConfig) -> None:
         if self.log.config != rules.served:
             self.log.reconfigure(rules.served)
         self.min_in_sync = rules.min_in_sync
@@ -302,15 +308,15 @@ class Partition:
             return None
         return tuple(each.broker_id for each in self.proposal.in_sync)
 
-    def propose(self, in_sync: tuple[BrokerId, ...]) -> InSyncProposal:
+    def propose(self, in_sync: tuple[BrokerId, ...]) -> AlterPartitionProposal:
         """From here on both sets count, until the answer or the next order."""
         epochs = {each: progress.broker_epoch for each, progress in self.followers.items()}
-        self.proposal = InSyncProposal(
+        self.proposal = AlterPartitionProposal(
             self.partition,
             self.topic_id,
             self.leader_epoch,
             self.state.partition_epoch,
-            tuple(InSyncMember(each, epochs.get(each, NO_BROKER_EPOCH)) for each in in_sync),
+            tuple(ProposedIsrMember(each, epochs.get(each, NO_BROKER_EPOCH)) for each in in_sync),
         )
         self._settle()
         return self.proposal
@@ -320,7 +326,7 @@ class Partition:
         self.proposal = None
         self._settle()
 
-    def try_adopt(self, stored: InSyncState) -> bool:
+    def try_adopt(self, stored: AlterPartitionState) -> bool:
         """Take the controller's word for who is in sync, if it is about this time of leading."""
         is_mine = stored.leader == self.broker_id and stored.leader_epoch == self.leader_epoch
         if not is_mine or stored.partition_epoch <= self.state.partition_epoch:

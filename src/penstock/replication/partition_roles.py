@@ -14,17 +14,17 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    LeadAndFollow,
-    MetadataUpdate,
-    PartitionOrder,
-    StopReplicas,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.replication.metadata_cache import ClusterView, refuse_stale_controller
+from penstock.replication.metadata_cache import MetadataCache, refuse_stale_controller
 from penstock.replication.partition import Partition
 from penstock.replication.storage_errors import code_of
-from penstock.replication.topic_config import Report, RuleBook, TopicRules
+from penstock.replication.topic_config import Report, TopicConfig, TopicConfigs
 from penstock.storage.engine import Engine, PartitionLog
 from penstock.storage.errors import StorageError
 
@@ -53,7 +53,7 @@ class Hosted:
         *,
         broker_id: BrokerId,
         engine: ReplicaEngine,
-        cluster: ClusterView,
+        cluster: MetadataCache,
         settings: Callable[[], Resolved],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
@@ -65,11 +65,11 @@ class Hosted:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.offline: set[TopicPartition] = set()  # ordered, and in no directory that works
         self._by_topic: dict[str, dict[TopicPartition, Partition]] = {}  # no empty entries
-        self._rules: dict[str, TopicRules] = {}  # of the same topics
+        self._rules: dict[str, TopicConfig] = {}  # of the same topics
         self._controller_epoch = ControllerEpoch(-1)  # never moves back
         self._engine = engine
         self._cluster = cluster
-        self._rule_book = RuleBook(settings, report)
+        self._rule_book = TopicConfigs(settings, report)
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._report = report
@@ -112,7 +112,7 @@ class Hosted:
 
     # -- orders ----------------------------------------------------------------------------
 
-    def apply(self, order: LeadAndFollow) -> dict[TopicPartition, ErrorCode]:
+    def apply(self, order: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
         self._check_order(order)
         answers = {each.partition: self._apply_one(each) for each in order.partitions}
         for name, code in answers.items():
@@ -120,11 +120,11 @@ class Hosted:
                 self.on_failed(name)
         return answers
 
-    def stop(self, order: StopReplicas) -> dict[TopicPartition, ErrorCode]:
+    def stop(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
         self._check_order(order)
         return {name: self._stop_one(name, delete=order.delete) for name in order.partitions}
 
-    def _check_order(self, order: LeadAndFollow | StopReplicas) -> None:
+    def _check_order(self, order: LeaderAndIsrRequest | StopReplicaRequest) -> None:
         if order.broker_epoch < self.broker_epoch:
             raise Refusal(
                 ErrorCode.STALE_BROKER_EPOCH,
@@ -134,7 +134,7 @@ class Hosted:
         refuse_stale_controller(order.controller_epoch, self._controller_epoch)
         self._controller_epoch = order.controller_epoch
 
-    def _apply_one(self, order: PartitionOrder) -> ErrorCode:
+    def _apply_one(self, order: LeaderAndIsrPartition) -> ErrorCode:
         name, _, state, _ = order
         if self.broker_id not in state.replicas:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -156,7 +156,7 @@ class Hosted:
             self._on_changed(partition)
         return ErrorCode.NONE
 
-    def _find_current(self, order: PartitionOrder) -> Partition | None:
+    def _find_current(self, order: LeaderAndIsrPartition) -> Partition | None:
         """The replica that the order is about. One of a deleted topic of that name goes now."""
         partition = self.partitions.get(order.partition)
         if partition is None:
@@ -172,7 +172,7 @@ class Hosted:
         self._remove(partition)
         return None
 
-    def _create(self, order: PartitionOrder) -> Partition:
+    def _create(self, order: LeaderAndIsrPartition) -> Partition:
         topic = order.partition.topic
         known = self._rules.get(topic)
         rules = known or self._find_rules(topic) or self._rule_book.resolve(topic, {})
@@ -205,7 +205,7 @@ class Hosted:
     def topics(self) -> list[str]:
         return list(self._by_topic)
 
-    def find_rules(self, topic: str) -> TopicRules | None:
+    def find_rules(self, topic: str) -> TopicConfig | None:
         """None where no partition of it lives here."""
         return self._rules.get(topic)
 
@@ -218,12 +218,12 @@ class Hosted:
             partition.obey(rules)
             self._on_changed(partition)
 
-    def _find_rules(self, topic: str) -> TopicRules | None:
+    def _find_rules(self, topic: str) -> TopicConfig | None:
         """None while the cluster's view does not know the topic: its orders come first."""
         state = self._cluster.find_topic(topic)
         return None if state is None else self._rule_book.resolve(topic, state.configs)
 
-    def _on_update(self, update: MetadataUpdate) -> None:
+    def _on_update(self, update: UpdateMetadataRequest) -> None:
         for topic in update.topics:
             self.reconfigure(topic.name)
 
@@ -242,7 +242,7 @@ class Hosted:
         return failure is not None
 
 
-def _is_stale(order: PartitionOrder, partition: Partition) -> bool:
+def _is_stale(order: LeaderAndIsrPartition, partition: Partition) -> bool:
     """Whether a later order has come, or the log has records of a later leader."""
     given = order.state
     known_epoch = max(partition.leader_epoch, partition.log.latest_epoch)

@@ -1,7 +1,8 @@
 """Fetches from leaders over the network: a task and a connection for each, however many partitions.
 
-What is asked and what an answer does is `Following`'s; here are connections, pauses and time-outs.
-No session (KIP-227): each request says all. Invariant: a leader has one request of ours at a time.
+What is asked and what an answer does is `FollowerState`'s; here are connections, pauses and
+time-outs. No session (KIP-227): each request says all. Invariant: a leader has one request of ours
+at a time.
 """
 
 import asyncio
@@ -17,8 +18,8 @@ from penstock.client.follower_fetch import Answer, follower_fetch_call
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.replication.config import FollowerSettings
-from penstock.replication.follower_state import FIRST_PAUSE_MS, Following
+from penstock.replication.config import FollowerConfig
+from penstock.replication.follower_state import FIRST_PAUSE_MS, FollowerState
 from penstock.replication.topic_config import Report
 
 YIELD_BYTES = 1 << 20  # appended before others have their turn
@@ -26,25 +27,25 @@ IDLE_MS = 60_000  # without partitions there is only news to wait for
 REPORTED_FAILURES = 4  # in a row: until then it is a leader that comes or goes
 
 
-class Wiring(NamedTuple):
+class FetcherDependencies(NamedTuple):
     """What a fetcher needs of its broker."""
 
-    following: Following
+    following: FollowerState
     broker_id: BrokerId
     broker_epoch: Callable[[], BrokerEpoch]
     find_address: Callable[[BrokerId], Address | None]  # None: not known yet, or not alive
     topic_id_of: Callable[[TopicPartition], TopicId]  # of one that lives here
-    settings: Callable[[], FollowerSettings]
+    settings: Callable[[], FollowerConfig]
     now_ms: Callable[[], int]
     report: Report
 
 
-class Fetchers:
+class ReplicaFetcherManager:
     """`run` is a task of the broker and ends with it. Owned by the event loop."""
 
-    def __init__(self, wiring: Wiring) -> None:
+    def __init__(self, wiring: FetcherDependencies) -> None:
         self._wiring = wiring
-        self._fetchers: dict[BrokerId, _Fetcher] = {}
+        self._fetchers: dict[BrokerId, _ReplicaFetcher] = {}
         self._has_news = asyncio.Event()
         self._has_news.set()
         wiring.following.on_news = self._on_news
@@ -56,7 +57,7 @@ class Fetchers:
                 self._has_news.clear()
                 for leader in self._wiring.following.leaders:
                     if leader not in self._fetchers:
-                        fetcher = self._fetchers[leader] = _Fetcher(self._wiring, leader)
+                        fetcher = self._fetchers[leader] = _ReplicaFetcher(self._wiring, leader)
                         tasks.create_task(fetcher.run(), name=f"fetch-from-{leader}")
 
     def _on_news(self, leader: BrokerId) -> None:
@@ -67,10 +68,10 @@ class Fetchers:
             fetcher.wake()
 
 
-class _Fetcher:
+class _ReplicaFetcher:
     """Of one leader. Without partitions it sleeps, and keeps no connection."""
 
-    def __init__(self, wiring: Wiring, leader: BrokerId) -> None:
+    def __init__(self, wiring: FetcherDependencies, leader: BrokerId) -> None:
         self._wiring = wiring
         self._leader = leader
         self._has_news = asyncio.Event()

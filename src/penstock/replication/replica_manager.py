@@ -14,8 +14,8 @@ from penstock.model.cluster import (
     INTERNAL_TOPICS,
     BrokerEpoch,
     BrokerId,
-    LeadAndFollow,
-    StopReplicas,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
@@ -27,15 +27,15 @@ from penstock.purgatory.delayed_operations import (
     TooManyWaiting,
     Waiting,
 )
-from penstock.replication.config import FollowerSettings, lag_limits
+from penstock.replication.config import FollowerConfig, lag_limits
 from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
 from penstock.replication.follower_progress import NO_BROKER_EPOCH, LagLimits
-from penstock.replication.follower_state import Following
-from penstock.replication.isr_manager import InSyncUpkeep
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.follower_state import FollowerState
+from penstock.replication.isr_manager import IsrManager
+from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionStatistics, Role
 from penstock.replication.partition_roles import Hosted, ReplicaEngine
-from penstock.replication.replication_quota import Throttling
+from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
 from penstock.storage.engine import AppendItem, Origin, PartitionLog
@@ -71,25 +71,25 @@ class _OwnSettings(NamedTuple):
     """What the room needs of the broker's settings."""
 
     source: Resolved
-    follower: FollowerSettings
+    follower: FollowerConfig
     lag_limits: LagLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicasStatistics:
+class ReplicaManagerStatistics:
     partitions: tuple[PartitionStatistics, ...]
     offline: tuple[TopicPartition, ...]  # ordered, but no directory that works holds a log of them
     produces: DelayedStatistics
     fetches: DelayedStatistics
 
 
-class Replicas:
+class ReplicaManager:
     def __init__(
         self,
         *,
         broker_id: BrokerId,
         engine: ReplicaEngine,
-        cluster: ClusterView,
+        cluster: MetadataCache,
         settings: Callable[[], Resolved],
         timers: Clock,
         wall_ms: Callable[[], int],
@@ -113,20 +113,20 @@ class Replicas:
             on_changed=self._on_changed,
         )
         self._partitions = self._hosted.partitions
-        self.in_sync = InSyncUpkeep(
+        self.in_sync = IsrManager(
             cluster=cluster,
             timers=timers,
             now_ms=timers.now_ms,
             limits=self._lag_limits,
             on_changed=self._on_changed,
         )
-        self.throttling = Throttling(
+        self.throttling = ReplicationQuota(
             broker_id,
             settings=settings,
             rules_of=self._hosted.find_rules,
             now_ms=timers.now_ms,
         )
-        self.following = Following(
+        self.following = FollowerState(
             engine=engine,
             throttling=self.throttling,
             upkeep=self,
@@ -153,11 +153,11 @@ class Replicas:
         """Of the present registration: orders to an earlier life of this broker are refused."""
         self._hosted.broker_epoch = epoch
 
-    def apply(self, order: LeadAndFollow) -> dict[TopicPartition, ErrorCode]:
+    def apply(self, order: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
         """Refusal where the whole order comes too late; else an answer for each partition."""
         return self._hosted.apply(order)
 
-    def stop(self, order: StopReplicas) -> dict[TopicPartition, ErrorCode]:
+    def stop(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
         return self._hosted.stop(order)
 
     def reconfigure(self, topic: str) -> None:
@@ -181,14 +181,14 @@ class Replicas:
     def _lag_limits(self) -> LagLimits:
         return self._own_settings().lag_limits
 
-    def follower_settings(self) -> FollowerSettings:
+    def follower_settings(self) -> FollowerConfig:
         return self._own_settings().follower
 
     def _own_settings(self) -> "_OwnSettings":
         """Worked out once for each change: every fetch of a follower asks for them."""
         settings = self._settings()
         if self._own is None or self._own.source is not settings:
-            follower = FollowerSettings.from_broker(settings)
+            follower = FollowerConfig.from_broker(settings)
             self._own = _OwnSettings(settings, follower, lag_limits(settings))
         return self._own
 
@@ -419,8 +419,8 @@ class Replicas:
         self.fetches.check(partition)
         return log.log_start_offset
 
-    def statistics(self) -> ReplicasStatistics:
-        return ReplicasStatistics(
+    def statistics(self) -> ReplicaManagerStatistics:
+        return ReplicaManagerStatistics(
             partitions=tuple(each.statistics() for each in self._partitions.values()),
             offline=tuple(sorted(self._hosted.offline)),
             produces=self.produces.statistics(),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from penstock.model.cluster import BrokerId, BrokerNode, PartitionState
 from penstock.model.ids import Offset
-from penstock.replication.follower_progress import Progress
+from penstock.replication.follower_progress import FollowerProgress
 
 RACK_AWARE = "RackAwareReplicaSelector"  # the end of the name of Kafka's class
 
@@ -16,7 +16,7 @@ def is_rack_aware(selector: str | None) -> bool:
 
 def find_read_replica(
     state: PartitionState,
-    followers: Mapping[BrokerId, Progress],
+    followers: Mapping[BrokerId, FollowerProgress],
     brokers: Mapping[BrokerId, BrokerNode],
     *,
     rack: str,

@@ -10,13 +10,13 @@ from penstock.config.effective_config import Resolved
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicPartition
 from penstock.replication.partition import Partition
-from penstock.replication.throttle import Throttle
-from penstock.replication.topic_config import TopicRules
+from penstock.replication.throttle import ReplicationThrottle
+from penstock.replication.topic_config import TopicConfig
 
-RulesOf = Callable[[str], TopicRules | None]
+RulesOf = Callable[[str], TopicConfig | None]
 
 
-class Throttling:
+class ReplicationQuota:
     """Owned by the event loop, through `Replicas`."""
 
     def __init__(
@@ -30,8 +30,10 @@ class Throttling:
         self._broker_id = broker_id
         self._settings = settings
         self._rules_of = rules_of
-        self._sending = Throttle(self._rate("leader.replication.throttled.rate"), now_ms)
-        self.fetching = Throttle(self._rate("follower.replication.throttled.rate"), now_ms)
+        self._sending = ReplicationThrottle(self._rate("leader.replication.throttled.rate"), now_ms)
+        self.fetching = ReplicationThrottle(
+            self._rate("follower.replication.throttled.rate"), now_ms
+        )
 
     def _rate(self, name: str) -> Callable[[], int]:
         return lambda: int(str(self._settings()[name]))

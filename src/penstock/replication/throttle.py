@@ -1,8 +1,8 @@
 """Throttled replication: which replicas are throttled, and how many bytes may be copied of them.
 
-Pure but for `Throttle`, which keeps a budget. An answer's size is known only when it is there: what
-is spent ahead is paid back by waiting. Invariant: over any time, no more is copied than the rate
-times it, a second's worth and one answer.
+Pure but for `ReplicationThrottle`, which keeps a budget. An answer's size is known only when it is
+there: what is spent ahead is paid back by waiting. Invariant: over any time, no more is copied than
+the rate times it, a second's worth and one answer.
 """
 
 import math
@@ -63,7 +63,7 @@ def ready_at_ms(budget: Budget, *, rate: int) -> int:
     return budget.at_ms + math.floor(-budget.left_bytes * 1000 / rate) + 1
 
 
-class Throttle:
+class ReplicationThrottle:
     """Of all throttled replicas of a broker, in one direction. Owned by the event loop."""
 
     def __init__(self, rate: Callable[[], int], now_ms: Callable[[], int]) -> None:

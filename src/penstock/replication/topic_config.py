@@ -17,7 +17,7 @@ MAX_REMEMBERED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicRules:
+class TopicConfig:
     min_in_sync: int  # replicas that acks=all asks for
     is_synchronous: bool  # a write counts once it is on the disk, of every replica
     log: LogConfig  # as the topic has it: what its logs are opened with at a start
@@ -26,7 +26,7 @@ class TopicRules:
     throttled_fetching: ReplicaSet = NO_REPLICAS
 
     @classmethod
-    def of(cls, config: LogConfig, min_in_sync: int) -> "TopicRules":
+    def of(cls, config: LogConfig, min_in_sync: int) -> "TopicConfig":
         """A synchronous topic is flushed from here, where somebody waits for it. Storage must not
         begin a flush of its own before: the one that is waited for would have to queue behind."""
         is_synchronous = config.flush_messages == 1
@@ -38,33 +38,33 @@ class TopicRules:
         )
 
 
-class RuleBook:
+class TopicConfigs:
     """Rules by settings: most topics share theirs, and to resolve them takes a while."""
 
     def __init__(self, settings: Callable[[], Resolved], report: Report) -> None:
         self._settings = settings
         self._report = report
         self._broker: Resolved | None = None  # for which the rules below hold
-        self._rules: dict[frozenset[tuple[str, str]], TopicRules] = {}
+        self._rules: dict[frozenset[tuple[str, str]], TopicConfig] = {}
 
-    def resolve(self, topic: str, configs: Mapping[str, str]) -> TopicRules:
+    def resolve(self, topic: str, configs: Mapping[str, str]) -> TopicConfig:
         broker = self._settings()
         if broker is not self._broker or len(self._rules) >= MAX_REMEMBERED:
             self._rules.clear()
             self._broker = broker
         key = frozenset(configs.items())
         if key not in self._rules:
-            self._rules[key] = resolve_rules(topic, configs, broker, self._report)
+            self._rules[key] = resolve_topic_config(topic, configs, broker, self._report)
         return self._rules[key]
 
-    def keep(self, config: LogConfig) -> TopicRules:
+    def keep(self, config: LogConfig) -> TopicConfig:
         """For a log whose topic is not known yet: as storage has opened it."""
-        return TopicRules.of(config, _min_in_sync(self._settings()))
+        return TopicConfig.of(config, _min_in_sync(self._settings()))
 
 
-def resolve_rules(
+def resolve_topic_config(
     topic: str, configs: Mapping[str, str], broker: Resolved, report: Report
-) -> TopicRules:
+) -> TopicConfig:
     """Settings that do not hold together any more are reported and left out."""
     try:
         resolved = resolve_topic(Given.from_mapping(configs, where=f"topic {topic}"), broker)
@@ -72,7 +72,7 @@ def resolve_rules(
         # They were checked when they were stored, perhaps beside other settings of the broker.
         report(f"{error}\n  topic {topic} runs with the broker's settings until they are mended")
         resolved = resolve_topic(NOTHING_GIVEN, broker)
-    rules = TopicRules.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
+    rules = TopicConfig.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
     return replace(
         rules,
         throttled_sending=_replicas(resolved, "leader.replication.throttled.replicas"),

@@ -31,7 +31,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.controller.stored_configs import read_topic_configs
-from penstock.inter_broker.controller_request_handler import OrderTaker
+from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.inter_broker.local_channel import LocalChannel
 from penstock.io.disk import Disk
 from penstock.metadata_store.election import Election
@@ -42,9 +42,9 @@ from penstock.model.ids import TopicPartition
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
-from penstock.replication.topic_config import resolve_rules
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
+from penstock.replication.topic_config import resolve_topic_config
 from penstock.security.authorizer import AllowAll
 from penstock.server.addresses import (
     Addresses,
@@ -102,7 +102,7 @@ class Assembly:
         self._given = given
         self._report = report
         self._disk = disk
-        self._cluster = ClusterView()
+        self._cluster = MetadataCache()
         self._background = Threads(SYNC_THREADS)
         self._journal_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._topic_configs: dict[str, dict[str, str]] = {}  # as recovery finds them in the tree
@@ -119,8 +119,8 @@ class Assembly:
         self._coordination: Coordination | None = None
         self._session: CurrentSession
         self._patience_ms: int  # with a tree that goes away while the broker starts
-        self._replicas: Replicas
-        self._orders: OrderTaker
+        self._replicas: ReplicaManager
+        self._orders: ControllerRequestHandler
         self._wiring: ClusterWiring | None = None  # None: a single node
         self._controller: Controller
         self._groups: LateCoordinator[GroupService]
@@ -192,7 +192,7 @@ class Assembly:
 
     def _config_of(self, topic: str) -> LogConfig:
         configs = self._topic_configs.get(topic, {})
-        return resolve_rules(topic, configs, self._settings(), self._report).log
+        return resolve_topic_config(topic, configs, self._settings(), self._report).log
 
     async def _choose_id(self, resolved: Resolved, stamped: int | None) -> int:
         """What the settings say, else what the data says, else the first, or the cluster's next."""
@@ -244,7 +244,7 @@ class Assembly:
     async def _join(self, broker_id: BrokerId, cluster_id: str, engine: SegmentedEngine) -> None:
         self._timers = LoopTimers()
         self._tasks.create_task(self._timers.run(), name="timers")
-        self._replicas = Replicas(
+        self._replicas = ReplicaManager(
             broker_id=broker_id,
             engine=engine,
             cluster=self._cluster,
@@ -318,7 +318,7 @@ class Assembly:
         self._engine.check_any_works()
 
     def _make_controller(self, broker_id: BrokerId) -> Controller:
-        self._orders = OrderTaker(
+        self._orders = ControllerRequestHandler(
             broker_id,
             replicas=self._replicas,
             cluster=self._cluster,

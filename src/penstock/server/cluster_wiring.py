@@ -13,14 +13,14 @@ from penstock.inter_broker.apis.registry import load_private_api
 from penstock.inter_broker.broker_connections import Peers
 from penstock.inter_broker.controlled_shutdown import Leaving
 from penstock.inter_broker.controller_client import ToController
-from penstock.inter_broker.controller_request_handler import OrderTaker
+from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.inter_broker.failed_replicas_sender import FailureSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_channel import LocalChannel
 from penstock.inter_broker.remote_channel import RemoteChannel
 from penstock.model.cluster import BrokerEpoch, BrokerId
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Clock, Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.server.dynamic_config import BrokerSettings
 from penstock.server.lazy_fetchers import LateFetchers
 
@@ -35,9 +35,9 @@ class ClusterWiring:
         self,
         broker_id: BrokerId,
         *,
-        orders: OrderTaker,
-        replicas: Replicas,
-        cluster: ClusterView,
+        orders: ControllerRequestHandler,
+        replicas: ReplicaManager,
+        cluster: MetadataCache,
         settings: BrokerSettings,
         listener: str,
         timers: Clock,

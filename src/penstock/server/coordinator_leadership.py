@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from penstock.model.cluster import BrokerId
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 
 
 class TakesPartitions(Protocol):
@@ -15,7 +15,7 @@ class TakesPartitions(Protocol):
 class Leading:
     """Owned by the event loop; `tell` after every update of the view."""
 
-    def __init__(self, topic: str, broker_id: BrokerId, cluster: ClusterView) -> None:
+    def __init__(self, topic: str, broker_id: BrokerId, cluster: MetadataCache) -> None:
         self._topic = topic
         self._broker_id = broker_id
         self._cluster = cluster

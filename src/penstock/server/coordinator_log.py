@@ -24,9 +24,9 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice
 from penstock.purgatory.delayed_operations import TooManyWaiting
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.partition import Leadership, Partition
-from penstock.replication.replica_manager import Clock, Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.partition import Partition, PartitionLeadership
+from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.replication.storage_errors import as_refusal
 from penstock.storage.engine import Origin
 from penstock.storage.errors import StorageError
@@ -50,8 +50,8 @@ class ReplicatedStateLog:
         topic: str,
         *,
         replication_factor: str,  # the setting that says it
-        replicas: Replicas,
-        cluster: ClusterView,
+        replicas: ReplicaManager,
+        cluster: MetadataCache,
         administration: CreatesTopics,
         clock: Clock,
         settings: Callable[[], Resolved],
@@ -102,7 +102,7 @@ class ReplicatedStateLog:
 
     # -- a partition -----------------------------------------------------------------------
 
-    def find_term(self, partition: int) -> Leadership | None:
+    def find_term(self, partition: int) -> PartitionLeadership | None:
         found = self._find(partition)
         return None if found is None else found.leadership
 
@@ -195,7 +195,7 @@ class _UntilCommitted:
     """A `waiting.Operation`: everything below an offset is committed, or never will be for us."""
 
     def __init__(
-        self, partition: Partition, leadership: Leadership, offset: int, done: Done
+        self, partition: Partition, leadership: PartitionLeadership, offset: int, done: Done
     ) -> None:
         self._partition = partition
         self._leadership = leadership

@@ -14,10 +14,10 @@ from penstock.coordinators.group.dependencies import TopicView
 from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator
 from penstock.coordinators.group.offsets.zookeeper_offsets import TreeOffsets
 from penstock.metadata_store.interface import Session
-from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, MetadataUpdate, TopicState
+from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, TopicState, UpdateMetadataRequest
 from penstock.model.ids import TopicId
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.server.cached_config import ConfigInForce
 from penstock.server.coordinator_leadership import Leading
 from penstock.server.coordinator_log import LoopClock, ReplicatedStateLog
@@ -30,8 +30,8 @@ class Groups:
         self,
         *,
         broker_id: BrokerId,
-        replicas: Replicas,
-        cluster: ClusterView,
+        replicas: ReplicaManager,
+        cluster: MetadataCache,
         administration: CreatesTopics,
         session: Session,
         timers: LoopClock,
@@ -88,7 +88,7 @@ class Groups:
 
     # -- the cluster's changes -------------------------------------------------------------
 
-    def _on_update(self, update: MetadataUpdate) -> None:
+    def _on_update(self, update: UpdateMetadataRequest) -> None:
         self._leading.tell(self.coordinator)
         gone = self._note_topics(update)
         if gone:
@@ -96,7 +96,7 @@ class Groups:
         if gone or update.topics or update.is_full:
             self.coordinator.on_topics_changed()
 
-    def _note_topics(self, update: MetadataUpdate) -> list[str]:
+    def _note_topics(self, update: UpdateMetadataRequest) -> list[str]:
         """Names whose topic is not the one of before: deleted, or deleted and made anew."""
         known = self._topic_ids
         now = self._cluster.topics
@@ -118,7 +118,7 @@ def _is_another(known: Mapping[str, TopicId], name: str, now: Mapping[str, Topic
 class ClusterTopics:
     """A `groups.Topics`."""
 
-    def __init__(self, cluster: ClusterView) -> None:
+    def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
 
     def find(self, name: str) -> TopicView | None:

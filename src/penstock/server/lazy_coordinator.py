@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from penstock.model.cluster import BrokerId, MetadataUpdate
-from penstock.replication.metadata_cache import ClusterView
+from penstock.model.cluster import BrokerId, UpdateMetadataRequest
+from penstock.replication.metadata_cache import MetadataCache
 
 Service_co = TypeVar("Service_co", covariant=True)
 
@@ -33,7 +33,7 @@ class LateCoordinator(Generic[Service_co]):
         self,
         topic: str,
         broker_id: BrokerId,
-        cluster: ClusterView,
+        cluster: MetadataCache,
         build: Callable[[], Joined[Service_co]],
     ) -> None:
         self._topic = topic
@@ -64,7 +64,7 @@ class LateCoordinator(Generic[Service_co]):
         if self._built is not None:
             self._built.stop()
 
-    def _on_update(self, update: MetadataUpdate) -> None:
+    def _on_update(self, update: UpdateMetadataRequest) -> None:
         if self._built is None and self._leads_topic():
             self.get()
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.model.cluster import BrokerEpoch, BrokerId
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Clock, Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import Clock, ReplicaManager
 
 
 class LateFetchers:
@@ -17,8 +17,8 @@ class LateFetchers:
         self,
         broker_id: BrokerId,
         *,
-        replicas: Replicas,
-        cluster: ClusterView,
+        replicas: ReplicaManager,
+        cluster: MetadataCache,
         listener: str,  # which the brokers use among themselves
         broker_epoch: Callable[[], BrokerEpoch],
         timers: Clock,
@@ -48,7 +48,7 @@ class LateFetchers:
 
     def _begin(self, leader: BrokerId) -> None:
         from penstock.client.address import Address
-        from penstock.replication.replica_fetcher import Fetchers, Wiring
+        from penstock.replication.replica_fetcher import FetcherDependencies, ReplicaFetcherManager
 
         def find_address(broker: BrokerId) -> Address | None:
             node = self._cluster.brokers.get(broker)
@@ -56,8 +56,8 @@ class LateFetchers:
             return None if endpoint is None else Address(endpoint.host, endpoint.port)
 
         assert self._tasks is not None
-        fetchers = Fetchers(
-            Wiring(
+        fetchers = ReplicaFetcherManager(
+            FetcherDependencies(
                 following=self._replicas.following,
                 broker_id=self._broker_id,
                 broker_epoch=self._broker_epoch,

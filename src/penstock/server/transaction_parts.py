@@ -13,8 +13,8 @@ from penstock.config.effective_config import Resolved
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.ids import TopicPartition
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.server.lazy_coordinator import LateCoordinator
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class TransactionParts:
         self,
         broker_id: BrokerId,
         *,
-        replicas: Replicas,
-        cluster: ClusterView,
+        replicas: ReplicaManager,
+        cluster: MetadataCache,
         administration: Administration,
         producer_ids: ProducerIds,
         write_markers: "Callable[[Sequence[Wanted]], Awaitable[list[Codes]]]",

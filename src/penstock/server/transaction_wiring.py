@@ -12,9 +12,9 @@ from penstock.controller.interface import CreatesTopics, ProducerIds
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.coordinator import TransactionCoordinator
 from penstock.coordinators.transaction.dependencies import MarkerChannel
-from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId, MetadataUpdate
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
+from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId, UpdateMetadataRequest
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.server.cached_config import ConfigInForce
 from penstock.server.coordinator_leadership import Leading
 from penstock.server.coordinator_log import LoopClock, ReplicatedStateLog
@@ -28,8 +28,8 @@ class Transactions:
         self,
         *,
         broker_id: BrokerId,
-        replicas: Replicas,
-        cluster: ClusterView,
+        replicas: ReplicaManager,
+        cluster: MetadataCache,
         administration: CreatesTopics,
         producer_ids: ProducerIds,
         markers: MarkerChannel,
@@ -72,6 +72,6 @@ class Transactions:
         """Whoever waits for an answer is sent elsewhere; before the server closes."""
         self.coordinator.close()
 
-    def _on_update(self, update: MetadataUpdate) -> None:
+    def _on_update(self, update: UpdateMetadataRequest) -> None:
         self._leading.tell(self.coordinator)
         self.coordinator.on_leaders_changed()

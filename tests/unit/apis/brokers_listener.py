@@ -9,13 +9,13 @@ from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.registry import APIS
 from penstock.inter_broker.apis.registry import load_private_api
-from penstock.model.cluster import SentOrder
+from penstock.model.cluster import ControllerRequest
 
 
 def let_brokers_in(bench: Workbench, listener: str = LISTENER) -> None:
     """As followers: nobody asks its controller for anything."""
 
-    def take_order(sent: SentOrder) -> None:
+    def take_order(sent: ControllerRequest) -> None:
         raise NotImplementedError
 
     nobody = cast("Any", None)

@@ -27,9 +27,9 @@ from penstock.config.raw_config import Given
 from penstock.controller.interface import (
     ConfigChange,
     LeaderChoice,
-    MorePartitions,
-    Move,
+    NewPartitions,
     NewTopic,
+    Reassignment,
     Refused,
 )
 from penstock.model.cluster import (
@@ -38,12 +38,12 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     Endpoint,
-    LeadAndFollow,
-    MetadataUpdate,
-    PartitionOrder,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     PartitionState,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.model.slices import FileRun, Releasable
@@ -57,8 +57,8 @@ from penstock.protocol.records import Record, build_batch
 from penstock.protocol.schemas import describe_fields, get_request_schema
 from penstock.purgatory.delayed_operations import Call
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import ANONYMOUS, Caller
 from penstock.storage.segmented import SegmentedEngine
@@ -142,7 +142,7 @@ class Controller:
         raise NotImplementedError
 
     async def create_partitions(
-        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+        self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[Refused | None]:
         raise NotImplementedError
 
@@ -161,7 +161,7 @@ class Controller:
         raise NotImplementedError
 
     async def alter_reassignments(
-        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
     ) -> list[Refused | None]:
         raise NotImplementedError
 
@@ -286,12 +286,12 @@ class Workbench:
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.runs_at_once = True
         self._settings = resolve_broker(Given.from_mapping(settings or {}, where="test"))
-        self.cluster = ClusterView()
+        self.cluster = MetadataCache()
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(folder),)), config_of=lambda topic: LogConfig()
         )
         self.engine.recover(lambda *, done, total: None, NOW_MS)
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             broker_id=ME,
             engine=self.engine,
             cluster=self.cluster,
@@ -385,7 +385,7 @@ class Workbench:
 
     def tell(self, *topics: TopicState, **changes: Any) -> None:
         self.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=CONTROLLER_EPOCH,
                 is_full=False,
@@ -417,11 +417,11 @@ class Workbench:
         )
         self.tell(state)
         orders = tuple(
-            PartitionOrder(TopicPartition(name, number), state.topic_id, each, is_new=True)
+            LeaderAndIsrPartition(TopicPartition(name, number), state.topic_id, each, is_new=True)
             for number, each in enumerate(state.partitions)
         )
         answers = self.replicas.apply(
-            LeadAndFollow(
+            LeaderAndIsrRequest(
                 controller_id=ME,
                 controller_epoch=CONTROLLER_EPOCH,
                 broker_epoch=BrokerEpoch(0),
@@ -437,7 +437,7 @@ class Workbench:
         names = tuple(TopicPartition(name, number) for number in range(len(topic.partitions)))
         self.tell(deleted_topics=(name,))
         self.replicas.stop(
-            StopReplicas(
+            StopReplicaRequest(
                 controller_id=ME,
                 controller_epoch=CONTROLLER_EPOCH,
                 broker_epoch=BrokerEpoch(0),

@@ -26,14 +26,14 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
+    ControllerRequest,
     Endpoint,
-    LeadAndFollow,
-    MetadataUpdate,
+    LeaderAndIsrRequest,
     Order,
     PartitionState,
-    SentOrder,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -62,15 +62,15 @@ class BrokerTwin:
     def apply(self, order: Order) -> None:
         self.orders.append(order)
         match order:
-            case LeadAndFollow(partitions=partitions):
+            case LeaderAndIsrRequest(partitions=partitions):
                 self.replicas.update({each.partition: each.state for each in partitions})
-            case StopReplicas(partitions=stopped):
+            case StopReplicaRequest(partitions=stopped):
                 for partition in stopped:
                     self.replicas.pop(partition, None)
-            case MetadataUpdate():
+            case UpdateMetadataRequest():
                 self._learn(order)
 
-    def _learn(self, update: MetadataUpdate) -> None:
+    def _learn(self, update: UpdateMetadataRequest) -> None:
         if update.is_full:
             self.topics.clear()
         if update.brokers is not None:
@@ -89,9 +89,9 @@ class Channel:
     brokers: dict[BrokerId, BrokerTwin] = field(default_factory=dict)
     unreachable: set[BrokerId] = field(default_factory=set)
     refusals: dict[BrokerId, Exception] = field(default_factory=dict)  # the next one's
-    sent: list[SentOrder] = field(default_factory=list)  # every try
+    sent: list[ControllerRequest] = field(default_factory=list)  # every try
 
-    async def send(self, node: BrokerNode, sent: SentOrder) -> None:
+    async def send(self, node: BrokerNode, sent: ControllerRequest) -> None:
         broker = node.id
         self.sent.append(sent)
         await asyncio.sleep(0)

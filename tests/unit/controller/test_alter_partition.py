@@ -16,9 +16,9 @@ from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
     BrokerId,
-    LeadAndFollow,
-    MetadataUpdate,
-    StopReplicas,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId
@@ -69,7 +69,7 @@ def test_all_brokers_are_told_as_clients_are_and_nobody_gets_another_role() -> N
     decision, _ = ask(STATE, change(0, 1, 2))
     assert sorted(each.broker for each in decision.orders) == [0, 1, 2]
     for each in decision.orders:
-        assert isinstance(each.order, MetadataUpdate)
+        assert isinstance(each.order, UpdateMetadataRequest)
         assert [told.partitions[0].in_sync for told in each.order.topics] == [(0, 1, 2)]
 
 
@@ -157,7 +157,7 @@ def test_the_last_replica_of_a_move_that_catches_up_ends_it() -> None:
     assert (after.adding, after.removing) == ((), ())
     assert (after.leader_epoch, after.partition_epoch) == (5, 9)
     assert after.leader != NO_BROKER
-    [stop] = [e.order for e in decision.orders if isinstance(e.order, StopReplicas)]
+    [stop] = [e.order for e in decision.orders if isinstance(e.order, StopReplicaRequest)]
     assert [str(each) for each in stop.partitions] == ["t-0"]
-    led = {e.broker for e in decision.orders if isinstance(e.order, LeadAndFollow)}
+    led = {e.broker for e in decision.orders if isinstance(e.order, LeaderAndIsrRequest)}
     assert led == {1, 2}

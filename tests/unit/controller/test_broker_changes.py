@@ -14,11 +14,11 @@ from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerId,
-    LeadAndFollow,
-    MetadataUpdate,
+    LeaderAndIsrRequest,
     PartitionState,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.ids import TopicPartition
 
@@ -124,14 +124,14 @@ class TestABrokerThatComesBack:
         state = cluster_state(alive(0), topic("t", *parts))
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
         [lead, full] = [each.order for each in decision.orders if each.broker == 1]
-        assert isinstance(lead, LeadAndFollow)
+        assert isinstance(lead, LeaderAndIsrRequest)
         assert [each.partition.partition for each in lead.partitions] == [1]
         assert lead.broker_epoch == 5
-        assert isinstance(full, MetadataUpdate)
+        assert isinstance(full, UpdateMetadataRequest)
         assert full.is_full
         assert full.topics == tuple(decision.state.topics.values())
         [news] = [each.order for each in decision.orders if each.broker == 0]
-        assert isinstance(news, MetadataUpdate)
+        assert isinstance(news, UpdateMetadataRequest)
         assert not news.is_full
         assert news.brokers is not None
         assert [each.id for each in news.brokers] == [0, 1]
@@ -160,10 +160,10 @@ def test_survivors_hear_of_their_new_roles_before_clients_do() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (1, 0))))
     decision = brokers_changed(state, alive(0), never)
     lead, news = [each.order for each in decision.orders]
-    assert isinstance(lead, LeadAndFollow)
+    assert isinstance(lead, LeaderAndIsrRequest)
     assert [each.state for each in lead.partitions] == [led(decision)]
     assert not lead.partitions[0].is_new
-    assert isinstance(news, MetadataUpdate)
+    assert isinstance(news, UpdateMetadataRequest)
     assert [each.name for each in news.topics] == ["t"]
 
 
@@ -183,14 +183,14 @@ class TestAControllerThatTakesOver:
         orders = take_over(state, never).orders
         for broker in (0, 1):
             lead, full = [each.order for each in orders if each.broker == broker]
-            assert isinstance(lead, LeadAndFollow)
-            assert isinstance(full, MetadataUpdate)
+            assert isinstance(lead, LeaderAndIsrRequest)
+            assert isinstance(full, UpdateMetadataRequest)
             assert full.is_full
 
     def test_orders_of_many_partitions_come_in_pieces(self) -> None:
         state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 120))
         orders = [each.order for each in take_over(state, never).orders]
-        pieces = [len(each.partitions) for each in orders if isinstance(each, LeadAndFollow)]
+        pieces = [len(each.partitions) for each in orders if isinstance(each, LeaderAndIsrRequest)]
         assert pieces == [50, 50, 20]
 
     def test_takes_nobody_for_in_sync_who_has_another_life_since(self) -> None:
@@ -217,10 +217,10 @@ class TestATopicThatIsBeingDeleted:
         state = self.marked(1)
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
         stop, full = [each.order for each in decision.orders if each.broker == 1]
-        assert isinstance(stop, StopReplicas)
+        assert isinstance(stop, StopReplicaRequest)
         assert stop.delete
         assert [str(each) for each in stop.partitions] == ["t-0"]
-        assert isinstance(full, MetadataUpdate)
+        assert isinstance(full, UpdateMetadataRequest)
         assert [each.name for each in full.topics] == ["u"]
 
     def test_is_no_longer_shown_when_only_dead_brokers_have_it(self) -> None:
@@ -229,7 +229,7 @@ class TestATopicThatIsBeingDeleted:
         hidden = [
             each.order.deleted_topics
             for each in decision.orders
-            if isinstance(each.order, MetadataUpdate) and each.order.deleted_topics
+            if isinstance(each.order, UpdateMetadataRequest) and each.order.deleted_topics
         ]
         assert hidden == [("t",)]
 

@@ -15,18 +15,20 @@ from penstock.controller.channel_manager import (
     FIRST_PAUSE_MS,
     LONGEST_PAUSE_MS,
     MAX_PENDING,
-    Outboxes,
-    Wiring,
+    ChannelDependencies,
+    ControllerChannelManager,
 )
 from penstock.controller.state import Addressed
-from penstock.model.cluster import BrokerId, ControllerEpoch, MetadataUpdate, Order
+from penstock.model.cluster import BrokerId, ControllerEpoch, Order, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode, Refusal
 
 A, B = BrokerId(0), BrokerId(1)
 
 
-def news(number: int) -> MetadataUpdate:
-    return MetadataUpdate(controller_id=A, controller_epoch=ControllerEpoch(number), is_full=False)
+def news(number: int) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
+        controller_id=A, controller_epoch=ControllerEpoch(number), is_full=False
+    )
 
 
 @dataclass
@@ -45,8 +47,8 @@ class Post:
         return [each.controller_epoch for each in self.channel.twin(broker).orders]
 
     @asynccontextmanager
-    async def outboxes(self) -> AsyncIterator[Outboxes]:
-        wiring = Wiring(
+    async def outboxes(self) -> AsyncIterator[ControllerChannelManager]:
+        wiring = ChannelDependencies(
             channel=self.channel,
             everything=lambda broker: self.whole,
             on_stale=lambda: self.stale.append(True),
@@ -55,7 +57,7 @@ class Post:
             numbers=count(1),
         )
         async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-            outboxes = Outboxes(tasks, wiring)
+            outboxes = ControllerChannelManager(tasks, wiring)
             outboxes.follow({A: node(0, epoch=1), B: node(1, epoch=1)})
             yield outboxes
             outboxes.close()

@@ -22,7 +22,7 @@ from penstock.controller.interface import (
 )
 from penstock.controller.state import ClusterState, Decision
 from penstock.metadata_store.interface import Create, SetData
-from penstock.model.cluster import BrokerId, MetadataUpdate
+from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 
 SET, DELETE, APPEND, SUBTRACT = ChangeKind
@@ -89,7 +89,7 @@ class TestATopicsSettings:
         updates = [each.order for each in decision.orders]
         assert [each.broker for each in decision.orders] == [0, 1]
         for update in updates:
-            assert isinstance(update, MetadataUpdate)
+            assert isinstance(update, UpdateMetadataRequest)
             assert [each.configs["retention.ms"] for each in update.topics] == ["7"]
 
 
@@ -107,7 +107,7 @@ class TestABrokersSettings:
         assert paths == [["/config/brokers/<default>"], ["/config/brokers/1"]]
         assert all(isinstance(each, Create) for step in decision.writes for each in step)
         last = decision.orders[-1].order
-        assert isinstance(last, MetadataUpdate)
+        assert isinstance(last, UpdateMetadataRequest)
         assert last.broker_configs == decision.state.broker_configs
 
     def test_are_written_over_when_they_are_there(self) -> None:

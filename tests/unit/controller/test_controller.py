@@ -17,14 +17,20 @@ from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
     ConfigScope,
-    MorePartitions,
+    NewPartitions,
     NewTopic,
     Refused,
     SettingChange,
 )
 from penstock.metadata_store.errors import ConnectionLost, SessionExpired
 from penstock.metadata_store.interface import Operation, Result
-from penstock.model.cluster import NO_BROKER, BrokerId, LeadAndFollow, MetadataUpdate, TopicState
+from penstock.model.cluster import (
+    NO_BROKER,
+    BrokerId,
+    LeaderAndIsrRequest,
+    TopicState,
+    UpdateMetadataRequest,
+)
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.testing.simulated_disk import Kind, SimulatedDisk
@@ -121,7 +127,7 @@ def test_validation_answers_as_the_real_thing_and_writes_nothing() -> None:
             assert isinstance(made, TopicState)
             assert code_of(refused) is ErrorCode.TOPIC_ALREADY_EXISTS
             grown = await controller.create_partitions(
-                [MorePartitions(name="t", total=4), MorePartitions(name="t2", total=4)],
+                [NewPartitions(name="t", total=4), NewPartitions(name="t2", total=4)],
                 validate_only=True,
                 timeout_ms=WAIT_MS,
             )
@@ -295,7 +301,9 @@ def test_a_broker_that_is_back_leads_what_only_it_has() -> None:
             await settled()
             [state] = cluster.channel.twin(0).topics["t"].partitions
             assert (state.leader, state.leader_epoch) == (1, 2)
-            last = [o for o in cluster.channel.twin(1).orders if isinstance(o, LeadAndFollow)][-1]
+            last = [
+                o for o in cluster.channel.twin(1).orders if isinstance(o, LeaderAndIsrRequest)
+            ][-1]
             assert last.broker_epoch == epoch
 
     tell(story, 0, 1)
@@ -391,7 +399,7 @@ def test_the_next_controller_knows_all_that_the_last_one_did() -> None:
             [full] = [
                 each
                 for each in cluster.channel.twin(0).orders
-                if isinstance(each, MetadataUpdate) and each.controller_epoch == 2
+                if isinstance(each, UpdateMetadataRequest) and each.controller_epoch == 2
             ]
             assert full.is_full
             assert full.controller_id == 1

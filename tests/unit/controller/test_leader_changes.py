@@ -16,7 +16,7 @@ from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
     BrokerId,
-    LeadAndFollow,
+    LeaderAndIsrRequest,
     PartitionState,
 )
 from penstock.model.errors import ErrorCode, Refusal
@@ -47,7 +47,7 @@ class TestThePreferredLeader:
         decision, answers = elect_leaders(state, PREFERRED, [T0])
         assert answers == {T0: None}
         assert summary(decision.state) == (0, 5, (1, 0))
-        told = [e.broker for e in decision.orders if isinstance(e.order, LeadAndFollow)]
+        told = [e.broker for e in decision.orders if isinstance(e.order, LeaderAndIsrRequest)]
         assert told == [0, 1]
 
     @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ class TestABrokerThatIsAboutToLeave:
         decision, left = self.go(one(partition(0, (0, 1, 2), (0, 2, 1)), 0, 1, 2))
         assert left == []
         assert summary(decision.state) == (2, 5, (1, 2))
-        told = {e.broker for e in decision.orders if isinstance(e.order, LeadAndFollow)}
+        told = {e.broker for e in decision.orders if isinstance(e.order, LeaderAndIsrRequest)}
         assert told == {0, 1, 2}
 
     def test_is_in_sync_no_more_where_it_follows(self) -> None:

@@ -18,9 +18,9 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     FailedOn,
-    MetadataUpdate,
     PartitionState,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
@@ -47,7 +47,7 @@ def told_failed(decision: Decision) -> dict[int, FailedOn]:
     return {
         broker: order.failed
         for broker, order in decision.orders
-        if isinstance(order, MetadataUpdate) and order.failed is not None
+        if isinstance(order, UpdateMetadataRequest) and order.failed is not None
     }
 
 

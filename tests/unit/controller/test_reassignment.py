@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
-from penstock.controller.interface import Move, Refused
+from penstock.controller.interface import Reassignment, Refused
 from penstock.controller.reassignment import (
     alter_reassignments,
     find_reassignments,
@@ -16,22 +16,22 @@ from penstock.controller.reassignment import (
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import decode_topic
 from penstock.metadata_store.interface import SetData
-from penstock.model.cluster import BrokerId, LeadAndFollow, PartitionState, StopReplicas
+from penstock.model.cluster import BrokerId, LeaderAndIsrRequest, PartitionState, StopReplicaRequest
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 T0 = TopicPartition("t", 0)
 
 
-def move(*replicas: int, name: TopicPartition = T0) -> Move:
-    return Move(name, tuple(map(BrokerId, replicas)))
+def move(*replicas: int, name: TopicPartition = T0) -> Reassignment:
+    return Reassignment(name, tuple(map(BrokerId, replicas)))
 
 
 def cluster(part: PartitionState, *live: int) -> ClusterState:
     return cluster_state(alive(*live), topic("t", part, partition(0, (0,), (0,))))
 
 
-def moved(state: ClusterState, *moves: Move) -> Decision:
+def moved(state: ClusterState, *moves: Reassignment) -> Decision:
     decision, answers = alter_reassignments(state, moves)
     assert answers == [None] * len(moves)
     return decision
@@ -46,11 +46,11 @@ def places(state: PartitionState) -> tuple[tuple[int, ...], ...]:
 
 
 def stopped(decision: Decision) -> list[int]:
-    return [each.broker for each in decision.orders if isinstance(each.order, StopReplicas)]
+    return [each.broker for each in decision.orders if isinstance(each.order, StopReplicaRequest)]
 
 
 def roled(decision: Decision) -> list[int]:
-    return [each.broker for each in decision.orders if isinstance(each.order, LeadAndFollow)]
+    return [each.broker for each in decision.orders if isinstance(each.order, LeaderAndIsrRequest)]
 
 
 START = cluster(partition(0, (0, 1), (0, 1)), 0, 1, 2, 3)
@@ -154,7 +154,7 @@ class TestAMoveThatIsRedirectedOrCancelled:
 
     def test_ends_where_it_began(self) -> None:
         first = moved(START, move(2, 1)).state
-        decision = moved(first, Move(T0, None))
+        decision = moved(first, Reassignment(T0, None))
         assert set(part(decision).replicas) == {0, 1}
         assert places(part(decision))[1:] == ((), ())
         assert stopped(decision) == [2]
@@ -167,14 +167,14 @@ class TestAMoveThatIsRedirectedOrCancelled:
             .partitions[0]
             ._replace(leader=BrokerId(2), in_sync=(BrokerId(2), BrokerId(1)))
         )
-        after = part(moved(cluster(led, 1, 2), Move(T0, None)))
+        after = part(moved(cluster(led, 1, 2), Reassignment(T0, None)))
         assert (after.leader, after.in_sync) == (1, (1,))
 
     def test_is_refused_where_nobody_who_stays_is_in_sync(self) -> None:
         first = moved(START, move(2, 3)).state
         led = first.topics["t"].partitions[0]._replace(leader=BrokerId(2), in_sync=(BrokerId(2),))
         state = cluster(led, 0, 1, 2, 3)
-        decision, [refused] = alter_reassignments(state, [Move(T0, None)])
+        decision, [refused] = alter_reassignments(state, [Reassignment(T0, None)])
         assert isinstance(refused, Refused)
         assert refused.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
         assert decision == Decision(state=state)
@@ -187,12 +187,14 @@ class TestAMoveThatIsRedirectedOrCancelled:
         (move(1, 1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (move(0, 9), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
         (move(0, -1), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-        (Move(T0, None), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+        (Reassignment(T0, None), ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
         (move(0, name=TopicPartition("t", 2)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (move(0, name=TopicPartition("u", 0)), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_rest_is_done(asked: Move, code: ErrorCode) -> None:
+def test_what_cannot_be_is_refused_and_the_rest_is_done(
+    asked: Reassignment, code: ErrorCode
+) -> None:
     other = TopicPartition("t", 1)
     decision, answers = alter_reassignments(START, [asked, move(2, name=other)])
     assert isinstance(answers[0], Refused)

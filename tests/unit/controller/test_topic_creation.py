@@ -15,13 +15,13 @@ from tests.unit.controller.states import EPOCH, alive, cluster_state, partition,
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import Given
 from penstock.controller.create_partitions import create_partitions
-from penstock.controller.interface import MorePartitions, NewTopic, Refused
+from penstock.controller.interface import NewPartitions, NewTopic, Refused
 from penstock.controller.new_partitions import Means
 from penstock.controller.refusals import named_twice
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.topic_creation import create_topics
 from penstock.metadata_store.interface import Create, SetData
-from penstock.model.cluster import BrokerId, LeadAndFollow, MetadataUpdate, TopicState
+from penstock.model.cluster import BrokerId, LeaderAndIsrRequest, TopicState, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
 
@@ -233,14 +233,14 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
     decision, _ = create_topics(THREE, [asked], means())
     kinds = [(each.broker, type(each.order)) for each in decision.orders]
     assert kinds == [
-        (0, LeadAndFollow),
-        (1, LeadAndFollow),
-        (0, MetadataUpdate),
-        (1, MetadataUpdate),
-        (2, MetadataUpdate),
+        (0, LeaderAndIsrRequest),
+        (1, LeaderAndIsrRequest),
+        (0, UpdateMetadataRequest),
+        (1, UpdateMetadataRequest),
+        (2, UpdateMetadataRequest),
     ]
     first = decision.orders[0].order
-    assert isinstance(first, LeadAndFollow)
+    assert isinstance(first, LeaderAndIsrRequest)
     assert all(each.is_new for each in first.partitions)
 
 
@@ -284,7 +284,7 @@ def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_ar
 # Topics that grow.
 
 
-def grow(*asked: MorePartitions, state: ClusterState = THREE) -> list[Refused | None]:
+def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[Refused | None]:
     twice = named_twice(each.name for each in asked)
     return create_partitions(state, asked, means(limit=100), twice=twice)[1]
 
@@ -292,31 +292,31 @@ def grow(*asked: MorePartitions, state: ClusterState = THREE) -> list[Refused | 
 @pytest.mark.parametrize(
     ("asked", "code", "words"),
     [
-        (MorePartitions(name="no", total=3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not exist"),
-        (MorePartitions(name="orders", total=2), ErrorCode.INVALID_PARTITIONS, "cannot shrink"),
-        (MorePartitions(name="orders", total=1), ErrorCode.INVALID_PARTITIONS, "2 partitions"),
-        (MorePartitions(name="orders", total=-1), ErrorCode.INVALID_PARTITIONS, "-1"),
-        (MorePartitions(name="orders", total=103), ErrorCode.POLICY_VIOLATION, "100"),
-        (MorePartitions(name="orders", total=2**31 - 1), ErrorCode.POLICY_VIOLATION, "100"),
+        (NewPartitions(name="no", total=3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "not exist"),
+        (NewPartitions(name="orders", total=2), ErrorCode.INVALID_PARTITIONS, "cannot shrink"),
+        (NewPartitions(name="orders", total=1), ErrorCode.INVALID_PARTITIONS, "2 partitions"),
+        (NewPartitions(name="orders", total=-1), ErrorCode.INVALID_PARTITIONS, "-1"),
+        (NewPartitions(name="orders", total=103), ErrorCode.POLICY_VIOLATION, "100"),
+        (NewPartitions(name="orders", total=2**31 - 1), ErrorCode.POLICY_VIOLATION, "100"),
         (
-            MorePartitions(name="orders", total=4, assignment=((BrokerId(0), BrokerId(1)),)),
+            NewPartitions(name="orders", total=4, assignment=((BrokerId(0), BrokerId(1)),)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "1 are assigned",
         ),
         (
-            MorePartitions(name="orders", total=3, assignment=((BrokerId(0),),)),
+            NewPartitions(name="orders", total=3, assignment=((BrokerId(0),),)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partition 2 of orders",
         ),
         (
-            MorePartitions(name="orders", total=3, assignment=((BrokerId(0), BrokerId(9)),)),
+            NewPartitions(name="orders", total=3, assignment=((BrokerId(0), BrokerId(9)),)),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "[9]",
         ),
     ],
 )
 def test_growth_that_cannot_be_is_refused(
-    asked: MorePartitions, code: ErrorCode, words: str
+    asked: NewPartitions, code: ErrorCode, words: str
 ) -> None:
     [answer] = grow(asked)
     assert isinstance(answer, Refused)
@@ -325,7 +325,7 @@ def test_growth_that_cannot_be_is_refused(
 
 
 def test_a_topic_grows_by_the_added_partitions_alone() -> None:
-    decision, [answer] = create_partitions(THREE, [MorePartitions(name="orders", total=4)], means())
+    decision, [answer] = create_partitions(THREE, [NewPartitions(name="orders", total=4)], means())
     assert answer is None
     before, after = THREE.topics["orders"], decision.state.topics["orders"]
     assert after.partitions[:2] == before.partitions
@@ -340,27 +340,27 @@ def test_a_topic_grows_by_the_added_partitions_alone() -> None:
 def test_the_added_partitions_go_on_where_the_first_ones_ended() -> None:
     parts = [partition(each, (each,), (each,)) for each in (1, 2, 0, 1)]
     state = cluster_state(alive(0, 1, 2), topic("t", *parts))
-    decision, _ = create_partitions(state, [MorePartitions(name="t", total=9)], means())
+    decision, _ = create_partitions(state, [NewPartitions(name="t", total=9)], means())
     leaders = [each.leader for each in decision.state.topics["t"].partitions]
     assert leaders == [1, 2, 0] * 3
 
 
 def test_a_topic_with_more_replicas_than_brokers_live_cannot_grow() -> None:
     state = replace(THREE, brokers=alive(0))
-    [answer] = grow(MorePartitions(name="orders", total=3), state=state)
+    [answer] = grow(NewPartitions(name="orders", total=3), state=state)
     assert code_of(answer) is ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 def test_a_topic_cannot_grow_while_it_is_reassigned() -> None:
     moving = partition(0, (0,), (0, 1))._replace(adding=(BrokerId(1),))
     state = cluster_state(alive(0, 1), topic("t", moving))
-    [answer] = grow(MorePartitions(name="t", total=3), state=state)
+    [answer] = grow(NewPartitions(name="t", total=3), state=state)
     assert code_of(answer) is ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
 def test_a_topic_cannot_grow_while_it_is_deleted() -> None:
     state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
-    [answer] = grow(MorePartitions(name="orders", total=3), state=state)
+    [answer] = grow(NewPartitions(name="orders", total=3), state=state)
     assert isinstance(answer, Refused)
     assert answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "being deleted" in answer.message

@@ -14,7 +14,7 @@ from penstock.controller.topic_deletion import (
     remove_topics,
 )
 from penstock.metadata_store.interface import Create, Delete
-from penstock.model.cluster import BrokerId, MetadataUpdate, StopReplicas
+from penstock.model.cluster import BrokerId, StopReplicaRequest, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 
 A, B = BrokerId(0), BrokerId(1)
@@ -38,7 +38,7 @@ def test_a_deletion_begins_with_a_mark_and_orders_to_whoever_has_data() -> None:
     assert len(orders) == len(decision.orders) == 2
     for broker, names in ((A, ["t-0", "t-1"]), (B, ["t-1", "u-0"])):
         order = orders[broker]
-        assert isinstance(order, StopReplicas)
+        assert isinstance(order, StopReplicaRequest)
         assert order.delete
         assert [str(each) for each in order.partitions] == names
     assert decision.state.deleting == {"t": {0, 1}, "u": {1}}
@@ -85,7 +85,7 @@ def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
     updates = [each.order for each in decision.orders]
     assert [each.broker for each in decision.orders] == [0, 1]
     for update in updates:
-        assert isinstance(update, MetadataUpdate)
+        assert isinstance(update, UpdateMetadataRequest)
         assert update.deleted_topics == ("u",)
 
 
@@ -102,7 +102,7 @@ def test_a_topic_that_only_dead_brokers_have_is_hidden_at_once() -> None:
     decision, _ = delete_topics(state, ["u"], is_enabled=True)
     [(broker, update)] = decision.orders
     assert broker == A
-    assert isinstance(update, MetadataUpdate)
+    assert isinstance(update, UpdateMetadataRequest)
     assert update.deleted_topics == ("u",)
 
 

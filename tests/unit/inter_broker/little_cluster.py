@@ -25,7 +25,7 @@ from penstock.inter_broker.apis.registry import load_private_api
 from penstock.inter_broker.broker_connections import Peers
 from penstock.inter_broker.controlled_shutdown import Leaving
 from penstock.inter_broker.controller_client import ToController
-from penstock.inter_broker.controller_request_handler import OrderTaker
+from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.inter_broker.failed_replicas_sender import FailureSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_channel import LocalChannel
@@ -37,8 +37,8 @@ from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import AllowAll
 from penstock.server.broker_registration import Standing
 from penstock.server.current_session import CurrentSession
@@ -63,7 +63,7 @@ class LittleBroker:
     ) -> None:
         self.id = BrokerId(broker)
         self.reports: list[str] = []
-        self.cluster = ClusterView()
+        self.cluster = MetadataCache()
         self.settings = BrokerSettings(given, broker, self.reports.append)
         self.timers = LoopTimers()
         self.disk = SimulatedDisk("/data")
@@ -77,7 +77,7 @@ class LittleBroker:
         self._store = store
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             broker_id=self.id,
             engine=self.engine,
             cluster=self.cluster,
@@ -86,7 +86,7 @@ class LittleBroker:
             wall_ms=lambda: NOW_MS,
             report=self.reports.append,
         )
-        self.orders = OrderTaker(
+        self.orders = ControllerRequestHandler(
             self.id,
             replicas=self.replicas,
             cluster=self.cluster,

@@ -18,12 +18,12 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     Endpoint,
-    MetadataUpdate,
     PartitionState,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.ids import LeaderEpoch, TopicId
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 
 ME, OTHER, GONE = BrokerId(1), BrokerId(2), BrokerId(3)
 BROKERS = "BROKERS"
@@ -36,12 +36,12 @@ class Neighbourhood:
         self.other = other
         self.tasks = tasks
         self.peers = Peers(own_id=ME, listener=BROKERS)
-        self.cluster = ClusterView()
+        self.cluster = MetadataCache()
         self.tell(brokers=(_node(ME, Address("127.0.0.1", 1)), _node(OTHER, other.address)))
 
     def tell(self, *topics: TopicState, **changes: Any) -> None:
         self.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
                 is_full=False,

@@ -24,8 +24,8 @@ from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
     ConfigScope,
-    Move,
     NewTopic,
+    Reassignment,
     Refused,
     SettingChange,
 )
@@ -33,21 +33,25 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    LeadAndFollow,
-    MetadataUpdate,
+    ControllerRequest,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     Order,
-    PartitionOrder,
     PartitionState,
-    SentOrder,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.controller_messages import encode_order
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
-from penstock.replication.alter_partition import InSyncAnswer, InSyncMember, InSyncProposal
+from penstock.replication.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    ProposedIsrMember,
+)
 
 pytestmark = pytest.mark.xdist_group("little-cluster")
 
@@ -70,13 +74,17 @@ def seen(broker: LittleBroker, name: TopicPartition = T0) -> PartitionState:
     return topic.partitions[name.partition]
 
 
-async def propose(broker: LittleBroker, state: PartitionState, *in_sync: int) -> InSyncAnswer:
+async def propose(
+    broker: LittleBroker, state: PartitionState, *in_sync: int
+) -> AlterPartitionResult:
     topic = broker.cluster.find_topic("t")
     assert topic is not None
-    answered: asyncio.Future[InSyncAnswer] = asyncio.get_running_loop().create_future()
-    members = tuple(InSyncMember(BrokerId(each), BrokerEpoch(-1)) for each in in_sync)
+    answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
+    members = tuple(ProposedIsrMember(BrokerId(each), BrokerEpoch(-1)) for each in in_sync)
     broker.in_sync.propose(
-        InSyncProposal(T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members),
+        AlterPartitionProposal(
+            T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members
+        ),
         answered.set_result,
     )
     return await asyncio.wait_for(answered, 30)
@@ -198,7 +206,9 @@ def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -
         await cluster.add(3)
         await cluster.wait_joined()
         [answer] = await cluster.leading.controller.alter_reassignments(
-            [Move(T0, (BrokerId(1), BrokerId(3)))], allows_other_factor=True, timeout_ms=WAIT_MS
+            [Reassignment(T0, (BrokerId(1), BrokerId(3)))],
+            allows_other_factor=True,
+            timeout_ms=WAIT_MS,
         )
         assert answer is None
         await until(lambda: cluster.brokers[3].replicas.find(T0) is not None)
@@ -228,11 +238,11 @@ def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> Non
         await cluster.wait_joined()
         assert cluster.leading is not old
         three = cluster.brokers[3]
-        stale = MetadataUpdate(
+        stale = UpdateMetadataRequest(
             controller_id=old.id, controller_epoch=state.controller_epoch, is_full=True
         )
         with pytest.raises(Refusal) as refused:
-            three.orders.take(SentOrder(three.orders.broker_epoch, stale, 1))
+            three.orders.take(ControllerRequest(three.orders.broker_epoch, stale, 1))
         assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
         assert seen(three).leader == 2
 
@@ -242,14 +252,14 @@ def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> Non
 def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -> None:
     async def story(cluster: LittleCluster) -> None:
         one = cluster.brokers[1]
-        update = MetadataUpdate(
+        update = UpdateMetadataRequest(
             controller_id=BrokerId(1), controller_epoch=ControllerEpoch(50), is_full=False
         )
         epoch = one.orders.broker_epoch
         with pytest.raises(Refusal) as refused:
-            one.orders.take(SentOrder(BrokerEpoch(epoch - 1), update, 1))
+            one.orders.take(ControllerRequest(BrokerEpoch(epoch - 1), update, 1))
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
-        one.orders.take(SentOrder(BrokerEpoch(epoch + 1), replace(update), 1))
+        one.orders.take(ControllerRequest(BrokerEpoch(epoch + 1), replace(update), 1))
         assert one.cluster.controller_epoch == 50
 
     tell(story, 1)
@@ -284,14 +294,14 @@ def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
             "controller_id": BrokerId(1),
             "controller_epoch": ControllerEpoch(50),
         }
-        order = PartitionOrder(T0, topic.topic_id, topic.partitions[0], False)
-        stop = StopReplicas(**head, broker_epoch=epoch, partitions=(T0,), delete=True)
-        lead = LeadAndFollow(**head, broker_epoch=epoch, partitions=(order,))
-        forget = MetadataUpdate(**head, is_full=False, deleted_topics=("t",))
-        learn = MetadataUpdate(**head, is_full=False, topics=(topic,))
+        order = LeaderAndIsrPartition(T0, topic.topic_id, topic.partitions[0], False)
+        stop = StopReplicaRequest(**head, broker_epoch=epoch, partitions=(T0,), delete=True)
+        lead = LeaderAndIsrRequest(**head, broker_epoch=epoch, partitions=(order,))
+        forget = UpdateMetadataRequest(**head, is_full=False, deleted_topics=("t",))
+        learn = UpdateMetadataRequest(**head, is_full=False, topics=(topic,))
 
         def send(number: int, order: Order) -> None:
-            one.orders.take(SentOrder(epoch, order, number))
+            one.orders.take(ControllerRequest(epoch, order, number))
 
         orders: tuple[Order, ...] = (stop, forget, lead, learn)
         for number, each in enumerate(orders, 1):
@@ -314,10 +324,10 @@ async def connect(broker: LittleBroker, listener: str) -> Connection:
 def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
     async def story(cluster: LittleCluster) -> None:
         one = cluster.brokers[1]
-        update = MetadataUpdate(
+        update = UpdateMetadataRequest(
             controller_id=BrokerId(7), controller_epoch=ControllerEpoch(70), is_full=True
         )
-        order = encode_order(SentOrder(one.orders.broker_epoch, update, 1))
+        order = encode_order(ControllerRequest(one.orders.broker_epoch, update, 1))
         leave = encode_leave(LeaveRequest(one.id, one.orders.broker_epoch, 100))
         for key, body in (
             (PrivateKey.BROKER_ORDER, order),

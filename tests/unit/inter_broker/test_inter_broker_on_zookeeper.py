@@ -20,7 +20,11 @@ from penstock.metadata_store.zookeeper.session import ZooKeeperSession
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.replication.alter_partition import InSyncAnswer, InSyncMember, InSyncProposal
+from penstock.replication.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    ProposedIsrMember,
+)
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -64,15 +68,17 @@ async def until_gone(client: Session, path: str) -> None:
         gone.clear()
 
 
-async def propose(broker: LittleBroker, *in_sync: int) -> InSyncAnswer:
+async def propose(broker: LittleBroker, *in_sync: int) -> AlterPartitionResult:
     topic = broker.cluster.find_topic("t")
     assert topic is not None
     state = topic.partitions[0]
     epochs = {each: node.epoch for each, node in broker.cluster.brokers.items()}
-    members = tuple(InSyncMember(BrokerId(b), epochs[BrokerId(b)]) for b in in_sync)
-    answered: asyncio.Future[InSyncAnswer] = asyncio.get_running_loop().create_future()
+    members = tuple(ProposedIsrMember(BrokerId(b), epochs[BrokerId(b)]) for b in in_sync)
+    answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
     broker.in_sync.propose(
-        InSyncProposal(T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members),
+        AlterPartitionProposal(
+            T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members
+        ),
         answered.set_result,
     )
     return await asyncio.wait_for(answered, 30)

@@ -16,15 +16,15 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
+    ControllerRequest,
     Endpoint,
-    LeadAndFollow,
-    MetadataUpdate,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     Order,
-    PartitionOrder,
     PartitionState,
-    SentOrder,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
@@ -79,7 +79,7 @@ def tuples(of: st.SearchStrategy[object]) -> st.SearchStrategy[tuple[object, ...
 
 
 @st.composite
-def sent_orders(draw: st.DrawFn) -> SentOrder:
+def sent_orders(draw: st.DrawFn) -> ControllerRequest:
     epoch = BrokerEpoch(draw(int64))
     head = {
         "controller_id": st.builds(BrokerId, int32),
@@ -89,17 +89,17 @@ def sent_orders(draw: st.DrawFn) -> SentOrder:
     order: Order = draw(
         st.one_of(
             st.builds(
-                LeadAndFollow,
+                LeaderAndIsrRequest,
                 **addressed,
                 partitions=tuples(
-                    st.builds(PartitionOrder, partitions, topic_ids, states, st.booleans())
+                    st.builds(LeaderAndIsrPartition, partitions, topic_ids, states, st.booleans())
                 ),
             ),
             st.builds(
-                StopReplicas, **addressed, partitions=tuples(partitions), delete=st.booleans()
+                StopReplicaRequest, **addressed, partitions=tuples(partitions), delete=st.booleans()
             ),
             st.builds(
-                MetadataUpdate,
+                UpdateMetadataRequest,
                 **head,
                 is_full=st.booleans(),
                 brokers=st.none() | tuples(nodes),
@@ -110,18 +110,20 @@ def sent_orders(draw: st.DrawFn) -> SentOrder:
             ),
         )
     )
-    return SentOrder(epoch, order, draw(int64))
+    return ControllerRequest(epoch, order, draw(int64))
 
 
 @given(sent_orders())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_an_order_comes_back_as_it_was_sent(sent: SentOrder) -> None:
+def test_an_order_comes_back_as_it_was_sent(sent: ControllerRequest) -> None:
     assert decode_order(encode_order(sent)) == sent
 
 
 @given(sent_orders(), st.data())
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_a_damaged_order_is_another_one_or_none(sent: SentOrder, data: st.DataObject) -> None:
+def test_a_damaged_order_is_another_one_or_none(
+    sent: ControllerRequest, data: st.DataObject
+) -> None:
     encoded = bytearray(encode_order(sent))
     place = data.draw(st.integers(0, len(encoded) - 1))
     if data.draw(st.booleans()):
@@ -129,18 +131,18 @@ def test_a_damaged_order_is_another_one_or_none(sent: SentOrder, data: st.DataOb
     else:
         encoded[place] ^= data.draw(st.integers(1, 255))
     with suppress(MalformedMessage):
-        assert isinstance(decode_order(encoded), SentOrder)
+        assert isinstance(decode_order(encoded), ControllerRequest)
 
 
 def test_a_cut_order_is_always_refused() -> None:
-    order = StopReplicas(
+    order = StopReplicaRequest(
         controller_id=BrokerId(1),
         controller_epoch=ControllerEpoch(2),
         broker_epoch=BrokerEpoch(3),
         partitions=(TopicPartition("t", 0),),
         delete=True,
     )
-    encoded = encode_order(SentOrder(BrokerEpoch(3), order, 4))
+    encoded = encode_order(ControllerRequest(BrokerEpoch(3), order, 4))
     for length in range(len(encoded)):
         with pytest.raises(MalformedMessage):
             decode_order(encoded[:length])
@@ -150,7 +152,7 @@ def test_a_cut_order_is_always_refused() -> None:
 
 def test_an_order_s_bytes_are_those_of_the_document() -> None:
     """docs/inter_broker.md, by hand: changing them takes a new version."""
-    order = StopReplicas(
+    order = StopReplicaRequest(
         controller_id=BrokerId(1),
         controller_epoch=ControllerEpoch(2),
         broker_epoch=BrokerEpoch(3),
@@ -169,7 +171,7 @@ def test_an_order_s_bytes_are_those_of_the_document() -> None:
         + b"\x01"  # delete
         + b"\x00"
     )
-    assert encode_order(SentOrder(BrokerEpoch(3), order, 4)) == expected
+    assert encode_order(ControllerRequest(BrokerEpoch(3), order, 4)) == expected
 
 
 def test_an_unknown_kind_of_order_is_refused() -> None:
@@ -200,12 +202,12 @@ def test_an_answer_comes_back_as_it_was_sent(message: str | None) -> None:
 
 
 def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> None:
-    update = MetadataUpdate(
+    update = UpdateMetadataRequest(
         controller_id=BrokerId(1), controller_epoch=ControllerEpoch(2), is_full=False
     )
     place, lost = TopicPartition("ab", 5), frozenset((BrokerId(4), BrokerId(3)))
-    without = encode_order(SentOrder(BrokerEpoch(0), update, 1))
-    told = encode_order(SentOrder(BrokerEpoch(0), replace(update, failed={place: lost}), 1))
+    without = encode_order(ControllerRequest(BrokerEpoch(0), update, 1))
+    told = encode_order(ControllerRequest(BrokerEpoch(0), replace(update, failed={place: lost}), 1))
     expected = (
         b"\x01\x00"  # one tag, with number 0
         b"\x12"  # of so many bytes
@@ -221,11 +223,11 @@ def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> N
 
 def test_ids_are_written_as_they_are() -> None:
     topic = TopicState(name="t", topic_id=TopicId(UUID(int=5)), partitions=())
-    update = MetadataUpdate(
+    update = UpdateMetadataRequest(
         controller_id=BrokerId(0),
         controller_epoch=ControllerEpoch(0),
         is_full=False,
         topics=(topic,),
     )
-    encoded = encode_order(SentOrder(BrokerEpoch(0), update, 1))
+    encoded = encode_order(ControllerRequest(BrokerEpoch(0), update, 1))
     assert UUID(int=5).bytes in encoded

@@ -12,12 +12,12 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    LeadAndFollow,
-    MetadataUpdate,
-    PartitionOrder,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     PartitionState,
-    StopReplicas,
+    StopReplicaRequest,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
@@ -25,9 +25,9 @@ from penstock.protocol.records import Record, build_batch
 from penstock.purgatory.delayed_operations import Call, Waiting
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.engine import Origin
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented import SegmentedEngine
@@ -113,8 +113,8 @@ class Stage:
             report=self.reports.append,
         )
         recovered = self.engine.recover(lambda *, done, total: None, WALL_MS)
-        self.cluster = ClusterView()
-        self.replicas = Replicas(
+        self.cluster = MetadataCache()
+        self.replicas = ReplicaManager(
             broker_id=ME,
             engine=self.engine,
             cluster=self.cluster,
@@ -150,12 +150,12 @@ class Stage:
             ControllerEpoch(controller_epoch),
         )
         return self.replicas.apply(
-            LeadAndFollow(
+            LeaderAndIsrRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(controller_epoch),
                 broker_epoch=BrokerEpoch(broker_epoch),
                 partitions=tuple(
-                    PartitionOrder(each, topic_id, state, is_new) for each in partitions
+                    LeaderAndIsrPartition(each, topic_id, state, is_new) for each in partitions
                 ),
             )
         )
@@ -168,7 +168,7 @@ class Stage:
         broker_epoch: int = 0,
     ) -> dict[TopicPartition, ErrorCode]:
         return self.replicas.stop(
-            StopReplicas(
+            StopReplicaRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(controller_epoch),
                 broker_epoch=BrokerEpoch(broker_epoch),
@@ -181,7 +181,7 @@ class Stage:
         """The cluster's view learns of a topic; settings with underscores for dots."""
         state = PartitionState(ME, LeaderEpoch(0), (ME,), (ME,))
         self.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
                 is_full=False,
@@ -198,7 +198,7 @@ class Stage:
 
     def forget_topic(self, topic: str = "orders") -> None:
         self.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
                 is_full=False,

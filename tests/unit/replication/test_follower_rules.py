@@ -8,8 +8,8 @@ from penstock.model.cluster import BrokerEpoch, BrokerId, PartitionState
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.replication.follower_progress import (
     NEVER_MS,
+    FollowerProgress,
     LagLimits,
-    Progress,
     first_progress,
     is_keeping_up,
     is_lagging,
@@ -24,11 +24,13 @@ LIMITS = LagLimits(100)
 NO_EPOCH = BrokerEpoch(-1)
 
 
-def progress(end: int, *, caught_up_ms: int = 0, fetched_ms: int = 0, leader: int = 0) -> Progress:
-    return Progress(Offset(end), caught_up_ms, fetched_ms, Offset(leader), NO_EPOCH)
+def progress(
+    end: int, *, caught_up_ms: int = 0, fetched_ms: int = 0, leader: int = 0
+) -> FollowerProgress:
+    return FollowerProgress(Offset(end), caught_up_ms, fetched_ms, Offset(leader), NO_EPOCH)
 
 
-def after(before: Progress, *, offset: int, leader: int, now_ms: int) -> Progress:
+def after(before: FollowerProgress, *, offset: int, leader: int, now_ms: int) -> FollowerProgress:
     return progress_after_fetch(
         before,
         offset=Offset(offset),
@@ -40,7 +42,7 @@ def after(before: Progress, *, offset: int, leader: int, now_ms: int) -> Progres
 
 def test_a_follower_that_asks_for_the_end_is_caught_up_now() -> None:
     then = after(progress(3, caught_up_ms=1), offset=9, leader=9, now_ms=50)
-    assert then == Progress(Offset(9), 50, 50, Offset(9), BrokerEpoch(5))
+    assert then == FollowerProgress(Offset(9), 50, 50, Offset(9), BrokerEpoch(5))
 
 
 def test_a_follower_that_asks_for_what_there_was_at_its_last_fetch_was_caught_up_then() -> None:

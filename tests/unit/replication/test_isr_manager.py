@@ -10,15 +10,15 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
-    MetadataUpdate,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.replication.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionState,
     Answered,
-    InSyncAnswer,
-    InSyncProposal,
-    InSyncState,
 )
 from penstock.replication.isr_manager import REFUSED_MS, RETRY_MS
 
@@ -30,24 +30,24 @@ class Controller:
     """Takes proposals; a test answers them."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[InSyncProposal, Answered]] = []
+        self.asked: list[tuple[AlterPartitionProposal, Answered]] = []
 
-    def propose(self, proposal: InSyncProposal, done: Answered) -> None:
+    def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
         self.asked.append((proposal, done))
 
     @property
     def wanted(self) -> list[tuple[int, ...]]:
         return [tuple(each.broker_id for each in proposal.in_sync) for proposal, _ in self.asked]
 
-    def answer(self, code: ErrorCode, state: InSyncState | None = None) -> None:
-        self.asked[-1][1](InSyncAnswer(code, state))
+    def answer(self, code: ErrorCode, state: AlterPartitionState | None = None) -> None:
+        self.asked[-1][1](AlterPartitionResult(code, state))
 
     def store(self) -> None:
         """As asked, in the next partition epoch."""
         proposal, _ = self.asked[-1]
         members = tuple(each.broker_id for each in proposal.in_sync)
         epoch = proposal.partition_epoch + 1
-        self.answer(ErrorCode.NONE, InSyncState(ME, proposal.leader_epoch, members, epoch))
+        self.answer(ErrorCode.NONE, AlterPartitionState(ME, proposal.leader_epoch, members, epoch))
 
 
 class Led(Stage):
@@ -61,7 +61,7 @@ class Led(Stage):
     def tell_brokers(self, *ids: BrokerId, epoch: int = 5) -> None:
         nodes = [BrokerNode(id=each, epoch=BrokerEpoch(epoch), endpoints=()) for each in ids or ALL]
         self.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
                 is_full=False,
@@ -182,7 +182,7 @@ def test_a_leader_with_an_old_version_takes_over_the_one_that_is_stored(stage: L
     """KAFKA-2729: or it could never change its set again."""
     stage.order(P0, replicas=ALL, in_sync=(ME,))
     stage.fetch(OTHER, 0)
-    stored = InSyncState(ME, LeaderEpoch(0), (ME, THIRD), 7)
+    stored = AlterPartitionState(ME, LeaderEpoch(0), (ME, THIRD), 7)
     stage.controller.answer(ErrorCode.INVALID_UPDATE_VERSION, stored)
     state = stage.partition().state
     assert (state.in_sync, state.partition_epoch) == ((ME, THIRD), 7)
@@ -196,7 +196,7 @@ def test_a_leader_that_is_none_any_more_waits_for_its_order(stage: Led) -> None:
     stage.append(P0, acks=1)
     stage.clock.pass_ms(3 * LAG_MS)
     stage.controller.answer(
-        ErrorCode.FENCED_LEADER_EPOCH, InSyncState(OTHER, LeaderEpoch(1), (OTHER,), 1)
+        ErrorCode.FENCED_LEADER_EPOCH, AlterPartitionState(OTHER, LeaderEpoch(1), (OTHER,), 1)
     )
     stage.clock.pass_ms(3 * LAG_MS)
     assert stage.controller.wanted == [(ME,)]

@@ -20,7 +20,7 @@ from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.replication.partition import Isolation, Role
-from penstock.replication.topic_config import resolve_rules
+from penstock.replication.topic_config import resolve_topic_config
 from penstock.storage.partition_metadata import PARTITION_METADATA_FILE
 from penstock.testing.simulated_disk import Kind
 
@@ -285,7 +285,9 @@ def test_a_log_stays_as_it_was_opened_until_its_topic_is_known() -> None:
     stage = Stage()
     stage.order(P0)
     stage.engine.close()
-    rules = resolve_rules("orders", {"flush.messages": "1"}, stage.settings, stage.reports.append)
+    rules = resolve_topic_config(
+        "orders", {"flush.messages": "1"}, stage.settings, stage.reports.append
+    )
     later = Stage(stage.disk, opened_as=rules.log)
     later.order(P0, epoch=1, is_new=False)
     sent = later.append(P0)

@@ -11,13 +11,13 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     FailedOn,
-    MetadataUpdate,
     PartitionState,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 
 FIRST = BrokerId(1)
 
@@ -42,8 +42,8 @@ def update(
     brokers: tuple[BrokerNode, ...] | None = None,
     broker_configs: dict[str, dict[str, str]] | None = None,
     failed: FailedOn | None = None,
-) -> MetadataUpdate:
-    return MetadataUpdate(
+) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
         controller_id=BrokerId(controller),
         controller_epoch=ControllerEpoch(epoch),
         is_full=is_full,
@@ -56,14 +56,14 @@ def update(
 
 
 def test_nothing_is_known_before_the_first_update() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     assert (view.version, view.controller_id) == (0, NO_BROKER)
     assert (dict(view.brokers), dict(view.topics)) == ({}, {})
     assert view.find_topic("a") is None
 
 
 def test_updates_add_up() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     view.apply(update(topic("a", 1), brokers=(node(1),), broker_configs={"": {"x": "1"}}))
     view.apply(update(topic("b", 2), controller=2, epoch=2))
     assert set(view.topics) == {"a", "b"}
@@ -75,7 +75,7 @@ def test_updates_add_up() -> None:
 
 
 def test_topics_are_found_by_name_and_by_id() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     view.apply(update(topic("a", 1), topic("b", 2)))
     found = view.find_topic("a")
     assert found is not None
@@ -84,7 +84,7 @@ def test_topics_are_found_by_name_and_by_id() -> None:
 
 
 def test_a_topic_made_anew_is_not_found_by_its_old_id() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     view.apply(update(topic("a", 1)))
     view.apply(update(topic("a", 2)))
     assert view.find_name(TopicId(UUID(int=1))) is None
@@ -92,7 +92,7 @@ def test_a_topic_made_anew_is_not_found_by_its_old_id() -> None:
 
 
 def test_deleted_and_made_anew_in_one_update_is_there() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     view.apply(update(topic("a", 1), topic("b", 3)))
     view.apply(update(topic("a", 2), deleted=("a", "b", "never there")))
     assert set(view.topics) == {"a"}
@@ -101,7 +101,7 @@ def test_deleted_and_made_anew_in_one_update_is_there() -> None:
 
 
 def test_a_full_update_replaces_everything() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     view.apply(update(topic("a", 1), brokers=(node(1),), broker_configs={"1": {"x": "1"}}))
     view.apply(update(topic("b", 2), brokers=(node(2),), is_full=True, epoch=2))
     assert (set(view.topics), set(view.brokers)) == ({"b"}, {2})
@@ -110,7 +110,7 @@ def test_a_full_update_replaces_everything() -> None:
 
 
 def test_who_has_failed_is_what_was_told_last() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     failed = {TopicPartition("a", 0): frozenset((FIRST,))}
     view.apply(update(topic("a", 1), failed=failed))
     view.apply(update(topic("b", 2)))
@@ -123,8 +123,8 @@ def test_who_has_failed_is_what_was_told_last() -> None:
 
 
 def test_an_update_of_an_older_controller_changes_nothing() -> None:
-    view = ClusterView()
-    heard: list[MetadataUpdate] = []
+    view = MetadataCache()
+    heard: list[UpdateMetadataRequest] = []
     view.apply(update(topic("a", 1), epoch=5))
     view.listen(heard.append)
     with pytest.raises(Refusal) as caught:
@@ -134,7 +134,7 @@ def test_an_update_of_an_older_controller_changes_nothing() -> None:
 
 
 def test_partitions_are_told_from_numbers_beyond_the_topic() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     view.apply(update(topic("a", 1, partitions=2)))
     known = [view.has_partition(TopicPartition("a", number)) for number in (-1, 0, 1, 2)]
     assert known == [False, True, True, False]
@@ -142,7 +142,7 @@ def test_partitions_are_told_from_numbers_beyond_the_topic() -> None:
 
 
 def test_listeners_hear_of_an_update_after_it_is_in_force() -> None:
-    view = ClusterView()
+    view = MetadataCache()
     heard: list[tuple[int, bool]] = []
     view.listen(lambda told: heard.append((view.version, "a" in view.topics)))
     view.apply(update(topic("a", 1)))

@@ -14,28 +14,28 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    LeadAndFollow,
-    PartitionOrder,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     PartitionState,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.background import Threads
 from penstock.storage.segmented import SegmentedEngine
 
 ME = BrokerId(1)
 WALL_MS = 1_700_000_000_000
 NAMES = [TopicPartition("orders", number) for number in range(8)]
-ORDER = LeadAndFollow(
+ORDER = LeaderAndIsrRequest(
     controller_id=ME,
     controller_epoch=ControllerEpoch(1),
     broker_epoch=BrokerEpoch(1),
     partitions=tuple(
-        PartitionOrder(
+        LeaderAndIsrPartition(
             name,
             TopicId(UUID(int=1)),
             PartitionState(ME, LeaderEpoch(0), (ME,), (ME,)),
@@ -66,10 +66,10 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
             post=post,
         )
         engine.recover(lambda *, done, total: None, WALL_MS)
-        replicas = Replicas(
+        replicas = ReplicaManager(
             broker_id=ME,
             engine=engine,
-            cluster=ClusterView(),
+            cluster=MetadataCache(),
             settings=lambda: settings,
             timers=timers,
             wall_ms=lambda: WALL_MS,
@@ -92,7 +92,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
     asyncio.run(main())
 
 
-async def write_in_turn(replicas: Replicas, client: int) -> None:
+async def write_in_turn(replicas: ReplicaManager, client: int) -> None:
     for turn in range(5):
         answered: asyncio.Future[list[PartitionAppended]] = asyncio.Future()
         replicas.append(

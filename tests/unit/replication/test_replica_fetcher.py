@@ -17,18 +17,18 @@ from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
     ControllerEpoch,
-    LeadAndFollow,
-    PartitionOrder,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     PartitionState,
-    StopReplicas,
+    StopReplicaRequest,
 )
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_fetcher import Fetchers, Wiring
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_fetcher import FetcherDependencies, ReplicaFetcherManager
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.segmented import SegmentedEngine
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -55,10 +55,10 @@ class Pair:
             StorageConfig(log_dirs=(str(folder / "follower"),)), config_of=lambda topic: LogConfig()
         )
         self.engine.recover(lambda *, done, total: None, 0)
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             broker_id=FOLLOWER,
             engine=self.engine,
-            cluster=ClusterView(),
+            cluster=MetadataCache(),
             settings=lambda: SETTINGS,
             timers=timers,
             wall_ms=lambda: NOW_MS,
@@ -77,9 +77,9 @@ class Pair:
         self.servers.append(server)
         return server
 
-    def fetchers(self) -> Fetchers:
-        return Fetchers(
-            Wiring(
+    def fetchers(self) -> ReplicaFetcherManager:
+        return ReplicaFetcherManager(
+            FetcherDependencies(
                 following=self.replicas.following,
                 broker_id=FOLLOWER,
                 broker_epoch=lambda: BrokerEpoch(1),
@@ -97,7 +97,7 @@ class Pair:
 
     def delete(self, name: TopicPartition) -> None:
         self.replicas.stop(
-            StopReplicas(
+            StopReplicaRequest(
                 controller_id=LEADER,
                 controller_epoch=ControllerEpoch(1),
                 broker_epoch=BrokerEpoch(1),
@@ -108,9 +108,11 @@ class Pair:
 
     def follow(self, *names: TopicPartition, epoch: int = 0, leader: BrokerId = LEADER) -> None:
         state = PartitionState(leader, LeaderEpoch(epoch), (LEADER, FOLLOWER), (LEADER,), epoch)
-        orders = [PartitionOrder(name, topic_id_of(name.topic), state, True) for name in names]
+        orders = [
+            LeaderAndIsrPartition(name, topic_id_of(name.topic), state, True) for name in names
+        ]
         self.replicas.apply(
-            LeadAndFollow(
+            LeaderAndIsrRequest(
                 controller_id=LEADER,
                 controller_epoch=ControllerEpoch(1),
                 broker_epoch=BrokerEpoch(1),

@@ -13,7 +13,7 @@ from penstock.replication.throttle import (
     NEVER_MS,
     NO_REPLICAS,
     Budget,
-    Throttle,
+    ReplicationThrottle,
     after_spending,
     budget_at,
     parse_replicas,
@@ -56,7 +56,7 @@ def test_a_rate_of_nothing_lets_nothing_pass() -> None:
 
 @pytest.mark.parametrize("rate", [LONG_MAX, 1 << 40])
 def test_who_is_not_limited_is_never_held(rate: int) -> None:
-    throttle = Throttle(lambda: rate, lambda: 0)
+    throttle = ReplicationThrottle(lambda: rate, lambda: 0)
     for _ in range(100):
         throttle.spend(1 << 20)
         assert not throttle.is_spent
@@ -64,7 +64,7 @@ def test_who_is_not_limited_is_never_held(rate: int) -> None:
 
 def test_a_higher_rate_counts_at_once() -> None:
     rate, now_ms = 1, 0
-    throttle = Throttle(lambda: rate, lambda: now_ms)
+    throttle = ReplicationThrottle(lambda: rate, lambda: now_ms)
     throttle.spend(1 << 20)
     assert throttle.ready_at_ms > 1_000_000
     rate = 1 << 20
@@ -82,7 +82,7 @@ def test_over_any_time_no_more_passes_than_the_rate_allows(
 ) -> None:
     """Who asks only when it may, gets the rate's worth, a burst and one answer at most."""
     now_ms = 0
-    throttle = Throttle(lambda: rate, lambda: now_ms)
+    throttle = ReplicationThrottle(lambda: rate, lambda: now_ms)
     passed = 0
     largest = max((size for size, _ in answers), default=0)
     for size, pause_ms in answers:

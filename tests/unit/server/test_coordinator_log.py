@@ -7,7 +7,7 @@ import pytest
 from tests.unit.replication.stage import ME, OTHER, THIRD, Stage, some_batch
 
 from penstock.config.log_config import LogConfig
-from penstock.controller.interface import ConfigChange, MorePartitions, NewTopic, Refused
+from penstock.controller.interface import ConfigChange, NewPartitions, NewTopic, Refused
 from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, LogEnds
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
@@ -15,8 +15,8 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
-    MetadataUpdate,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
@@ -52,7 +52,7 @@ class Administrator:
         raise AssertionError
 
     async def create_partitions(
-        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+        self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[Refused | None]:
         raise AssertionError
 
@@ -259,7 +259,7 @@ def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
 ) -> None:
     stage = Stage(broker=given)
     stage.cluster.apply(
-        MetadataUpdate(
+        UpdateMetadataRequest(
             controller_id=ME,
             controller_epoch=ControllerEpoch(1),
             is_full=True,

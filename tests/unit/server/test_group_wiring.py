@@ -21,9 +21,9 @@ from penstock.model.cluster import (
     OFFSETS_TOPIC,
     BrokerId,
     ControllerEpoch,
-    MetadataUpdate,
     PartitionState,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
@@ -79,7 +79,7 @@ class Bench:
 
     def tell(self, *topics: TopicState, is_full: bool = False, **more: Any) -> None:
         self.stage.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
                 is_full=is_full,

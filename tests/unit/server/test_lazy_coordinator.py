@@ -8,12 +8,12 @@ from penstock.model.cluster import (
     OFFSETS_TOPIC,
     BrokerId,
     ControllerEpoch,
-    MetadataUpdate,
     PartitionState,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.ids import LeaderEpoch, TopicId
-from penstock.replication.metadata_cache import ClusterView
+from penstock.replication.metadata_cache import MetadataCache
 from penstock.server.lazy_coordinator import LateCoordinator
 
 ME, OTHER = BrokerId(1), BrokerId(2)
@@ -38,7 +38,7 @@ class Built:
 
 class Bench:
     def __init__(self) -> None:
-        self.cluster = ClusterView()
+        self.cluster = MetadataCache()
         self.built: list[Built] = []
         self.late: LateCoordinator[Built] = LateCoordinator(
             OFFSETS_TOPIC, ME, self.cluster, self._build
@@ -55,7 +55,7 @@ class Bench:
         states = tuple(PartitionState(each, LeaderEpoch(0), (each,), (each,)) for each in leaders)
         state = TopicState(name=topic, topic_id=TopicId(UUID(int=1)), partitions=states)
         self.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
                 is_full=False,

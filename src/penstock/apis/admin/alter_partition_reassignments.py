@@ -13,7 +13,7 @@ from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import Move, Refused
+from penstock.controller.interface import Reassignment, Refused
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -49,7 +49,9 @@ API = Api(
 )
 
 
-async def _alter(request: Request, services: "Services", moves: list[Move]) -> list[Refused | None]:
+async def _alter(
+    request: Request, services: "Services", moves: list[Reassignment]
+) -> list[Refused | None]:
     counts = Counter(move.partition for move in moves)
     once = [move for move in moves if counts[move.partition] == 1]
     allows = getattr(request.message, "allow_replication_factor_change", True)
@@ -65,11 +67,11 @@ def _twice(partition: TopicPartition) -> Refused:
     return Refused(ErrorCode.INVALID_REQUEST, message)
 
 
-def _moves(request: Request) -> Iterator[Move]:
+def _moves(request: Request) -> Iterator[Reassignment]:
     for topic in request.message.topics:
         for each in topic.partitions:
             target = None if each.replicas is None else tuple(map(BrokerId, each.replicas))
-            yield Move(TopicPartition(topic.name, each.partition_index), target)
+            yield Reassignment(TopicPartition(topic.name, each.partition_index), target)
 
 
 def _response(request: Request, whole: Refused | None, answers: list[Refused | None]) -> Any:

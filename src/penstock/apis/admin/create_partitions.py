@@ -12,7 +12,7 @@ from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import MorePartitions, Refused
+from penstock.controller.interface import NewPartitions, Refused
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
@@ -43,7 +43,7 @@ API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), answer=answer, max_fr
 
 
 async def _create(
-    request: Request, services: "Services", wanted: Sequence[MorePartitions]
+    request: Request, services: "Services", wanted: Sequence[NewPartitions]
 ) -> Sequence[Refused | None]:
     if not wanted:
         return ()
@@ -73,13 +73,13 @@ def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]
     return refusals
 
 
-def _more(topic: Any) -> MorePartitions:
+def _more(topic: Any) -> NewPartitions:
     if topic.assignments is None:
-        return MorePartitions(name=topic.name, total=topic.count)
+        return NewPartitions(name=topic.name, total=topic.count)
     assignment = tuple(
         tuple(BrokerId(broker) for broker in each.broker_ids) for each in topic.assignments
     )
-    return MorePartitions(name=topic.name, total=topic.count, assignment=assignment)
+    return NewPartitions(name=topic.name, total=topic.count, assignment=assignment)
 
 
 def _result(shape: Shape, name: str, refused: Refused | None) -> Any:

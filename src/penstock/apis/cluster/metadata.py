@@ -36,7 +36,7 @@ _MAX_WHOLE_ANSWERS = 64  # kept at a time: versions in use, times addresses clie
 _NO_REFUSALS: Mapping[str, ErrorCode] = {}
 
 
-class MetadataCache:
+class MetadataResponseCache:
     """What was encoded for one broker's clients. Owned by the event loop's thread."""
 
     def __init__(self) -> None:

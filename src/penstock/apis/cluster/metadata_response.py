@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
 if TYPE_CHECKING:
-    from penstock.replication.metadata_cache import ClusterView
+    from penstock.replication.metadata_cache import MetadataCache
 
 FIRST_WITH_INTERNAL = 1
 FIRST_WITH_RACK = 1  # and with the controller
@@ -105,7 +105,7 @@ class TopicEncoder:
         self._topics: dict[str, tuple[TopicState, bytes]] = {}
         self._tails: dict[tuple[object, ...], tuple[bytes, bytes]] = {}
 
-    def encode(self, topics: Iterable[TopicState], cluster: "ClusterView") -> list[bytes]:
+    def encode(self, topics: Iterable[TopicState], cluster: "MetadataCache") -> list[bytes]:
         """Each topic's bytes, those of last time where nothing has changed."""
         self._look_at(cluster)
         known = self._topics
@@ -131,7 +131,7 @@ class TopicEncoder:
         foot = self._foot(operations)
         return topic[: -len(foot)] + foot
 
-    def _look_at(self, cluster: "ClusterView") -> None:
+    def _look_at(self, cluster: "MetadataCache") -> None:
         """Errors and offline replicas depend on who is there, and with which disks; topics that are
         gone, go."""
         if cluster.version == self._seen_version:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.replication.partition import Leadership
+from penstock.replication.partition import PartitionLeadership
 from penstock.replication.transaction_verification import Verification
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ VERIFICATION = "transaction.partition.verification.enable"
 
 
 class _Question(NamedTuple):
-    leadership: Leadership
+    leadership: PartitionLeadership
     verification: Verification
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.apis.api import Api, Request
 from penstock.apis.inter_broker_access import check_broker
 from penstock.inter_broker.apis.responses import answer_done, answer_refusal, answer_unsupported
-from penstock.model.cluster import SentOrder
+from penstock.model.cluster import ControllerRequest
 from penstock.model.errors import Refusal
 from penstock.protocol.controller_messages import ORDER_VERSIONS, decode_order
 from penstock.protocol.private_keys import PrivateKey
@@ -26,7 +26,7 @@ def answer(request: Request, services: "Services") -> bytes:
     return answer_done(ORDER_VERSIONS)
 
 
-def _read(body: memoryview, version: int) -> SentOrder:
+def _read(body: memoryview, version: int) -> ControllerRequest:
     return decode_order(body)
 
 

@@ -10,20 +10,20 @@ from penstock.client.data_calls import Fetched, FetchFrom
 from penstock.config.effective_config import Resolved, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import Given
-from penstock.inter_broker.controller_request_handler import OrderTaker
+from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.interface import NO_SESSION
-from penstock.model.cluster import BrokerEpoch, BrokerId, SentOrder
+from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.replication.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionState,
     Answered,
-    InSyncAnswer,
-    InSyncProposal,
-    InSyncState,
 )
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import FollowerFetch, Replicas
-from penstock.replication.topic_config import resolve_rules
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
+from penstock.replication.topic_config import resolve_topic_config
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
@@ -60,13 +60,13 @@ class Broker(Process):
         super().__init__(world, broker_id)
         self.disk = disk
         self.mirror = Mirror(disk)
-        self.view = ClusterView()
+        self.view = MetadataCache()
         self.term: Term | None = None
         self.epoch = BrokerEpoch(-1)
         self.session = NO_SESSION  # until the first registration
         self._asking: dict[BrokerId, object] = {}  # leaders with a request of ours
         self.engine = self._open_engine()
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             broker_id=broker_id,
             engine=self.engine,
             cluster=self.view,
@@ -76,7 +76,7 @@ class Broker(Process):
             report=_ignore,
         )
         self.replicas.adopt(self.engine.recover(_no_progress, world.schedule.wall_ms()))
-        self.orders = OrderTaker(
+        self.orders = ControllerRequestHandler(
             broker_id,
             replicas=self.replicas,
             cluster=self.view,
@@ -135,7 +135,7 @@ class Broker(Process):
 
     # -- orders, and proposals to the controller -------------------------------------------
 
-    def send_order(self, target: BrokerId, sent: SentOrder, taken: Taken) -> None:
+    def send_order(self, target: BrokerId, sent: ControllerRequest, taken: Taken) -> None:
         def take(other: Process) -> None:
             assert isinstance(other, Broker)
             code = other.obey(sent)
@@ -143,14 +143,14 @@ class Broker(Process):
 
         self.send(target, take)
 
-    def obey(self, sent: SentOrder) -> ErrorCode:
+    def obey(self, sent: ControllerRequest) -> ErrorCode:
         try:
             self.orders.take(sent)
         except Refusal as refusal:
             return refusal.code
         return ErrorCode.NONE
 
-    def propose(self, proposal: InSyncProposal, done: Answered) -> None:
+    def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
         """An `InSyncChanges`."""
         once, epoch = _Once(done), self.epoch
 
@@ -162,24 +162,24 @@ class Broker(Process):
 
         if self.view.controller_id >= 0:
             self.send(self.view.controller_id, ask)
-        timed_out = InSyncAnswer(ErrorCode.REQUEST_TIMED_OUT)
+        timed_out = AlterPartitionResult(ErrorCode.REQUEST_TIMED_OUT)
         self.later(PROPOSAL_TIMEOUT_MS, lambda: once(timed_out))
 
     def decide(
-        self, asker: BrokerId, epoch: BrokerEpoch, proposal: InSyncProposal
-    ) -> InSyncAnswer | None:
+        self, asker: BrokerId, epoch: BrokerEpoch, proposal: AlterPartitionProposal
+    ) -> AlterPartitionResult | None:
         """None: the tree cannot be reached, so nothing can be said."""
         if self.term is None or self.term.is_over:
-            return InSyncAnswer(ErrorCode.NOT_CONTROLLER)
+            return AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
         if not self.sees_tree:
             return None
         code, stored = self.term.change_in_sync(asker, epoch, proposal)
         if stored is None:
-            return InSyncAnswer(code)
-        state = InSyncState(
+            return AlterPartitionResult(code)
+        state = AlterPartitionState(
             stored.leader, stored.leader_epoch, stored.in_sync, stored.partition_epoch
         )
-        return InSyncAnswer(code, state)
+        return AlterPartitionResult(code, state)
 
     # -- following -------------------------------------------------------------------------
 
@@ -297,7 +297,7 @@ class _Once:
     def __init__(self, done: Answered) -> None:
         self._done: Answered | None = done
 
-    def __call__(self, answer: InSyncAnswer) -> None:
+    def __call__(self, answer: AlterPartitionResult) -> None:
         done, self._done = self._done, None
         if done is not None:
             done(answer)
@@ -310,7 +310,7 @@ def broker_settings() -> Resolved:
 
 @cache
 def _log_config(configs: tuple[tuple[str, str], ...], topic: str) -> LogConfig:
-    return resolve_rules(topic, dict(configs), broker_settings(), _ignore).log
+    return resolve_topic_config(topic, dict(configs), broker_settings(), _ignore).log
 
 
 def _ignore(message: str) -> None:

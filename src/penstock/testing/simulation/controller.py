@@ -17,9 +17,9 @@ from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
 from penstock.metadata_store.election import Leadership
 from penstock.metadata_store.interface import SessionId
-from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, Order, SentOrder
+from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, ControllerRequest, Order
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.replication.alter_partition import InSyncProposal
+from penstock.replication.alter_partition import AlterPartitionProposal
 from penstock.testing.simulation.schedule import Action
 from penstock.testing.simulation.world import World
 
@@ -36,7 +36,7 @@ class Owner(Protocol):
     session: SessionId  # of now: a term may outlive the one it began with, for a moment
 
     def later(self, delay_ms: int, action: Action) -> None: ...
-    def send_order(self, target: BrokerId, sent: SentOrder, taken: Taken) -> None: ...
+    def send_order(self, target: BrokerId, sent: ControllerRequest, taken: Taken) -> None: ...
 
 
 class Term:
@@ -70,7 +70,7 @@ class Term:
         self._carry_out(decide.brokers_changed(self.state, brokers, lambda topic: False))
 
     def change_in_sync(
-        self, broker: BrokerId, broker_epoch: BrokerEpoch, proposal: InSyncProposal
+        self, broker: BrokerId, broker_epoch: BrokerEpoch, proposal: AlterPartitionProposal
     ) -> InSyncOutcome:
         change = InSyncChange(
             proposal.topic_id,
@@ -131,11 +131,11 @@ class _Outbox:
         self._target, self._epoch = life
         self._numbers = numbers
         self._on_stale = on_stale
-        self._pending: deque[SentOrder] = deque()
+        self._pending: deque[ControllerRequest] = deque()
         self._attempt = 0
 
     def push(self, order: Order) -> None:
-        self._pending.append(SentOrder(self._epoch, order, next(self._numbers)))
+        self._pending.append(ControllerRequest(self._epoch, order, next(self._numbers)))
         if len(self._pending) == 1:
             self._send()
 
@@ -151,7 +151,7 @@ class _Outbox:
         if attempt == self._attempt:
             self._send()
 
-    def _on_taken(self, sent: SentOrder, code: ErrorCode) -> None:
+    def _on_taken(self, sent: ControllerRequest, code: ErrorCode) -> None:
         if self.is_closed or not self._pending or self._pending[0] is not sent:
             return
         if code is ErrorCode.BROKER_NOT_AVAILABLE:

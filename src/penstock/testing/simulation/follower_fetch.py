@@ -9,7 +9,7 @@ from penstock.client.data_calls import Fetched, FetchFrom
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset
 from penstock.replication.partition import Isolation, Partition
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.epochs import EpochEnd
 from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import SimulatedDisk
@@ -24,7 +24,7 @@ class ParkedFetch:
     def __init__(
         self,
         disk: SimulatedDisk,
-        replicas: Replicas,
+        replicas: ReplicaManager,
         wanted: Sequence[FetchFrom],
         refused: Mapping[int, ErrorCode],
         done: Callable[[list[Fetched]], None],

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.ids import Offset
 from penstock.protocol.batch import iter_headers
-from penstock.replication.partition import Leadership, Partition
+from penstock.replication.partition import Partition, PartitionLeadership
 from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulation.schedule import WALL_MS
@@ -32,7 +32,7 @@ class Mirror:
         self.numbers: list[int] = []
         self.agreed = 0  # so many of the first are known to be as committed
         self.high_watermark = Offset(0)
-        self.leadership: Leadership | None = None
+        self.leadership: PartitionLeadership | None = None
         self.seen: object = None  # at the last look
         self._disk = disk
         self._generation = -1

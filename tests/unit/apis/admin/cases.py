@@ -20,9 +20,9 @@ from penstock.config.raw_config import Given
 from penstock.controller.interface import (
     ConfigChange,
     LeaderChoice,
-    MorePartitions,
-    Move,
+    NewPartitions,
     NewTopic,
+    Reassignment,
     Refused,
 )
 from penstock.model.cluster import (
@@ -32,11 +32,11 @@ from penstock.model.cluster import (
     ControllerEpoch,
     Endpoint,
     FailedOn,
-    LeadAndFollow,
-    MetadataUpdate,
-    PartitionOrder,
+    LeaderAndIsrPartition,
+    LeaderAndIsrRequest,
     PartitionState,
     TopicState,
+    UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
@@ -45,8 +45,8 @@ from penstock.protocol.messages import decode_request, decode_response, encode
 from penstock.protocol.schemas import describe_fields, get_request_schema
 from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.metadata_cache import ClusterView
-from penstock.replication.replica_manager import Replicas
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import Caller, Principal
 from penstock.storage.segmented import SegmentedEngine
@@ -84,10 +84,10 @@ class ScriptedController:
         self.refusals: dict[str, Refused] = {}
         self.created: list[NewTopic] = []
         self.deleted: list[str] = []
-        self.added: list[MorePartitions] = []
+        self.added: list[NewPartitions] = []
         self.changed: list[ConfigChange] = []
         self.elected: list[tuple[LeaderChoice, Sequence[TopicPartition] | None]] = []
-        self.moved: list[Move] = []
+        self.moved: list[Reassignment] = []
         self.moving: Mapping[TopicPartition, PartitionState] | Refused = {}
         self.allows_other_factor: bool | None = None
         self.validate_only: bool | None = None
@@ -106,7 +106,7 @@ class ScriptedController:
         return [self.refusals.get(name) for name in names]
 
     async def create_partitions(
-        self, additions: Sequence[MorePartitions], *, validate_only: bool, timeout_ms: int
+        self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
     ) -> list[Refused | None]:
         self.added += additions
         self.validate_only, self.timeout_ms = validate_only, timeout_ms
@@ -132,7 +132,7 @@ class ScriptedController:
         return self.refusals.get("") or {name: self.refusals.get(name.topic) for name in names}
 
     async def alter_reassignments(
-        self, moves: Sequence[Move], *, allows_other_factor: bool, timeout_ms: int
+        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
     ) -> list[Refused | None]:
         self.moved += moves
         self.allows_other_factor, self.timeout_ms = allows_other_factor, timeout_ms
@@ -209,7 +209,7 @@ class Case:
     def __post_init__(self) -> None:
         self.acl = Acl()
         self.controller = ScriptedController()
-        self.cluster = ClusterView()
+        self.cluster = MetadataCache()
         paths = tuple(str(path) for path in self.log_dirs)
         self.static = Given.from_mapping(
             {"broker.id": "1", "log.dirs": ",".join(paths), **self.given}, where="server.properties"
@@ -219,7 +219,7 @@ class Case:
         )
         self.engine.recover(lambda *, done, total: None, NOW_MS)
         timers = LoopTimers()
-        self.replicas = Replicas(
+        self.replicas = ReplicaManager(
             broker_id=OWN_ID,
             engine=self.engine,
             cluster=self.cluster,
@@ -269,7 +269,7 @@ class Case:
     ) -> None:
         """Tell the broker of it, as its controller does."""
         self.cluster.apply(
-            MetadataUpdate(
+            UpdateMetadataRequest(
                 controller_id=controller,
                 controller_epoch=ControllerEpoch(1),
                 is_full=False,
@@ -284,12 +284,12 @@ class Case:
         """Tell of the topic, and have the broker's own replicas of it lead or follow."""
         self.update(topic)
         self.replicas.apply(
-            LeadAndFollow(
+            LeaderAndIsrRequest(
                 controller_id=OWN_ID,
                 controller_epoch=ControllerEpoch(1),
                 broker_epoch=BrokerEpoch(1),
                 partitions=tuple(
-                    PartitionOrder(
+                    LeaderAndIsrPartition(
                         TopicPartition(topic.name, number), topic.topic_id, state, is_new=True
                     )
                     for number, state in enumerate(topic.partitions)

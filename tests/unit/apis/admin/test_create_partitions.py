@@ -13,7 +13,7 @@ from tests.unit.apis.admin.cases import (
 )
 
 from penstock.apis.admin.create_partitions import API
-from penstock.controller.interface import MorePartitions, Refused
+from penstock.controller.interface import NewPartitions, Refused
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import Operation, ResourceType
 
@@ -39,8 +39,8 @@ def test_each_topic_has_its_own_answer(case: Case, version: int) -> None:
         ("b", ErrorCode.INVALID_PARTITIONS, "b has 3 partitions"),
     ]
     assert case.controller.added == [
-        MorePartitions(name="a", total=4),
-        MorePartitions(name="b", total=2),
+        NewPartitions(name="a", total=4),
+        NewPartitions(name="b", total=2),
     ]
     assert (case.controller.validate_only, case.controller.timeout_ms) == (False, 55)
 

@@ -11,7 +11,7 @@ from penstock.apis.admin import (
     elect_leaders,
     list_partition_reassignments,
 )
-from penstock.controller.interface import LeaderChoice, Move, Refused
+from penstock.controller.interface import LeaderChoice, Reassignment, Refused
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicPartition
@@ -99,9 +99,9 @@ class TestAlterPartitionReassignments:
             (ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no")
         ]
         assert case.controller.moved == [
-            Move(TopicPartition("a", 0), (BrokerId(1), BrokerId(2))),
-            Move(TopicPartition("a", 3), None),
-            Move(TopicPartition("b", 1), ()),
+            Reassignment(TopicPartition("a", 0), (BrokerId(1), BrokerId(2))),
+            Reassignment(TopicPartition("a", 3), None),
+            Reassignment(TopicPartition("b", 1), ()),
         ]
         assert (case.controller.allows_other_factor, case.controller.timeout_ms) == (True, 77)
 
@@ -116,7 +116,7 @@ class TestAlterPartitionReassignments:
         codes = [each.error_code for topic in answer.responses for each in topic.partitions]
         twice = ErrorCode.INVALID_REQUEST
         assert codes == [twice, ErrorCode.NONE, twice]
-        assert case.controller.moved == [Move(TopicPartition("a", 1), (BrokerId(1),))]
+        assert case.controller.moved == [Reassignment(TopicPartition("a", 1), (BrokerId(1),))]
 
     @pytest.mark.parametrize("version", MOVE.versions)
     def test_a_broker_that_is_not_the_controller_says_so_once(
