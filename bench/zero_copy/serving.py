@@ -13,7 +13,7 @@ import sys
 import uvloop
 
 from penstock.model.slices import FileRun, FileSlice
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers
 
@@ -23,7 +23,7 @@ HEAD = bytes(90)  # about what precedes the records in a fetch response
 
 
 async def _serve(fd: int, path: SendPath) -> None:
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         kind = bytes(exchange.frame[:1])
         if kind == b"r":
             _, position, length = READ.unpack(exchange.frame)

@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from tests.cluster.records import create_on, make_batch, read, send, wait_stored
 
-from penstock.client.connection import Connection
+from penstock.client.connection import BrokerConnection
 from penstock.client.data_calls import produce_call, read_produced
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
@@ -66,7 +66,7 @@ async def _ask_the_sleeper(cluster: Cluster, tree: KazooClient) -> ErrorCode:
     """As a client does that has not heard of the new leader: its request is the first thing that
     the old one finds when it wakes."""
     metadata = cluster.ask(lambda client: client.metadata([]))
-    connection = await Connection.open(metadata.brokers[BrokerId(1)].address)
+    connection = await BrokerConnection.open(metadata.brokers[BrokerId(1)].address)
     os.kill(cluster.pid(1), STALL)
     cluster.wait(lambda: tree.exists("/brokers/ids/1"), lambda found: found is None)
     cluster.wait_partition("stalled", 0, lambda found: found.leader == 2)

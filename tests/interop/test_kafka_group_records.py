@@ -39,7 +39,7 @@ from penstock.coordinators.group.records import (
     TopicPartitions,
     Value,
 )
-from penstock.coordinators.group.state import ShardState
+from penstock.coordinators.group.state import GroupShardState
 from penstock.model.ids import TopicPartition
 from penstock.storage.engine import Origin
 
@@ -234,9 +234,9 @@ def _be_member(
     return consumer
 
 
-def _load(data: Path, reports: list[str]) -> ShardState:
+def _load(data: Path, reports: list[str]) -> GroupShardState:
     logs = OurLogs(data)
-    state = ShardState(topics=_NoTopics(), config=GroupConfig)
+    state = GroupShardState(topics=_NoTopics(), config=GroupConfig)
     content = b"".join(batch for _, batch in read_batches(logs.logs[FOLDER]))
     for entry in read_entries(content, reports.append):
         state.take(entry)

@@ -25,7 +25,7 @@ from penstock.coordinators.transaction.records import (
     TransactionRecord,
     encode_record,
 )
-from penstock.coordinators.transaction.state import ShardState
+from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.model.ids import TopicPartition
 from penstock.storage.engine import Origin
 
@@ -146,9 +146,9 @@ def _transact(bootstrap: str, name: str) -> Producer:
     return producer
 
 
-def _load(data: Path, reports: list[str]) -> ShardState:
+def _load(data: Path, reports: list[str]) -> TransactionShardState:
     logs = OurLogs(data)
-    state = ShardState()
+    state = TransactionShardState()
     reader = TransactionReader(reports.append)
     for folder, log in logs.logs.items():
         if folder.startswith("__transaction_state-"):

@@ -21,11 +21,11 @@ from penstock.metadata_store.embedded.znode_tree import (
     EndSession,
     Failure,
     OpenSession,
-    Tree,
+    ZnodeTree,
 )
 from penstock.metadata_store.errors import (
     BadVersion,
-    CoordinationError,
+    MetadataStoreError,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -66,7 +66,7 @@ class Model:
     sessions: set[int] = field(default_factory=set)
     entries: dict[str, Entry] = field(default_factory=lambda: {"/": Entry(b"", 0, 0)})
 
-    def apply(self, command: Command) -> type[CoordinationError] | None:
+    def apply(self, command: Command) -> type[MetadataStoreError] | None:
         self.zxid += 1
         match command:
             case OpenSession():
@@ -83,7 +83,7 @@ class Model:
 
     def change(
         self, session_id: int, operations: tuple[Operation, ...]
-    ) -> type[CoordinationError] | None:
+    ) -> type[MetadataStoreError] | None:
         if session_id not in self.sessions:
             return SessionExpired
         copy = {p: Entry(**vars(e)) for p, e in self.entries.items()}
@@ -94,7 +94,7 @@ class Model:
                 return error
         return None
 
-    def do(self, session_id: int, operation: Operation) -> type[CoordinationError] | None:
+    def do(self, session_id: int, operation: Operation) -> type[MetadataStoreError] | None:
         if isinstance(operation, Create):
             return self.create(session_id, operation)
         entry = self.entries.get(operation.path)
@@ -110,7 +110,7 @@ class Model:
             self.remove(operation.path)
         return None
 
-    def create(self, session_id: int, operation: Create) -> type[CoordinationError] | None:
+    def create(self, session_id: int, operation: Create) -> type[MetadataStoreError] | None:
         parent = self.entries.get(parent_of(operation.path))
         if parent is None:
             return NoNode
@@ -170,7 +170,7 @@ COMMANDS = st.lists(
 @given(COMMANDS)
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_the_tree_does_what_a_dict_would(commands: list[Command]) -> None:
-    tree, model = Tree(), Model()
+    tree, model = ZnodeTree(), Model()
     for now_ms, command in enumerate(commands):
         applied = tree.apply(command, now_ms)
         expected_error = model.apply(command)
@@ -183,7 +183,7 @@ def test_the_tree_does_what_a_dict_would(commands: list[Command]) -> None:
 @given(COMMANDS)
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_events_tell_every_difference_and_a_failure_makes_none(commands: list[Command]) -> None:
-    tree = Tree()
+    tree = ZnodeTree()
     for now_ms, command in enumerate(commands):
         before = dict(tree.image().nodes)
         applied = tree.apply(command, now_ms)
@@ -208,13 +208,13 @@ def test_events_tell_every_difference_and_a_failure_makes_none(commands: list[Co
 def test_bytes_of_commands_and_an_image_at_any_point_rebuild_the_tree(
     commands: list[Command], data: st.DataObject
 ) -> None:
-    tree = Tree()
+    tree = ZnodeTree()
     outcomes = [tree.apply(command, 7) for command in commands]
     cut = data.draw(st.integers(0, len(commands)))
-    rebuilt = Tree()
+    rebuilt = ZnodeTree()
     for command in commands[:cut]:
         rebuilt.apply(command, 7)
-    rebuilt = Tree(decode_image(encode_image(rebuilt.image())))
+    rebuilt = ZnodeTree(decode_image(encode_image(rebuilt.image())))
     record = b"".join(encode_command(command) for command in commands[cut:])
     for place, command in enumerate(decode_commands(record), cut):
         applied = rebuilt.apply(command, 7)
@@ -228,7 +228,7 @@ def is_passing(command: Command) -> bool:
     return isinstance(command, Change) and len(command.operations) > 1
 
 
-def assert_equal(tree: Tree, model: Model) -> None:
+def assert_equal(tree: ZnodeTree, model: Model) -> None:
     assert tree.zxid == model.zxid
     assert tree.sessions == model.sessions
     assert tree.image().nodes.keys() == model.entries.keys()
@@ -252,7 +252,7 @@ def assert_equal(tree: Tree, model: Model) -> None:
 
 
 def test_a_created_node_s_answer_has_its_numbers() -> None:
-    tree = Tree()
+    tree = ZnodeTree()
     session_id = SessionId(tree.apply(OpenSession(), 1).zxid)
     applied = tree.apply(Change(session_id, (Create(path="/a", ephemeral=True),)), 5)
     assert applied.outcome == (Created("/a", tree.get("/a").stat),)

@@ -20,7 +20,7 @@ from tests.unit.coordinators.group.coordinator_desk import (
 from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState
 from penstock.coordinators.group.consumer.requests import JOIN_EPOCH, LEAVE_EPOCH, ConsumerHeartbeat
 from penstock.coordinators.group.requests import Heartbeat, Leaver, Sync
-from penstock.coordinators.group.state import ShardState
+from penstock.coordinators.group.state import GroupShardState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -310,7 +310,7 @@ class Life:
         return None
 
 
-def _settled(state: ShardState) -> dict[str, object]:
+def _settled(state: GroupShardState) -> dict[str, object]:
     """What clients see of groups that are not on the way to another generation."""
     return {
         name: state.describe(name)

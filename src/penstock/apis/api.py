@@ -16,7 +16,7 @@ from penstock.security.principal import Caller
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
-    from penstock.network.in_flight_request import Exchange
+    from penstock.network.in_flight_request import InFlightRequest
 
 
 Key = ApiKey | PrivateKey
@@ -42,7 +42,7 @@ class Request:
         version: int,
         correlation_id: int,
         client_id: str | None,
-        exchange: "Exchange",
+        exchange: "InFlightRequest",
         message: Any,
     ) -> None:
         self.key = key

@@ -17,7 +17,7 @@ from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_k
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
-    from penstock.network.in_flight_request import Exchange
+    from penstock.network.in_flight_request import InFlightRequest
 
 
 class Dispatcher:
@@ -35,7 +35,7 @@ class Dispatcher:
         """From here on clients are answered: this broker knows its cluster."""
         self._is_open = True
 
-    def on_request(self, exchange: "Exchange") -> None:
+    def on_request(self, exchange: "InFlightRequest") -> None:
         """Raises MalformedMessage for bytes that are no request: the caller closes then."""
         header = read_request_header(exchange.frame, FIRST_FLEXIBLE_OF_ALL)
         api = self._asked.get(header.api_key) or self._find(header.api_key, exchange)
@@ -56,7 +56,7 @@ class Dispatcher:
         else:
             self._answer(api, header, exchange)
 
-    def _find(self, api_key: int, exchange: "Exchange") -> Api | None:
+    def _find(self, api_key: int, exchange: "InFlightRequest") -> Api | None:
         key = find_api_key(api_key)
         if key is None:
             return self._find_private(api_key, exchange)
@@ -64,7 +64,7 @@ class Dispatcher:
             return None
         return self._asked.setdefault(api_key, self._apis[key])
 
-    def _find_private(self, api_key: int, exchange: "Exchange") -> Api | None:
+    def _find_private(self, api_key: int, exchange: "InFlightRequest") -> Api | None:
         """On the brokers' own listener; elsewhere there is no such request."""
         key = find_private_key(api_key)
         known = self._services.inter_broker
@@ -72,14 +72,14 @@ class Dispatcher:
             return None
         return known.load_api(key)
 
-    def _refuse(self, header: RequestHeader, exchange: "Exchange") -> None:
+    def _refuse(self, header: RequestHeader, exchange: "InFlightRequest") -> None:
         name = describe_api(header.api_key, header.api_version)
         if self._is_open:
             exchange.close(f"{name} is not served here; ApiVersions lists what is")
         else:
             exchange.close(f"{name} has to wait: this broker does not know its cluster yet")
 
-    def _answer(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
+    def _answer(self, api: Api, header: RequestHeader, exchange: "InFlightRequest") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"
         if api.read is not None:
             message = api.read(header.body, header.api_version)
@@ -101,7 +101,7 @@ class Dispatcher:
             self._services.report(f"{name} failed unexpectedly\n{traceback.format_exc()}")
             request.exchange.close(f"{name} failed unexpectedly")
 
-    def _refuse_version(self, api: Api, header: RequestHeader, exchange: "Exchange") -> None:
+    def _refuse_version(self, api: Api, header: RequestHeader, exchange: "InFlightRequest") -> None:
         if api.unsupported is not None:
             api.unsupported(_request(api, header, exchange, header.body), self._services)
             return
@@ -112,7 +112,7 @@ class Dispatcher:
         )
 
 
-def _request(api: Api, header: RequestHeader, exchange: "Exchange", message: Any) -> Request:
+def _request(api: Api, header: RequestHeader, exchange: "InFlightRequest", message: Any) -> Request:
     return Request(
         key=api.key,
         version=header.api_version,

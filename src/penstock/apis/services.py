@@ -11,8 +11,8 @@ from penstock.apis.cluster.metadata import MetadataResponseCache
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.transactions.transaction_service import NobodyVerifies, VerifiesTransactions
-from penstock.config.effective_config import Resolved
-from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.config.effective_config import EffectiveConfig
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.model.values import dataclass
@@ -40,14 +40,14 @@ class Services:
     authorizer: Authorizer
     timers: Clock  # waiting.LoopTimers, or a clock that tests move
     wall_ms: Callable[[], int]
-    settings: Callable[[], Resolved]  # the broker's, as of now
+    settings: Callable[[], EffectiveConfig]  # the broker's, as of now
     # Listener name -> what its clients are told to connect to. A listener that is absent answers
     # the address that the client itself connected to.
     advertised: Mapping[str, Endpoint]
     fetch_sessions: FetchSessions
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
     report: Callable[[str], None]  # one line for whoever watches the broker
-    static_given: Given = NOTHING_GIVEN  # the broker's own file and --set, as given
+    static_given: RawConfig = EMPTY_RAW_CONFIG  # the broker's own file and --set, as given
     inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
     verify_transaction: VerifiesTransactions = field(default_factory=NobodyVerifies)
     metadata: MetadataResponseCache = field(default_factory=MetadataResponseCache)

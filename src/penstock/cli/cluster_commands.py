@@ -19,7 +19,7 @@ from penstock.cli.connect import (
 if TYPE_CHECKING:
     from penstock.cli.cluster_status import ClusterStatus
     from penstock.client.cluster import ClusterClient
-    from penstock.client.placement import Outcome
+    from penstock.client.placement import PlacementResult
     from penstock.model.ids import TopicPartition
 
 app = command_group("Look at a cluster, move partitions between its brokers, elect leaders.")
@@ -126,7 +126,7 @@ def reassign(
     if throttle is not None and brokers is None:
         fail("--throttle is for a move: say where to with --to", 2)
 
-    async def move(client: "ClusterClient") -> "Mapping[TopicPartition, Outcome]":
+    async def move(client: "ClusterClient") -> "Mapping[TopicPartition, PlacementResult]":
         if throttle is None or brokers is None:
             return await client.placement.move({name: brokers})
         from penstock.cli.throttled_moves import move_throttled
@@ -182,7 +182,7 @@ def elect_leaders(
         fail("--unclean loses records: name the partitions that it is for", 2)
     wanted = [parse_partition(each) for each in partitions] if partitions else None
 
-    async def work(client: "ClusterClient") -> "Mapping[TopicPartition, Outcome]":
+    async def work(client: "ClusterClient") -> "Mapping[TopicPartition, PlacementResult]":
         from penstock.client.placement import LeaderChoice
 
         choice = LeaderChoice.UNCLEAN if unclean else LeaderChoice.PREFERRED
@@ -192,7 +192,7 @@ def elect_leaders(
     _end(outcomes, "has its leader", as_json=wants_json(ctx, as_json))
 
 
-def _end(outcomes: "Mapping[TopicPartition, Outcome]", done: str, *, as_json: bool) -> None:
+def _end(outcomes: "Mapping[TopicPartition, PlacementResult]", done: str, *, as_json: bool) -> None:
     """Show what came of it; exit code 1 if one was refused."""
     from penstock.model.errors import ErrorCode
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from penstock.config.java import JavaMissing
-from penstock.metadata_store.errors import CoordinationError
+from penstock.metadata_store.errors import MetadataStoreError
 from penstock.server.broker_process import BrokerNotStarted
 from penstock.server.local_cluster import LocalCluster
 
@@ -32,7 +32,7 @@ def run_cluster(cluster: LocalCluster, report: Report) -> int:
         signal.signal(number, on_signal)
     try:
         cluster.start()
-    except (BrokerNotStarted, CoordinationError, JavaMissing, OSError) as refusal:
+    except (BrokerNotStarted, MetadataStoreError, JavaMissing, OSError) as refusal:
         report(str(refusal))
         return REFUSED
     for broker_id in cluster.broker_ids:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.metadata import Node, PartitionMetadata
+from penstock.client.metadata import BrokerMetadata, PartitionMetadata
 from penstock.client.placement import Moving
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.ids import TopicPartition
@@ -15,7 +15,7 @@ from penstock.model.values import dataclass
 class ClusterStatus:
     cluster_id: str | None
     controller_id: BrokerId
-    brokers: Mapping[BrokerId, Node]
+    brokers: Mapping[BrokerId, BrokerMetadata]
     partitions: Mapping[TopicPartition, PartitionMetadata]
     moving: Mapping[TopicPartition, Moving]
 

@@ -12,7 +12,7 @@ from penstock.client.admin_values import (
     ResourceKind,
 )
 from penstock.client.cluster import ClusterClient
-from penstock.client.placement import Outcome
+from penstock.client.placement import PlacementResult
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -25,13 +25,13 @@ Changes = dict[Resource, list[ConfigChange]]
 
 async def move_throttled(
     client: ClusterClient, partition: TopicPartition, to: Sequence[int], *, rate: int
-) -> Mapping[TopicPartition, Outcome]:
+) -> Mapping[TopicPartition, PlacementResult]:
     """The settings first: a move that has begun copies as fast as it can."""
     metadata = await client.metadata([partition.topic])
     found = metadata.find_partition(*partition)
     if found is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return {partition: Outcome(code, None)}
+        return {partition: PlacementResult(code, None)}
     changes = throttle(
         partition, held_by=found.replicas, to=to, brokers=metadata.brokers, rate=rate
     )

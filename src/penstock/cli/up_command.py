@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.config.properties import read_properties
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.raw_config import ConfigError, RawConfig
 
 if TYPE_CHECKING:
-    from penstock.server.lifecycle import Node
+    from penstock.server.lifecycle import BrokerLifecycle
 
 app = typer.Typer(
     add_completion=False,
@@ -138,7 +138,7 @@ def _gather(
     settings: list[str],
     broker_id: int | None,
     zookeeper: str | None,
-) -> Given:
+) -> RawConfig:
     """Later ones count: defaults, the file, options, single settings."""
     given = _defaults()
     if config is not None:
@@ -153,12 +153,12 @@ def _gather(
         options["broker.id"] = str(broker_id)
     if zookeeper is not None:
         options["zookeeper.connect"] = zookeeper
-    given = given.overlaid_by(Given.from_mapping(options, where="command line"))
+    given = given.overlaid_by(RawConfig.from_mapping(options, where="command line"))
     single = dict(_split(text) for text in settings)
-    return given.overlaid_by(Given.from_mapping(single, where="--set"))
+    return given.overlaid_by(RawConfig.from_mapping(single, where="--set"))
 
 
-def _defaults() -> Given:
+def _defaults() -> RawConfig:
     from penstock.server.development_defaults import DEVELOPMENT_SETTINGS
 
     values = {
@@ -166,10 +166,10 @@ def _defaults() -> Given:
         "log.dirs": str(DEFAULT_DATA),
         "listeners": f"PLAINTEXT://{DEFAULT_LISTEN}",
     }
-    return Given.from_mapping(values, where="default of `penstock up`")
+    return RawConfig.from_mapping(values, where="default of `penstock up`")
 
 
-def _read(path: Path) -> Given:
+def _read(path: Path) -> RawConfig:
     try:
         return read_properties(path)
     except ConfigError as error:
@@ -190,7 +190,7 @@ def _split(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _say_ready(node: "Node") -> None:
+def _say_ready(node: "BrokerLifecycle") -> None:
     print(node.describe_addresses(), file=sys.stderr)
     print(f"ready {node.bootstrap_servers}", flush=True)
 

@@ -27,7 +27,7 @@ from penstock.client.call import Call
 from penstock.client.data_calls import group_by_topic
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError, ConnectionLost, Refused, UnsupportedByBroker
-from penstock.client.metadata import Node, read_error
+from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
@@ -140,7 +140,7 @@ class Admin:
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
-            node: Node, part: Mapping[TopicPartition, Offset]
+            node: BrokerMetadata, part: Mapping[TopicPartition, Offset]
         ) -> Mapping[TopicPartition, Offset | ClientError]:
             call = _delete_records_call(part, deadline)
             return _read_deleted(await self._router.ask(node.address, call, deadline))
@@ -175,7 +175,7 @@ class Admin:
             return await self._describe_by_metadata(timeout_ms)
         _check("describe the cluster", answer)
         nodes = [
-            Node(each.broker_id, Address(each.host, each.port), each.rack)
+            BrokerMetadata(each.broker_id, Address(each.host, each.port), each.rack)
             for each in answer.brokers
         ]
         return ClusterDescription(

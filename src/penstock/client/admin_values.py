@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import NamedTuple
 
-from penstock.client.metadata import Node
+from penstock.client.metadata import BrokerMetadata
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -106,4 +106,4 @@ class LogDirectory:
 class ClusterDescription:
     cluster_id: str | None
     controller_id: BrokerId
-    brokers: Mapping[BrokerId, Node]
+    brokers: Mapping[BrokerId, BrokerMetadata]

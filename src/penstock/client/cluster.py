@@ -31,7 +31,7 @@ from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError, Refused
 from penstock.client.groups import Groups
 from penstock.client.links import Lane
-from penstock.client.metadata import ClusterMetadata, Node
+from penstock.client.metadata import BrokerMetadata, ClusterMetadata
 from penstock.client.placement import Placement
 from penstock.client.router import Router, RouterSettings
 from penstock.client.transactions import Transactions
@@ -128,7 +128,7 @@ class ClusterClient:
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
-            node: Node, _: Mapping[TopicPartition, Buffer]
+            node: BrokerMetadata, _: Mapping[TopicPartition, Buffer]
         ) -> Mapping[TopicPartition, Produced | ClientError]:
             call = produce_call(
                 partition,
@@ -173,7 +173,7 @@ class ClusterClient:
 
         async def attempt() -> list[Fetched]:
             async def ask(
-                node: Node, part: Mapping[TopicPartition, FetchFrom]
+                node: BrokerMetadata, part: Mapping[TopicPartition, FetchFrom]
             ) -> Mapping[TopicPartition, Fetched | ClientError]:
                 return await self._fetch_from(node, list(part.values()), options, deadline)
 
@@ -183,7 +183,11 @@ class ClusterClient:
         return await self._router.persist("fetch", deadline, attempt)
 
     async def _fetch_from(
-        self, node: Node, part: Sequence[FetchFrom], options: FetchOptions, deadline: Deadline
+        self,
+        node: BrokerMetadata,
+        part: Sequence[FetchFrom],
+        options: FetchOptions,
+        deadline: Deadline,
     ) -> Mapping[TopicPartition, Fetched | ClientError]:
         metadata = self._router.metadata
         ids = {each.partition.topic: metadata.find_topic_id(each.partition.topic) for each in part}
@@ -224,7 +228,7 @@ class ClusterClient:
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
-            node: Node, part: Mapping[TopicPartition, int]
+            node: BrokerMetadata, part: Mapping[TopicPartition, int]
         ) -> Mapping[TopicPartition, ListedOffset | ClientError]:
             call = list_offsets_call(part, isolation=isolation)
             answers = read_listed(await self._router.ask(node.address, call, deadline))
@@ -243,7 +247,7 @@ class ClusterClient:
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
-            node: Node, part: Mapping[TopicPartition, None]
+            node: BrokerMetadata, part: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, Offset | ClientError]:
             known = {each: self._router.metadata.find_partition(*each) for each in part}
             call = epoch_ends_call(

@@ -64,8 +64,8 @@ class _Pending(NamedTuple):
     decode: Callable[[int, memoryview], Any] | None  # where it is not the general way
 
 
-class Connection(asyncio.BufferedProtocol):
-    """`await Connection.open(...)`, then `call`. Owned by the loop it was opened on.
+class BrokerConnection(asyncio.BufferedProtocol):
+    """`await BrokerConnection.open(...)`, then `call`. Owned by the loop it was opened on.
 
     The methods that asyncio calls are at the end.
     """

@@ -11,7 +11,7 @@ from penstock.client.address import Address
 from penstock.client.call import Call
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError, Refused
-from penstock.client.metadata import Node, read_error
+from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.cluster import BrokerId
 from penstock.protocol.api_keys import ApiKey
@@ -32,9 +32,9 @@ class Coordinators:
     def __init__(self, router: Router, kind: CoordinatorKind) -> None:
         self._router = router
         self._kind = kind
-        self._known: dict[str, Node] = {}
+        self._known: dict[str, BrokerMetadata] = {}
 
-    async def find(self, name: str, *, timeout_ms: int | None) -> Node:
+    async def find(self, name: str, *, timeout_ms: int | None) -> BrokerMetadata:
         """Asked now, not remembered."""
         deadline = self._router.deadline(timeout_ms)
         return await self._router.persist(
@@ -45,7 +45,7 @@ class Coordinators:
         self,
         what: str,
         name: str,
-        ask: Callable[[Node, Deadline], Awaitable[_Answer]],
+        ask: Callable[[BrokerMetadata, Deadline], Awaitable[_Answer]],
         timeout_ms: int | None,
     ) -> _Answer:
         """Found anew after every failure, until `ask` succeeds, fails for good, or time is up."""
@@ -61,7 +61,7 @@ class Coordinators:
 
         return await self._router.persist(what, deadline, attempt)
 
-    async def _find(self, name: str, deadline: Deadline) -> Node:
+    async def _find(self, name: str, deadline: Deadline) -> BrokerMetadata:
         answer = await self._router.ask_any(find_coordinator_call(self._kind, name), deadline)
         node = read_coordinator(self._what(name), answer)
         self._known[name] = node
@@ -78,9 +78,9 @@ def find_coordinator_call(kind: CoordinatorKind, name: str) -> Call:
     return Call(ApiKey.FIND_COORDINATOR, range(lowest, 5), fields)
 
 
-def read_coordinator(what: str, answer: Any) -> Node:
+def read_coordinator(what: str, answer: Any) -> BrokerMetadata:
     found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
     code = read_error(found.error_code)
     if code:
         raise Refused(what, code, getattr(found, "error_message", None))
-    return Node(BrokerId(found.node_id), Address(found.host, found.port))
+    return BrokerMetadata(BrokerId(found.node_id), Address(found.host, found.port))

@@ -14,7 +14,7 @@ from penstock.client.group_values import (
     GroupMember,
     ListedGroup,
 )
-from penstock.client.metadata import Node, read_error
+from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -48,7 +48,7 @@ def describe_classic_call(group: str) -> Call:
     return Call(ApiKey.DESCRIBE_GROUPS, range(7), {"groups": [group]})
 
 
-def read_classic(answer: Any, coordinator: Node) -> GroupDescription | None:
+def read_classic(answer: Any, coordinator: BrokerMetadata) -> GroupDescription | None:
     """None: the coordinator knows no such group."""
     (found,) = answer.groups
     code = read_error(found.error_code)
@@ -69,7 +69,7 @@ def describe_consumer_call(group: str) -> Call:
     return Call(ApiKey.CONSUMER_GROUP_DESCRIBE, range(2), {"group_ids": [group]})
 
 
-def read_consumer(answer: Any, coordinator: Node) -> GroupDescription | None:
+def read_consumer(answer: Any, coordinator: BrokerMetadata) -> GroupDescription | None:
     """None: there is no such group of the newer protocol."""
     (found,) = answer.groups
     code = read_error(found.error_code)

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.client.metadata import Node
+from penstock.client.metadata import BrokerMetadata
 from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
 
@@ -34,7 +34,7 @@ class GroupDescription:
     state: str
     assignor: str  # empty as long as none is chosen
     members: tuple[GroupMember, ...]
-    coordinator: Node
+    coordinator: BrokerMetadata
     epoch: int | None = None  # of the newer protocol; the older one tells its generation to nobody
 
 

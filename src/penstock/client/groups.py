@@ -25,7 +25,7 @@ from penstock.client.group_calls import (
     read_offsets,
 )
 from penstock.client.group_values import CommittedOffset, GroupDescription, ListedGroup
-from penstock.client.metadata import Node, read_error
+from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -46,7 +46,9 @@ class Groups:
         )
         return sorted(found)
 
-    async def find_coordinator(self, group: str, *, timeout_ms: int | None = None) -> Node:
+    async def find_coordinator(
+        self, group: str, *, timeout_ms: int | None = None
+    ) -> BrokerMetadata:
         """Asked now, not remembered."""
         return await self._coordinators.find(group, timeout_ms=timeout_ms)
 
@@ -54,7 +56,7 @@ class Groups:
         """Refused with GROUP_ID_NOT_FOUND where there is none."""
         what = f"describe group {group!r}"
 
-        async def ask(node: Node, deadline: Deadline) -> GroupDescription:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> GroupDescription:
             found = await self._describe_consumer(group, node, deadline)
             if found is None:
                 call = describe_classic_call(group)
@@ -75,7 +77,9 @@ class Groups:
         """What the group has committed; partitions without are left out. None: all of them."""
         call = fetch_offsets_call(group, partitions)
 
-        async def ask(node: Node, deadline: Deadline) -> dict[TopicPartition, CommittedOffset]:
+        async def ask(
+            node: BrokerMetadata, deadline: Deadline
+        ) -> dict[TopicPartition, CommittedOffset]:
             return read_offsets(group, await self._router.ask(node.address, call, deadline))
 
         return await self._coordinators.persist(
@@ -93,7 +97,7 @@ class Groups:
         what = f"commit offsets of group {group!r}"
         call = commit_offsets_call(group, offsets)
 
-        async def ask(node: Node, deadline: Deadline) -> None:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> None:
             check_partitions(what, await self._router.ask(node.address, call, deadline))
 
         await self._coordinators.persist(what, group, ask, timeout_ms)
@@ -105,7 +109,7 @@ class Groups:
         what = f"delete offsets of group {group!r}"
         call = delete_offsets_call(group, partitions)
 
-        async def ask(node: Node, deadline: Deadline) -> None:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> None:
             answer = await self._router.ask(node.address, call, deadline)
             _check(what, answer)
             check_partitions(what, answer)
@@ -118,7 +122,7 @@ class Groups:
         call = delete_group_call(group)
         was_lost = False  # the reply to an earlier attempt
 
-        async def ask(node: Node, deadline: Deadline) -> None:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> None:
             nonlocal was_lost
             try:
                 answer = await self._router.ask(node.address, call, deadline)
@@ -133,7 +137,7 @@ class Groups:
         await self._coordinators.persist(what, group, ask, timeout_ms)
 
     async def _describe_consumer(
-        self, group: str, node: Node, deadline: Deadline
+        self, group: str, node: BrokerMetadata, deadline: Deadline
     ) -> GroupDescription | None:
         call = describe_consumer_call(group)
         try:

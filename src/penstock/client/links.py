@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from penstock.client.address import Address
-from penstock.client.connection import Connection, ConnectionLimits
+from penstock.client.connection import BrokerConnection, ConnectionLimits
 from penstock.client.deadline import Deadline, backoff_ms
 from penstock.client.errors import ClientClosed, ConnectFailed
 
@@ -36,7 +36,7 @@ class _Link:
     __slots__ = ("connection", "failures", "lock", "not_before")
 
     def __init__(self) -> None:
-        self.connection: Connection | None = None
+        self.connection: BrokerConnection | None = None
         self.failures = 0  # in a row
         self.not_before = 0.0  # monotonic: no attempt earlier
         self.lock = asyncio.Lock()
@@ -49,7 +49,7 @@ class Links:
         self._links: dict[_Key, _Link] = {}
         self._is_closed = False
 
-    async def get(self, address: Address, lane: Lane, deadline: Deadline) -> Connection:
+    async def get(self, address: Address, lane: Lane, deadline: Deadline) -> BrokerConnection:
         """An open connection, or ConnectFailed."""
         link = self._links.setdefault(_Key(address, lane), _Link())
         try:
@@ -59,14 +59,14 @@ class Links:
         except TimeoutError:
             raise ConnectFailed(address, "no connection within the time given") from None
 
-    async def _get_open(self, address: Address, link: _Link) -> Connection:
+    async def _get_open(self, address: Address, link: _Link) -> BrokerConnection:
         self._check_open()
         if link.connection is not None and link.connection.is_open:
             return link.connection
         await asyncio.sleep(max(0.0, link.not_before - time.monotonic()))
         self._check_open()
         try:
-            connection = await Connection.open(
+            connection = await BrokerConnection.open(
                 address, client_id=self._client_id, limits=self._limits
             )
         except ConnectFailed:

@@ -14,7 +14,7 @@ from penstock.model.values import dataclass
 from penstock.protocol.api_keys import ApiKey
 
 
-class Node(NamedTuple):
+class BrokerMetadata(NamedTuple):
     id: BrokerId
     address: Address
     rack: str | None = None
@@ -55,7 +55,7 @@ class TopicMetadata:
 class ClusterMetadata:
     cluster_id: str | None = None
     controller_id: BrokerId = NO_BROKER
-    brokers: Mapping[BrokerId, Node] = field(default_factory=dict)
+    brokers: Mapping[BrokerId, BrokerMetadata] = field(default_factory=dict)
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
 
     def find_partition(self, topic: str, partition: int) -> PartitionMetadata | None:
@@ -64,7 +64,7 @@ class ClusterMetadata:
             return None
         return known.partitions[partition]
 
-    def find_leader(self, topic: str, partition: int) -> Node | None:
+    def find_leader(self, topic: str, partition: int) -> BrokerMetadata | None:
         known = self.find_partition(topic, partition)
         return None if known is None else self.brokers.get(known.leader)
 
@@ -83,7 +83,7 @@ def metadata_call(topics: Iterable[str] | None, *, allow_auto_creation: bool = F
 
 def read_metadata(answer: Any) -> ClusterMetadata:
     brokers = {
-        BrokerId(each.node_id): Node(
+        BrokerId(each.node_id): BrokerMetadata(
             BrokerId(each.node_id), Address(each.host, each.port), each.rack
         )
         for each in answer.brokers

@@ -24,7 +24,7 @@ class LeaderChoice(enum.IntEnum):
     UNCLEAN = 1  # any that lives, where none in sync does: what only the others had is lost
 
 
-class Outcome(NamedTuple):
+class PlacementResult(NamedTuple):
     """Of one partition; NONE: done, or on its way."""
 
     code: ErrorCode
@@ -51,7 +51,7 @@ class Placement:
         *,
         choice: LeaderChoice = LeaderChoice.PREFERRED,
         timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, PlacementResult]:
         """Of these partitions, or of all (None). Where nothing was to be done, the code is
         ELECTION_NOT_NEEDED; of all, those are left out."""
         topics = None if partitions is None else _by_topic(partitions)
@@ -72,7 +72,7 @@ class Placement:
         targets: Mapping[TopicPartition, Sequence[int] | None],
         *,
         timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, Outcome]:
+    ) -> dict[TopicPartition, PlacementResult]:
         """To these brokers, the preferred leader first; None ends a move that is under way."""
         topics = [
             {
@@ -136,5 +136,5 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _outcome(result: Any) -> Outcome:
-    return Outcome(read_error(result.error_code), result.error_message)
+def _outcome(result: Any) -> PlacementResult:
+    return PlacementResult(read_error(result.error_code), result.error_message)

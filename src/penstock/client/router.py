@@ -23,8 +23,8 @@ from penstock.client.errors import (
 )
 from penstock.client.links import Lane, Links
 from penstock.client.metadata import (
+    BrokerMetadata,
     ClusterMetadata,
-    Node,
     merge_topics,
     metadata_call,
     read_metadata,
@@ -38,7 +38,7 @@ Wanted = TypeVar("Wanted")
 Answer = TypeVar("Answer")
 # One broker's answer for each partition that it was asked about.
 AskLeader = Callable[
-    [Node, Mapping[TopicPartition, Wanted]],
+    [BrokerMetadata, Mapping[TopicPartition, Wanted]],
     Awaitable[Mapping[TopicPartition, Answer | ClientError]],
 ]
 
@@ -254,7 +254,7 @@ class Router:
         """One attempt for each partition, all leaders at the same time."""
         metadata = await self.get_current({each.topic for each in wanted}, deadline)
         answers: dict[TopicPartition, Answer | ClientError] = {}
-        by_leader: dict[Node, dict[TopicPartition, Wanted]] = {}
+        by_leader: dict[BrokerMetadata, dict[TopicPartition, Wanted]] = {}
         for partition, each in wanted.items():
             leader = metadata.find_leader(*partition)
             if leader is None:
@@ -262,7 +262,7 @@ class Router:
             else:
                 by_leader.setdefault(leader, {})[partition] = each
 
-        async def ask_one(node: Node, part: Mapping[TopicPartition, Wanted]) -> None:
+        async def ask_one(node: BrokerMetadata, part: Mapping[TopicPartition, Wanted]) -> None:
             try:
                 got = await ask(node, part)
             except ClientError as error:

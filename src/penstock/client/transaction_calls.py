@@ -11,7 +11,7 @@ from typing import Any
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
 from penstock.client.errors import Refused
-from penstock.client.metadata import Node, read_error
+from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.transaction_values import (
     InitialisedProducer,
     ListedTransaction,
@@ -120,7 +120,7 @@ def describe_call(transactional_id: str) -> Call:
     return Call(ApiKey.DESCRIBE_TRANSACTIONS, range(1), {"transactional_ids": [transactional_id]})
 
 
-def read_described(answer: Any, coordinator: Node) -> TransactionDescription:
+def read_described(answer: Any, coordinator: BrokerMetadata) -> TransactionDescription:
     (found,) = answer.transaction_states
     check(f"describe transactional id {found.transactional_id!r}", found)
     return TransactionDescription(

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.client.metadata import Node
+from penstock.client.metadata import BrokerMetadata
 from penstock.model.ids import TopicPartition
 from penstock.model.values import dataclass
 
@@ -40,7 +40,7 @@ class ListedTransaction(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionDescription:
     transactional_id: str
-    coordinator: Node
+    coordinator: BrokerMetadata
     state: str
     producer_id: int
     producer_epoch: int

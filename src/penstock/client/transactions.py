@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError, Refused
-from penstock.client.metadata import Node
+from penstock.client.metadata import BrokerMetadata
 from penstock.client.router import Router
 from penstock.client.transaction_calls import (
     abort_marker_call,
@@ -70,7 +70,7 @@ class Transactions:
             keep_prepared=keep_prepared,
         )
 
-        async def ask(node: Node, deadline: Deadline) -> InitialisedProducer:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> InitialisedProducer:
             answer = await self._router.ask(node.address, call, deadline)
             return read_initialised(transactional_id, answer)
 
@@ -88,7 +88,7 @@ class Transactions:
         what = f"add partitions to the transaction of {producer.transactional_id!r}"
         call = add_partitions_call(producer, partitions)
 
-        async def ask(node: Node, deadline: Deadline) -> None:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> None:
             check_added(what, await self._router.ask(node.address, call, deadline))
 
         await self._coordinators.persist(what, producer.transactional_id, ask, timeout_ms)
@@ -105,7 +105,7 @@ class Transactions:
         what = f"{verb} the transaction of {producer.transactional_id!r}"
         call = end_call(producer, commit=commit)
 
-        async def ask(node: Node, deadline: Deadline) -> None:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> None:
             check(what, await self._router.ask(node.address, call, deadline))
 
         await self._coordinators.persist(what, producer.transactional_id, ask, timeout_ms)
@@ -134,7 +134,7 @@ class Transactions:
         """Refused with TRANSACTIONAL_ID_NOT_FOUND where there is none."""
         call = describe_call(transactional_id)
 
-        async def ask(node: Node, deadline: Deadline) -> TransactionDescription:
+        async def ask(node: BrokerMetadata, deadline: Deadline) -> TransactionDescription:
             return read_described(await self._router.ask(node.address, call, deadline), node)
 
         what = f"describe transactional id {transactional_id!r}"
@@ -147,7 +147,7 @@ class Transactions:
         deadline = self._router.deadline(timeout_ms)
 
         async def ask(
-            node: Node, part: Mapping[TopicPartition, None]
+            node: BrokerMetadata, part: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, list[OpenTransaction] | ClientError]:
             answer = await self._router.ask(node.address, describe_producers_call(part), deadline)
             return {
@@ -170,7 +170,7 @@ class Transactions:
         call = abort_marker_call(hanging)
 
         async def ask(
-            node: Node, part: Mapping[TopicPartition, None]
+            node: BrokerMetadata, part: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, ClientError | None]:
             codes = read_marked(await self._router.ask(node.address, call, deadline))
             return {each: Refused(what, code) if code else None for each, code in codes.items()}

@@ -11,7 +11,7 @@ from penstock.config.cross_checks import (
     broker_doubts,
     topic_conflicts,
 )
-from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given, GivenValue
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig, RawValue
 from penstock.config.refused_names import find_refusal
 from penstock.config.registry import (
     BROKER_SETTINGS,
@@ -38,7 +38,7 @@ class Source(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResolvedValue:
+class EffectiveValue:
     setting: Setting
     value: Value
     source: Source
@@ -46,14 +46,14 @@ class ResolvedValue:
     where: str | None = None
 
 
-class Resolved(Mapping[str, Value]):
+class EffectiveConfig(Mapping[str, Value]):
     """Setting name -> typed value, for every declared setting of the scope."""
 
     def __init__(
         self,
-        found: Mapping[str, ResolvedValue],
+        found: Mapping[str, EffectiveValue],
         *,
-        by_listener: Mapping[str, ResolvedValue],
+        by_listener: Mapping[str, EffectiveValue],
         warnings: tuple[str, ...],
     ) -> None:
         self._found = found
@@ -69,10 +69,10 @@ class Resolved(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._found)
 
-    def get_resolved(self, name: str) -> ResolvedValue:
+    def get_resolved(self, name: str) -> EffectiveValue:
         return self._found[name]
 
-    def without_effect(self) -> tuple[ResolvedValue, ...]:
+    def without_effect(self) -> tuple[EffectiveValue, ...]:
         """What the user gave that changes nothing; each setting's effect says why."""
         return tuple(
             each
@@ -82,11 +82,11 @@ class Resolved(Mapping[str, Value]):
 
 
 def resolve_broker(
-    static: Given = NOTHING_GIVEN,
+    static: RawConfig = EMPTY_RAW_CONFIG,
     *,
-    dynamic_cluster: Given = NOTHING_GIVEN,
-    dynamic_broker: Given = NOTHING_GIVEN,
-) -> Resolved:
+    dynamic_cluster: RawConfig = EMPTY_RAW_CONFIG,
+    dynamic_broker: RawConfig = EMPTY_RAW_CONFIG,
+) -> EffectiveConfig:
     """A broker's settings from its file and from what was changed while it ran."""
     layers = (
         (Source.STATIC_BROKER, static),
@@ -94,7 +94,7 @@ def resolve_broker(
         (Source.DYNAMIC_BROKER, dynamic_broker),
     )
     problems: list[str] = []
-    given: dict[str, ResolvedValue] = {}
+    given: dict[str, EffectiveValue] = {}
     for source, layer in layers:
         problems += layer.problems
         given.update(_parse_layer(layer, source, Scope.BROKER, problems))
@@ -104,14 +104,14 @@ def resolve_broker(
     values = {name: each.value for name, each in found.items()}
     _raise_if_any(broker_conflicts(values, given.keys()), found)
     doubts = [_located(doubt, found) for doubt in broker_doubts(values, given.keys())]
-    return Resolved(
+    return EffectiveConfig(
         found,
         by_listener={name: each for name, each in given.items() if name not in BROKER_SETTINGS},
         warnings=(*(told for _, layer in layers for told in layer.warnings), *doubts),
     )
 
 
-def resolve_topic(overrides: Given, broker: Resolved) -> Resolved:
+def resolve_topic(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveConfig:
     """A topic's settings: its own, else the broker's in order, else the default."""
     problems = list(overrides.problems)
     given = _parse_layer(overrides, Source.TOPIC, Scope.TOPIC, problems)
@@ -121,23 +121,23 @@ def resolve_topic(overrides: Given, broker: Resolved) -> Resolved:
         name: given.get(name) or _from_broker(each, broker) for name, each in TOPIC_SETTINGS.items()
     }
     _raise_if_any(topic_conflicts({name: each.value for name, each in found.items()}), found)
-    return Resolved(found, by_listener={}, warnings=overrides.warnings)
+    return EffectiveConfig(found, by_listener={}, warnings=overrides.warnings)
 
 
-def _raise_if_any(conflicts: list[Finding], found: Mapping[str, ResolvedValue]) -> None:
+def _raise_if_any(conflicts: list[Finding], found: Mapping[str, EffectiveValue]) -> None:
     if conflicts:
         raise ConfigError(_located(conflict, found) for conflict in conflicts)
 
 
-def _located(finding: Finding, found: Mapping[str, ResolvedValue]) -> str:
+def _located(finding: Finding, found: Mapping[str, EffectiveValue]) -> str:
     where = found[finding.name].where
     return f"{where or 'default'}: {finding.name}: {finding.message}"
 
 
 def _parse_layer(
-    layer: Given, source: Source, scope: Scope, problems: list[str]
-) -> dict[str, ResolvedValue]:
-    parsed: dict[str, ResolvedValue] = {}
+    layer: RawConfig, source: Source, scope: Scope, problems: list[str]
+) -> dict[str, EffectiveValue]:
+    parsed: dict[str, EffectiveValue] = {}
     for name, given in layer.values.items():
         if scope is Scope.BROKER and name.startswith(_PLUGIN_PREFIXES):
             continue
@@ -176,9 +176,9 @@ def _unknown(name: str, scope: Scope) -> str:
 def _parse_one(
     name: str,
     setting: Setting,
-    given: GivenValue,
+    given: RawValue,
     source: Source,
-    parsed: dict[str, ResolvedValue],
+    parsed: dict[str, EffectiveValue],
     problems: list[str],
 ) -> None:
     try:
@@ -186,19 +186,19 @@ def _parse_one(
     except BadValueError as error:
         problems.append(f"{given.where}: {name} = {setting.show(given.text)} is not valid; {error}")
         return
-    parsed[name] = ResolvedValue(
+    parsed[name] = EffectiveValue(
         setting=setting, value=value, source=source, given_as=name, where=given.where
     )
 
 
-def _with_fallbacks(setting: Setting, given: Mapping[str, ResolvedValue]) -> ResolvedValue:
+def _with_fallbacks(setting: Setting, given: Mapping[str, EffectiveValue]) -> EffectiveValue:
     if setting.name in given:
         return given[setting.name]
     for fallback in setting.fallbacks:
         if fallback.name in given:
             found = given[fallback.name]
             return replace(found, setting=setting, value=fallback.convert(found.value))
-    return ResolvedValue(setting=setting, value=_default_of(setting), source=Source.DEFAULT)
+    return EffectiveValue(setting=setting, value=_default_of(setting), source=Source.DEFAULT)
 
 
 def _default_of(setting: Setting) -> Value:
@@ -209,9 +209,9 @@ def _default_of(setting: Setting) -> Value:
     return last.convert(BROKER_SETTINGS[last.name].default)
 
 
-def _from_broker(setting: Setting, broker: Resolved) -> ResolvedValue:
+def _from_broker(setting: Setting, broker: EffectiveConfig) -> EffectiveValue:
     for synonym in setting.fallbacks:
         found = broker.get_resolved(synonym.name)
         if found.source is not Source.DEFAULT:
             return replace(found, setting=setting, value=synonym.convert(found.value))
-    return ResolvedValue(setting=setting, value=setting.default, source=Source.DEFAULT)
+    return EffectiveValue(setting=setting, value=setting.default, source=Source.DEFAULT)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.config.raw_config import ConfigError, Given, GivenValue
+from penstock.config.raw_config import ConfigError, RawConfig, RawValue
 
 _BLANK = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -23,7 +23,7 @@ class Entry(NamedTuple):
     line: int  # where the entry begins, from 1
 
 
-def read_properties(path: Path) -> Given:
+def read_properties(path: Path) -> RawConfig:
     """The file's settings. Bytes mean what they mean to Java: Latin-1."""
     try:
         content = path.read_bytes()
@@ -33,9 +33,9 @@ def read_properties(path: Path) -> Given:
     return parse_properties(content.decode("latin-1"), file=str(path))
 
 
-def parse_properties(text: str, *, file: str) -> Given:
+def parse_properties(text: str, *, file: str) -> RawConfig:
     """The settings in `text`. Of a key given twice the last counts, and a warning says so."""
-    values: dict[str, GivenValue] = {}
+    values: dict[str, RawValue] = {}
     warnings: list[str] = []
     problems: list[str] = []
     for line, logical in _logical_lines(text):
@@ -48,8 +48,8 @@ def parse_properties(text: str, *, file: str) -> Given:
         if entry.key in values:
             earlier = values[entry.key].where
             warnings.append(f"{where}: {entry.key} was already set at {earlier}; this one counts")
-        values[entry.key] = GivenValue(entry.value, where)
-    return Given(values=values, warnings=tuple(warnings), problems=tuple(problems))
+        values[entry.key] = RawValue(entry.value, where)
+    return RawConfig(values=values, warnings=tuple(warnings), problems=tuple(problems))
 
 
 def write_properties(values: Mapping[str, str]) -> str:

@@ -18,28 +18,28 @@ class ConfigError(ValueError):
         super().__init__("\n  ".join((f"{count} {noun} in the configuration:", *self.problems)))
 
 
-class GivenValue(NamedTuple):
+class RawValue(NamedTuple):
     text: str
     where: str  # "server.properties:12", "--set", "topic orders"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    values: Mapping[str, GivenValue] = field(default_factory=lambda: MappingProxyType({}))
+class RawConfig:
+    values: Mapping[str, RawValue] = field(default_factory=lambda: MappingProxyType({}))
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()  # raised together with those found later
 
     @classmethod
     def from_mapping(cls, texts: Mapping[str, str], *, where: str) -> Self:
-        return cls(values={name: GivenValue(text, where) for name, text in texts.items()})
+        return cls(values={name: RawValue(text, where) for name, text in texts.items()})
 
-    def overlaid_by(self, other: "Given") -> "Given":
+    def overlaid_by(self, other: "RawConfig") -> "RawConfig":
         """Both together; where both name a setting, the other's value stands."""
-        return Given(
+        return RawConfig(
             values={**self.values, **other.values},
             warnings=self.warnings + other.warnings,
             problems=self.problems + other.problems,
         )
 
 
-NOTHING_GIVEN = Given()
+EMPTY_RAW_CONFIG = RawConfig()

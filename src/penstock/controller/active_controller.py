@@ -10,8 +10,8 @@ from dataclasses import replace
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
-from penstock.config.effective_config import Resolved, resolve_broker
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
+from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.controller import broker_changes as decide
 from penstock.controller import config_change as alteration
 from penstock.controller import create_partitions as growth
@@ -45,7 +45,7 @@ from penstock.controller.state_loader import (
 )
 from penstock.controller.write_batches import TRANSACTION_BYTES, pack
 from penstock.controller.znode_requests import ZnodeRequests
-from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.election import ElectionWin
 from penstock.metadata_store.errors import (
     BadVersion,
     NodeExists,
@@ -92,7 +92,7 @@ class Setup:
     """What a controller is given at the start, and hands to each of its terms."""
 
     broker_id: BrokerId
-    static: Given
+    static: RawConfig
     random: Random
     new_topic_id: Callable[[], TopicId]
     report: Callable[[str], None]
@@ -117,13 +117,13 @@ class ActiveController:
     """Owned by the controller's task. `state` is what the tree says, between two calls."""
 
     state: ClusterState  # from `begin` on
-    settings: Resolved  # of this broker, with what the tree adds
+    settings: EffectiveConfig  # of this broker, with what the tree adds
 
     def __init__(
         self,
         *,
         session: Session,
-        leadership: Leadership,
+        leadership: ElectionWin,
         setup: Setup,
         signals: Signals,
         outboxes: ControllerChannelManager,

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.config.effective_config import Resolved, resolve_broker
-from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.registry import find_setting
 from penstock.config.setting import Kind, Scope, format_value
 from penstock.controller.controller_requests import tell
@@ -39,11 +39,13 @@ MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; together with a topic they fi
 class Basis:
     """What was given at the start of the broker that decides, and what holds there now."""
 
-    static: Given
-    settings: Resolved
+    static: RawConfig
+    settings: EffectiveConfig
 
 
-def resolve_settings(static: Given, configs: Mapping[str, Mapping[str, str]], own: str) -> Resolved:
+def resolve_settings(
+    static: RawConfig, configs: Mapping[str, Mapping[str, str]], own: str
+) -> EffectiveConfig:
     """A broker's settings with what the tree adds to its file."""
     return resolve_broker(
         static,
@@ -126,7 +128,7 @@ def _alter_broker(state: ClusterState, change: ConfigChange, basis: Basis) -> De
 
 def _checked_settings(
     basis: Basis, configs: Mapping[str, Mapping[str, str]], broker: str
-) -> Resolved:
+) -> EffectiveConfig:
     try:
         return resolve_settings(basis.static, configs, broker)
     except ConfigError as error:
@@ -216,8 +218,8 @@ def _encode(change: ConfigChange, configs: Mapping[str, str]) -> bytes:
     return data
 
 
-def _given(configs: Mapping[str, str], where: str) -> Given:
-    return Given.from_mapping(configs, where=where) if configs else NOTHING_GIVEN
+def _given(configs: Mapping[str, str], where: str) -> RawConfig:
+    return RawConfig.from_mapping(configs, where=where) if configs else EMPTY_RAW_CONFIG
 
 
 def _named(change: ConfigChange) -> str:

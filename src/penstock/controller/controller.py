@@ -11,7 +11,7 @@ from functools import partial
 from itertools import count
 from random import Random, SystemRandom
 
-from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.active_controller import (
     ActiveController,
     DecisionResult,
@@ -44,7 +44,7 @@ from penstock.controller.persistent_znodes import ensure_nodes
 from penstock.controller.state import ClusterState
 from penstock.controller.write_batches import TRANSACTION_BYTES
 from penstock.controller.znodes import PERSISTENT, TOPICS
-from penstock.metadata_store.election import Election, Leadership
+from penstock.metadata_store.election import Election, ElectionWin
 from penstock.metadata_store.errors import ConnectionLost, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
 from penstock.model.cluster import (
@@ -100,7 +100,7 @@ class Controller:
         election: Election,
         channel: ControllerChannel,
         broker_id: BrokerId,
-        static: Given = NOTHING_GIVEN,
+        static: RawConfig = EMPTY_RAW_CONFIG,
         random: Random | None = None,
         new_topic_id: Callable[[], TopicId] = random_topic_id,
         wait_ms: Callable[[int], Awaitable[None]] = _sleep_ms,
@@ -301,7 +301,7 @@ class Controller:
 
     # Of the owner task.
 
-    async def _campaign(self) -> Leadership | None:
+    async def _campaign(self) -> ElectionWin | None:
         """None when the controller is closed first."""
         campaign = asyncio.create_task(self._election.campaign(), name="controller-campaign")
         closing = asyncio.create_task(self._wait_closing(), name="controller-closing")
@@ -318,7 +318,7 @@ class Controller:
             await self._wake.wait()
             self._wake.clear()
 
-    async def _lead(self, leadership: Leadership) -> None:
+    async def _lead(self, leadership: ElectionWin) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 lost = tasks.create_task(self._wait_lost(leadership), name="controller-lost")
@@ -334,7 +334,7 @@ class Controller:
             self._raise_but_over(group)
         await self._election.resign(leadership)  # harmless where it is over already
 
-    def _new_term(self, leadership: Leadership, tasks: asyncio.TaskGroup) -> ActiveController:
+    def _new_term(self, leadership: ElectionWin, tasks: asyncio.TaskGroup) -> ActiveController:
         self._is_lost = False
         self._happened.clear()
         self._removed.clear()
@@ -414,7 +414,7 @@ class Controller:
 
     # Told by watches, outboxes and the election.
 
-    async def _wait_lost(self, leadership: Leadership) -> None:
+    async def _wait_lost(self, leadership: ElectionWin) -> None:
         await self._election.wait_lost(leadership)
         self._note_lost()
 

@@ -6,7 +6,7 @@ Pure. They may be created by anybody, and are made in a way that the coordinator
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.config.effective_config import Resolved, Source
+from penstock.config.effective_config import EffectiveConfig, Source
 from penstock.config.setting import format_value
 from penstock.controller.interface import NewTopic
 
@@ -30,7 +30,7 @@ _CONFIGS = {"__consumer_offsets": _OFFSETS, "__transaction_state": _TRANSACTIONS
 _PREFIXES = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
 
 
-def fill_in(asked: NewTopic, settings: Resolved) -> NewTopic:
+def fill_in(asked: NewTopic, settings: EffectiveConfig) -> NewTopic:
     """Numbers and settings that were not given; other topics stay as they are."""
     if asked.name not in _CONFIGS:
         return asked
@@ -47,7 +47,7 @@ def fill_in(asked: NewTopic, settings: Resolved) -> NewTopic:
     )
 
 
-def find_conflict(topic: str, resolved: Resolved) -> str | None:
+def find_conflict(topic: str, resolved: EffectiveConfig) -> str | None:
     """What in an internal topic's settings would lose what the coordinators keep in it."""
     policy = resolved["cleanup.policy"]
     if topic in _CONFIGS and policy != ("compact",):
@@ -58,14 +58,16 @@ def find_conflict(topic: str, resolved: Resolved) -> str | None:
     return None
 
 
-def _own_configs(wanted: Mapping[str, str], settings: Resolved) -> dict[str, str]:
+def _own_configs(wanted: Mapping[str, str], settings: EffectiveConfig) -> dict[str, str]:
     return {
         name: source[1:] if source.startswith("=") else format_value(settings[source])
         for name, source in wanted.items()
     }
 
 
-def _in_sync_within(factor: int, own: Mapping[str, str], settings: Resolved) -> dict[str, str]:
+def _in_sync_within(
+    factor: int, own: Mapping[str, str], settings: EffectiveConfig
+) -> dict[str, str]:
     """Where nobody said how many: one replica fewer than there are, as with the default of three,
     and one at least. Else a single broker could never write its transactions down."""
     is_default = settings.get_resolved(_MIN_IN_SYNC).source is Source.DEFAULT
@@ -74,7 +76,7 @@ def _in_sync_within(factor: int, own: Mapping[str, str], settings: Resolved) -> 
     return {_TOPIC_MIN_IN_SYNC: str(max(1, min(int(own[_TOPIC_MIN_IN_SYNC]), factor - 1)))}
 
 
-def _number(asked: int, settings: Resolved, name: str) -> int:
+def _number(asked: int, settings: EffectiveConfig, name: str) -> int:
     default = settings[name]
     assert isinstance(default, int)
     return default if asked == -1 else asked

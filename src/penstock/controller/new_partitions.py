@@ -8,7 +8,7 @@ reads it next.
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from random import Random
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.controller_requests import roles, tell
 from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.write_batches import request_bytes
@@ -30,7 +30,7 @@ _FIRST_EPOCH = LeaderEpoch(0)
 class Means:
     """What a creation needs beside the state: settings as of now, and chance."""
 
-    settings: Resolved
+    settings: EffectiveConfig
     random: Random
     new_topic_id: Callable[[], TopicId]
     max_partitions: int = MAX_PARTITIONS_PER_REQUEST  # in one request

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
-from penstock.config.effective_config import Resolved, resolve_topic
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.effective_config import EffectiveConfig, resolve_topic
+from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.controller.interface import Refused
 from penstock.controller.internal_topics import find_conflict
 from penstock.controller.state import ClusterState
@@ -55,9 +55,11 @@ def refuse_twice(name: str, twice: Collection[str]) -> None:
         )
 
 
-def check_topic_configs(topic: str, configs: Mapping[str, str], settings: Resolved) -> Resolved:
+def check_topic_configs(
+    topic: str, configs: Mapping[str, str], settings: EffectiveConfig
+) -> EffectiveConfig:
     try:
-        resolved = resolve_topic(Given.from_mapping(configs, where=f"topic {topic}"), settings)
+        resolved = resolve_topic(RawConfig.from_mapping(configs, where=f"topic {topic}"), settings)
     except ConfigError as error:
         raise invalid_config(error) from None
     conflict = find_conflict(topic, resolved)

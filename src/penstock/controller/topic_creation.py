@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import NewTopic, Refused
 from penstock.controller.internal_topics import fill_in
 from penstock.controller.new_partitions import (
@@ -148,7 +148,7 @@ def _given_assignment(state: ClusterState, asked: NewTopic) -> list[tuple[Broker
     return replicas
 
 
-def _checked_configs(asked: NewTopic, settings: Resolved) -> Mapping[str, str]:
+def _checked_configs(asked: NewTopic, settings: EffectiveConfig) -> Mapping[str, str]:
     missing = [name for name, text in asked.configs.items() if text is None]
     if missing:
         raise Refusal(

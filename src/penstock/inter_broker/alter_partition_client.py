@@ -11,7 +11,7 @@ from typing import Any
 from penstock.client.call import Call
 from penstock.controller.interface import InSyncChange, Membership
 from penstock.controller.interface import InSyncMember as AskedMember
-from penstock.inter_broker.controller_client import ToController
+from penstock.inter_broker.controller_client import ControllerClient
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import LeaderEpoch, TopicId
@@ -31,12 +31,12 @@ _STATED = (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION)
 _Asked = tuple[AlterPartitionProposal, Answered]
 
 
-class InSyncSender:
+class AlterPartitionClient:
     """Implements `replication.InSyncChanges`. Owned by the event loop; `run` is its task."""
 
     def __init__(
         self,
-        controller: ToController,
+        controller: ControllerClient,
         *,
         membership: Membership,  # of the controller here
         broker_epoch: Callable[[], BrokerEpoch],

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.client.address import Address
 from penstock.client.call import Call, PrivateCall
-from penstock.client.connection import Connection, ConnectionLimits
+from penstock.client.connection import BrokerConnection, ConnectionLimits
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError
 from penstock.client.links import Lane, Links
@@ -21,7 +21,7 @@ from penstock.protocol.private_messages import PrivateAnswer
 CONNECT_TIMEOUT_MS = 5_000
 
 
-class Peers:
+class BrokerConnections:
     """Owned by the event loop."""
 
     def __init__(self, *, own_id: BrokerId, listener: str) -> None:
@@ -72,7 +72,7 @@ class Peers:
         except ClientError as error:
             raise ConnectionError(str(error)) from error
 
-    async def _connect(self, node: BrokerNode, timeout_ms: int) -> Connection:
+    async def _connect(self, node: BrokerNode, timeout_ms: int) -> BrokerConnection:
         endpoint = node.find_endpoint(self._listener)
         if endpoint is None:
             raise ConnectionError(f"broker {node.id} has no listener {self._listener}")

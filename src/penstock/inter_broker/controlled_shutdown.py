@@ -6,9 +6,9 @@ led by others, or by nobody, once its session has ended.
 
 from collections.abc import Awaitable, Callable
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import Membership
-from penstock.inter_broker.controller_client import ToController
+from penstock.inter_broker.controller_client import ControllerClient
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
@@ -19,16 +19,16 @@ from penstock.replication.metadata_cache import MetadataCache
 ATTEMPT_MS = 10_000
 
 
-class Leaving:
+class ControlledShutdown:
     """One broker's way out."""
 
     def __init__(
         self,
-        controller: ToController,
+        controller: ControllerClient,
         *,
         cluster: MetadataCache,
         membership: Membership,  # of the controller here
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         wait_ms: Callable[[int], Awaitable[None]],
         report: Callable[[str], None],
     ) -> None:

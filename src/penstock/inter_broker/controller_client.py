@@ -7,7 +7,7 @@ Where nobody is known to be the controller, that is a Refusal with NOT_CONTROLLE
 from typing import Any
 
 from penstock.client.call import Call
-from penstock.inter_broker.broker_connections import Peers
+from penstock.inter_broker.broker_connections import BrokerConnections
 from penstock.model.cluster import BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
@@ -15,10 +15,12 @@ from penstock.protocol.private_messages import PrivateAnswer
 from penstock.replication.metadata_cache import MetadataCache
 
 
-class ToController:
+class ControllerClient:
     """Owned by the event loop."""
 
-    def __init__(self, own_id: BrokerId, *, cluster: MetadataCache, peers: Peers) -> None:
+    def __init__(
+        self, own_id: BrokerId, *, cluster: MetadataCache, peers: BrokerConnections
+    ) -> None:
         self.own_id = own_id
         self._cluster = cluster
         self._peers = peers

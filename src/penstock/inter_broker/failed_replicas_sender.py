@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.controller.interface import Membership
-from penstock.inter_broker.controller_client import ToController
+from penstock.inter_broker.controller_client import ControllerClient
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
@@ -20,12 +20,12 @@ PAUSE_MS = 100
 AT_ONCE = 2000
 
 
-class FailureSender:
+class FailedReplicasSender:
     """Owned by the event loop; `run` is its task."""
 
     def __init__(
         self,
-        controller: ToController,
+        controller: ControllerClient,
         *,
         membership: Membership,  # of the controller here
         broker_epoch: Callable[[], BrokerEpoch],

@@ -26,7 +26,7 @@ from penstock.inter_broker.apis.forwarded_configs import (
     encode_forwarded,
     read_results,
 )
-from penstock.inter_broker.controller_client import ToController
+from penstock.inter_broker.controller_client import ControllerClient
 from penstock.model.cluster import NO_BROKER, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
@@ -41,7 +41,7 @@ EXTRA_MS = 1_000  # for the way, beside the time that the controller is given
 class ForwardingAdministration:
     """Implements Administration."""
 
-    def __init__(self, controller: ToController, *, local: Administration) -> None:
+    def __init__(self, controller: ControllerClient, *, local: Administration) -> None:
         self._controller = controller
         self._local = local
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from penstock.apis.transactions.marker_append import Codes, Wanted
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.coordinators.transaction.dependencies import Marked, Marker
-from penstock.inter_broker.broker_connections import Peers
-from penstock.inter_broker.request_batcher import Gathering
+from penstock.inter_broker.broker_connections import BrokerConnections
+from penstock.inter_broker.request_batcher import RequestBatcher
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
@@ -48,8 +48,8 @@ class MarkerSender:
         *,
         cluster: MetadataCache,
         write_here: Callable[[Sequence[Wanted]], Awaitable[list[Codes]]],
-        peers: Peers | None,  # None: a single node
-        settings: Callable[[], Resolved],
+        peers: BrokerConnections | None,  # None: a single node
+        settings: Callable[[], EffectiveConfig],
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._own_id = own_id
@@ -60,7 +60,7 @@ class MarkerSender:
         self._run = run
         # A producer's next transaction waits for this one's markers: of each there is one at most,
         # but what a fenced one left may still be on its way.
-        self._gathering: Gathering[_Part] = Gathering(
+        self._gathering: RequestBatcher[_Part] = RequestBatcher(
             self._send, key=lambda part: part.marker.producer_id, run=run
         )
 

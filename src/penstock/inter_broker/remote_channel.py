@@ -4,7 +4,7 @@ An order is answered when it is applied. What a broker refuses because another c
 life of it came since is a Refusal; whatever else keeps it from being applied is tried again.
 """
 
-from penstock.inter_broker.broker_connections import Peers
+from penstock.inter_broker.broker_connections import BrokerConnections
 from penstock.inter_broker.local_channel import LocalChannel
 from penstock.model.cluster import BrokerId, BrokerNode, ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
@@ -18,7 +18,7 @@ class RemoteChannel:
     """A `controller.BrokerChannel` to all brokers of a cluster."""
 
     def __init__(
-        self, own_id: BrokerId, *, local: LocalChannel, peers: Peers, timeout_ms: int
+        self, own_id: BrokerId, *, local: LocalChannel, peers: BrokerConnections, timeout_ms: int
     ) -> None:
         self._own_id = own_id
         self._local = local

@@ -15,7 +15,7 @@ MAX_WAITING = 20_000  # for one broker: it has long stopped to answer
 Item = TypeVar("Item")
 
 
-class Gathering(Generic[Item]):
+class RequestBatcher(Generic[Item]):
     """Owned by the event loop."""
 
     def __init__(

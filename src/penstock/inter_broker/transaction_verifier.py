@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.apis.transactions.transaction_service import Verified
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.coordinators.runtime.dependencies import Timers
 from penstock.coordinators.runtime.key_hash import partition_for
-from penstock.inter_broker.broker_connections import Peers
-from penstock.inter_broker.request_batcher import Gathering
+from penstock.inter_broker.broker_connections import BrokerConnections
+from penstock.inter_broker.request_batcher import RequestBatcher
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode, known_error
 from penstock.model.ids import TopicPartition
@@ -54,8 +54,8 @@ class TransactionVerifier:
         *,
         cluster: MetadataCache,
         get_coordinator: "Callable[[], TransactionService]",
-        peers: Peers | None,  # None: a single node
-        settings: Callable[[], Resolved],
+        peers: BrokerConnections | None,  # None: a single node
+        settings: Callable[[], EffectiveConfig],
         timers: Timers,
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
@@ -66,7 +66,7 @@ class TransactionVerifier:
         self._settings = settings
         self._timers = timers
         self._run = run
-        self._gathering: Gathering[_Question] = Gathering(
+        self._gathering: RequestBatcher[_Question] = RequestBatcher(
             self._ask_other, key=lambda each: each.transactional_id, run=run
         )
 

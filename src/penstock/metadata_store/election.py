@@ -1,7 +1,7 @@
 """Two ways to choose one leader among candidates: race for a node, or wait in a queue.
 
 Not the leader's work. Each election raises the epoch node in the same transaction that decides it;
-a leader whose every write checks that node's version (`Leadership.fence`) can do no harm after it
+a leader whose every write checks that node's version (`ElectionWin.fence`) can do no harm after it
 has lost, however late it learns of it (KAFKA-6082).
 """
 
@@ -39,7 +39,7 @@ _SESSION_MASK = (1 << 64) - 1  # ZooKeeper's ids are signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leadership:
+class ElectionWin:
     """Won once; over for good when its node is gone. A refused fence means the same: resign."""
 
     epoch: int
@@ -73,13 +73,13 @@ class Election(Protocol):
     After ConnectionLost every method may be called again: it looks first at what has been done.
     """
 
-    async def campaign(self) -> Leadership:
+    async def campaign(self) -> ElectionWin:
         """Wait until elected."""
 
-    async def wait_lost(self, leadership: Leadership) -> None:
+    async def wait_lost(self, leadership: ElectionWin) -> None:
         """Wait until the leadership is over; returns at once when it is, also by the session."""
 
-    async def resign(self, leadership: Leadership) -> None:
+    async def resign(self, leadership: ElectionWin) -> None:
         """Give it up; fine when it is over already."""
 
 
@@ -94,7 +94,7 @@ class RaceElection:
         self._leader_path = leader_path
         self._epoch_path = epoch_path
 
-    async def campaign(self) -> Leadership:
+    async def campaign(self) -> ElectionWin:
         await _ensure_path(self._session, parent_of(self._leader_path))
         while True:
             changed = _Signal()
@@ -113,13 +113,13 @@ class RaceElection:
             if won is not None:
                 return won
 
-    async def wait_lost(self, leadership: Leadership) -> None:
+    async def wait_lost(self, leadership: ElectionWin) -> None:
         await _wait_gone(self._session, leadership)
 
-    async def resign(self, leadership: Leadership) -> None:
+    async def resign(self, leadership: ElectionWin) -> None:
         await _delete_fenced(self._session, leadership)
 
-    async def _take(self, epoch: "_Epoch", before: Sequence[Operation] = ()) -> Leadership | None:
+    async def _take(self, epoch: "_Epoch", before: Sequence[Operation] = ()) -> ElectionWin | None:
         """Raise the epoch and create the node in one step, or find that somebody was faster."""
         node = Create(path=self._leader_path, data=self._candidate.data, ephemeral=True)
         raised = await _try_raise(self._session, epoch, [*before, node])
@@ -127,7 +127,7 @@ class RaceElection:
             return None
         return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same step
 
-    async def _recognise(self, epoch: "_Epoch", leader: Stat) -> Leadership | None:
+    async def _recognise(self, epoch: "_Epoch", leader: Stat) -> ElectionWin | None:
         """An earlier try succeeded after all, though its answer was lost."""
         if epoch.stat.mzxid == leader.czxid:
             return epoch.led_by(self._leader_path, czxid=leader.czxid)
@@ -165,7 +165,7 @@ class QueueElection:
         self._leader_path = leader_path
         self._epoch_path = epoch_path
 
-    async def campaign(self) -> Leadership:
+    async def campaign(self) -> ElectionWin:
         await _ensure_path(self._session, self._queue_path)
         await _ensure_path(self._session, parent_of(self._leader_path))
         await self._remove_left_over()
@@ -184,16 +184,16 @@ class QueueElection:
                 if await self._session.exists(self._path(before), changed) is not None:
                     await changed.wait_in(self._session)
 
-    async def wait_lost(self, leadership: Leadership) -> None:
+    async def wait_lost(self, leadership: ElectionWin) -> None:
         await _wait_gone(self._session, leadership)
 
-    async def resign(self, leadership: Leadership) -> None:
+    async def resign(self, leadership: ElectionWin) -> None:
         await _delete_fenced(self._session, leadership)
         for name in await self._queue():
             if name.startswith(self._prefix):
                 await _delete_if_there(self._session, self._path(name))
 
-    async def _lead(self, place_path: str) -> Leadership | None:
+    async def _lead(self, place_path: str) -> ElectionWin | None:
         """As the first, before whom nobody can come any more; None if the place is gone."""
         # The epoch first: while its version stands, the node read after it stands too.
         epoch = await _read_epoch(self._session, self._epoch_path)
@@ -243,8 +243,8 @@ class _Epoch(NamedTuple):
     number: int
     stat: Stat
 
-    def led_by(self, node_path: str, *, czxid: int) -> Leadership:
-        return Leadership(
+    def led_by(self, node_path: str, *, czxid: int) -> ElectionWin:
+        return ElectionWin(
             epoch=self.number,
             epoch_path=self.path,
             epoch_version=self.stat.version,
@@ -281,7 +281,7 @@ async def _try_raise(
     return _Epoch(epoch.path, number, stat)
 
 
-async def _wait_gone(session: Session, leadership: Leadership) -> None:
+async def _wait_gone(session: Session, leadership: ElectionWin) -> None:
     kind = None
     while kind is not EventKind.SESSION_ENDED:
         changed = _Signal()
@@ -306,7 +306,7 @@ async def _create_if_absent(session: Session, path: str, data: bytes) -> None:
         await session.create(path, data)
 
 
-async def _delete_fenced(session: Session, leadership: Leadership) -> None:
+async def _delete_fenced(session: Session, leadership: ElectionWin) -> None:
     """Only with the check: by now the node of this path may be another's."""
     try:
         await session.multi(leadership.fence([Delete(path=leadership.node_path)]))

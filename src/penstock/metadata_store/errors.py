@@ -5,19 +5,19 @@ what happened to the operations that were under way.
 """
 
 
-class CoordinationError(Exception):
+class MetadataStoreError(Exception):
     """The tree could not do what it was asked; the message says why and what next."""
 
 
-class InvalidPath(CoordinationError, ValueError):
+class InvalidPath(MetadataStoreError, ValueError):
     """No node can have this path."""
 
 
-class DataTooLarge(CoordinationError):
+class DataTooLarge(MetadataStoreError):
     """The request exceeds what the tree takes at once."""
 
 
-class NoNode(CoordinationError):
+class NoNode(MetadataStoreError):
     """The node, or the parent it would need, is not there."""
 
     def __init__(self, path: str) -> None:
@@ -25,7 +25,7 @@ class NoNode(CoordinationError):
         self.path = path
 
 
-class NodeExists(CoordinationError):
+class NodeExists(MetadataStoreError):
     """A node of this path is there already."""
 
     def __init__(self, path: str) -> None:
@@ -33,7 +33,7 @@ class NodeExists(CoordinationError):
         self.path = path
 
 
-class BadVersion(CoordinationError):
+class BadVersion(MetadataStoreError):
     """The node has changed since the version that the caller knows."""
 
     def __init__(self, path: str, *, expected: int, actual: int | None = None) -> None:
@@ -42,7 +42,7 @@ class BadVersion(CoordinationError):
         self.path = path
 
 
-class NotEmpty(CoordinationError):
+class NotEmpty(MetadataStoreError):
     """A node with children cannot be deleted."""
 
     def __init__(self, path: str) -> None:
@@ -50,7 +50,7 @@ class NotEmpty(CoordinationError):
         self.path = path
 
 
-class NoChildrenForEphemerals(CoordinationError):
+class NoChildrenForEphemerals(MetadataStoreError):
     """A node that ends with its session can have no children."""
 
     def __init__(self, path: str) -> None:
@@ -58,17 +58,17 @@ class NoChildrenForEphemerals(CoordinationError):
         self.path = path
 
 
-class RolledBack(CoordinationError):
+class RolledBack(MetadataStoreError):
     """Part of a transaction of which another part failed."""
 
     def __init__(self) -> None:
         super().__init__("another operation of the transaction failed, so none was done")
 
 
-class TransactionFailed(CoordinationError):
+class TransactionFailed(MetadataStoreError):
     """One operation of a `multi` failed and none was done; `errors` has one for each of them."""
 
-    def __init__(self, failed_index: int, error: CoordinationError, count: int) -> None:
+    def __init__(self, failed_index: int, error: MetadataStoreError, count: int) -> None:
         super().__init__(
             f"operation {failed_index} of {count} failed and none was done: "
             f"{type(error).__name__}: {error}"
@@ -80,7 +80,7 @@ class TransactionFailed(CoordinationError):
         )
 
 
-class SessionExpired(CoordinationError):
+class SessionExpired(MetadataStoreError):
     """The session is over and its ephemeral nodes are gone; only a new one helps."""
 
     def __init__(self, session_id: int) -> None:
@@ -90,23 +90,23 @@ class SessionExpired(CoordinationError):
         self.session_id = session_id
 
 
-class ConnectionLost(CoordinationError):
+class ConnectionLost(MetadataStoreError):
     """No answer came: a write may have been done or not. Read before repeating it."""
 
 
-class ZooKeeperRefused(CoordinationError):
+class ZooKeeperRefused(MetadataStoreError):
     """ZooKeeper said no for a reason that the embedded tree does not know: rights, quotas."""
 
 
-class ZooKeeperMissing(CoordinationError):
+class ZooKeeperMissing(MetadataStoreError):
     """A part that a cluster needs is not installed, or a server of its own did not start."""
 
 
-class StoreDamaged(CoordinationError):
+class StoreDamaged(MetadataStoreError):
     """The embedded store's files contradict themselves, other than by a crash."""
 
 
-class StoreLocked(CoordinationError):
+class StoreLocked(MetadataStoreError):
     """Another process has the embedded store open."""
 
     def __init__(self, folder: str) -> None:

@@ -165,7 +165,7 @@ class Session(Protocol):
         """End the session; doing so twice is fine."""
 
 
-class Coordination(Protocol):
+class MetadataStore(Protocol):
     """The tree, seen from outside of any session."""
 
     async def open_session(self) -> Session: ...

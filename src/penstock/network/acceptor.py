@@ -26,7 +26,7 @@ class Accepted:
     host: str  # the peer's address
 
 
-class Door:
+class Acceptor:
     """Accepts for all listeners. Owned by the event loop."""
 
     def __init__(

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 
 from penstock.model.values import dataclass
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
-from penstock.network.receive_buffer import Inbox
+from penstock.network.receive_buffer import ReceiveBuffer
 from penstock.network.receive_memory import Kept, ReceiveMemory
-from penstock.network.send_queue import FileTruncated, Outbox, SendPath
+from penstock.network.send_queue import FileTruncated, SendPath, SendQueue
 from penstock.network.statistics import Counters
 from penstock.protocol.malformed import MalformedMessage
 from penstock.purgatory.loop_timers import LoopTimers
@@ -29,7 +29,7 @@ DISCARDED_READS = 16  # of what a client sent after its last request, before the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ConnectionDependencies:
     """What all connections of a server have in common."""
 
     loop: asyncio.AbstractEventLoop
@@ -38,12 +38,12 @@ class Surroundings:
     memory: ReceiveMemory
     counters: Counters
     send_path: SendPath
-    on_request: Callable[[Exchange], None]
+    on_request: Callable[[InFlightRequest], None]
     report: Callable[[str], None]
-    forget: Callable[["Connection"], None]
+    forget: Callable[["ClientConnection"], None]
 
 
-class Connection:
+class ClientConnection:
     """Owned by the event loop. Ends by itself; `forget` tells when."""
 
     __slots__ = (
@@ -77,7 +77,7 @@ class Connection:
 
     def __init__(
         self,
-        around: Surroundings,
+        around: ConnectionDependencies,
         sock: socket.socket,
         *,
         number: int,
@@ -95,14 +95,14 @@ class Connection:
         self._now_ms = around.timers.now_ms
         self._sock = sock
         self._fd = sock.fileno()
-        self._inbox = Inbox(
+        self._inbox = ReceiveBuffer(
             around.memory,
             max_frame_bytes=around.limits.max_request_bytes,
             on_memory=self._schedule,
         )
-        self._outbox = Outbox(around.send_path)
-        self._exchanges: deque[Exchange] = deque()  # begun, and not handed to the outbox yet
-        self._gate: Exchange | None = None  # the one that the next request has to wait for
+        self._outbox = SendQueue(around.send_path)
+        self._exchanges: deque[InFlightRequest] = deque()  # begun, and not handed to the outbox yet
+        self._gate: InFlightRequest | None = None  # the one that the next request has to wait for
         self._is_in_turn = False
         self._is_scheduled = False
         self._has_backlog = False  # whole requests wait for the next turn, not for anything else
@@ -120,7 +120,7 @@ class Connection:
         self._is_reading = True
         self._set_timer(self._turn_ms)
 
-    def take_answer(self, exchange: Exchange) -> None:
+    def take_answer(self, exchange: InFlightRequest) -> None:
         """An exchange was answered; it leaves when those before it have."""
         if self.is_closed:
             if exchange.lease is not None:
@@ -135,7 +135,7 @@ class Connection:
         if not self._is_in_turn:
             self._schedule()
 
-    def let_next_start(self, exchange: Exchange) -> None:
+    def let_next_start(self, exchange: InFlightRequest) -> None:
         if self._gate is exchange:
             self._gate = None
             if not self._is_in_turn and not self.is_closed:
@@ -243,7 +243,7 @@ class Connection:
                 if frame is None:
                     break
                 served += 1
-                self._gate = exchange = Exchange(self, frame, self._turn_ms)
+                self._gate = exchange = InFlightRequest(self, frame, self._turn_ms)
                 self._exchanges.append(exchange)
                 on_request(exchange)
                 frame.release()

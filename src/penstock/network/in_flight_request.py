@@ -13,7 +13,7 @@ Part = bytes | bytearray | memoryview | FileRun
 Call = Callable[[], None]
 
 
-class Peer(Protocol):
+class RequestConnection(Protocol):
     """What an exchange needs of its connection."""
 
     caller: Caller
@@ -22,16 +22,16 @@ class Peer(Protocol):
     number: int  # higher than that of every connection before it
     is_closed: bool
 
-    def take_answer(self, exchange: "Exchange") -> None: ...
+    def take_answer(self, exchange: "InFlightRequest") -> None: ...
 
-    def let_next_start(self, exchange: "Exchange") -> None: ...
+    def let_next_start(self, exchange: "InFlightRequest") -> None: ...
 
     def try_keep(self, count: int) -> Releasable | None: ...
 
     def close(self, reason: str) -> None: ...
 
 
-class Exchange:
+class InFlightRequest:
     """Owned by the event loop. Dropping one unanswered holds up its connection for ever."""
 
     __slots__ = (
@@ -47,7 +47,7 @@ class Exchange:
         "received_ms",
     )
 
-    def __init__(self, peer: Peer, frame: memoryview, received_ms: int) -> None:
+    def __init__(self, peer: RequestConnection, frame: memoryview, received_ms: int) -> None:
         self._peer = peer
         self.caller = peer.caller
         self.local_host = peer.local_host  # the address that the client connected to

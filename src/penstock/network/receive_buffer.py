@@ -13,7 +13,7 @@ from penstock.protocol.frames import SIZE_BYTES, read_frame_size
 STEP_BYTES = 64 * 1024  # larger buffers are multiples of it, so that the next like frame fits
 
 
-class Inbox:
+class ReceiveBuffer:
     """Owned by its connection.
 
     What arrives whole is served from the memory that all share. What is left over moves to a

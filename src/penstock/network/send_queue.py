@@ -41,7 +41,7 @@ class FileTruncated(Exception):
     """A file ended before the slice that stands in a reply whose size was already promised."""
 
 
-class Outbox:
+class SendQueue:
     """Owned by its connection."""
 
     __slots__ = ("_load", "_loaded_bytes", "_offset", "entries", "unsent_bytes")

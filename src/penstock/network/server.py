@@ -7,10 +7,10 @@ import asyncio
 import socket
 from collections.abc import Callable
 
-from penstock.network.acceptor import Accepted, Door, plain_host
+from penstock.network.acceptor import Accepted, Acceptor, plain_host
 from penstock.network.bounded_report import BoundedReport
-from penstock.network.connection import Connection, Surroundings
-from penstock.network.in_flight_request import Exchange
+from penstock.network.connection import ClientConnection, ConnectionDependencies
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_memory import ReceiveMemory
 from penstock.network.send_queue import SendPath
@@ -27,7 +27,7 @@ class Server:
     def __init__(
         self,
         *,
-        on_request: Callable[[Exchange], None],
+        on_request: Callable[[InFlightRequest], None],
         timers: LoopTimers,
         limits: NetworkLimits,
         send_path: SendPath = SendPath.SENDFILE,
@@ -42,15 +42,15 @@ class Server:
         self._memory = ReceiveMemory(
             total_bytes=limits.receive_budget_bytes, max_request_bytes=limits.max_request_bytes
         )
-        self._connections: dict[Connection, None] = {}
-        self._door = Door(
+        self._connections: dict[ClientConnection, None] = {}
+        self._door = Acceptor(
             timers=timers,
             limits=limits,
             counters=self._counters,
             admit=self._admit,
             report=report,
         )
-        self._around: Surroundings | None = None  # None: not started
+        self._around: ConnectionDependencies | None = None  # None: not started
         self._all_gone: asyncio.Event | None = None  # None: not closing
 
     def bind(self, name: str, host: str, port: int) -> tuple[str, int]:
@@ -60,7 +60,7 @@ class Server:
     def start(self) -> None:
         """Accept and serve, from the running loop on."""
         loop = asyncio.get_running_loop()
-        self._around = Surroundings(
+        self._around = ConnectionDependencies(
             loop=loop,
             timers=self._timers,
             limits=self._limits,
@@ -112,7 +112,7 @@ class Server:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         local = sock.getsockname()
-        connection = Connection(
+        connection = ClientConnection(
             self._around,
             sock,
             number=self._counters.accepted,
@@ -123,7 +123,7 @@ class Server:
         self._connections[connection] = None
         connection.start()
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ClientConnection) -> None:
         del self._connections[connection]
         self._door.left(connection.caller.host)
         if self._all_gone is not None and not self._connections:

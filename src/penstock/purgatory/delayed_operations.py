@@ -52,7 +52,7 @@ class TooManyWaiting(Exception):
         )
 
 
-class Waiting(Generic[Key]):
+class DelayedOperation(Generic[Key]):
     """One operation that was asked to wait: its handle for `cancel`. Owned by its room."""
 
     __slots__ = ("ending", "keys", "operation", "timer")
@@ -65,7 +65,7 @@ class Waiting(Generic[Key]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DelayedStatistics:
+class PurgatoryStatistics:
     waiting: int
     watches: int  # the sum of the waiting operations' keys
     watched_keys: int
@@ -76,7 +76,7 @@ class DelayedStatistics:
     refused: int
 
 
-class DelayedOperations(Generic[Key]):
+class Purgatory(Generic[Key]):
     """The waiting operations of one kind. One owner: the thread of the event loop."""
 
     def __init__(self, name: str, timers: Timers, *, max_operations: int, max_watches: int) -> None:
@@ -85,17 +85,19 @@ class DelayedOperations(Generic[Key]):
         self._max_operations = max_operations
         self._max_watches = max_watches
         # Dictionaries as ordered sets: first come, first checked, and O(1) to leave.
-        self._watchers: dict[Key, dict[Waiting[Key], None]] = {}  # no empty entries
-        self._waiting: dict[Waiting[Key], None] = {}
+        self._watchers: dict[Key, dict[DelayedOperation[Key], None]] = {}  # no empty entries
+        self._waiting: dict[DelayedOperation[Key], None] = {}
         self._watches = 0
         self._changed: dict[Key, None] = {}  # checks asked for within a check
         self._is_checking = False
         self._at_once = self._refused = 0
         self._ended = dict.fromkeys(Ending, 0)
 
-    def wait(self, operation: Operation, keys: Iterable[Key], deadline_ms: int) -> Waiting[Key]:
+    def wait(
+        self, operation: Operation, keys: Iterable[Key], deadline_ms: int
+    ) -> DelayedOperation[Key]:
         """Complete it now if that is possible, else when a key changes or the deadline passes."""
-        waiting = Waiting(operation, tuple(dict.fromkeys(keys)))
+        waiting = DelayedOperation(operation, tuple(dict.fromkeys(keys)))
         if operation.is_satisfied():
             self._at_once += 1
             waiting.ending = Ending.COMPLETED
@@ -132,7 +134,7 @@ class DelayedOperations(Generic[Key]):
             for key in keys:
                 self.check(key)
 
-    def try_complete(self, waiting: Waiting[Key]) -> bool:
+    def try_complete(self, waiting: DelayedOperation[Key]) -> bool:
         """True if it was this call that completed it."""
         if waiting.ending is not None or not waiting.operation.is_satisfied():
             return False
@@ -140,7 +142,7 @@ class DelayedOperations(Generic[Key]):
         waiting.operation.complete()
         return True
 
-    def cancel(self, waiting: Waiting[Key]) -> bool:
+    def cancel(self, waiting: DelayedOperation[Key]) -> bool:
         """Neither ending is called: nobody waits for the answer. False if it has ended before."""
         if waiting.ending is not None:
             return False
@@ -152,8 +154,8 @@ class DelayedOperations(Generic[Key]):
         for waiting in tuple(self._waiting):
             self._expire(waiting)
 
-    def statistics(self) -> DelayedStatistics:
-        return DelayedStatistics(
+    def statistics(self) -> PurgatoryStatistics:
+        return PurgatoryStatistics(
             waiting=len(self._waiting),
             watches=self._watches,
             watched_keys=len(self._watchers),
@@ -174,7 +176,7 @@ class DelayedOperations(Generic[Key]):
             self._refused += 1
             raise TooManyWaiting(self._name, "watched keys", watches, self._max_watches)
 
-    def _park(self, waiting: Waiting[Key], deadline_ms: int) -> None:
+    def _park(self, waiting: DelayedOperation[Key], deadline_ms: int) -> None:
         # The timer first: if its owner has stopped and raises, nothing is half parked.
         waiting.timer = self._timers.add(deadline_ms, lambda: self._expire(waiting))
         self._waiting[waiting] = None
@@ -182,12 +184,12 @@ class DelayedOperations(Generic[Key]):
         for key in waiting.keys:
             self._watchers.setdefault(key, {})[waiting] = None
 
-    def _expire(self, waiting: Waiting[Key]) -> None:
+    def _expire(self, waiting: DelayedOperation[Key]) -> None:
         if waiting.ending is None:
             self._end(waiting, Ending.EXPIRED)
             waiting.operation.expire()
 
-    def _end(self, waiting: Waiting[Key], ending: Ending) -> None:
+    def _end(self, waiting: DelayedOperation[Key], ending: Ending) -> None:
         """Leave every list before the operation acts, so that it cannot be reached again."""
         assert waiting.timer is not None, "what was never parked cannot end"
         waiting.ending = ending

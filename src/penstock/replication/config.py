@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.replication.follower_progress import LagLimits
 
 
@@ -15,7 +15,7 @@ class FollowerConfig(NamedTuple):
     backoff_ms: int  # after something went wrong
 
     @classmethod
-    def from_broker(cls, settings: Resolved) -> "FollowerConfig":
+    def from_broker(cls, settings: EffectiveConfig) -> "FollowerConfig":
         return cls(
             partition_max_bytes=int(str(settings["replica.fetch.max.bytes"])),
             response_max_bytes=int(str(settings["replica.fetch.response.max.bytes"])),
@@ -26,7 +26,7 @@ class FollowerConfig(NamedTuple):
         )
 
 
-def lag_limits(settings: Resolved) -> LagLimits:
+def lag_limits(settings: EffectiveConfig) -> LagLimits:
     return LagLimits(
         max_ms=int(str(settings["replica.lag.time.max.ms"])),
         max_messages=int(str(settings["replica.lag.max.messages"])),

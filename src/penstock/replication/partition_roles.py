@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 from uuid import UUID
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.config.log_config import LogConfig
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -54,7 +54,7 @@ class Hosted:
         broker_id: BrokerId,
         engine: ReplicaEngine,
         cluster: MetadataCache,
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         report: Report,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.client.address import Address
-from penstock.client.connection import Connection
+from penstock.client.connection import BrokerConnection
 from penstock.client.data_calls import Fetched, FetchFrom, FetchOptions
 from penstock.client.deadline import backoff_ms
 from penstock.client.errors import ClientError, ConnectionLost
@@ -75,7 +75,7 @@ class _ReplicaFetcher:
         self._wiring = wiring
         self._leader = leader
         self._has_news = asyncio.Event()
-        self._connection: Connection | None = None
+        self._connection: BrokerConnection | None = None
         self._is_asking = False  # a request is with the leader, which may hold it for a while
         self._failures = 0  # in a row
         self._has_reported = False  # what goes wrong is said once, until it works again
@@ -152,13 +152,13 @@ class _ReplicaFetcher:
 
     # -- the connection --------------------------------------------------------------------
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> BrokerConnection:
         if self._connection is None or not self._connection.is_open:
             address = self._wiring.find_address(self._leader)
             if address is None:
                 raise ConnectionLost(f"broker {self._leader} is not known to be alive")
             client_id = f"broker-{self._wiring.broker_id}-follower"
-            self._connection = await Connection.open(address, client_id=client_id)
+            self._connection = await BrokerConnection.open(address, client_id=client_id)
         return self._connection
 
     def _hang_up(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.model.cluster import (
     INTERNAL_TOPICS,
     BrokerEpoch,
@@ -21,11 +21,11 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.model.values import dataclass, new_tuple
 from penstock.purgatory.delayed_operations import (
-    DelayedOperations,
-    DelayedStatistics,
+    DelayedOperation,
+    Purgatory,
+    PurgatoryStatistics,
     Timers,
     TooManyWaiting,
-    Waiting,
 )
 from penstock.replication.config import FollowerConfig, lag_limits
 from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
@@ -70,7 +70,7 @@ class FollowerFetch(NamedTuple):
 class _OwnSettings(NamedTuple):
     """What the room needs of the broker's settings."""
 
-    source: Resolved
+    source: EffectiveConfig
     follower: FollowerConfig
     lag_limits: LagLimits
 
@@ -79,8 +79,8 @@ class _OwnSettings(NamedTuple):
 class ReplicaManagerStatistics:
     partitions: tuple[PartitionStatistics, ...]
     offline: tuple[TopicPartition, ...]  # ordered, but no directory that works holds a log of them
-    produces: DelayedStatistics
-    fetches: DelayedStatistics
+    produces: PurgatoryStatistics
+    fetches: PurgatoryStatistics
 
 
 class ReplicaManager:
@@ -90,7 +90,7 @@ class ReplicaManager:
         broker_id: BrokerId,
         engine: ReplicaEngine,
         cluster: MetadataCache,
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         timers: Clock,
         wall_ms: Callable[[], int],
         report: Report,
@@ -135,11 +135,11 @@ class ReplicaManager:
             settings=self.follower_settings,
             report=report,
         )
-        self.produces: DelayedOperations[TopicPartition] = DelayedOperations(
+        self.produces: Purgatory[TopicPartition] = Purgatory(
             "produce", timers, max_operations=max_waiting, max_watches=MAX_WATCHES
         )
         # Parked by those who read; checked here when there may be more, or less, to read.
-        self.fetches: DelayedOperations[TopicPartition] = DelayedOperations(
+        self.fetches: Purgatory[TopicPartition] = Purgatory(
             "fetch", timers, max_operations=max_waiting, max_watches=MAX_WATCHES
         )
 
@@ -225,7 +225,7 @@ class ReplicaManager:
         timeout_ms: int,
         origin: Origin = Origin.CLIENT,
         done: Done,
-    ) -> Waiting[TopicPartition] | None:
+    ) -> DelayedOperation[TopicPartition] | None:
         """Write in one call of the engine. `done` gets an answer per batch, in order: at once, or
         when the writes are as safe as `acks` asks, or after `timeout_ms`.
 
@@ -307,7 +307,7 @@ class ReplicaManager:
         acks: int,
         timeout_ms: int,
         done: Done,
-    ) -> Waiting[TopicPartition] | None:
+    ) -> DelayedOperation[TopicPartition] | None:
         if not writes:
             done(answers)
             return None

@@ -6,7 +6,7 @@ held back, or throttling would take it out of the in-sync set.
 
 from collections.abc import Callable
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicPartition
 from penstock.replication.partition import Partition
@@ -23,7 +23,7 @@ class ReplicationQuota:
         self,
         broker_id: BrokerId,
         *,
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         rules_of: RulesOf,
         now_ms: Callable[[], int],
     ) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from penstock.config.effective_config import Resolved, resolve_topic
+from penstock.config.effective_config import EffectiveConfig, resolve_topic
 from penstock.config.log_config import LogConfig
-from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.setting import LONG_MAX
 from penstock.model.values import dataclass
 from penstock.replication.throttle import NO_REPLICAS, ReplicaSet, parse_replicas
@@ -41,10 +41,10 @@ class TopicConfig:
 class TopicConfigs:
     """Rules by settings: most topics share theirs, and to resolve them takes a while."""
 
-    def __init__(self, settings: Callable[[], Resolved], report: Report) -> None:
+    def __init__(self, settings: Callable[[], EffectiveConfig], report: Report) -> None:
         self._settings = settings
         self._report = report
-        self._broker: Resolved | None = None  # for which the rules below hold
+        self._broker: EffectiveConfig | None = None  # for which the rules below hold
         self._rules: dict[frozenset[tuple[str, str]], TopicConfig] = {}
 
     def resolve(self, topic: str, configs: Mapping[str, str]) -> TopicConfig:
@@ -63,15 +63,15 @@ class TopicConfigs:
 
 
 def resolve_topic_config(
-    topic: str, configs: Mapping[str, str], broker: Resolved, report: Report
+    topic: str, configs: Mapping[str, str], broker: EffectiveConfig, report: Report
 ) -> TopicConfig:
     """Settings that do not hold together any more are reported and left out."""
     try:
-        resolved = resolve_topic(Given.from_mapping(configs, where=f"topic {topic}"), broker)
+        resolved = resolve_topic(RawConfig.from_mapping(configs, where=f"topic {topic}"), broker)
     except ConfigError as error:
         # They were checked when they were stored, perhaps beside other settings of the broker.
         report(f"{error}\n  topic {topic} runs with the broker's settings until they are mended")
-        resolved = resolve_topic(NOTHING_GIVEN, broker)
+        resolved = resolve_topic(EMPTY_RAW_CONFIG, broker)
     rules = TopicConfig.of(LogConfig.from_topic(resolved), _min_in_sync(resolved))
     return replace(
         rules,

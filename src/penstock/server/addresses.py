@@ -7,7 +7,7 @@ it by: right on loopback, on every interface and through tunnels that keep the a
 import socket
 from collections.abc import Mapping, Sequence
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.config.listeners import Listener, get_listeners, get_protocol_map
 from penstock.model.cluster import Endpoint
 from penstock.model.values import dataclass
@@ -49,17 +49,17 @@ class Addresses:
         )
 
 
-def listeners_of(settings: Resolved) -> Sequence[Listener]:
+def listeners_of(settings: EffectiveConfig) -> Sequence[Listener]:
     return get_listeners(_as_list(settings["listeners"]))
 
 
-def inter_broker_listener(settings: Resolved) -> str:
+def inter_broker_listener(settings: EffectiveConfig) -> str:
     """The name of the listener that brokers use among themselves."""
     named = settings["inter.broker.listener.name"] or settings["security.inter.broker.protocol"]
     return str(named).upper()
 
 
-def bound_addresses(settings: Resolved, bound: Sequence[Listener]) -> Addresses:
+def bound_addresses(settings: EffectiveConfig, bound: Sequence[Listener]) -> Addresses:
     """`bound` has the real hosts and ports. An advertised port 0 means the bound one."""
     protocols = get_protocol_map(str(settings["listener.security.protocol.map"]))
     endpoints = tuple(

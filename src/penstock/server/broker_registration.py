@@ -11,7 +11,7 @@ from contextlib import suppress
 from penstock.controller.controller import Controller
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.errors import ConnectionLost, SessionExpired
-from penstock.metadata_store.interface import Coordination, Session, SessionId, SessionState
+from penstock.metadata_store.interface import MetadataStore, Session, SessionId, SessionState
 from penstock.server.current_session import CurrentSession
 
 RETRY_PAUSE_S = 0.2
@@ -20,13 +20,13 @@ RETRY_PAUSE_S = 0.2
 Register = Callable[[Session, list[SessionId]], Awaitable[None]]
 
 
-class Standing:
+class BrokerRegistration:
     """`run` is a task of the broker; it ends when the controller is closed."""
 
     def __init__(
         self,
         *,
-        coordination: Coordination,
+        coordination: MetadataStore,
         session: CurrentSession,
         controller: Controller,
         register: Register,

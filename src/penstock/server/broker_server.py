@@ -17,9 +17,9 @@ from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
-from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.controller.broker_registration import (
     BrokerIdTaken,
     controller_election,
@@ -35,8 +35,8 @@ from penstock.inter_broker.controller_request_handler import ControllerRequestHa
 from penstock.inter_broker.local_channel import LocalChannel
 from penstock.io.disk import Disk
 from penstock.metadata_store.election import Election
-from penstock.metadata_store.errors import CoordinationError
-from penstock.metadata_store.interface import Coordination, Session, SessionId
+from penstock.metadata_store.errors import MetadataStoreError
+from penstock.metadata_store.interface import MetadataStore, Session, SessionId
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.model.ids import TopicPartition
 from penstock.network.limits import NetworkLimits
@@ -52,9 +52,9 @@ from penstock.server.addresses import (
     inter_broker_listener,
     listeners_of,
 )
-from penstock.server.broker_registration import Standing
+from penstock.server.broker_registration import BrokerRegistration
 from penstock.server.current_session import CurrentSession
-from penstock.server.dynamic_config import BrokerSettings
+from penstock.server.dynamic_config import DynamicBrokerConfig
 from penstock.server.file_descriptors import (
     Shares,
     find_descriptor_limit,
@@ -65,7 +65,7 @@ from penstock.server.lazy_coordinator import LateCoordinator
 from penstock.server.meta_properties import WrongOwner, check_owner, read_owner, stamp
 from penstock.server.metadata_store import find_zookeeper, open_tree
 from penstock.server.startup_retry import ask_patiently
-from penstock.server.storage_jobs import Upkeep
+from penstock.server.storage_jobs import StorageJobs
 from penstock.server.transaction_parts import TransactionParts
 from penstock.storage.background import Threads
 from penstock.storage.engine import PartitionLog
@@ -95,10 +95,10 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Assembly:
+class BrokerServer:
     """The rooms of one broker. `open` once, then `close`, or `abandon` where that cannot be."""
 
-    def __init__(self, given: Given, *, report: Report, disk: Disk) -> None:
+    def __init__(self, given: RawConfig, *, report: Report, disk: Disk) -> None:
         self._given = given
         self._report = report
         self._disk = disk
@@ -115,8 +115,8 @@ class Assembly:
         self._timers: LoopTimers
         self._shares: Shares
         self._engine: SegmentedEngine | None = None
-        self._settings: BrokerSettings
-        self._coordination: Coordination | None = None
+        self._settings: DynamicBrokerConfig
+        self._coordination: MetadataStore | None = None
         self._session: CurrentSession
         self._patience_ms: int  # with a tree that goes away while the broker starts
         self._replicas: ReplicaManager
@@ -128,7 +128,7 @@ class Assembly:
         self._services: Services
         self._dispatcher: Dispatcher
         self._server: Server
-        self._upkeep: Upkeep
+        self._upkeep: StorageJobs
         self.addresses: Addresses  # once bound
 
     # -- starting --------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Assembly:
         except (
             WrongOwner,
             BrokerIdTaken,
-            CoordinationError,
+            MetadataStoreError,
             StorageError,
             MalformedCheckpoint,
             OSError,
@@ -161,7 +161,7 @@ class Assembly:
         owner = read_owner(self._disk, directories)
         await self._open_tree(resolved, directories[0])
         broker_id = await self._choose_id(resolved, owner.broker_id)
-        self._settings = BrokerSettings(self._given, broker_id, self._report)
+        self._settings = DynamicBrokerConfig(self._given, broker_id, self._report)
         cluster_id = await self._ask_tree(get_or_create_cluster_id)
         check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory=directories[0])
         stamp(self._disk, directories, broker_id=broker_id, cluster_id=cluster_id)
@@ -194,7 +194,7 @@ class Assembly:
         configs = self._topic_configs.get(topic, {})
         return resolve_topic_config(topic, configs, self._settings(), self._report).log
 
-    async def _choose_id(self, resolved: Resolved, stamped: int | None) -> int:
+    async def _choose_id(self, resolved: EffectiveConfig, stamped: int | None) -> int:
         """What the settings say, else what the data says, else the first, or the cluster's next."""
         given = int(str(resolved["broker.id"]))
         if given >= 0:
@@ -206,7 +206,7 @@ class Assembly:
             return await self._ask_tree(partial(next_generated_broker_id, reserved_max=reserved))
         return DEFAULT_BROKER_ID
 
-    async def _open_tree(self, resolved: Resolved, directory: str) -> None:
+    async def _open_tree(self, resolved: EffectiveConfig, directory: str) -> None:
         self._coordination = await open_tree(
             resolved,
             disk=self._disk,
@@ -229,7 +229,7 @@ class Assembly:
         assert self._coordination is not None
         self._session.current = await self._coordination.open_session()
 
-    async def _watch_tree(self, coordination: Coordination) -> None:
+    async def _watch_tree(self, coordination: MetadataStore) -> None:
         """A tree that takes nothing any more ends the broker: nobody could tell who leads."""
         await coordination.wait_end()
 
@@ -262,7 +262,7 @@ class Assembly:
         self._bind(self._services)
         await self._stand(broker_id)
         await self._wait_committed(engine)
-        self._upkeep = Upkeep(engine, self._background, wall_ms, self._look_at_disks)
+        self._upkeep = StorageJobs(engine, self._background, wall_ms, self._look_at_disks)
         self._tasks.create_task(self._upkeep.run(), name="upkeep")
         self._groups.start(self._tasks)
         self._transactions.start(self._tasks)
@@ -275,7 +275,7 @@ class Assembly:
         assert self._coordination is not None
         told = asyncio.Event()
         self._cluster.listen(lambda update: self._note_told(broker_id, told))
-        standing = Standing(
+        standing = BrokerRegistration(
             coordination=self._coordination,
             session=self._session,
             controller=self._controller,

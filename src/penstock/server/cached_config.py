@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 
 Config = TypeVar("Config")
 
 
-class ConfigInForce(Generic[Config]):
+class CachedConfig(Generic[Config]):
     """Call it for the settings as of now."""
 
     def __init__(
-        self, settings: Callable[[], Resolved], read: Callable[[Resolved], Config]
+        self, settings: Callable[[], EffectiveConfig], read: Callable[[EffectiveConfig], Config]
     ) -> None:
         self._settings = settings
         self._read = read

@@ -7,20 +7,20 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.server.lean_start import start_node
 
 if TYPE_CHECKING:
-    from penstock.server.lifecycle import Node
+    from penstock.server.lifecycle import BrokerLifecycle
 
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
-    given = Given.from_mapping(settings, where="penstock.Broker(config=...)")
+    given = RawConfig.from_mapping(settings, where="penstock.Broker(config=...)")
     sys.exit(start_node(given, on_ready=_say_ready, report=_report, watch_stdin=True))
 
 
-def _say_ready(node: "Node") -> None:
+def _say_ready(node: "BrokerLifecycle") -> None:
     print(f"ready {node.bootstrap_servers}", flush=True)
 
 

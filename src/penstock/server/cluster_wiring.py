@@ -8,20 +8,20 @@ from collections.abc import Callable
 
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.controller.controller import Controller
-from penstock.inter_broker.alter_partition_client import InSyncSender
+from penstock.inter_broker.alter_partition_client import AlterPartitionClient
 from penstock.inter_broker.apis.registry import load_private_api
-from penstock.inter_broker.broker_connections import Peers
-from penstock.inter_broker.controlled_shutdown import Leaving
-from penstock.inter_broker.controller_client import ToController
+from penstock.inter_broker.broker_connections import BrokerConnections
+from penstock.inter_broker.controlled_shutdown import ControlledShutdown
+from penstock.inter_broker.controller_client import ControllerClient
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
-from penstock.inter_broker.failed_replicas_sender import FailureSender
+from penstock.inter_broker.failed_replicas_sender import FailedReplicasSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_channel import LocalChannel
 from penstock.inter_broker.remote_channel import RemoteChannel
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
-from penstock.server.dynamic_config import BrokerSettings
+from penstock.server.dynamic_config import DynamicBrokerConfig
 from penstock.server.lazy_fetchers import LateFetchers
 
 
@@ -38,7 +38,7 @@ class ClusterWiring:
         orders: ControllerRequestHandler,
         replicas: ReplicaManager,
         cluster: MetadataCache,
-        settings: BrokerSettings,
+        settings: DynamicBrokerConfig,
         listener: str,
         timers: Clock,
         report: Callable[[str], None],
@@ -50,7 +50,7 @@ class ClusterWiring:
         self._settings = settings
         self._listener = listener
         self._report = report
-        self._peers = Peers(own_id=broker_id, listener=listener)
+        self._peers = BrokerConnections(own_id=broker_id, listener=listener)
         self._fetchers = LateFetchers(
             broker_id,
             replicas=replicas,
@@ -70,7 +70,7 @@ class ClusterWiring:
 
     def join(self, controller: Controller, tasks: asyncio.TaskGroup) -> None:
         cluster = self._cluster
-        to_controller = ToController(self._broker_id, cluster=cluster, peers=self._peers)
+        to_controller = ControllerClient(self._broker_id, cluster=cluster, peers=self._peers)
         self.administration = ForwardingAdministration(to_controller, local=controller)
         self.inter_broker = InterBroker(
             listener=self._listener,
@@ -79,7 +79,7 @@ class ClusterWiring:
             take_order=self._orders.take,
             load_api=load_private_api,
         )
-        self._leaving = Leaving(
+        self._leaving = ControlledShutdown(
             to_controller,
             cluster=cluster,
             membership=controller,
@@ -87,13 +87,13 @@ class ClusterWiring:
             wait_ms=_sleep_ms,
             report=self._report,
         )
-        sender = InSyncSender(
+        sender = AlterPartitionClient(
             to_controller,
             membership=controller,
             broker_epoch=self._get_broker_epoch,
             wait_ms=_sleep_ms,
         )
-        failures = FailureSender(
+        failures = FailedReplicasSender(
             to_controller,
             membership=controller,
             broker_epoch=self._get_broker_epoch,

@@ -12,7 +12,7 @@ class TakesPartitions(Protocol):
     def drop_partition(self, partition: int, /) -> None: ...
 
 
-class Leading:
+class CoordinatorLeadership:
     """Owned by the event loop; `tell` after every update of the view."""
 
     def __init__(self, topic: str, broker_id: BrokerId, cluster: MetadataCache) -> None:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from penstock.config.effective_config import Resolved, Source
+from penstock.config.effective_config import EffectiveConfig, Source
 from penstock.controller.interface import CreatesTopics, NewTopic, Refused
 from penstock.coordinators.runtime.dependencies import (
     NOT_WRITTEN,
@@ -42,7 +42,7 @@ class LoopClock(Timers, Clock, Protocol):
     """`waiting.LoopTimers`, or a clock that tests move."""
 
 
-class ReplicatedStateLog:
+class ReplicatedCoordinatorLog:
     """A `state_topics.StateLog`. Owned by the event loop."""
 
     def __init__(
@@ -54,7 +54,7 @@ class ReplicatedStateLog:
         cluster: MetadataCache,
         administration: CreatesTopics,
         clock: Clock,
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         report: Callable[[str], None],
         pread: Pread = os.pread,
     ) -> None:

@@ -6,31 +6,33 @@ a change that is not is refused as a whole and the old values stand.
 
 from collections.abc import Callable, Mapping
 
-from penstock.config.effective_config import Resolved, resolve_broker
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
+from penstock.config.raw_config import ConfigError, RawConfig
 
 Report = Callable[[str], None]
 
 EVERY_BROKER = ""  # in MetadataUpdate.broker_configs
 
 
-class BrokerSettings:
+class DynamicBrokerConfig:
     """Owned by the event loop."""
 
-    def __init__(self, static: Given, broker_id: int, report: Report) -> None:
+    def __init__(self, static: RawConfig, broker_id: int, report: Report) -> None:
         self._static = static
         self._broker_id = broker_id
         self._report = report
-        self.current: Resolved = resolve_broker(static)
+        self.current: EffectiveConfig = resolve_broker(static)
 
-    def __call__(self) -> Resolved:
+    def __call__(self) -> EffectiveConfig:
         return self.current
 
     def take_dynamic(self, configs: Mapping[str, Mapping[str, str]]) -> bool:
         """What is stored in the tree for every broker and for this one; True if values changed."""
-        cluster = Given.from_mapping(configs.get(EVERY_BROKER, {}), where="every broker's settings")
+        cluster = RawConfig.from_mapping(
+            configs.get(EVERY_BROKER, {}), where="every broker's settings"
+        )
         own = configs.get(str(self._broker_id), {})
-        broker = Given.from_mapping(own, where=f"broker {self._broker_id}'s settings")
+        broker = RawConfig.from_mapping(own, where=f"broker {self._broker_id}'s settings")
         try:
             resolved = resolve_broker(self._static, dynamic_cluster=cluster, dynamic_broker=broker)
         except ConfigError as error:

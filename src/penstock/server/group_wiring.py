@@ -6,21 +6,21 @@ Only translates; decides nothing about groups. Owned by the event loop.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import CreatesTopics
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator
 from penstock.coordinators.group.dependencies import TopicView
-from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator
-from penstock.coordinators.group.offsets.zookeeper_offsets import TreeOffsets
+from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
+from penstock.coordinators.group.offsets.zookeeper_offsets import ZooKeeperOffsets
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, TopicState, UpdateMetadataRequest
 from penstock.model.ids import TopicId
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.server.cached_config import ConfigInForce
-from penstock.server.coordinator_leadership import Leading
-from penstock.server.coordinator_log import LoopClock, ReplicatedStateLog
+from penstock.server.cached_config import CachedConfig
+from penstock.server.coordinator_leadership import CoordinatorLeadership
+from penstock.server.coordinator_log import LoopClock, ReplicatedCoordinatorLog
 
 
 class Groups:
@@ -35,16 +35,16 @@ class Groups:
         administration: CreatesTopics,
         session: Session,
         timers: LoopClock,
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         wall_ms: Callable[[], int],
         report: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._topic_ids: dict[str, TopicId] = {}  # as of the last update
-        self._leading = Leading(OFFSETS_TOPIC, broker_id, cluster)
+        self._leading = CoordinatorLeadership(OFFSETS_TOPIC, broker_id, cluster)
         self.topics = ClusterTopics(cluster)
-        config = ConfigInForce(settings, GroupConfig.from_broker)
-        log = ReplicatedStateLog(
+        config = CachedConfig(settings, GroupConfig.from_broker)
+        log = ReplicatedCoordinatorLog(
             OFFSETS_TOPIC,
             replication_factor="offsets.topic.replication.factor",
             replicas=replicas,
@@ -56,8 +56,8 @@ class Groups:
         )
         in_tree = config().offsets_storage == "zookeeper"
         self.coordinator = (
-            TreeCoordinator(
-                keeper=TreeOffsets(session),
+            ZooKeeperGroupCoordinator(
+                keeper=ZooKeeperOffsets(session),
                 log=log,
                 topics=self.topics,
                 timers=timers,

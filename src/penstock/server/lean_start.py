@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.config.raw_config import Given
-    from penstock.server.lifecycle import Node
+    from penstock.config.raw_config import RawConfig
+    from penstock.server.lifecycle import BrokerLifecycle
 
 # A request of 200 partitions makes 1,500 objects, all of which are gone without the collector: it
 # need not look at them twice a request.
@@ -16,9 +16,9 @@ _YOUNG_OBJECTS = 10_000
 
 
 def start_node(
-    given: "Given",
+    given: "RawConfig",
     *,
-    on_ready: "Callable[[Node], None]",
+    on_ready: "Callable[[BrokerLifecycle], None]",
     report: Callable[[str], None],
     watch_stdin: bool = False,
 ) -> int:
@@ -27,7 +27,7 @@ def start_node(
     gc.disable()
     from penstock.server.run import run_node
 
-    def serve(node: "Node") -> None:
+    def serve(node: "BrokerLifecycle") -> None:
         gc.freeze()  # no collection needs to look at modules ever again
         gc.set_threshold(_YOUNG_OBJECTS)
         gc.enable()

@@ -9,33 +9,35 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.io.disk import Disk, RealDisk
 from penstock.metadata_store.errors import ConnectionLost
-from penstock.server.broker_server import Assembly, StartRefused
+from penstock.server.broker_server import BrokerServer, StartRefused
 from penstock.server.warm_up import everything, warm_up
 from penstock.server.watchdog import Watchdog
 from penstock.storage.errors import DirectoryFailed
 
 Report = Callable[[str], None]
 
-__all__ = ["Node", "NodeFailed", "NodeStranded", "StartRefused"]
+__all__ = ["BrokerFailed", "BrokerLifecycle", "BrokerStranded", "StartRefused"]
 
 
-class NodeFailed(Exception):
+class BrokerFailed(Exception):
     """A room failed in a way that it did not foresee. Its error is the cause."""
 
 
-class NodeStranded(NodeFailed):
+class BrokerStranded(BrokerFailed):
     """What no broker can do without is gone, all disks or the tree; the message says which."""
 
 
-class Node:
+class BrokerLifecycle:
     """Run once. `bootstrap_servers` and `describe_addresses` are known when it is ready."""
 
-    def __init__(self, given: Given, *, report: Report, disk: Disk | None = None) -> None:
+    def __init__(self, given: RawConfig, *, report: Report, disk: Disk | None = None) -> None:
         self._report = report
-        self._assembly = Assembly(given, report=report, disk=RealDisk() if disk is None else disk)
+        self._assembly = BrokerServer(
+            given, report=report, disk=RealDisk() if disk is None else disk
+        )
         self._watchdog = Watchdog()
         self._failure: asyncio.Future[None] | None = None  # made by `run`
 
@@ -46,7 +48,9 @@ class Node:
     def describe_addresses(self) -> str:
         return self._assembly.addresses.describe()
 
-    async def run(self, *, on_ready: "Callable[[Node], None]", stop: asyncio.Event) -> None:
+    async def run(
+        self, *, on_ready: "Callable[[BrokerLifecycle], None]", stop: asyncio.Event
+    ) -> None:
         """Serve until `stop`; StartRefused or ConfigError if it cannot, NodeFailed if it broke."""
         loop = asyncio.get_running_loop()
         self._failure = loop.create_future()
@@ -60,7 +64,9 @@ class Node:
             self._watchdog.stop()
             self._assembly.abandon()  # nothing is left to let go of after a clean stop
 
-    async def _serve(self, on_ready: "Callable[[Node], None]", stop: asyncio.Event) -> None:
+    async def _serve(
+        self, on_ready: "Callable[[BrokerLifecycle], None]", stop: asyncio.Event
+    ) -> None:
         async with asyncio.TaskGroup() as tasks:
             await self._assembly.open(tasks)
             on_ready(self)
@@ -100,8 +106,8 @@ def _single(group: BaseExceptionGroup[BaseException]) -> Exception:
         return _first(refused)
     stranded, others = group.split((DirectoryFailed, ConnectionLost))
     if stranded is not None and others is None:
-        return NodeStranded(str(_first(stranded)))
-    return NodeFailed(str(group))
+        return BrokerStranded(str(_first(stranded)))
+    return BrokerFailed(str(group))
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> Exception:

@@ -13,12 +13,12 @@ class WrongOwner(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owner:
+class MetaProperties:
     broker_id: int | None  # None: no directory says
     cluster_id: str | None
 
 
-def read_owner(disk: Disk, directories: Sequence[str]) -> Owner:
+def read_owner(disk: Disk, directories: Sequence[str]) -> MetaProperties:
     """Whom the directories name; WrongOwner where they name several."""
     broker_ids: dict[int, str] = {}
     cluster_ids: dict[str, str] = {}
@@ -35,10 +35,12 @@ def read_owner(disk: Disk, directories: Sequence[str]) -> Owner:
                 f"the data directories belong to more than one {what}: {places}; give each "
                 f"{what} its own log.dirs"
             )
-    return Owner(broker_id=next(iter(broker_ids), None), cluster_id=next(iter(cluster_ids), None))
+    return MetaProperties(
+        broker_id=next(iter(broker_ids), None), cluster_id=next(iter(cluster_ids), None)
+    )
 
 
-def check_owner(owner: Owner, *, broker_id: int, cluster_id: str, directory: str) -> None:
+def check_owner(owner: MetaProperties, *, broker_id: int, cluster_id: str, directory: str) -> None:
     if owner.broker_id not in (None, broker_id):
         raise WrongOwner(
             f"{directory} belongs to broker {owner.broker_id}, not {broker_id}; set "

@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.io.disk import Disk
-from penstock.metadata_store.interface import Coordination
+from penstock.metadata_store.interface import MetadataStore
 
 COORDINATION_FOLDER = ".coordination"  # in the first data directory
 
@@ -18,17 +18,17 @@ async def open_tree(
     directory: str,
     executor: Executor,
     report: Callable[[str], None],
-) -> Coordination:
+) -> MetadataStore:
     """CoordinationError where it cannot be had; the message says what to do."""
     config = find_zookeeper(resolved)
     if config is not None:
         # Only here: a single node needs none of what this loads.
-        from penstock.metadata_store.zookeeper.store import ZooKeeperCoordination
+        from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 
-        return await ZooKeeperCoordination.open(config, report=report)
-    from penstock.metadata_store.embedded.store import EmbeddedCoordination
+        return await ZooKeeperMetadataStore.open(config, report=report)
+    from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 
-    return await EmbeddedCoordination.open(
+    return await EmbeddedMetadataStore.open(
         disk, f"{directory}/{COORDINATION_FOLDER}", executor=executor, report=report
     )
 

@@ -7,7 +7,7 @@ Ends nothing. Owned by the event loop. Invariant: each is told of once by who co
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.coordinators.runtime.dependencies import Report, Timers
 from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import (
@@ -40,7 +40,7 @@ class PreparedAlarm:
         self,
         coordinator: Looks,
         *,
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         timers: Timers,
         wall_ms: Callable[[], int],
         report: Report,

@@ -13,19 +13,21 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.model.stop_requests import StopRequests
-from penstock.server.lifecycle import Node, NodeFailed, NodeStranded, StartRefused
+from penstock.server.lifecycle import BrokerFailed, BrokerLifecycle, BrokerStranded, StartRefused
 
 Report = Callable[[str], None]
-OnReady = Callable[[Node], None]
+OnReady = Callable[[BrokerLifecycle], None]
 
 REFUSED = 1  # it cannot start like this: the message says why
 MISUSED = 2  # nor could it anywhere: its settings are wrong
 FAILED = 3  # it stopped because something broke
 
 
-def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bool = False) -> int:
+def run_node(
+    given: RawConfig, *, on_ready: OnReady, report: Report, watch_stdin: bool = False
+) -> int:
     """The process's exit code. `watch_stdin`: the end of stdin means to stop, as SIGTERM does."""
     _raise_file_limit()
     try:
@@ -34,10 +36,10 @@ def run_node(given: Given, *, on_ready: OnReady, report: Report, watch_stdin: bo
     except (StartRefused, ConfigError) as refusal:
         report(str(refusal))
         return MISUSED if isinstance(refusal, ConfigError) else REFUSED
-    except NodeStranded as stranded:
+    except BrokerStranded as stranded:
         report(f"stopped, as it cannot go on: {stranded}")
         return FAILED
-    except NodeFailed as failed:
+    except BrokerFailed as failed:
         # Loud, with everything there is to know: the next start recovers.
         report("stopped by an unexpected failure:\n" + "".join(traceback.format_exception(failed)))
         return FAILED
@@ -60,14 +62,14 @@ def find_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _run(given: Given, on_ready: OnReady, report: Report, *, watch_stdin: bool) -> None:
+async def _run(given: RawConfig, on_ready: OnReady, report: Report, *, watch_stdin: bool) -> None:
     stop, requests = asyncio.Event(), StopRequests()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, requests, report)
     if watch_stdin:
         loop.add_reader(sys.stdin.fileno(), _on_stdin, stop, loop)
-    node = Node(given, report=report)
+    node = BrokerLifecycle(given, report=report)
     await node.run(on_ready=on_ready, stop=stop)
 
 

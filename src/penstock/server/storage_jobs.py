@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 EVERY_S = 0.5  # how late a flush by time or a retention check may come
 
 
-class Upkeep:
+class StorageJobs:
     """Of one engine. `run` in the broker's task group; `stop` waits for the job under way."""
 
     def __init__(

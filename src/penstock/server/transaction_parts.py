@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.transactions.transaction_service import Verified
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.ids import TopicPartition
@@ -20,7 +20,7 @@ from penstock.server.lazy_coordinator import LateCoordinator
 if TYPE_CHECKING:
     from penstock.apis.transactions.marker_append import Codes, Wanted
     from penstock.apis.transactions.transaction_service import TransactionService
-    from penstock.inter_broker.broker_connections import Peers
+    from penstock.inter_broker.broker_connections import BrokerConnections
     from penstock.inter_broker.transaction_verifier import TransactionVerifier
     from penstock.server.coordinator_log import LoopClock
     from penstock.server.transaction_wiring import Transactions
@@ -40,7 +40,7 @@ class TransactionParts:
         write_markers: "Callable[[Sequence[Wanted]], Awaitable[list[Codes]]]",
         listener: str | None,  # of brokers among themselves; None: a single node
         timers: "LoopClock",
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         wall_ms: Callable[[], int],
         run: Callable[[Coroutine[Any, Any, None]], None],
         report: Callable[[str], None],
@@ -57,7 +57,7 @@ class TransactionParts:
         self._wall_ms = wall_ms
         self._run = run
         self._report = report
-        self._peers: list[Peers] = []
+        self._peers: list[BrokerConnections] = []
         self._verifier: TransactionVerifier | None = None
         self._late: LateCoordinator[TransactionService] = LateCoordinator(
             TRANSACTIONS_TOPIC, broker_id, cluster, self._build_coordinator
@@ -132,13 +132,13 @@ class TransactionParts:
             report=self._report,
         )
 
-    def _find_peers(self) -> "Peers | None":
+    def _find_peers(self) -> "BrokerConnections | None":
         """Connections of their own for each: an answer that waits for replicas keeps those behind
         it waiting, and neither the controller's orders nor in-sync sets can wait for that."""
         if self._listener is None:
             return None
-        from penstock.inter_broker.broker_connections import Peers
+        from penstock.inter_broker.broker_connections import BrokerConnections
 
-        peers = Peers(own_id=self._broker_id, listener=self._listener)
+        peers = BrokerConnections(own_id=self._broker_id, listener=self._listener)
         self._peers.append(peers)
         return peers

@@ -7,7 +7,7 @@ Only translates; decides nothing about transactions. Owned by the event loop.
 import asyncio
 from collections.abc import Callable
 
-from penstock.config.effective_config import Resolved
+from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import CreatesTopics, ProducerIds
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.coordinator import TransactionCoordinator
@@ -15,9 +15,9 @@ from penstock.coordinators.transaction.dependencies import MarkerChannel
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId, UpdateMetadataRequest
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.server.cached_config import ConfigInForce
-from penstock.server.coordinator_leadership import Leading
-from penstock.server.coordinator_log import LoopClock, ReplicatedStateLog
+from penstock.server.cached_config import CachedConfig
+from penstock.server.coordinator_leadership import CoordinatorLeadership
+from penstock.server.coordinator_log import LoopClock, ReplicatedCoordinatorLog
 from penstock.server.prepared_transaction_alarm import PreparedAlarm
 
 
@@ -34,13 +34,13 @@ class Transactions:
         producer_ids: ProducerIds,
         markers: MarkerChannel,
         timers: LoopClock,
-        settings: Callable[[], Resolved],
+        settings: Callable[[], EffectiveConfig],
         wall_ms: Callable[[], int],
         report: Callable[[str], None],
     ) -> None:
-        self._leading = Leading(TRANSACTIONS_TOPIC, broker_id, cluster)
+        self._leading = CoordinatorLeadership(TRANSACTIONS_TOPIC, broker_id, cluster)
         self.coordinator = TransactionCoordinator(
-            log=ReplicatedStateLog(
+            log=ReplicatedCoordinatorLog(
                 TRANSACTIONS_TOPIC,
                 replication_factor="transaction.state.log.replication.factor",
                 replicas=replicas,
@@ -55,7 +55,7 @@ class Transactions:
             markers=markers,
             timers=timers,
             wall_ms=wall_ms,
-            config=ConfigInForce(settings, TransactionConfig.from_broker),
+            config=CachedConfig(settings, TransactionConfig.from_broker),
             report=report,
         )
         self._alarm = PreparedAlarm(

@@ -179,10 +179,10 @@ class _Thread:
     """A broker in a thread of this process, for debuggers: breakpoints and stacks are at hand."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        from penstock.config.raw_config import Given
+        from penstock.config.raw_config import RawConfig
         from penstock.server.run import find_loop_factory
 
-        self._given = Given.from_mapping(settings, where="penstock.Broker(config=...)")
+        self._given = RawConfig.from_mapping(settings, where="penstock.Broker(config=...)")
         self._factory = find_loop_factory()
         self._ready = threading.Event()
         self._error: BaseException | None = None
@@ -206,10 +206,10 @@ class _Thread:
             self._ready.set()
 
     async def _serve(self) -> None:
-        from penstock.server.lifecycle import Node
+        from penstock.server.lifecycle import BrokerLifecycle
 
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        node = Node(self._given, report=lambda message: print(message, file=sys.stderr))
+        node = BrokerLifecycle(self._given, report=lambda message: print(message, file=sys.stderr))
         await node.run(on_ready=self._on_ready, stop=self._stop)
 
     def _on_ready(self, node: object) -> None:

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.apis.workbench import ME, OTHER, topic_id_of
 
 from penstock.apis.data.fetch_response import Fetched, encode_fetch_response
-from penstock.apis.data.fetch_sessions import Asked
-from penstock.apis.data.leader_hints import LeaderHint, Node
+from penstock.apis.data.fetch_sessions import RequestedPartition
+from penstock.apis.data.leader_hints import HintedBroker, LeaderHint
 from penstock.apis.registry import APIS
 from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode
@@ -34,7 +34,7 @@ ABORTED = [
 def fetched(
     topic: str | UUID, index: int, code: ErrorCode = ErrorCode.NONE, **more: Any
 ) -> Fetched:
-    asked = Asked(topic, index, offset=0, max_bytes=0)
+    asked = RequestedPartition(topic, index, offset=0, max_bytes=0)
     return Fetched(asked, code, Offset(2**33), Offset(7), Offset(5), **more)
 
 
@@ -56,7 +56,7 @@ def cases(version: int) -> list[list[Fetched]]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
-    nodes = [Node(OTHER, "hôst", 9093, "rack-2"), Node(ME, "::1", 1, None)]
+    nodes = [HintedBroker(OTHER, "hôst", 9093, "rack-2"), HintedBroker(ME, "::1", 1, None)]
     for given in cases(version):
         written = encode_fetch_response(
             version, error=ErrorCode.NONE, session_id=9, answers=given, nodes=nodes
@@ -75,7 +75,7 @@ def flat(parts: list[Any]) -> list[Any]:
     return found
 
 
-def generic(version: int, given: list[Fetched], nodes: list[Node]) -> Any:
+def generic(version: int, given: list[Fetched], nodes: list[HintedBroker]) -> Any:
     shape = response_shape(KEY, version)
     topics: list[tuple[Any, list[Any]]] = []
     for each in given:

@@ -11,8 +11,8 @@ from penstock.apis.data.fetch_sessions import (
     FIRST_EPOCH,
     MAX_ID,
     MIN_AGE_MS,
-    Asked,
     FetchSessions,
+    RequestedPartition,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
@@ -241,8 +241,8 @@ class Clock:
     now_ms = 0
 
 
-def partitions(count: int, topic: str = "t") -> list[Asked]:
-    return [Asked(topic, index, offset=0, max_bytes=1) for index in range(count)]
+def partitions(count: int, topic: str = "t") -> list[RequestedPartition]:
+    return [RequestedPartition(topic, index, offset=0, max_bytes=1) for index in range(count)]
 
 
 def make(sessions: FetchSessions, count: int, topic: str = "t") -> int:

@@ -17,7 +17,7 @@ from tests.unit.apis.workbench import (
     topic_state,
 )
 
-from penstock.apis.cluster.metadata_response import Broker, TopicEncoder, encode_body
+from penstock.apis.cluster.metadata_response import ResponseBroker, TopicEncoder, encode_body
 from penstock.apis.registry import APIS
 from penstock.apis.response_shapes import response_shape
 from penstock.controller.interface import Refused
@@ -99,7 +99,7 @@ def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
 def test_what_stands_around_topics_is_the_generic_encoders_too(version: int, count: int) -> None:
     shape = response_shape(KEY, version)
     brokers = [
-        Broker(BrokerId(number), f"höst-{number}", 9092, None if number % 2 else "rack")
+        ResponseBroker(BrokerId(number), f"höst-{number}", 9092, None if number % 2 else "rack")
         for number in range(count)
     ]
     message = shape(

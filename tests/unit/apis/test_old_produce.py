@@ -7,7 +7,7 @@ from tests.unit.apis.workbench import Connection, Workbench
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.protocol.malformed import MalformedRequest
 from penstock.security.authorizer import Operation, ResourceType
 
@@ -21,7 +21,7 @@ UNKNOWN = b"\xff" * 8
 
 def ask(
     bench: Workbench, version: int, topics: bytes, *, acks: int = 1, connection: Connection
-) -> Exchange:
+) -> InFlightRequest:
     head = b"\0\0" + struct.pack(">h", version) + CORRELATION_ID + b"\0\1c"
     body = struct.pack(">hi", acks, 1000) + topics
     return bench.send_frame(bytearray(head + body), connection)
@@ -32,7 +32,7 @@ def topic(name: bytes, *partitions: int) -> bytes:
     return struct.pack(">h", len(name)) + name + struct.pack(">i", len(partitions)) + entries
 
 
-def answer(exchange: Exchange) -> bytes:
+def answer(exchange: InFlightRequest) -> bytes:
     assert exchange.is_answered
     return b"".join(bytes(part) for part in exchange.parts)  # type: ignore[arg-type]
 

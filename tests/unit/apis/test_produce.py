@@ -17,7 +17,7 @@ from tests.unit.apis.workbench import (
     topic_state,
 )
 
-from penstock.apis.data.leader_hints import LeaderHint, Node
+from penstock.apis.data.leader_hints import HintedBroker, LeaderHint
 from penstock.apis.data.produce import FIRST_WITH_BATCHES
 from penstock.apis.data.produce_response import encode_produce_response
 from penstock.apis.registry import APIS
@@ -102,8 +102,8 @@ def test_every_version_writes_and_tells_where(bench: Workbench, version: int, ac
 # -- the encoder ---------------------------------------------------------------------------
 
 HINT = LeaderHint(OTHER, LeaderEpoch(3))
-FAR = Node(OTHER, "hôst", 9093, "rack-2")
-NEAR = Node(ME, "127.0.0.1", 9092, None)
+FAR = HintedBroker(OTHER, "hôst", 9093, "rack-2")
+NEAR = HintedBroker(ME, "127.0.0.1", 9092, None)
 
 
 def appended(code: ErrorCode = ErrorCode.NONE, **fields: Any) -> PartitionAppended:
@@ -111,7 +111,7 @@ def appended(code: ErrorCode = ErrorCode.NONE, **fields: Any) -> PartitionAppend
     return plain._replace(**fields)
 
 
-CASES: dict[str, tuple[list[PartitionAppended], dict[int, LeaderHint], list[Node]]] = {
+CASES: dict[str, tuple[list[PartitionAppended], dict[int, LeaderHint], list[HintedBroker]]] = {
     "plain": ([appended(), appended()], {}, []),
     "append time": ([appended(log_append_time_ms=NOW_MS), appended()], {}, []),
     "errors": (
@@ -154,7 +154,7 @@ def generic(
     topics: Any,
     given: list[PartitionAppended],
     hints: dict[int, LeaderHint],
-    nodes: list[Node],
+    nodes: list[HintedBroker],
 ) -> bytes:
     shape = response_shape(KEY, version)
     topic_shape = shape["responses"]

@@ -21,9 +21,9 @@ from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
-from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.controller.interface import (
     ConfigChange,
     LeaderChoice,
@@ -47,7 +47,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.model.slices import FileRun, Releasable
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.receive_memory import Kept, ReceiveMemory
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_request_frame
@@ -186,9 +186,9 @@ class Connection:
         self.may_start_next = 0
         self.holds_leases = False  # what was answered has not left yet
         self.held: list[Releasable] = []
-        self._waiting: list[Exchange] = []
+        self._waiting: list[InFlightRequest] = []
 
-    def take_answer(self, exchange: Exchange) -> None:
+    def take_answer(self, exchange: InFlightRequest) -> None:
         if exchange in self._waiting:
             self._waiting.remove(exchange)
         if exchange.lease is None:
@@ -199,7 +199,7 @@ class Connection:
         else:
             self.held.append(exchange.lease)
 
-    def let_next_start(self, exchange: Exchange) -> None:
+    def let_next_start(self, exchange: InFlightRequest) -> None:
         self.may_start_next += 1
 
     def try_keep(self, count: int) -> Kept | None:
@@ -213,8 +213,8 @@ class Connection:
                 call()
         self._waiting.clear()
 
-    def begin(self, frame: memoryview) -> Exchange:
-        exchange = Exchange(self, frame, 0)
+    def begin(self, frame: memoryview) -> InFlightRequest:
+        exchange = InFlightRequest(self, frame, 0)
         self._waiting.append(exchange)
         return exchange
 
@@ -237,7 +237,9 @@ def read_part(part: Any) -> bytes:
 class Sent:
     """A request under way."""
 
-    def __init__(self, exchange: Exchange, key: ApiKey, version: int, correlation_id: int) -> None:
+    def __init__(
+        self, exchange: InFlightRequest, key: ApiKey, version: int, correlation_id: int
+    ) -> None:
         self.exchange = exchange
         self.key = key
         self.version = version
@@ -285,7 +287,7 @@ class Workbench:
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.runs_at_once = True
-        self._settings = resolve_broker(Given.from_mapping(settings or {}, where="test"))
+        self._settings = resolve_broker(RawConfig.from_mapping(settings or {}, where="test"))
         self.cluster = MetadataCache()
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=(str(folder),)), config_of=lambda topic: LogConfig()
@@ -326,11 +328,11 @@ class Workbench:
         self._correlation_id = 0
         self.tell(brokers=(node(ME),))
 
-    def settings(self) -> Resolved:
+    def settings(self) -> EffectiveConfig:
         return self._settings
 
     def set_settings(self, settings: Mapping[str, str]) -> None:
-        self._settings = resolve_broker(Given.from_mapping(settings, where="test"))
+        self._settings = resolve_broker(RawConfig.from_mapping(settings, where="test"))
 
     def close(self) -> None:
         self.engine.abandon()  # nothing is read again
@@ -368,7 +370,7 @@ class Workbench:
         exchange = self.send_frame(frame, connection)
         return Sent(exchange, key, version, self._correlation_id)
 
-    def send_frame(self, frame: bytearray, connection: Connection | None = None) -> Exchange:
+    def send_frame(self, frame: bytearray, connection: Connection | None = None) -> InFlightRequest:
         view = memoryview(frame)
         exchange = (connection or self.connection).begin(view)
         self.dispatcher.on_request(exchange)

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from penstock.cli.main import app
 from penstock.cli.transaction_search import NEVER_MS, TransactionReport, unknown_to
 from penstock.client.address import Address
-from penstock.client.metadata import Node
+from penstock.client.metadata import BrokerMetadata
 from penstock.client.transaction_values import OpenTransaction, TransactionDescription
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicPartition
@@ -58,7 +58,7 @@ def described(
 ) -> TransactionDescription:
     return TransactionDescription(
         transactional_id="x",
-        coordinator=Node(BrokerId(1), Address("127.0.0.1", 1)),
+        coordinator=BrokerMetadata(BrokerId(1), Address("127.0.0.1", 1)),
         state=state,
         producer_id=7,
         producer_epoch=3,

@@ -18,7 +18,7 @@ from tests.unit.client.scripted_broker import (
 
 from penstock.client.address import Address
 from penstock.client.call import Call
-from penstock.client.connection import Connection, ConnectionLimits
+from penstock.client.connection import BrokerConnection, ConnectionLimits
 from penstock.client.data_calls import produce_call
 from penstock.client.errors import (
     ClientError,
@@ -63,7 +63,7 @@ def test_replies_reach_their_requests_in_order(run: Run) -> None:
         async with ScriptedBroker() as broker:
             numbers = iter(range(100))
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(next(numbers))
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             replies = await asyncio.gather(
                 *(connection.call(ASK, timeout_ms=60_000) for _ in range(100))
             )
@@ -85,7 +85,7 @@ def test_requests_go_out_before_earlier_ones_are_answered_but_only_so_many(run: 
 
             broker.handlers[ApiKey.METADATA] = slowly
             limits = ConnectionLimits(max_in_flight=3)
-            connection = await Connection.open(broker.address, limits=limits)
+            connection = await BrokerConnection.open(broker.address, limits=limits)
             calls = [asyncio.create_task(connection.call(ASK, timeout_ms=60_000)) for _ in range(8)]
             await waiting.wait()
             assert connection.in_flight == 3
@@ -101,7 +101,7 @@ def test_a_late_reply_costs_the_connection_and_everyone_on_it(run: Run) -> None:
     async def story() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = hang
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             patient = asyncio.create_task(connection.call(ASK, timeout_ms=60_000))
             error = await fails(connection.call(ASK, timeout_ms=30))
             assert isinstance(error, RequestTimedOut)
@@ -130,7 +130,7 @@ def test_a_reply_that_makes_no_sense_ends_the_connection(
     async def story() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = lambda _: bytes_sent
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             with pytest.raises(ConnectionLost, match=complaint):
                 await connection.call(ASK, timeout_ms=60_000)
             assert not connection.is_open
@@ -143,7 +143,7 @@ def test_a_broker_that_hangs_up_fails_what_was_asked(run: Run) -> None:
     async def story() -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = hang_up
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             error = await fails(connection.call(ASK, timeout_ms=60_000))
             assert str(error) == f"the broker at {broker.address} closed the connection"
             await connection.close()
@@ -163,7 +163,7 @@ def test_a_cancelled_request_keeps_its_place_in_the_order(run: Run) -> None:
                 return answer_number(next(numbers))
 
             broker.handlers[ApiKey.METADATA] = slowly
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             given_up = asyncio.create_task(connection.call(ASK, timeout_ms=60_000))
             await asked.wait()
             given_up.cancel()
@@ -191,7 +191,7 @@ def test_an_older_broker_is_asked_again_in_a_version_it_names(run: Run) -> None:
 
             broker.handlers[ApiKey.API_VERSIONS] = refuse
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(5)
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             assert [asked.version for asked in broker.asked] == [3, 2]
             assert (await connection.call(ASK, timeout_ms=60_000)).cluster_id == "5"
             await connection.close()
@@ -204,7 +204,7 @@ def test_versions_are_agreed_once_per_connection(run: Run) -> None:
         async with ScriptedBroker() as broker:
             broker.served[ApiKey.METADATA] = (0, 7)
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(5)
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             for _ in range(3):
                 await connection.call(ASK, timeout_ms=60_000)
             assert [(a.api_key, a.version) for a in broker.asked] == [
@@ -220,7 +220,7 @@ def test_a_request_that_the_broker_does_not_know_is_not_sent(run: Run) -> None:
     async def story() -> None:
         async with ScriptedBroker() as broker:
             broker.served[ApiKey.METADATA] = (0, 3)
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             error = await fails(connection.call(ASK, timeout_ms=60_000))
             assert isinstance(error, UnsupportedByBroker)
             assert "serves Metadata in versions 0 to 3" in str(error)
@@ -238,7 +238,7 @@ def test_a_request_without_reply_leaves_the_order_alone(run: Run) -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.PRODUCE] = lambda _: None
             broker.handlers[ApiKey.METADATA] = lambda _: answer_number(5)
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             call = produce_call(TopicPartition("t", 0), bytes(2**20), acks=0, timeout_ms=1)
             for _ in range(20):
                 await connection.send(call, timeout_ms=60_000)
@@ -259,7 +259,7 @@ def test_closing_fails_whoever_waits(run: Run) -> None:
                 raise Hang
 
             broker.handlers[ApiKey.METADATA] = note_and_hang
-            connection = await Connection.open(broker.address)
+            connection = await BrokerConnection.open(broker.address)
             waiting = asyncio.create_task(connection.call(ASK, timeout_ms=60_000))
             await asked.wait()
             await connection.close()
@@ -273,9 +273,9 @@ def test_an_address_where_nobody_listens_is_named_with_the_reason(run: Run) -> N
         with socket.create_server(("127.0.0.1", 0)) as free:
             address = Address("127.0.0.1", free.getsockname()[1])
         with pytest.raises(ConnectFailed, match=f"cannot reach a broker at {address}.*refused"):
-            await Connection.open(address)
+            await BrokerConnection.open(address)
         with pytest.raises(ConnectFailed, match="cannot be resolved"):
-            await Connection.open(Address("no-such-host.invalid", 9092))
+            await BrokerConnection.open(Address("no-such-host.invalid", 9092))
 
     run(story)
 
@@ -285,7 +285,7 @@ def test_a_server_that_never_answers_is_given_up(run: Run) -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.API_VERSIONS] = hang
             with pytest.raises(ConnectFailed, match=r"no answer within 0\.05 s"):
-                await Connection.open(
+                await BrokerConnection.open(
                     broker.address, limits=ConnectionLimits(connect_timeout_ms=50)
                 )
 
@@ -297,6 +297,6 @@ def test_a_server_that_speaks_something_else_is_recognised(run: Run) -> None:
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.API_VERSIONS] = lambda _: b"HTTP/1.1 400 Bad Request\r\n"
             with pytest.raises(ConnectFailed, match="does not answer in Kafka's protocol"):
-                await Connection.open(broker.address)
+                await BrokerConnection.open(broker.address)
 
     run(story)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.apis.data.fetch_response import Fetched as Answered
 from penstock.apis.data.fetch_response import encode_fetch_response
-from penstock.apis.data.fetch_sessions import Asked
+from penstock.apis.data.fetch_sessions import RequestedPartition
 from penstock.client.data_calls import (
     Fetched,
     FetchFrom,
@@ -62,8 +62,10 @@ def test_a_request_s_bytes_are_those_of_the_general_way(
     assert encode_follower_fetch(wanted, options, IDS) == general
 
 
-def ask(topic: TopicId, number: int) -> Asked:
-    return Asked(topic, number, offset=0, max_bytes=0, leader_epoch=-1, last_fetched_epoch=-1)
+def ask(topic: TopicId, number: int) -> RequestedPartition:
+    return RequestedPartition(
+        topic, number, offset=0, max_bytes=0, leader_epoch=-1, last_fetched_epoch=-1
+    )
 
 
 @st.composite

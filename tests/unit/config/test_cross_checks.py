@@ -4,10 +4,10 @@ import pytest
 
 from penstock.config.effective_config import resolve_broker, resolve_topic
 from penstock.config.properties import parse_properties
-from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 
 
-def _file(text: str) -> Given:
+def _file(text: str) -> RawConfig:
     return parse_properties(text, file="server.properties")
 
 
@@ -89,7 +89,7 @@ def test_settings_that_fit_are_accepted(text: str) -> None:
 
 
 def test_a_topic_cannot_have_its_compaction_lags_crossed() -> None:
-    overrides = Given.from_mapping(
+    overrides = RawConfig.from_mapping(
         {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, where="topic orders"
     )
     with pytest.raises(ConfigError, match=r"topic orders: min\.compaction\.lag\.ms: is 9, above"):
@@ -98,8 +98,8 @@ def test_a_topic_cannot_have_its_compaction_lags_crossed() -> None:
 
 def test_a_topic_and_its_broker_together_cannot_cross_the_lags_either() -> None:
     broker = resolve_broker(_file("log.cleaner.max.compaction.lag.ms=8"))
-    overrides = Given.from_mapping({"min.compaction.lag.ms": "9"}, where="topic orders")
-    assert resolve_topic(NOTHING_GIVEN, broker)["max.compaction.lag.ms"] == 8
+    overrides = RawConfig.from_mapping({"min.compaction.lag.ms": "9"}, where="topic orders")
+    assert resolve_topic(EMPTY_RAW_CONFIG, broker)["max.compaction.lag.ms"] == 8
     with pytest.raises(ConfigError, match=r"above max\.compaction\.lag\.ms = 8"):
         resolve_topic(overrides, broker)
 

@@ -2,29 +2,31 @@
 
 import pytest
 
-from penstock.config.effective_config import Resolved, Source, resolve_broker, resolve_topic
+from penstock.config.effective_config import EffectiveConfig, Source, resolve_broker, resolve_topic
 from penstock.config.properties import parse_properties
-from penstock.config.raw_config import NOTHING_GIVEN, ConfigError, Given
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.setting import Value
 
 
-def _file(*lines: str) -> Given:
+def _file(*lines: str) -> RawConfig:
     return parse_properties("\n".join(lines), file="server.properties")
 
 
-def _given(**texts: str) -> Given:
-    return Given.from_mapping(
+def _given(**texts: str) -> RawConfig:
+    return RawConfig.from_mapping(
         {name.replace("_", "."): text for name, text in texts.items()}, where="test"
     )
 
 
-def _problems(given: Given) -> tuple[str, ...]:
+def _problems(given: RawConfig) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         resolve_broker(given)
     return caught.value.problems
 
 
-def _retention(broker: Resolved, overrides: Given = NOTHING_GIVEN) -> tuple[Value, Source]:
+def _retention(
+    broker: EffectiveConfig, overrides: RawConfig = EMPTY_RAW_CONFIG
+) -> tuple[Value, Source]:
     found = resolve_topic(overrides, broker).get_resolved("retention.ms")
     return found.value, found.source
 
@@ -69,7 +71,7 @@ def test_a_topic_setting_comes_from_topic_then_broker_then_default() -> None:
 
 def test_a_value_from_a_fallback_tells_the_name_that_carried_it() -> None:
     broker = resolve_broker(_file("log.roll.hours=3"))
-    found = resolve_topic(NOTHING_GIVEN, broker).get_resolved("segment.ms")
+    found = resolve_topic(EMPTY_RAW_CONFIG, broker).get_resolved("segment.ms")
     assert (found.value, found.given_as) == (10_800_000, "log.roll.hours")
     assert found.where == "server.properties:1"
     assert found.setting.name == "segment.ms"
@@ -77,7 +79,7 @@ def test_a_value_from_a_fallback_tells_the_name_that_carried_it() -> None:
 
 def test_flush_interval_falls_back_to_the_scheduler() -> None:
     broker = resolve_broker(_file("log.flush.scheduler.interval.ms=250"))
-    assert resolve_topic(NOTHING_GIVEN, broker)["flush.ms"] == 250
+    assert resolve_topic(EMPTY_RAW_CONFIG, broker)["flush.ms"] == 250
 
 
 def test_log_dir_answers_for_log_dirs_and_yields_to_it() -> None:
@@ -91,7 +93,7 @@ def test_node_id_is_another_name_of_broker_id() -> None:
 
 
 def test_dynamic_values_of_the_broker_win_over_the_clusters_and_these_over_the_file() -> None:
-    layers = [Given.from_mapping({"log.retention.ms": text}, where=text) for text in "123"]
+    layers = [RawConfig.from_mapping({"log.retention.ms": text}, where=text) for text in "123"]
     static, cluster, broker = layers
     only_static = resolve_broker(static)
     with_cluster = resolve_broker(static, dynamic_cluster=cluster)

@@ -6,18 +6,18 @@ import pytest
 
 from penstock.config.effective_config import resolve_broker, resolve_topic
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 
 
 def _topic(**texts: str) -> LogConfig:
     named = {name.replace("_", "."): text for name, text in texts.items()}
-    overrides = Given.from_mapping(named, where="topic t")
+    overrides = RawConfig.from_mapping(named, where="topic t")
     return LogConfig.from_topic(resolve_topic(overrides, resolve_broker()))
 
 
 def test_the_fields_defaults_are_the_declared_ones() -> None:
     broker = resolve_broker()
-    assert LogConfig.from_topic(resolve_topic(NOTHING_GIVEN, broker)) == LogConfig()
+    assert LogConfig.from_topic(resolve_topic(EMPTY_RAW_CONFIG, broker)) == LogConfig()
     assert StorageConfig.from_broker(broker) == StorageConfig()
 
 
@@ -52,7 +52,7 @@ def test_a_brokers_values_reach_their_fields() -> None:
         "log.cleaner.io.max.bytes.per.second": "5000",
         "replica.high.watermark.checkpoint.interval.ms": "7",
     }
-    config = StorageConfig.from_broker(resolve_broker(Given.from_mapping(texts, where="test")))
+    config = StorageConfig.from_broker(resolve_broker(RawConfig.from_mapping(texts, where="test")))
     assert config.log_dirs == ("/data",)
     assert config.cleaner_io_max_bytes_per_second == 5000.0
     assert config.high_watermark_checkpoint_interval_ms == 7
@@ -60,6 +60,6 @@ def test_a_brokers_values_reach_their_fields() -> None:
 
 @pytest.mark.parametrize("text", ["1.7976931348623157E308", "Infinity"])
 def test_no_limit_on_cleaning_is_infinity(text: str) -> None:
-    given = Given.from_mapping({"log.cleaner.io.max.bytes.per.second": text}, where="test")
+    given = RawConfig.from_mapping({"log.cleaner.io.max.bytes.per.second": text}, where="test")
     config = StorageConfig.from_broker(resolve_broker(given))
     assert config.cleaner_io_max_bytes_per_second == inf

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from tests.profile import scaled
 
 from penstock.config.properties import parse_properties, read_properties, write_properties
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.raw_config import ConfigError, RawConfig
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
-def _texts(parsed: Given) -> dict[str, str]:
+def _texts(parsed: RawConfig) -> dict[str, str]:
     return {name: value.text for name, value in parsed.values.items()}
 
 

@@ -3,12 +3,12 @@
 import pytest
 
 from penstock.config.effective_config import resolve_broker
-from penstock.config.raw_config import ConfigError, Given
+from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.config.zookeeper import ZooKeeperConfig
 
 
 def _resolve(connect: str) -> None:
-    resolve_broker(Given.from_mapping({"zookeeper.connect": connect}, where="test"))
+    resolve_broker(RawConfig.from_mapping({"zookeeper.connect": connect}, where="test"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.broker_registration import (
     controller_election,
     random_topic_id,
@@ -19,7 +19,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.interface import Refused
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.state_loader import read_tree, repair
-from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -114,7 +114,7 @@ async def next_turn(_: int) -> None:
 class Cluster:
     """One controller, and as many registered brokers as a test asks for."""
 
-    store: EmbeddedCoordination
+    store: EmbeddedMetadataStore
     channel: Channel = field(default_factory=Channel)
     reports: list[str] = field(default_factory=list)
     sessions: dict[int, Session] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class Cluster:
 
     @asynccontextmanager
     async def controlled(
-        self, broker: int = 0, *, static: Given = NOTHING_GIVEN, **options: Any
+        self, broker: int = 0, *, static: RawConfig = EMPTY_RAW_CONFIG, **options: Any
     ) -> AsyncIterator[Controller]:
         controller = self.controller(broker, static=static, **options)
         async with asyncio.TaskGroup() as tasks:
@@ -167,7 +167,7 @@ class Cluster:
 
 @asynccontextmanager
 async def opened(disk: SimulatedDisk | None = None, *brokers: int) -> AsyncIterator[Cluster]:
-    store = await EmbeddedCoordination.open(disk or SimulatedDisk("/data"), "/data/tree")
+    store = await EmbeddedMetadataStore.open(disk or SimulatedDisk("/data"), "/data/tree")
     cluster = Cluster(store)
     for broker in brokers or (0,):
         await cluster.join(broker)

@@ -11,7 +11,7 @@ from tests.unit.controller.cluster import code_of
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.config.effective_config import resolve_broker
-from penstock.config.raw_config import NOTHING_GIVEN, Given
+from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.config_change import Basis, alter_configs
 from penstock.controller.interface import (
     ChangeKind,
@@ -45,7 +45,7 @@ def change(
 def alter(
     *changes: ConfigChange, state: ClusterState = STATE, static: Mapping[str, str] | None = None
 ) -> tuple[Decision, list[Refused | None]]:
-    given = Given.from_mapping(static, where="file") if static else NOTHING_GIVEN
+    given = RawConfig.from_mapping(static, where="file") if static else EMPTY_RAW_CONFIG
     return alter_configs(state, changes, Basis(static=given, settings=resolve_broker(given)))
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.controller.cluster import Cluster, code_of, opened, same_facts, settled, tell
 from tests.unit.controller.crashing_session import CrashingSession
 
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import MAX_QUEUED_REQUESTS, Controller
 from penstock.controller.interface import (
     ChangeKind,
@@ -203,7 +203,7 @@ def test_a_deleted_topic_leaves_nothing_behind_and_can_be_made_anew() -> None:
 
 def test_topics_stay_where_deletion_is_not_allowed() -> None:
     async def story(cluster: Cluster) -> None:
-        static = Given.from_mapping({"delete.topic.enable": "false"}, where="file")
+        static = RawConfig.from_mapping({"delete.topic.enable": "false"}, where="file")
         async with cluster.controlled(static=static) as controller:
             await create(controller, NewTopic(name="t"))
             assert await delete(controller, "t") == [ErrorCode.TOPIC_DELETION_DISABLED]

@@ -13,7 +13,7 @@ from tests.unit.controller.cluster import code_of
 from tests.unit.controller.states import EPOCH, alive, cluster_state, partition, topic
 
 from penstock.config.effective_config import resolve_broker
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.controller.create_partitions import create_partitions
 from penstock.controller.interface import NewPartitions, NewTopic, Refused
 from penstock.controller.new_partitions import Means
@@ -31,7 +31,7 @@ IDS = [TopicId(UUID(int=each)) for each in range(100, 200)]
 def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> Means:
     ids = iter(IDS)
     return Means(
-        settings=resolve_broker(Given.from_mapping(given or {}, where="test")),
+        settings=resolve_broker(RawConfig.from_mapping(given or {}, where="test")),
         random=Random(1),
         new_topic_id=lambda: next(ids),
         max_partitions=limit,

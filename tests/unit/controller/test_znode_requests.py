@@ -8,7 +8,7 @@ import json
 import pytest
 from tests.unit.controller.cluster import Cluster, code_of, same_facts, settled, tell
 
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import Controller
 from penstock.controller.interface import InSyncChange, InSyncMember, NewTopic
 from penstock.controller.persistent_znodes import ensure_nodes
@@ -245,7 +245,7 @@ class TestADeletionMarkedInTheTree:
 
     def test_is_removed_where_topics_may_not_be_deleted(self) -> None:
         async def story(cluster: Cluster) -> None:
-            static = Given.from_mapping({"delete.topic.enable": "false"}, where="file")
+            static = RawConfig.from_mapping({"delete.topic.enable": "false"}, where="file")
             async with cluster.controlled(static=static) as controller:
                 await make(controller, "t", (0,))
                 session = await someone(cluster)

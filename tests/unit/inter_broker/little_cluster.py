@@ -16,23 +16,23 @@ from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.controller.broker_registration import controller_election, register_broker
 from penstock.controller.controller import Controller
 from penstock.controller.producer_ids import BlockProducerIds
-from penstock.inter_broker.alter_partition_client import InSyncSender
+from penstock.inter_broker.alter_partition_client import AlterPartitionClient
 from penstock.inter_broker.apis.registry import load_private_api
-from penstock.inter_broker.broker_connections import Peers
-from penstock.inter_broker.controlled_shutdown import Leaving
-from penstock.inter_broker.controller_client import ToController
+from penstock.inter_broker.broker_connections import BrokerConnections
+from penstock.inter_broker.controlled_shutdown import ControlledShutdown
+from penstock.inter_broker.controller_client import ControllerClient
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
-from penstock.inter_broker.failed_replicas_sender import FailureSender
+from penstock.inter_broker.failed_replicas_sender import FailedReplicasSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
 from penstock.inter_broker.local_channel import LocalChannel
 from penstock.inter_broker.remote_channel import RemoteChannel
 from penstock.metadata_store.election import Election
-from penstock.metadata_store.embedded.store import EmbeddedCoordination
-from penstock.metadata_store.interface import Coordination, Session, SessionId
+from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
+from penstock.metadata_store.interface import MetadataStore, Session, SessionId
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
@@ -40,9 +40,9 @@ from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import AllowAll
-from penstock.server.broker_registration import Standing
+from penstock.server.broker_registration import BrokerRegistration
 from penstock.server.current_session import CurrentSession
-from penstock.server.dynamic_config import BrokerSettings
+from penstock.server.dynamic_config import DynamicBrokerConfig
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
 
@@ -59,12 +59,12 @@ class LittleBroker:
     """Listens twice: for brokers and for clients."""
 
     def __init__(
-        self, broker: int, store: Coordination, tasks: asyncio.TaskGroup, given: Given
+        self, broker: int, store: MetadataStore, tasks: asyncio.TaskGroup, given: RawConfig
     ) -> None:
         self.id = BrokerId(broker)
         self.reports: list[str] = []
         self.cluster = MetadataCache()
-        self.settings = BrokerSettings(given, broker, self.reports.append)
+        self.settings = DynamicBrokerConfig(given, broker, self.reports.append)
         self.timers = LoopTimers()
         self.disk = SimulatedDisk("/data")
         self.engine = SegmentedEngine(
@@ -73,7 +73,7 @@ class LittleBroker:
             disk=self.disk,
         )
         self.engine.recover(lambda *, done, total: None, NOW_MS)
-        self.peers = Peers(own_id=self.id, listener=BROKERS)
+        self.peers = BrokerConnections(own_id=self.id, listener=BROKERS)
         self._store = store
         self._tasks = tasks
         self._running: list[asyncio.Task[None]] = []
@@ -107,22 +107,22 @@ class LittleBroker:
             wait_ms=sleep_ms,
             report=self.reports.append,
         )
-        to_controller = ToController(self.id, cluster=self.cluster, peers=self.peers)
+        to_controller = ControllerClient(self.id, cluster=self.cluster, peers=self.peers)
         self.administration = ForwardingAdministration(to_controller, local=self.controller)
-        self.in_sync = InSyncSender(
+        self.in_sync = AlterPartitionClient(
             to_controller,
             membership=self.controller,
             broker_epoch=lambda: self.orders.broker_epoch,
             wait_ms=sleep_ms,
         )
-        self.failures = FailureSender(
+        self.failures = FailedReplicasSender(
             to_controller,
             membership=self.controller,
             broker_epoch=lambda: self.orders.broker_epoch,
             wait_ms=sleep_ms,
         )
         self.replicas.tell_failures(self.failures.note)
-        self.leaving = Leaving(
+        self.leaving = ControlledShutdown(
             to_controller,
             cluster=self.cluster,
             membership=self.controller,
@@ -131,7 +131,7 @@ class LittleBroker:
             report=self.reports.append,
         )
         self._serve()
-        self.standing = Standing(
+        self.standing = BrokerRegistration(
             coordination=self._store,
             session=self.current,
             controller=self.controller,
@@ -222,13 +222,13 @@ class LittleBroker:
 
 
 class LittleCluster:
-    def __init__(self, store: Coordination, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, store: MetadataStore, tasks: asyncio.TaskGroup) -> None:
         self.store = store
         self.tasks = tasks
         self.brokers: dict[int, LittleBroker] = {}
 
-    async def add(self, broker: int, given: Given | None = None) -> LittleBroker:
-        given = given or Given.from_mapping({"broker.id": str(broker)}, where="test")
+    async def add(self, broker: int, given: RawConfig | None = None) -> LittleBroker:
+        given = given or RawConfig.from_mapping({"broker.id": str(broker)}, where="test")
         made = LittleBroker(broker, self.store, self.tasks, given)
         self.brokers[broker] = made
         await made.start()
@@ -262,7 +262,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def little_cluster(store: Coordination, *brokers: int) -> AsyncIterator[LittleCluster]:
+async def little_cluster(store: MetadataStore, *brokers: int) -> AsyncIterator[LittleCluster]:
     async with asyncio.TaskGroup() as tasks:
         cluster = LittleCluster(store, tasks)
         for broker in brokers:
@@ -275,7 +275,7 @@ async def little_cluster(store: Coordination, *brokers: int) -> AsyncIterator[Li
 
 def tell(story: Callable[[LittleCluster], Awaitable[None]], *brokers: int) -> None:
     async def run() -> None:
-        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/tree")
+        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), "/data/tree")
         async with asyncio.timeout(60), little_cluster(store, *brokers) as cluster:
             await story(cluster)
         await store.close()

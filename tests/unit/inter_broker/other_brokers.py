@@ -9,9 +9,9 @@ from uuid import UUID
 from tests.unit.client.scripted_broker import ScriptedBroker
 
 from penstock.client.address import Address
-from penstock.config.effective_config import Resolved, resolve_broker
-from penstock.config.raw_config import Given
-from penstock.inter_broker.broker_connections import Peers
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
+from penstock.config.raw_config import RawConfig
+from penstock.inter_broker.broker_connections import BrokerConnections
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -35,7 +35,7 @@ class Neighbourhood:
     def __init__(self, other: ScriptedBroker, tasks: asyncio.TaskGroup) -> None:
         self.other = other
         self.tasks = tasks
-        self.peers = Peers(own_id=ME, listener=BROKERS)
+        self.peers = BrokerConnections(own_id=ME, listener=BROKERS)
         self.cluster = MetadataCache()
         self.tell(brokers=(_node(ME, Address("127.0.0.1", 1)), _node(OTHER, other.address)))
 
@@ -65,8 +65,8 @@ def _node(broker: BrokerId, address: Address) -> BrokerNode:
     return BrokerNode(id=broker, epoch=BrokerEpoch(1), endpoints=(endpoint,))
 
 
-def settings_of(given: Mapping[str, str]) -> Resolved:
-    return resolve_broker(Given.from_mapping(given, where="test"))
+def settings_of(given: Mapping[str, str]) -> EffectiveConfig:
+    return resolve_broker(RawConfig.from_mapping(given, where="test"))
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from tests.unit.inter_broker.little_cluster import (
 
 from penstock.client.address import Address
 from penstock.client.call import PrivateCall
-from penstock.client.connection import Connection
+from penstock.client.connection import BrokerConnection
 from penstock.client.errors import ConnectionLost
 from penstock.controller.interface import (
     ChangeKind,
@@ -316,9 +316,9 @@ def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
     tell(story, 1)
 
 
-async def connect(broker: LittleBroker, listener: str) -> Connection:
+async def connect(broker: LittleBroker, listener: str) -> BrokerConnection:
     endpoint = broker.address(listener)
-    return await Connection.open(Address(endpoint.host, endpoint.port))
+    return await BrokerConnection.open(Address(endpoint.host, endpoint.port))
 
 
 def test_private_requests_exist_on_the_brokers_listener_alone() -> None:

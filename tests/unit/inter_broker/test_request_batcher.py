@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from penstock.inter_broker import request_batcher as gathering
-from penstock.inter_broker.request_batcher import Gathering
+from penstock.inter_broker.request_batcher import RequestBatcher
 from penstock.model.cluster import BrokerId
 
 ONE, TWO = BrokerId(1), BrokerId(2)
@@ -24,7 +24,7 @@ class Bench:
         self._answers: dict[BrokerId, asyncio.Queue[None]] = {
             each: asyncio.Queue() for each in (ONE, TWO)
         }
-        self.gathering: Gathering[Item] = Gathering(
+        self.gathering: RequestBatcher[Item] = RequestBatcher(
             self._ask, key=lambda item: item.key, run=self._run
         )
         self._tasks = tasks

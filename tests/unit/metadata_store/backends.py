@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 
 from penstock.config.zookeeper import ZooKeeperConfig
-from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import Session, SessionState, WatchEvent
 from penstock.metadata_store.zookeeper.messages import CLOSE, encode_hello
 from penstock.metadata_store.zookeeper.session import ZooKeeperSession
-from penstock.metadata_store.zookeeper.store import ZooKeeperCoordination
+from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 from penstock.testing.simulated_disk import SimulatedDisk
 
 SESSION_TIMEOUT_MS = 20_000  # long enough for a busy machine, where nothing waits for its end
@@ -30,7 +30,7 @@ class Backend(Protocol):
 
 
 class EmbeddedBackend:
-    def __init__(self, store: EmbeddedCoordination) -> None:
+    def __init__(self, store: EmbeddedMetadataStore) -> None:
         self.store = store
 
     async def open_session(self) -> Session:
@@ -41,7 +41,7 @@ class EmbeddedBackend:
 
 
 class ZooKeeperBackend:
-    def __init__(self, store: ZooKeeperCoordination, connect: str) -> None:
+    def __init__(self, store: ZooKeeperMetadataStore, connect: str) -> None:
         self.store = store
         self._connect = connect
 
@@ -63,7 +63,7 @@ def zookeeper(request: pytest.FixtureRequest) -> AbstractAsyncContextManager[Bac
 
 @asynccontextmanager
 async def _embedded() -> AsyncIterator[Backend]:
-    store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/coordination")
+    store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), "/data/coordination")
     try:
         yield EmbeddedBackend(store)
     finally:
@@ -111,12 +111,12 @@ def tell(story: Story, backend: str, request: pytest.FixtureRequest, *more: Any)
 @asynccontextmanager
 async def opened(
     connect: str, *, session_timeout_ms: int = SESSION_TIMEOUT_MS
-) -> AsyncIterator[ZooKeeperCoordination]:
+) -> AsyncIterator[ZooKeeperMetadataStore]:
     """A part of the tree of its own, below a node that nobody else knows."""
     config = ZooKeeperConfig.parse(
         f"{connect}/{uuid4().hex}", session_timeout_ms=session_timeout_ms
     )
-    store = await ZooKeeperCoordination.open(config)
+    store = await ZooKeeperMetadataStore.open(config)
     try:
         yield store
     finally:

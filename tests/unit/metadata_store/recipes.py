@@ -8,7 +8,7 @@ import pytest
 from penstock.metadata_store.election import (
     Candidate,
     Election,
-    Leadership,
+    ElectionWin,
     QueueElection,
     RaceElection,
 )
@@ -38,7 +38,7 @@ Recipe = Callable[[Session, str], Election]
 both = pytest.mark.parametrize("recipe", [race, queue])
 
 
-async def can_write(session: Session, leadership: Leadership) -> bool:
+async def can_write(session: Session, leadership: ElectionWin) -> bool:
     try:
         await session.multi(leadership.fence([SetData(path="/", data=b"%d" % leadership.epoch)]))
     except TransactionFailed as failed:
@@ -48,7 +48,7 @@ async def can_write(session: Session, leadership: Leadership) -> bool:
     return True
 
 
-async def cancel(tasks: Sequence[asyncio.Task[Leadership]] | Sequence[asyncio.Task[None]]) -> None:
+async def cancel(tasks: Sequence[asyncio.Task[ElectionWin]] | Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,9 +7,9 @@ from tests.unit.metadata_store.backends import Backend, Witness, told_on_every_b
 
 from penstock.metadata_store.errors import (
     BadVersion,
-    CoordinationError,
     DataTooLarge,
     InvalidPath,
+    MetadataStoreError,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -282,7 +282,7 @@ async def test_every_kind_of_failure_rolls_back(backend: Backend) -> None:
     await session.create("/full")
     await session.create("/full/child")
     await session.create("/e", ephemeral=True)
-    cases: list[tuple[Create | SetData | Delete | Check, type[CoordinationError]]] = [
+    cases: list[tuple[Create | SetData | Delete | Check, type[MetadataStoreError]]] = [
         (Create(path="/full"), NodeExists),
         (Create(path="/none/x"), NoNode),
         (Create(path="/e/x"), NoChildrenForEphemerals),

@@ -8,7 +8,7 @@ import pytest
 from tests.profile import scaled
 
 from penstock.metadata_store.embedded.journal import recover
-from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.embedded.znode_tree import (
     Change,
     Command,
@@ -16,7 +16,7 @@ from penstock.metadata_store.embedded.znode_tree import (
     EndSession,
     Image,
     OpenSession,
-    Tree,
+    ZnodeTree,
 )
 from penstock.metadata_store.interface import (
     Check,
@@ -74,7 +74,7 @@ class Told:
 
 async def live_twice(disk: SimulatedDisk, told: Told) -> None:
     for first in (10, 20):
-        store = await EmbeddedCoordination.open(
+        store = await EmbeddedMetadataStore.open(
             disk, FOLDER, now_ms=lambda: NOW_MS, journal_limit_bytes=JOURNAL_LIMIT_BYTES
         )
         try:
@@ -83,7 +83,7 @@ async def live_twice(disk: SimulatedDisk, told: Told) -> None:
             await store.close()  # after a crash this raises it
 
 
-async def live(store: EmbeddedCoordination, first: int, told: Told) -> None:
+async def live(store: EmbeddedMetadataStore, first: int, told: Told) -> None:
     told.zxid = store.tree.zxid
     session_id = SessionId((await store.submit(OpenSession())).zxid)
     for group in life(first):
@@ -96,7 +96,7 @@ async def live(store: EmbeddedCoordination, first: int, told: Told) -> None:
 
 def histories() -> dict[int, Image]:
     """The tree after each command, by an engine without any disk; a restart ends sessions."""
-    tree = Tree()
+    tree = ZnodeTree()
     images = {0: tree.image()}
 
     def step(command: Command) -> int:
@@ -118,7 +118,7 @@ HISTORY = histories()
 
 
 def restarted(image: Image) -> Image:
-    tree = Tree(image)
+    tree = ZnodeTree(image)
     if tree.sessions:
         tree.apply(EndAllSessions(), NOW_MS)
     return tree.image()

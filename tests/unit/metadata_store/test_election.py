@@ -21,9 +21,9 @@ from tests.unit.metadata_store.recipes import (
     race,
 )
 
-from penstock.metadata_store.election import Candidate, Leadership, RaceElection
+from penstock.metadata_store.election import Candidate, ElectionWin, RaceElection
 from penstock.metadata_store.embedded.session import EmbeddedSession
-from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.errors import ConnectionLost, SessionExpired
 from penstock.metadata_store.interface import (
     ANY_VERSION,
@@ -43,14 +43,14 @@ SEEDS = scaled(test=40, verify=400, release=4000)
 
 
 @asynccontextmanager
-async def opened() -> AsyncIterator[EmbeddedCoordination]:
-    store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/coordination")
+async def opened() -> AsyncIterator[EmbeddedMetadataStore]:
+    store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), "/data/coordination")
     async with asyncio.timeout(60):
         yield store
     await store.close()
 
 
-def tell(story: Callable[[EmbeddedCoordination], Awaitable[None]]) -> None:
+def tell(story: Callable[[EmbeddedMetadataStore], Awaitable[None]]) -> None:
     async def run() -> None:
         async with opened() as store:
             await story(store)
@@ -66,7 +66,7 @@ async def all_else() -> None:
 
 @both
 def test_one_of_many_is_elected_and_the_others_wait(recipe: Recipe) -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         sessions = [await store.open_session() for _ in range(5)]
         campaigns = [
             asyncio.create_task(recipe(session, f"b{place}").campaign())
@@ -83,7 +83,7 @@ def test_one_of_many_is_elected_and_the_others_wait(recipe: Recipe) -> None:
 
 @both
 def test_when_the_leader_s_session_ends_the_next_leads_with_the_next_epoch(recipe: Recipe) -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         leading = await recipe(first, "b1").campaign()
         campaign = asyncio.create_task(recipe(second, "b2").campaign())
@@ -105,7 +105,7 @@ def test_when_the_leader_s_session_ends_the_next_leads_with_the_next_epoch(recip
 def test_a_zombie_s_fenced_write_is_refused(recipe: Recipe) -> None:
     """KAFKA-6082: the old leader has another session to write with, and does not know yet."""
 
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         zombie = await recipe(first, "b1").campaign()
         assert await can_write(second, zombie)
@@ -119,7 +119,7 @@ def test_a_zombie_s_fenced_write_is_refused(recipe: Recipe) -> None:
 
 @both
 def test_who_resigns_hands_over_and_a_second_resignation_harms_nobody(recipe: Recipe) -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         election = recipe(first, "b1")
         leading = await election.campaign()
@@ -140,7 +140,7 @@ def test_who_resigns_hands_over_and_a_second_resignation_harms_nobody(recipe: Re
 def test_a_candidate_is_not_stuck_on_its_own_node_of_an_earlier_session(recipe: Recipe) -> None:
     """KAFKA-1387, KAFKA-7165: it came back before the old session expired; a hundred times."""
 
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         leading = await recipe(session, "b1").campaign()
         for turn in range(100):
@@ -160,7 +160,7 @@ def test_a_candidate_is_not_stuck_on_its_own_node_of_an_earlier_session(recipe: 
 
 @both
 def test_a_candidate_leads_again_after_each_of_a_hundred_expiries(recipe: Recipe) -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         for turn in range(1, 101):
             session = await store.open_session()
             leading = await recipe(session, "b1").campaign()
@@ -175,7 +175,7 @@ def test_a_candidate_leads_again_after_each_of_a_hundred_expiries(recipe: Recipe
 
 @both
 def test_a_node_that_somebody_deletes_ends_the_leadership(recipe: Recipe) -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
         election = recipe(session, "b1")
         leading = await election.campaign()
@@ -193,7 +193,7 @@ def test_a_node_that_somebody_deletes_ends_the_leadership(recipe: Recipe) -> Non
 
 @both
 def test_expiry_while_waiting_is_told_to_the_candidate(recipe: Recipe) -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         await recipe(first, "b1").campaign()
         campaign = asyncio.create_task(recipe(second, "b2").campaign())
@@ -209,7 +209,7 @@ def test_expiry_while_waiting_is_told_to_the_candidate(recipe: Recipe) -> None:
     ("recipe", "lost_answer"), [*((race, n) for n in range(2)), *((queue, n) for n in range(5))]
 )
 def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answer: int) -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         election = recipe(Wrapped(session, lost_answer), "b1")
         with pytest.raises(ConnectionLost):
@@ -226,7 +226,7 @@ def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answe
 
 
 def test_a_race_won_without_hearing_of_it_is_the_same_leadership() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         won = await race(session, "b1").campaign()
         assert await race(session, "b1").campaign() == won
@@ -235,7 +235,7 @@ def test_a_race_won_without_hearing_of_it_is_the_same_leadership() -> None:
 
 
 def test_a_raised_epoch_without_an_election_makes_the_leader_win_again() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
         won = await race(session, "b1").campaign()
         await admin.set(EPOCH, b"7")
@@ -248,7 +248,7 @@ def test_a_raised_epoch_without_an_election_makes_the_leader_win_again() -> None
 
 
 def test_a_candidate_tells_its_nodes_by_what_it_is_not_by_all_they_hold() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         old, new = await store.open_session(), await store.open_session()
         await race(old, "b1 at 10:00").campaign()
         candidate = Candidate(data=b"b1 at 10:05", owns=lambda data: data.startswith(b"b1 "))
@@ -261,10 +261,10 @@ def test_a_candidate_tells_its_nodes_by_what_it_is_not_by_all_they_hold() -> Non
 def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
     """Between the look at the node and the step, the old session expires and another wins."""
 
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         old, new, other = [await store.open_session() for _ in range(3)]
         await race(old, "b1").campaign()
-        following: list[Leadership] = []
+        following: list[ElectionWin] = []
 
         async def meanwhile() -> None:
             await store.expire(old.id)
@@ -282,7 +282,7 @@ def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
 
 
 def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session, admin = await store.open_session(), await store.open_session()
 
         async def meanwhile() -> None:
@@ -300,9 +300,9 @@ def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
 
 
 def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         sessions = [Wrapped(await store.open_session()) for _ in range(6)]
-        campaigns: list[asyncio.Task[Leadership]] = []
+        campaigns: list[asyncio.Task[ElectionWin]] = []
         for place, session in enumerate(sessions):
             campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
             await all_else()
@@ -319,9 +319,9 @@ def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> N
 
 
 def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         sessions = [await store.open_session() for _ in range(3)]
-        campaigns: list[asyncio.Task[Leadership]] = []
+        campaigns: list[asyncio.Task[ElectionWin]] = []
         for place, session in enumerate(sessions):
             campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
             await all_else()
@@ -337,7 +337,7 @@ def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
 
 
 def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_loses_it() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         first, second = await store.open_session(), await store.open_session()
         leading = await queue(first, "b1").campaign()
         campaign = asyncio.create_task(queue(second, "b2").campaign())
@@ -356,7 +356,7 @@ def test_the_first_of_the_queue_has_the_leader_s_node_and_one_without_a_place_lo
 
 
 def test_who_resigns_from_the_queue_leaves_it() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         election = queue(session, "b1")
         await election.resign(await election.campaign())
@@ -367,7 +367,7 @@ def test_who_resigns_from_the_queue_leaves_it() -> None:
 
 
 def test_strange_nodes_in_the_queue_are_left_alone() -> None:
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         for path in ("/election", QUEUE, f"{QUEUE}/notes"):
             await session.create(path)
@@ -380,7 +380,7 @@ def test_strange_nodes_in_the_queue_are_left_alone() -> None:
 def test_all_racers_are_woken() -> None:
     """What the queue spares: the difference between the two is real."""
 
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         sessions = [Wrapped(await store.open_session()) for _ in range(6)]
         await race(sessions[0], "b0").campaign()
         campaigns = [asyncio.create_task(race(s, f"b{s.id}").campaign()) for s in sessions[1:]]
@@ -412,9 +412,9 @@ def test_random_lives_are_worth_watching_since_most_change_their_leader(recipe: 
 
 def live(recipe: Recipe, seed: int) -> list[int]:
     """The epochs that four candidates win while they suffer this and that."""
-    leaderships: list[Leadership] = []
+    leaderships: list[ElectionWin] = []
 
-    async def story(store: EmbeddedCoordination) -> None:
+    async def story(store: EmbeddedMetadataStore) -> None:
         chance = random.Random(seed)
         brokers = [Broker(store, recipe, f"b{place}", leaderships) for place in range(4)]
         witness = await store.open_session()
@@ -432,7 +432,7 @@ def live(recipe: Recipe, seed: int) -> list[int]:
     return [leadership.epoch for leadership in leaderships]
 
 
-async def check_one_leader(witness: Session, leaderships: Sequence[Leadership]) -> None:
+async def check_one_leader(witness: Session, leaderships: Sequence[ElectionWin]) -> None:
     """Of all leaderships ever won at most the last can write, and it has the only node."""
     known = list(leaderships)
     able = [leadership for leadership in known if await can_write(witness, leadership)]
@@ -443,9 +443,9 @@ class Broker:
     """Campaigns again and again, with a new session whenever the old one has ended."""
 
     def __init__(
-        self, store: EmbeddedCoordination, recipe: Recipe, name: str, won: list[Leadership]
+        self, store: EmbeddedMetadataStore, recipe: Recipe, name: str, won: list[ElectionWin]
     ) -> None:
-        self.leadership: Leadership | None = None
+        self.leadership: ElectionWin | None = None
         self._store = store
         self._recipe = recipe
         self._name = name
@@ -460,14 +460,14 @@ class Broker:
             with suppress(SessionExpired):
                 await fate(session, leadership)
 
-    async def _expire(self, session: EmbeddedSession, leadership: Leadership | None) -> None:
+    async def _expire(self, session: EmbeddedSession, leadership: ElectionWin | None) -> None:
         await self._store.expire(session.id)
 
-    async def _resign(self, session: EmbeddedSession, leadership: Leadership | None) -> None:
+    async def _resign(self, session: EmbeddedSession, leadership: ElectionWin | None) -> None:
         if leadership is not None:
             await self._recipe(session, self._name).resign(leadership)
 
-    async def _restart(self, session: EmbeddedSession, leadership: Leadership | None) -> None:
+    async def _restart(self, session: EmbeddedSession, leadership: ElectionWin | None) -> None:
         """The process is another, while the old session lingers."""
         await cancel([self.task])
         self.leadership = None

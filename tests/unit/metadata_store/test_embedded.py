@@ -11,7 +11,7 @@ import pytest
 from tests.unit.metadata_store.backends import Witness
 
 from penstock.io.disk import RealDisk
-from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.errors import (
     ConnectionLost,
     NoNode,
@@ -34,7 +34,7 @@ def syncs(disk: SimulatedDisk) -> int:
 def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         await session.create("/q", b"kept")
         await session.create("/q/e-", ephemeral=True, sequential=True)
@@ -42,7 +42,7 @@ def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
         await store.close()
         assert disk.open_descriptors == 0
 
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         again = await store.open_session()
         assert await again.children("/q") == ("p-0000000001",)
         assert (await again.get("/q")).data == b"kept"
@@ -58,7 +58,7 @@ def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
 def test_writes_that_wait_together_share_a_sync() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         before = syncs(disk)
         await asyncio.gather(*(session.create(f"/n{place}") for place in range(100)))
@@ -73,7 +73,7 @@ def test_the_loop_goes_on_while_a_thread_waits_for_the_disk(tmp_path: Path) -> N
     released = Blocked()
 
     async def story(executor: ThreadPoolExecutor) -> None:
-        store = await EmbeddedCoordination.open(released, str(tmp_path / "c"), executor=executor)
+        store = await EmbeddedMetadataStore.open(released, str(tmp_path / "c"), executor=executor)
         session = await store.open_session()
         other = await store.open_session()
         await session.create("/a", b"one")
@@ -118,7 +118,7 @@ class Blocked(RealDisk):
 def test_the_journal_starts_anew_from_a_snapshot() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER, journal_limit_bytes=4000)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=4000)
         session = await store.open_session()
         await session.create("/a")
         for turn in range(200):
@@ -127,7 +127,7 @@ def test_the_journal_starts_anew_from_a_snapshot() -> None:
         assert store.statistics().snapshots >= 2
         zxid = store.statistics().zxid
         await store.close()
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         again = await store.open_session()
         data, stat = await again.get("/a")
         assert (data, stat.version, stat.mzxid) == (b"199", 200, zxid)
@@ -139,7 +139,7 @@ def test_the_journal_starts_anew_from_a_snapshot() -> None:
 def test_a_large_tree_is_not_written_again_for_a_small_journal() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER, journal_limit_bytes=1000)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=1000)
         session = await store.open_session()
         await session.create("/large", bytes(100_000))
         for turn in range(100):
@@ -153,11 +153,11 @@ def test_a_large_tree_is_not_written_again_for_a_small_journal() -> None:
 def test_one_process_at_a_time_opens_the_store() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         with pytest.raises(StoreLocked, match="in use by another process"):
-            await EmbeddedCoordination.open(disk, FOLDER)
+            await EmbeddedMetadataStore.open(disk, FOLDER)
         await store.close()
-        await (await EmbeddedCoordination.open(disk, FOLDER)).close()
+        await (await EmbeddedMetadataStore.open(disk, FOLDER)).close()
         assert disk.open_descriptors == 0
 
     asyncio.run(story())
@@ -168,7 +168,7 @@ def test_one_process_at_a_time_opens_the_store() -> None:
 def test_after_the_first_error_of_the_disk_nothing_is_taken(error: int, kind: Kind) -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         await session.create("/a")
         states: list[SessionState] = []
@@ -185,7 +185,7 @@ def test_after_the_first_error_of_the_disk_nothing_is_taken(error: int, kind: Ki
         assert isinstance(store.failure, OSError)
         await store.close()
 
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         again = await store.open_session()
         assert (await again.get("/a")).stat.czxid > 0
         assert await again.exists("/c") is None
@@ -201,7 +201,7 @@ def test_a_torn_tail_is_cut_and_reported() -> None:
         whole = len(disk.files()[JOURNAL])
         disk.cut(JOURNAL, whole - 1)
         reports: list[str] = []
-        store = await EmbeddedCoordination.open(disk, FOLDER, report=reports.append)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER, report=reports.append)
         session = await store.open_session()
         assert await session.children("/") == ("n0", "n1")
         await store.close()
@@ -219,7 +219,7 @@ def test_damage_before_the_end_stops_the_start_instead_of_losing_what_follows() 
             damaged = disk.copy()
             damaged.flip_bit(JOURNAL, 8 * position)
             with pytest.raises(StoreDamaged, match="restore the directory from a copy"):
-                await EmbeddedCoordination.open(damaged, FOLDER)
+                await EmbeddedMetadataStore.open(damaged, FOLDER)
             assert damaged.files()[JOURNAL] != files[JOURNAL]
             assert damaged.open_descriptors == 0
 
@@ -234,16 +234,16 @@ def test_a_damaged_snapshot_stops_the_start() -> None:
             damaged = disk.copy()
             damaged.flip_bit(SNAPSHOT, 8 * position)
             with pytest.raises(StoreDamaged, match="no snapshot"):
-                await EmbeddedCoordination.open(damaged, FOLDER)
+                await EmbeddedMetadataStore.open(damaged, FOLDER)
         disk.cut(SNAPSHOT, 3)
         with pytest.raises(StoreDamaged, match="no snapshot"):
-            await EmbeddedCoordination.open(disk, FOLDER)
+            await EmbeddedMetadataStore.open(disk, FOLDER)
 
     asyncio.run(story())
 
 
 async def fill(disk: SimulatedDisk, count: int, journal_limit_bytes: int = 1 << 20) -> None:
-    store = await EmbeddedCoordination.open(disk, FOLDER, journal_limit_bytes=journal_limit_bytes)
+    store = await EmbeddedMetadataStore.open(disk, FOLDER, journal_limit_bytes=journal_limit_bytes)
     session = await store.open_session()
     for place in range(count):
         await session.create(f"/n{place}")
@@ -253,7 +253,7 @@ async def fill(disk: SimulatedDisk, count: int, journal_limit_bytes: int = 1 << 
 def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         witness = Witness()
         await session.exists("/never", witness)
@@ -272,7 +272,7 @@ def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
 
 def test_a_cancelled_write_still_comes_before_the_session_s_next_read() -> None:
     async def story() -> None:
-        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
         write = asyncio.create_task(session.create("/a"))
         await asyncio.sleep(0)
@@ -287,7 +287,7 @@ def test_a_cancelled_write_still_comes_before_the_session_s_next_read() -> None:
 
 def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
     async def story() -> None:
-        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         opening = asyncio.create_task(store.open_session())
         await asyncio.sleep(0)
         opening.cancel()
@@ -301,7 +301,7 @@ def test_a_session_whose_opening_was_cancelled_does_not_stay() -> None:
 
 def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns_why() -> None:
     async def story() -> None:
-        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
         supervisor = asyncio.create_task(store.wait_end())
         error = ValueError("a bug")
@@ -328,7 +328,7 @@ def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns
 def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         session.listen(failing(ValueError("a bug")))
         with pytest.raises(ValueError, match="a bug"):
@@ -341,7 +341,7 @@ def test_a_listener_that_fails_at_the_close_is_not_kept_quiet() -> None:
 def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
-        store = await EmbeddedCoordination.open(disk, FOLDER)
+        store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         supervisor = asyncio.create_task(store.wait_end())
         disk.fail_path(JOURNAL, EIO, {Kind.SYNC})
@@ -366,7 +366,7 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
     blocked = Blocked()
 
     async def story(executor: ThreadPoolExecutor) -> None:
-        store = await EmbeddedCoordination.open(blocked, str(tmp_path / "c"), executor=executor)
+        store = await EmbeddedMetadataStore.open(blocked, str(tmp_path / "c"), executor=executor)
         session = await store.open_session()
         await session.create("/a")
         blocked.block()
@@ -389,7 +389,7 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
 
 def test_statistics_count_what_is_there() -> None:
     async def story() -> None:
-        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), FOLDER)
+        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), FOLDER)
         session = await store.open_session()
         await session.multi([Create(path="/a"), Create(path="/a/b")])
         await session.exists("/c", Witness())

@@ -26,7 +26,7 @@ from penstock.metadata_store.interface import (
     WatchEvent,
 )
 from penstock.metadata_store.zookeeper.session import ZooKeeperSession
-from penstock.metadata_store.zookeeper.store import ZooKeeperCoordination
+from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -34,7 +34,7 @@ SHORT_MS = 4_000  # for sessions that shall expire by their time, and not before
 
 
 def through_proxy(
-    story: Callable[[Proxy, ZooKeeperCoordination, ZooKeeperCoordination], Awaitable[None]],
+    story: Callable[[Proxy, ZooKeeperMetadataStore, ZooKeeperMetadataStore], Awaitable[None]],
     connect: str,
     *,
     session_timeout_ms: int = 20_000,
@@ -47,7 +47,7 @@ def through_proxy(
             config = ZooKeeperConfig.parse(
                 proxy.address + chroot, session_timeout_ms=session_timeout_ms
             )
-            store = await ZooKeeperCoordination.open(config)
+            store = await ZooKeeperMetadataStore.open(config)
             try:
                 await story(proxy, store, direct)
             finally:
@@ -61,7 +61,7 @@ def through_proxy(
 
 def test_a_lost_connection_suspends_and_the_session_comes_back(zookeeper_connect: str) -> None:
     async def story(
-        proxy: Proxy, store: ZooKeeperCoordination, direct: ZooKeeperCoordination
+        proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
         await session.create("/e", ephemeral=True)
@@ -86,7 +86,7 @@ def test_watches_outlive_a_lost_connection_and_hear_what_they_missed(
     zookeeper_connect: str,
 ) -> None:
     async def story(
-        proxy: Proxy, store: ZooKeeperCoordination, direct: ZooKeeperCoordination
+        proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
         for path in ("/changed", "/gone", "/parent", "/left", "/left-parent"):
@@ -135,7 +135,7 @@ def test_re_armed_watches_miss_no_last_change_though_the_connection_breaks_again
     changes = 40
 
     async def story(
-        proxy: Proxy, store: ZooKeeperCoordination, direct: ZooKeeperCoordination
+        proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
         await other.create("/a", b"0")
@@ -190,7 +190,7 @@ def test_watches_that_one_connection_cannot_set_again_are_set_by_the_next() -> N
 
     async def story() -> None:
         async with serving(playing(answer, connections)) as address:
-            store = await ZooKeeperCoordination.open(ZooKeeperConfig.parse(address))
+            store = await ZooKeeperMetadataStore.open(ZooKeeperConfig.parse(address))
             session = await store.open_session()
             assert await session.exists("/a", Witness()) is None
             connections[0].transport.abort()
@@ -218,7 +218,7 @@ def test_an_answer_resumes_its_asker_before_a_watch_that_came_with_it_is_called(
 
     async def story() -> None:
         async with serving(playing(answer, connections)) as address:
-            store = await ZooKeeperCoordination.open(ZooKeeperConfig.parse(address))
+            store = await ZooKeeperMetadataStore.open(ZooKeeperConfig.parse(address))
             session = await store.open_session()
             order: list[str] = []
 
@@ -259,7 +259,7 @@ def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
     zookeeper_connect: str,
 ) -> None:
     async def story(
-        proxy: Proxy, store: ZooKeeperCoordination, direct: ZooKeeperCoordination
+        proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
         made = asyncio.Event()
@@ -282,7 +282,7 @@ def test_a_server_that_falls_silent_is_left_before_the_session_expires(
     zookeeper_connect: str,
 ) -> None:
     async def story(
-        proxy: Proxy, store: ZooKeeperCoordination, direct: ZooKeeperCoordination
+        proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session = await store.open_session()
         states, number = States(session), session.id
@@ -305,7 +305,7 @@ def test_a_session_that_is_cut_off_for_too_long_expires_and_learns_of_it_when_it
     zookeeper_connect: str,
 ) -> None:
     async def story(
-        proxy: Proxy, store: ZooKeeperCoordination, direct: ZooKeeperCoordination
+        proxy: Proxy, store: ZooKeeperMetadataStore, direct: ZooKeeperMetadataStore
     ) -> None:
         session, other = await store.open_session(), await direct.open_session()
         await session.create("/e", ephemeral=True)
@@ -349,7 +349,7 @@ def test_a_stalled_loop_loses_its_session(zookeeper_connect: str) -> None:
     def watch_from_elsewhere(chroot: str, ready: threading.Event) -> None:
         async def look() -> None:
             config = ZooKeeperConfig.parse(zookeeper_connect + chroot)
-            store = await ZooKeeperCoordination.open(config)
+            store = await ZooKeeperMetadataStore.open(config)
             other, gone = await store.open_session(), asyncio.Event()
             assert await other.exists("/e", lambda event: gone.set()) is not None
             ready.set()
@@ -401,7 +401,7 @@ def test_the_path_of_the_connect_string_is_made_and_is_the_root(zookeeper_connec
     async def story() -> None:
         async with opened(zookeeper_connect) as store, opened(zookeeper_connect) as another:
             deeper = ZooKeeperConfig.parse(f"{zookeeper_connect}{store._config.chroot}/one/two")
-            inner = await ZooKeeperCoordination.open(deeper)
+            inner = await ZooKeeperMetadataStore.open(deeper)
             inside, outside = await inner.open_session(), await store.open_session()
             other = await another.open_session()
             first = await inside.create("/", sequential=True)
@@ -425,7 +425,7 @@ def test_a_long_path_of_the_connect_string_counts_toward_what_a_request_may_have
 ) -> None:
     async def story() -> None:
         config = ZooKeeperConfig.parse(f"{zookeeper_connect}/{'x' * 500}")
-        store = await ZooKeeperCoordination.open(config)
+        store = await ZooKeeperMetadataStore.open(config)
         session = await store.open_session()
         with pytest.raises(DataTooLarge):
             await session.create("/a", bytes(MAX_REQUEST_BYTES - 300))
@@ -440,7 +440,7 @@ def test_without_a_server_the_refusal_names_it_and_the_setting() -> None:
     async def story() -> None:
         config = ZooKeeperConfig.parse("127.0.0.1:1", session_timeout_ms=300)
         with pytest.raises(ConnectionLost) as refused:
-            await (await ZooKeeperCoordination.open(config)).open_session()
+            await (await ZooKeeperMetadataStore.open(config)).open_session()
         message = str(refused.value)
         assert "no ZooKeeper answered within 300 ms at 127.0.0.1:1" in message
         assert "correct zookeeper.connect" in message
@@ -458,7 +458,7 @@ def test_what_is_no_zookeeper_is_not_taken_for_one(answer: bytes) -> None:
     async def story() -> None:
         async with serving(handle) as address:
             config = ZooKeeperConfig.parse(address, session_timeout_ms=500)
-            store = await ZooKeeperCoordination.open(config)
+            store = await ZooKeeperMetadataStore.open(config)
             with pytest.raises(ConnectionLost, match="no ZooKeeper answered"):
                 await store.open_session()
 
@@ -471,7 +471,7 @@ def test_what_is_no_zookeeper_is_not_taken_for_one(answer: bytes) -> None:
 def test_a_watch_that_fails_ends_its_session_loudly(zookeeper_connect: str) -> None:
     async def story() -> None:
         config = ZooKeeperConfig.parse(zookeeper_connect)
-        store = await ZooKeeperCoordination.open(config)
+        store = await ZooKeeperMetadataStore.open(config)
         session = await store.open_session()
 
         def fail(event: WatchEvent) -> None:

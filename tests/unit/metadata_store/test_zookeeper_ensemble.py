@@ -19,7 +19,7 @@ from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.metadata_store.errors import ConnectionLost, ZooKeeperMissing
 from penstock.metadata_store.interface import SessionState
 from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
-from penstock.metadata_store.zookeeper.store import ZooKeeperCoordination
+from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -127,7 +127,7 @@ def test_a_server_keeps_its_nodes_over_a_stop(tmp_path: Path) -> None:
             await (await store.open_session()).create("/a")
 
     async def count() -> int:
-        store = await ZooKeeperCoordination.open(ZooKeeperConfig.parse(ensemble.connect))
+        store = await ZooKeeperMetadataStore.open(ZooKeeperConfig.parse(ensemble.connect))
         names = await (await store.open_session()).children("/")
         await store.close()
         return len(names)

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvloop
 
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, SendPath, Server
 from penstock.purgatory.loop_timers import LoopTimers, monotonic_ms
 
@@ -20,7 +20,7 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def echo(exchange: Exchange) -> None:
+def echo(exchange: InFlightRequest) -> None:
     exchange.reply([framed(bytes(exchange.frame))])
 
 
@@ -133,7 +133,7 @@ def serve(
     story: Story,
     *,
     loop: str = "asyncio",
-    on_request: Callable[[Exchange], None] = echo,
+    on_request: Callable[[InFlightRequest], None] = echo,
     limits: NetworkLimits | None = None,
     send_path: SendPath = SendPath.SENDFILE,
 ) -> Serving:

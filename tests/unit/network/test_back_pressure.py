@@ -8,7 +8,7 @@ import struct
 import pytest
 from tests.unit.network.serving import LOOPS, Client, Lease, Serving, echo, framed, serve
 
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import MIB, NetworkLimits
 
 ROOM_BYTES = 128 * 1024  # sizes in front of frames, and buffers rounded up
@@ -33,7 +33,7 @@ def test_ten_thousand_requests_without_reading_replies_stop_the_reading(loop: st
     begun = 0
     reply = framed(bytes(2_000))
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         nonlocal begun
         begun += 1
         exchange.reply([reply])
@@ -59,7 +59,7 @@ def test_ten_thousand_requests_without_reading_replies_stop_the_reading(loop: st
 def test_small_replies_that_pile_up_are_counted_too() -> None:
     begun = 0
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         nonlocal begun
         begun += 1
         exchange.reply([b"x"])
@@ -75,7 +75,7 @@ def test_small_replies_that_pile_up_are_counted_too() -> None:
 
 
 def test_what_is_sent_behind_a_parked_request_is_bounded() -> None:
-    parked: list[Exchange] = []
+    parked: list[InFlightRequest] = []
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -186,10 +186,10 @@ def test_buffers_of_quiet_connections_are_given_up() -> None:
 
 
 def test_replies_kept_behind_an_unanswered_one_release_their_leases() -> None:
-    parked: list[Exchange] = []
+    parked: list[InFlightRequest] = []
     lease = Lease()
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         parked.append(exchange)
         exchange.let_next_start()
 

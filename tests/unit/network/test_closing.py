@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve, until
 
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, Server
 from penstock.purgatory.loop_timers import LoopTimers
 
@@ -30,7 +30,7 @@ def test_closing_lets_large_replies_leave(loop: str) -> None:
 
 
 def test_closing_waits_for_requests_that_have_begun_and_begins_no_more() -> None:
-    parked: list[Exchange] = []
+    parked: list[InFlightRequest] = []
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -51,10 +51,10 @@ def test_closing_waits_for_requests_that_have_begun_and_begins_no_more() -> None
 
 def test_closing_cuts_off_who_is_not_through_in_time() -> None:
     lease = Lease()
-    parked: list[Exchange] = []
+    parked: list[InFlightRequest] = []
     told: list[str] = []
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         if bytes(exchange.frame) == b"large":
             exchange.reply([bytes(50_000_000)], lease)
         else:
@@ -88,7 +88,7 @@ def test_nobody_connects_after_the_close() -> None:
 
 def test_nobody_is_served_before_the_start() -> None:
     async def main() -> None:
-        served: list[Exchange] = []
+        served: list[InFlightRequest] = []
         server = Server(
             on_request=served.append,
             timers=LoopTimers(),

@@ -8,7 +8,7 @@ import pytest
 from tests.profile import scaled
 from tests.unit.network.serving import LOOPS, Client, Serving, echo, framed, serve
 
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
 from penstock.protocol.malformed import MalformedRequest
 
@@ -114,7 +114,7 @@ def test_frames_survive_every_cut(loop: str) -> None:
 
 
 def test_a_frame_may_be_written_to_where_it_was_received() -> None:
-    def stamp(exchange: Exchange) -> None:
+    def stamp(exchange: InFlightRequest) -> None:
         exchange.frame[:2] = b"OK"
         echo(exchange)
 
@@ -128,9 +128,9 @@ def test_a_frame_may_be_written_to_where_it_was_received() -> None:
 
 def test_a_frame_is_dead_after_its_request_has_begun() -> None:
     """A handler that keeps it would read somebody else's bytes; it raises instead."""
-    kept: list[Exchange] = []
+    kept: list[InFlightRequest] = []
 
-    def keep(exchange: Exchange) -> None:
+    def keep(exchange: InFlightRequest) -> None:
         kept.append(exchange)
         echo(exchange)
 
@@ -144,7 +144,7 @@ def test_a_frame_is_dead_after_its_request_has_begun() -> None:
 
 
 def test_a_handler_may_call_a_request_malformed() -> None:
-    def refuse(exchange: Exchange) -> None:
+    def refuse(exchange: InFlightRequest) -> None:
         if exchange.frame[0] == 0:
             raise MalformedRequest("no such api\nFORGED LINE")
         echo(exchange)
@@ -164,7 +164,7 @@ def test_a_handler_may_call_a_request_malformed() -> None:
 
 
 def test_a_handlers_bug_costs_one_connection_and_is_told_in_full() -> None:
-    def fail(exchange: Exchange) -> None:
+    def fail(exchange: InFlightRequest) -> None:
         if exchange.frame[0] == 0:
             raise ZeroDivisionError("a bug of ours")
         echo(exchange)
@@ -182,9 +182,9 @@ def test_a_handlers_bug_costs_one_connection_and_is_told_in_full() -> None:
 
 
 def test_requests_know_who_calls_and_where() -> None:
-    seen: list[Exchange] = []
+    seen: list[InFlightRequest] = []
 
-    def note(exchange: Exchange) -> None:
+    def note(exchange: InFlightRequest) -> None:
         seen.append(exchange)
         echo(exchange)
 

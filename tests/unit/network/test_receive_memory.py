@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from tests.profile import scaled
 
-from penstock.network.receive_buffer import Inbox
+from penstock.network.receive_buffer import ReceiveBuffer
 from penstock.network.receive_memory import SHARED_BYTES, SMALL_BYTES, ReceiveMemory
 
 MAX_FRAME = 1_000_000
@@ -41,7 +41,7 @@ class Reader:
         self.taken: list[bytes] = []
         self.can_read = True
         self.is_blocked = False
-        self.inbox = Inbox(memory, max_frame_bytes=MAX_FRAME, on_memory=self._resume)
+        self.inbox = ReceiveBuffer(memory, max_frame_bytes=MAX_FRAME, on_memory=self._resume)
 
     def _resume(self) -> None:
         assert not self.can_read

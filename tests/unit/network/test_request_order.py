@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
 
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
 
 
@@ -14,10 +14,10 @@ class Parking:
     """A handler that answers later, when it is told to. A frame `p...` lets the next one start."""
 
     def __init__(self) -> None:
-        self.parked: dict[bytes, Exchange] = {}
+        self.parked: dict[bytes, InFlightRequest] = {}
         self.begun: list[bytes] = []
 
-    def on_request(self, exchange: Exchange) -> None:
+    def on_request(self, exchange: InFlightRequest) -> None:
         body = bytes(exchange.frame)
         self.begun.append(body)
         self.parked[body] = exchange
@@ -109,7 +109,7 @@ def test_requests_let_start_are_bounded() -> None:
 
 
 def test_a_request_without_a_reply_lets_the_next_one_be_answered() -> None:
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         body = bytes(exchange.frame)
         if body == b"silent":
             exchange.reply_nothing()
@@ -126,9 +126,9 @@ def test_a_request_without_a_reply_lets_the_next_one_be_answered() -> None:
 
 def test_replies_may_be_answered_while_another_request_is_begun() -> None:
     """As a produce completes the fetch that waits for it, on the same connection and on another."""
-    parked: list[Exchange] = []
+    parked: list[InFlightRequest] = []
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         body = bytes(exchange.frame)
         if body == b"wait":
             parked.append(exchange)
@@ -153,7 +153,7 @@ def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None
     """A turn begins 32 requests: a neighbour's single one need not wait for all 5,000."""
     order: list[bytes] = []
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         order.append(bytes(exchange.frame))
         exchange.reply([framed(b"")])
 
@@ -239,7 +239,7 @@ def test_a_failing_farewell_does_not_keep_others_from_theirs() -> None:
 
 
 def test_closing_an_exchange_ends_its_connection_after_what_was_answered() -> None:
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         body = bytes(exchange.frame)
         if body == b"bad":
             exchange.close("acks of 7")
@@ -261,7 +261,7 @@ def test_closing_an_exchange_ends_its_connection_after_what_was_answered() -> No
 def test_a_second_answer_is_a_bug_and_releases_its_lease() -> None:
     lease = Lease()
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         exchange.reply([framed(b"one")])
         exchange.reply([framed(b"two")], lease)
 

@@ -12,9 +12,9 @@ import pytest
 from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
 
 from penstock.model.slices import FileRun, FileSlice
-from penstock.network.in_flight_request import Exchange, Part
+from penstock.network.in_flight_request import InFlightRequest, Part
 from penstock.network.limits import NetworkLimits
-from penstock.network.send_queue import COPIED_BYTES, SMALL_BYTES, Outbox, SendPath
+from penstock.network.send_queue import COPIED_BYTES, SMALL_BYTES, SendPath, SendQueue
 
 FILE_BYTES = 3_000_000
 
@@ -72,7 +72,7 @@ def test_mixed_replies_are_the_same_bytes_by_every_path(
     leases = [Lease() for _ in replies]
     expected = b"".join(bytes_of(parts, content) for parts in replies)
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         number = int(bytes(exchange.frame))
         exchange.reply(replies[number], leases[number])
 
@@ -107,7 +107,7 @@ def test_small_slices_leave_together_and_few_of_them_are_in_memory(
     parts: list[Part] = []
     for number in range(1000):
         parts += [b"head", FileRun((FileSlice(file, number * 1000, 1000),))]
-    outbox = Outbox(SendPath.SENDFILE)
+    outbox = SendQueue(SendPath.SENDFILE)
     outbox.add(parts, None)
     with ours, theirs:
         ours.setblocking(False)
@@ -121,7 +121,7 @@ def test_small_slices_leave_together_and_few_of_them_are_in_memory(
 def test_a_lease_is_held_until_the_last_byte_has_left(path: SendPath, file: int) -> None:
     lease = Lease()
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         run = FileRun((FileSlice(file, 0, FILE_BYTES),))
         exchange.reply([b"head", run, run, run, run, run, b"tail"], lease)
 
@@ -141,7 +141,7 @@ def test_a_lease_is_held_until_the_last_byte_has_left(path: SendPath, file: int)
 def test_a_client_that_resets_in_mid_reply_releases_the_lease(path: SendPath, file: int) -> None:
     leases = [Lease(), Lease()]
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         lease = leases[int(bytes(exchange.frame))]
         exchange.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),) * 5), b"tail"], lease)
 
@@ -170,7 +170,7 @@ def test_a_file_that_was_cut_off_closes_the_connection(
     """The reply's size is promised already: nothing may be sent in its place."""
     lease = Lease()
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         exchange.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),)), b"tail"], lease)
         os.ftruncate(file, cut_at)
 
@@ -193,7 +193,7 @@ def test_a_file_that_is_cut_off_while_it_is_sent_closes_the_connection(
 ) -> None:
     lease = Lease()
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         exchange.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 3)], lease)
 
     async def story(serving: Serving) -> None:
@@ -214,7 +214,7 @@ def test_a_closed_file_is_told_and_costs_its_connection_only(tmp_path: Path) -> 
     fd = os.open(tmp_path / "file", os.O_RDONLY)
     os.close(fd)
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         exchange.reply([b"head", FileRun((FileSlice(9_999, 0, 100),))])
 
     async def story(serving: Serving) -> None:
@@ -233,7 +233,7 @@ def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
     try:
         ours.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
-        outbox = Outbox(SendPath.SENDFILE)
+        outbox = SendQueue(SendPath.SENDFILE)
         outbox.add([bytes(1_000_000), b"end"], None)
         assert outbox.send(ours, limits.send_turn_bytes) == limits.send_turn_bytes
         assert outbox.unsent_bytes == 1_000_003
@@ -246,7 +246,7 @@ def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
 def test_small_replies_pass_between_the_turns_of_large_ones(path: SendPath, file: int) -> None:
     """Four readers of everything, and one of little: its replies keep coming."""
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         if bytes(exchange.frame) == b"small":
             exchange.reply([framed(b"small")])
         else:
@@ -270,7 +270,7 @@ def test_small_replies_pass_between_the_turns_of_large_ones(path: SendPath, file
 
 
 def test_the_outbox_counts_its_memory_and_releases_what_it_never_sends() -> None:
-    outbox = Outbox(SendPath.SENDFILE)
+    outbox = SendQueue(SendPath.SENDFILE)
     leases = [Lease() for _ in range(4)]
     outbox.add([b"abc", FileRun((FileSlice(1, 0, 10**9),)), bytearray(5)], leases[0])
     outbox.add([], leases[1])

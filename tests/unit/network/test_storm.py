@@ -12,7 +12,7 @@ from tests.profile import scaled
 from tests.unit.network.serving import LOOPS, Client, Lease, Serving, framed, serve
 
 from penstock.model.slices import FileRun, FileSlice
-from penstock.network.in_flight_request import Exchange, Part
+from penstock.network.in_flight_request import InFlightRequest, Part
 from penstock.network.limits import MIB, NetworkLimits
 from penstock.network.send_queue import SendPath
 from penstock.protocol.malformed import MalformedRequest
@@ -24,7 +24,7 @@ LIMITS = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=3 * MIB, max_
 class Tracked:
     """An exchange and how it ended."""
 
-    def __init__(self, exchange: Exchange, body: bytes) -> None:
+    def __init__(self, exchange: InFlightRequest, body: bytes) -> None:
         self.exchange = exchange
         self.body = body
         self.lease = Lease()
@@ -40,7 +40,7 @@ class Handler:
         self.all: list[Tracked] = []
         self.parked: list[Tracked] = []
 
-    def on_request(self, exchange: Exchange) -> None:
+    def on_request(self, exchange: InFlightRequest) -> None:
         body = bytes(exchange.frame)
         if body.startswith(b"bad"):
             raise MalformedRequest("a bad one")

@@ -6,7 +6,7 @@ import struct
 import pytest
 from tests.unit.network.serving import Client, Serving, framed, serve
 
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
 
 
@@ -121,7 +121,7 @@ def test_a_connection_without_an_idle_limit_stays() -> None:
 
 
 def test_who_waits_for_a_parked_request_is_not_idle() -> None:
-    parked: list[Exchange] = []
+    parked: list[InFlightRequest] = []
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -145,9 +145,9 @@ def test_who_waits_for_a_parked_request_is_not_idle() -> None:
 
 def test_who_does_not_read_its_replies_is_idle() -> None:
     """Though another request of it is parked: replies that cannot leave hold memory and files."""
-    exchanges: list[Exchange] = []
+    exchanges: list[InFlightRequest] = []
 
-    def on_request(exchange: Exchange) -> None:
+    def on_request(exchange: InFlightRequest) -> None:
         exchanges.append(exchange)
         exchange.let_next_start()
         if len(exchanges) == 1:

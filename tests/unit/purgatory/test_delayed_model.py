@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.profile import scaled
 
-from penstock.purgatory.delayed_operations import DelayedOperations, Ending, Waiting
+from penstock.purgatory.delayed_operations import DelayedOperation, Ending, Purgatory
 from penstock.purgatory.timing_wheel import TimingWheel
 
 SETTINGS = settings(
@@ -46,12 +46,12 @@ class Delayed(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.wheel: TimingWheel[Callable[[], None]] = TimingWheel(start_ms=0, wheel_size=4)
-        self.delayed: DelayedOperations[int] = DelayedOperations(
+        self.delayed: Purgatory[int] = Purgatory(
             "model", self.wheel, max_operations=1000, max_watches=10_000
         )
         self.now_ms = 0
         self.counters = dict.fromkeys(range(5), 0)
-        self.all: list[tuple[Reach, Waiting[int]]] = []
+        self.all: list[tuple[Reach, DelayedOperation[int]]] = []
         self.cancelled: set[int] = set()
 
     @rule(

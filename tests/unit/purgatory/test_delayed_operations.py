@@ -6,9 +6,9 @@ from functools import partial
 import pytest
 
 from penstock.purgatory.delayed_operations import (
-    DelayedOperations,
-    DelayedStatistics,
     Ending,
+    Purgatory,
+    PurgatoryStatistics,
     TooManyWaiting,
 )
 from penstock.purgatory.timing_wheel import TimingWheel
@@ -19,7 +19,7 @@ class World:
 
     def __init__(self, *, max_operations: int = 100, max_watches: int = 1000) -> None:
         self.wheel: TimingWheel[Callable[[], None]] = TimingWheel(start_ms=0)
-        self.operations: DelayedOperations[str] = DelayedOperations(
+        self.operations: Purgatory[str] = Purgatory(
             "fetch", self.wheel, max_operations=max_operations, max_watches=max_watches
         )
         self.bytes_of: dict[str, int] = {}
@@ -33,7 +33,7 @@ class World:
         for timer in self.wheel.advance_to(now_ms):
             timer.value()
 
-    def statistics(self) -> DelayedStatistics:
+    def statistics(self) -> PurgatoryStatistics:
         return self.operations.statistics()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.purgatory.delayed_operations import DelayedOperations
+from penstock.purgatory.delayed_operations import Purgatory
 from penstock.purgatory.loop_timers import TIMERS_A_TURN, LoopTimers, TimersStopped, monotonic_ms
 
 
@@ -279,9 +279,7 @@ def test_delayed_operations_expire_on_a_real_loop() -> None:
 
     async def story(timers: LoopTimers) -> None:
         done = asyncio.Event()
-        operations: DelayedOperations[str] = DelayedOperations(
-            "produce", timers, max_operations=1, max_watches=1
-        )
+        operations: Purgatory[str] = Purgatory("produce", timers, max_operations=1, max_watches=1)
         deadline_ms = monotonic_ms() + 5
         operations.wait(Never(done.set), ["a"], deadline_ms)
         await done.wait()

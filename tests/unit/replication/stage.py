@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
-from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -22,7 +22,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
-from penstock.purgatory.delayed_operations import Call, Waiting
+from penstock.purgatory.delayed_operations import Call, DelayedOperation
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
@@ -104,7 +104,9 @@ class Stage:
         self.background = Deferred()
         self.reports: list[str] = []
         self.clock = ManualClock()
-        self.settings: Resolved = resolve_broker(Given.from_mapping(broker or {}, where="test"))
+        self.settings: EffectiveConfig = resolve_broker(
+            RawConfig.from_mapping(broker or {}, where="test")
+        )
         self.engine = SegmentedEngine(
             StorageConfig(log_dirs=directories),
             config_of=lambda topic: opened_as or LogConfig(),
@@ -241,7 +243,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.answers: list[list[PartitionAppended]] = []
-        self.waiting: Waiting[TopicPartition] | None = None
+        self.waiting: DelayedOperation[TopicPartition] | None = None
 
     @property
     def is_answered(self) -> bool:

@@ -9,7 +9,7 @@ from tests.unit.replication.stage import some_batch
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -50,7 +50,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
     tmp_path: Path,
 ) -> None:
     settings = resolve_broker(
-        Given.from_mapping({"log.flush.interval.messages": "1"}, where="test")
+        RawConfig.from_mapping({"log.flush.interval.messages": "1"}, where="test")
     )
 
     async def story(timers: LoopTimers, background: Threads) -> None:

@@ -12,7 +12,7 @@ from tests.unit.replication.stage import OTHER as FOLLOWER
 from penstock.client.address import Address
 from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -33,7 +33,7 @@ from penstock.storage.segmented import SegmentedEngine
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SETTINGS = resolve_broker(
-    Given.from_mapping(
+    RawConfig.from_mapping(
         {"replica.fetch.backoff.ms": "20", "replica.fetch.wait.max.ms": "20000"}, where="test"
     )
 )

@@ -4,7 +4,7 @@ import socket
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.listeners import Listener
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.model.cluster import Endpoint
 from penstock.server.addresses import (
     Addresses,
@@ -16,7 +16,7 @@ from penstock.server.addresses import (
 
 def addresses_of(**given: str) -> Addresses:
     texts = {name.replace("_", "."): text for name, text in given.items()}
-    settings = resolve_broker(Given.from_mapping(texts, where="test"))
+    settings = resolve_broker(RawConfig.from_mapping(texts, where="test"))
     bound = [each._replace(port=each.port or 40123) for each in listeners_of(settings)]
     return bound_addresses(settings, bound)
 
@@ -74,13 +74,15 @@ def test_the_start_up_lines_say_what_is_told_and_how_to_change_it() -> None:
 
 
 def test_listeners_are_read_from_the_settings() -> None:
-    settings = resolve_broker(Given.from_mapping({"listeners": "PLAINTEXT://h:1"}, where="test"))
+    settings = resolve_broker(
+        RawConfig.from_mapping({"listeners": "PLAINTEXT://h:1"}, where="test")
+    )
     assert list(listeners_of(settings)) == [Listener("PLAINTEXT", "h", 1)]
 
 
 def test_brokers_use_the_listener_that_is_named_or_that_of_their_protocol() -> None:
     def listener_of(given: dict[str, str]) -> str:
-        return inter_broker_listener(resolve_broker(Given.from_mapping(given, where="test")))
+        return inter_broker_listener(resolve_broker(RawConfig.from_mapping(given, where="test")))
 
     assert listener_of({}) == "PLAINTEXT"
     named = {

@@ -33,7 +33,7 @@ from penstock.metadata_store.interface import (
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.server.broker_registration import Standing
+from penstock.server.broker_registration import BrokerRegistration
 from penstock.server.current_session import CurrentSession
 
 WAIT_MS = 30_000
@@ -73,7 +73,7 @@ async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Mem
     session = CurrentSession(await cluster.store.open_session())
     controller = cluster.controller(broker, session=session.current)
     member = Member(broker, controller, session)
-    standing = Standing(
+    standing = BrokerRegistration(
         coordination=cluster.store,
         session=session,
         controller=controller,

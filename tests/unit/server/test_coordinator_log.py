@@ -21,7 +21,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import iter_headers
-from penstock.server.coordinator_log import ReplicatedStateLog
+from penstock.server.coordinator_log import ReplicatedCoordinatorLog
 
 NONE = ErrorCode.NONE
 NAME = TopicPartition(OFFSETS_TOPIC, 0)
@@ -62,8 +62,8 @@ class Administrator:
         raise AssertionError
 
 
-def log_of(stage: Stage, administrator: Administrator | None = None) -> ReplicatedStateLog:
-    return ReplicatedStateLog(
+def log_of(stage: Stage, administrator: Administrator | None = None) -> ReplicatedCoordinatorLog:
+    return ReplicatedCoordinatorLog(
         OFFSETS_TOPIC,
         replication_factor="offsets.topic.replication.factor",
         replicas=stage.replicas,
@@ -80,7 +80,9 @@ def unexpected(code: ErrorCode) -> None:
     pytest.fail(f"answered late: {code}")
 
 
-def append(log: ReplicatedStateLog, *sizes: int, told: list[ErrorCode] | None = None) -> Append:
+def append(
+    log: ReplicatedCoordinatorLog, *sizes: int, told: list[ErrorCode] | None = None
+) -> Append:
     done = unexpected if told is None else told.append
     return log.append(0, [some_batch(size) for size in sizes], timeout_ms=1000, done=done)
 
@@ -172,7 +174,7 @@ def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None
     def broken(descriptor: int, length: int, position: int) -> bytes:
         raise OSError("the disk has gone")
 
-    log = ReplicatedStateLog(
+    log = ReplicatedCoordinatorLog(
         OFFSETS_TOPIC,
         replication_factor="offsets.topic.replication.factor",
         replicas=stage.replicas,

@@ -1,12 +1,12 @@
 """A broker's settings while it runs."""
 
-from penstock.config.raw_config import Given
-from penstock.server.dynamic_config import BrokerSettings
+from penstock.config.raw_config import RawConfig
+from penstock.server.dynamic_config import DynamicBrokerConfig
 
 
-def make(reports: list[str]) -> BrokerSettings:
-    static = Given.from_mapping({"log.retention.ms": "1000"}, where="test")
-    return BrokerSettings(static, 3, reports.append)
+def make(reports: list[str]) -> DynamicBrokerConfig:
+    static = RawConfig.from_mapping({"log.retention.ms": "1000"}, where="test")
+    return DynamicBrokerConfig(static, 3, reports.append)
 
 
 def test_what_is_stored_for_every_broker_and_for_this_one_counts_in_that_order() -> None:

@@ -11,10 +11,10 @@ from tests.unit.replication.stage import ME, OTHER, ManualClock, Stage
 from tests.unit.server.test_coordinator_log import Administrator
 
 from penstock.config.effective_config import resolve_broker
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.dependencies import TopicView
-from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator
+from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
 from penstock.coordinators.group.requests import Commit, CommitOffsets, FetchOffsets
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
@@ -28,7 +28,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.purgatory.timing_wheel import Timer
-from penstock.server.cached_config import ConfigInForce
+from penstock.server.cached_config import CachedConfig
 from penstock.server.group_wiring import Groups
 
 NONE = ErrorCode.NONE
@@ -211,15 +211,17 @@ def test_the_topics_that_groups_know_are_the_clusters() -> None:
 def test_offsets_are_kept_where_the_broker_is_told_to(storage: str, in_tree: bool) -> None:
     async def story() -> None:
         bench = Bench(offsets_storage=storage)
-        assert isinstance(bench.groups.coordinator, TreeCoordinator) is in_tree
+        assert isinstance(bench.groups.coordinator, ZooKeeperGroupCoordinator) is in_tree
 
     asyncio.run(story())
 
 
 def test_settings_that_change_are_seen() -> None:
-    settings = resolve_broker(Given.from_mapping({}, where="test"))
-    config = ConfigInForce(lambda: settings, GroupConfig.from_broker)
+    settings = resolve_broker(RawConfig.from_mapping({}, where="test"))
+    config = CachedConfig(lambda: settings, GroupConfig.from_broker)
     assert config().offsets_retention_ms == 7 * 86_400_000
     assert config() is config()
-    settings = resolve_broker(Given.from_mapping({"offsets.retention.minutes": "1"}, where="test"))
+    settings = resolve_broker(
+        RawConfig.from_mapping({"offsets.retention.minutes": "1"}, where="test")
+    )
     assert config().offsets_retention_ms == 60_000

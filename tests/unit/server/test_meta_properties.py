@@ -2,7 +2,13 @@
 
 import pytest
 
-from penstock.server.meta_properties import Owner, WrongOwner, check_owner, read_owner, stamp
+from penstock.server.meta_properties import (
+    MetaProperties,
+    WrongOwner,
+    check_owner,
+    read_owner,
+    stamp,
+)
 from penstock.storage.partition_metadata import BrokerStamp, read_broker_stamp, write_broker_stamp
 from penstock.testing.simulated_disk import SimulatedDisk
 
@@ -18,9 +24,9 @@ def make_disk(*directories: str) -> SimulatedDisk:
 
 def test_a_new_directory_has_no_owner_and_gets_one() -> None:
     disk = make_disk("/data")
-    assert read_owner(disk, ["/data"]) == Owner(broker_id=None, cluster_id=None)
+    assert read_owner(disk, ["/data"]) == MetaProperties(broker_id=None, cluster_id=None)
     stamp(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
-    assert read_owner(disk, ["/data"]) == Owner(broker_id=7, cluster_id=CLUSTER)
+    assert read_owner(disk, ["/data"]) == MetaProperties(broker_id=7, cluster_id=CLUSTER)
 
 
 def test_stamping_again_keeps_the_directorys_own_id() -> None:
@@ -39,7 +45,7 @@ def test_stamping_again_keeps_the_directorys_own_id() -> None:
     ],
 )
 def test_another_owner_is_refused(broker_id: int, cluster_id: str, expected: str) -> None:
-    owner = Owner(broker_id=7, cluster_id=CLUSTER)
+    owner = MetaProperties(broker_id=7, cluster_id=CLUSTER)
     with pytest.raises(WrongOwner, match=expected):
         check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory="/data")
 

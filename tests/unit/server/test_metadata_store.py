@@ -1,14 +1,14 @@
 """Which tree a broker has, by its settings."""
 
 from penstock.config.effective_config import resolve_broker
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.server.metadata_store import find_zookeeper
 
 
 def _find(**texts: str) -> ZooKeeperConfig | None:
     named = {name.replace("_", "."): text for name, text in texts.items()}
-    return find_zookeeper(resolve_broker(Given.from_mapping(named, where="test")))
+    return find_zookeeper(resolve_broker(RawConfig.from_mapping(named, where="test")))
 
 
 def test_without_a_connect_string_there_is_no_zookeeper() -> None:

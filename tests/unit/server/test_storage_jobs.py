@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.server.storage_jobs import Upkeep
+from penstock.server.storage_jobs import StorageJobs
 from penstock.storage.background import Threads
 from penstock.storage.engine import Engine, Job, OnOwner
 
@@ -15,7 +15,7 @@ from penstock.storage.engine import Engine, Job, OnOwner
 class Note:
     name = "note"
 
-    def __init__(self, owner: int, upkeep: "list[Upkeep]") -> None:
+    def __init__(self, owner: int, upkeep: "list[StorageJobs]") -> None:
         self.owner = owner
         self.upkeep = upkeep
         self.ran_on = self.visited_on = 0
@@ -44,17 +44,19 @@ class DueOnce:
         return jobs
 
 
-def run(jobs: Sequence[Job], made: list[Upkeep]) -> None:
+def run(jobs: Sequence[Job], made: list[StorageJobs]) -> None:
     async def serve() -> None:
         with Threads(1) as background:
-            made.append(Upkeep(cast("Engine", DueOnce(jobs)), background, lambda: 0, lambda: None))
+            made.append(
+                StorageJobs(cast("Engine", DueOnce(jobs)), background, lambda: 0, lambda: None)
+            )
             await made[0].run()
 
     asyncio.run(asyncio.wait_for(serve(), 30))
 
 
 def test_a_job_runs_off_the_loop_and_visits_it() -> None:
-    made: list[Upkeep] = []
+    made: list[StorageJobs] = []
     note = Note(threading.get_ident(), made)
     run([note], made)
     assert note.visited_on == threading.get_ident()
@@ -78,7 +80,7 @@ def test_a_flush_that_failed_unexpectedly_ends_the_upkeep() -> None:
         background.run(fail)
         failed.wait(30)
         background._rounds.shutdown()
-        await Upkeep(cast("Engine", DueOnce([])), background, lambda: 0, lambda: None).run()
+        await StorageJobs(cast("Engine", DueOnce([])), background, lambda: 0, lambda: None).run()
 
     with pytest.raises(LookupError):
         asyncio.run(asyncio.wait_for(serve(), 30))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.apis.admin.alterable_configs import is_alterable
 from penstock.apis.response_shapes import Shape
-from penstock.config.effective_config import ResolvedValue, Source, resolve_topic
-from penstock.config.raw_config import Given
+from penstock.config.effective_config import EffectiveValue, Source, resolve_topic
+from penstock.config.raw_config import RawConfig
 from penstock.config.registry import BROKER_SETTINGS, find_listener_setting, find_setting
 from penstock.config.setting import Kind, Scope, Setting, Value
 
@@ -64,7 +64,7 @@ def topic_entries(
     own: Mapping[str, str], services: "Services", only: Collection[str] | None = None
 ) -> list[ConfigEntry]:
     """Every setting of a topic with these settings of its own; ConfigError if they do not fit."""
-    resolved = resolve_topic(Given.from_mapping(own, where="topic"), services.settings())
+    resolved = resolve_topic(RawConfig.from_mapping(own, where="topic"), services.settings())
     layers = broker_layers(services)
     return [
         _topic_entry(resolved.get_resolved(name), layers)
@@ -149,7 +149,7 @@ def _default_texts() -> Mapping[str, str]:
     )
 
 
-def _topic_entry(found: ResolvedValue, layers: tuple[Layer, ...]) -> ConfigEntry:
+def _topic_entry(found: EffectiveValue, layers: tuple[Layer, ...]) -> ConfigEntry:
     setting = found.setting
     names = tuple(fallback.name for fallback in setting.fallbacks)
     own = Synonym(setting.name, _text(setting, found.value), ConfigSource.TOPIC)
@@ -160,7 +160,7 @@ def _topic_entry(found: ResolvedValue, layers: tuple[Layer, ...]) -> ConfigEntry
     )
 
 
-def _broker_entry(name: str, found: ResolvedValue, layers: tuple[Layer, ...]) -> ConfigEntry:
+def _broker_entry(name: str, found: EffectiveValue, layers: tuple[Layer, ...]) -> ConfigEntry:
     setting = found.setting
     # A setting for one listener stands before the general one, a finer unit before a coarser.
     names = dict.fromkeys((name, setting.name, *(each.name for each in setting.fallbacks)))
@@ -184,7 +184,7 @@ def _cluster_default_entry(name: str, layer: Layer) -> ConfigEntry:
 
 
 def _entry(
-    name: str, setting: Setting, found: ResolvedValue, *, synonyms: tuple[Synonym, ...]
+    name: str, setting: Setting, found: EffectiveValue, *, synonyms: tuple[Synonym, ...]
 ) -> ConfigEntry:
     return ConfigEntry(
         name=name,

@@ -35,7 +35,7 @@ class Target(NamedTuple):
     topic_id: UUID | None
 
 
-class Outcome(NamedTuple):
+class DeletionResult(NamedTuple):
     """What is told of a topic; `refused` of None: it is to be deleted, or was."""
 
     name: str | None
@@ -75,9 +75,9 @@ def _targets(request: Request) -> Iterable[Target]:
     return (Target(topic.name, topic.topic_id) for topic in request.message.topics)
 
 
-def _check_all(request: Request, services: "Services") -> list[Outcome]:
+def _check_all(request: Request, services: "Services") -> list[DeletionResult]:
     """One outcome for each topic, however often and in whichever way it was named."""
-    outcomes: dict[Target, Outcome] = {}
+    outcomes: dict[Target, DeletionResult] = {}
     first_by_name: dict[str, Target] = {}
     for target in _targets(request):
         if target in outcomes:
@@ -93,7 +93,7 @@ def _check_all(request: Request, services: "Services") -> list[Outcome]:
     return list(outcomes.values())
 
 
-def _twice(outcome: Outcome) -> Outcome:
+def _twice(outcome: DeletionResult) -> DeletionResult:
     """Neither deletion is done; other refusals stand, so as not to tell of what is there."""
     if outcome.refused is not None:
         return outcome
@@ -101,29 +101,33 @@ def _twice(outcome: Outcome) -> Outcome:
     return outcome._replace(refused=Refused(ErrorCode.INVALID_REQUEST, message))
 
 
-def _check(target: Target, request: Request, services: "Services") -> Outcome:
+def _check(target: Target, request: Request, services: "Services") -> DeletionResult:
     if target.topic_id is not None:
         return _check_id(target, target.topic_id, request, services)
     if target.name is None:
         message = "an entry has neither a topic's name nor its id; give one of them"
-        return Outcome(None, None, Refused(ErrorCode.INVALID_REQUEST, message))
+        return DeletionResult(None, None, Refused(ErrorCode.INVALID_REQUEST, message))
     refused = _find_refusal(target.name, request, services)
     topic = services.cluster.find_topic(target.name) if refused is None else None
-    return Outcome(target.name, None if topic is None else topic.topic_id, refused)
+    return DeletionResult(target.name, None if topic is None else topic.topic_id, refused)
 
 
-def _check_id(target: Target, topic_id: UUID, request: Request, services: "Services") -> Outcome:
+def _check_id(
+    target: Target, topic_id: UUID, request: Request, services: "Services"
+) -> DeletionResult:
     if target.name is not None:
         message = "an entry has a topic's name and its id as well; give one of them"
-        return Outcome(*target, Refused(ErrorCode.INVALID_REQUEST, message))
+        return DeletionResult(*target, Refused(ErrorCode.INVALID_REQUEST, message))
     name = services.cluster.find_name(TopicId(topic_id))
     if name is None:
         message = f"there is no topic of id {topic_id}; it was deleted, or never was here"
-        return Outcome(None, topic_id, Refused(ErrorCode.UNKNOWN_TOPIC_ID, message))
+        return DeletionResult(None, topic_id, Refused(ErrorCode.UNKNOWN_TOPIC_ID, message))
     if not allows_topic(request, services, Operation.DESCRIBE, name):
         message = f"{request.caller.principal} may not delete the topic of id {topic_id}"
-        return Outcome(None, topic_id, Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message))
-    return Outcome(name, topic_id, _find_refusal(name, request, services))
+        return DeletionResult(
+            None, topic_id, Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+        )
+    return DeletionResult(name, topic_id, _find_refusal(name, request, services))
 
 
 def _find_refusal(name: str, request: Request, services: "Services") -> Refused | None:
@@ -142,7 +146,7 @@ def _find_refusal(name: str, request: Request, services: "Services") -> Refused 
     return None
 
 
-def _result(shape: Shape, outcome: Outcome, refused: Refused | None) -> Any:
+def _result(shape: Shape, outcome: DeletionResult, refused: Refused | None) -> Any:
     code = ErrorCode.NONE if refused is None else refused.code
     return shape(
         name=outcome.name,

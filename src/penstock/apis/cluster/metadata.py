@@ -17,7 +17,7 @@ from penstock.apis.access import (
 )
 from penstock.apis.api import Api, Request
 from penstock.apis.cluster.listener_addresses import broker_address
-from penstock.apis.cluster.metadata_response import Broker, TopicEncoder, encode_body
+from penstock.apis.cluster.metadata_response import ResponseBroker, TopicEncoder, encode_body
 from penstock.controller.interface import NewTopic, Refused
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.model.cluster import INTERNAL_TOPICS, TopicState
@@ -301,11 +301,11 @@ def _build(request: Request, services: "Services", topics: list[bytes]) -> bytes
     )
 
 
-def _list_brokers(request: Request, services: "Services") -> list[Broker]:
+def _list_brokers(request: Request, services: "Services") -> list[ResponseBroker]:
     nodes = services.cluster.brokers.values()
     places = ((node, broker_address(node, request, services)) for node in nodes)
     return [
-        Broker(node.id, address[0], address[1], node.rack)
+        ResponseBroker(node.id, address[0], address[1], node.rack)
         for node, address in places
         if address is not None
     ]

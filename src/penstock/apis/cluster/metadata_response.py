@@ -34,7 +34,7 @@ _NO_TOPIC_ID = bytes(16)
 _numbers: list[bytes] = []  # partition numbers as they stand on the wire, as many as were needed
 
 
-class Broker(NamedTuple):
+class ResponseBroker(NamedTuple):
     """As one client is told of it."""
 
     id: BrokerId
@@ -46,7 +46,7 @@ class Broker(NamedTuple):
 def encode_body(
     version: int,
     *,
-    brokers: Sequence[Broker],
+    brokers: Sequence[ResponseBroker],
     cluster_id: str,
     controller_id: BrokerId,
     topics: Sequence[bytes],
@@ -68,7 +68,7 @@ def encode_body(
     return b"".join(pieces)
 
 
-def _encode_broker(version: int, broker: Broker) -> bytes:
+def _encode_broker(version: int, broker: ResponseBroker) -> bytes:
     rack = _text(version, broker.rack) if version >= FIRST_WITH_RACK else b""
     tags = b"\0" if version >= FIRST_FLEXIBLE else b""
     host, port = _text(version, broker.host), _INT32.pack(broker.port)

@@ -15,7 +15,7 @@ from penstock.apis.data.fetch_response import (
     Fetched,
     encode_fetch_response,
 )
-from penstock.apis.data.fetch_sessions import Asked, FetchContext
+from penstock.apis.data.fetch_sessions import FetchContext, RequestedPartition
 from penstock.apis.data.leader_hints import NO_HINT, LeaderHint, find_leader_hint, find_nodes
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
@@ -38,7 +38,7 @@ _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 class Target(NamedTuple):
-    asked: Asked
+    asked: RequestedPartition
     partition: TopicPartition | None  # None: not looked at, for `error`
     error: ErrorCode
 
@@ -137,7 +137,7 @@ class FetchOperation:
                 return True
         return False
 
-    def _size_of(self, partition: Partition, asked: Asked, end: Offset) -> int:
+    def _size_of(self, partition: Partition, asked: RequestedPartition, end: Offset) -> int:
         """Each append makes one partition be looked at again, not all of them."""
         known = self._sizes.get(partition.partition)
         if known is not None and known[0] == end:
@@ -194,7 +194,12 @@ class FetchOperation:
         return answers
 
     def _read(
-        self, asked: Asked, name: TopicPartition, left_bytes: int, is_first: bool, leases: Leases
+        self,
+        asked: RequestedPartition,
+        name: TopicPartition,
+        left_bytes: int,
+        is_first: bool,
+        leases: Leases,
     ) -> Fetched:
         partition = self._get(asked, name)
         log = partition.log
@@ -248,7 +253,7 @@ class FetchOperation:
         read.lease.release()
         return None
 
-    def _get(self, asked: Asked, name: TopicPartition) -> Partition:
+    def _get(self, asked: RequestedPartition, name: TopicPartition) -> Partition:
         partition = self._services.replicas.get(name)
         if asked.topic is not name.topic and asked.topic not in (partition.topic_id, name.topic):
             raise Refusal(ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -264,7 +269,7 @@ class FetchOperation:
             return False
         return self._services.replicas.throttling.holds_back(partition, self._follower)
 
-    def _find_read_replica(self, partition: Partition, asked: Asked) -> int:
+    def _find_read_replica(self, partition: Partition, asked: RequestedPartition) -> int:
         found = find_read_replica(
             partition.state,
             partition.followers,
@@ -280,5 +285,5 @@ class FetchOperation:
         return NO_HINT
 
 
-def _refuse(asked: Asked, code: ErrorCode, hint: LeaderHint = NO_HINT) -> Fetched:
+def _refuse(asked: RequestedPartition, code: ErrorCode, hint: LeaderHint = NO_HINT) -> Fetched:
     return Fetched(asked, code, _UNKNOWN, _UNKNOWN, _UNKNOWN, hint=hint)

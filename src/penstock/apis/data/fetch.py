@@ -16,9 +16,9 @@ from penstock.apis.data.fetch_response import FIRST_WITH_TOPIC_ID
 from penstock.apis.data.fetch_sessions import (
     FINAL_EPOCH,
     NO_SESSION,
-    Asked,
     FetchContext,
     Key,
+    RequestedPartition,
     Topic,
 )
 from penstock.apis.data.follower_fetch import find_replica_targets, replica_of
@@ -109,12 +109,12 @@ def _begin(request: Request, services: "Services", message: Any) -> FetchContext
     )
 
 
-def _list_asked(version: int, topics: Any) -> Iterator[Asked]:
+def _list_asked(version: int, topics: Any) -> Iterator[RequestedPartition]:
     has_epoch, has_fetched_epoch = version >= 9, version >= 12
     for topic in topics:
         name = _topic_of(topic)
         for each in topic.partitions:
-            yield Asked(
+            yield RequestedPartition(
                 name,
                 each.partition,
                 offset=each.fetch_offset,

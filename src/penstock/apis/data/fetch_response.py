@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from penstock.apis.data.fetch_sessions import Asked
+from penstock.apis.data.fetch_sessions import RequestedPartition
 from penstock.apis.data.leader_hints import (
     NO_HINT,
     NO_TAGS,
+    HintedBroker,
     LeaderHint,
-    Node,
     encode_leader_tags,
     encode_node_tags,
 )
@@ -49,7 +49,7 @@ NO_REPLICA = -1
 class Fetched(NamedTuple):
     """One partition's answer. Offsets are -1 where they are not to be told."""
 
-    asked: Asked
+    asked: RequestedPartition
     code: ErrorCode
     high_watermark: Offset
     last_stable_offset: Offset
@@ -80,7 +80,7 @@ def encode_fetch_response(
     error: ErrorCode,
     session_id: int,
     answers: Sequence[Fetched],
-    nodes: Sequence[Node] = (),
+    nodes: Sequence[HintedBroker] = (),
 ) -> list[Any]:
     """The body's parts. Neighbouring partitions of one topic stand under it together."""
     is_flexible = version >= FIRST_FLEXIBLE

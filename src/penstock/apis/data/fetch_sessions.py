@@ -23,7 +23,7 @@ Topic = str | UUID  # by id from version 13 on
 Key = tuple[Topic, int]
 
 
-class Asked:
+class RequestedPartition:
     """One partition as a fetch asks for it, and in a session what was told of it last."""
 
     __slots__ = (
@@ -56,7 +56,7 @@ class Asked:
         self.told_high_watermark = -1  # nothing yet, or an error
         self.told_log_start = -1
 
-    def take(self, other: "Asked") -> None:
+    def take(self, other: "RequestedPartition") -> None:
         self.offset = other.offset
         self.max_bytes = other.max_bytes
         self.leader_epoch = other.leader_epoch
@@ -67,7 +67,7 @@ class Told(Protocol):
     """What a session has to know of a partition's answer."""
 
     @property
-    def asked(self) -> Asked: ...
+    def asked(self) -> RequestedPartition: ...
     @property
     def is_error(self) -> bool: ...
     @property
@@ -92,11 +92,16 @@ class Chosen(NamedTuple):
     session_id: int
 
 
-class Session:
+class FetchSession:
     __slots__ = ("by_id", "created_ms", "epoch", "id", "partitions", "used_ms")
 
     def __init__(
-        self, session_id: int, partitions: dict[Key, Asked], *, by_id: bool, now_ms: int
+        self,
+        session_id: int,
+        partitions: dict[Key, RequestedPartition],
+        *,
+        by_id: bool,
+        now_ms: int,
     ) -> None:
         self.id = session_id
         self.epoch = 1  # of the request that is to come next
@@ -108,7 +113,7 @@ class Session:
 class FetchContext:
     """One fetch: what to read for it, and how its session sees the answer."""
 
-    partitions: Sequence[Asked] = ()
+    partitions: Sequence[RequestedPartition] = ()
 
     def choose(self, answers: list[AnyTold]) -> tuple[Chosen, list[AnyTold]]:
         """What of the answers is sent. Called once, when they leave."""
@@ -116,7 +121,7 @@ class FetchContext:
 
 
 class _Sessionless(FetchContext):
-    def __init__(self, partitions: Iterable[Asked]) -> None:
+    def __init__(self, partitions: Iterable[RequestedPartition]) -> None:
         self.partitions = tuple(partitions)
 
 
@@ -132,7 +137,7 @@ class _Full(FetchContext):
     """The first fetch of a session, if there is room for it."""
 
     def __init__(
-        self, sessions: "FetchSessions", partitions: dict[Key, Asked], *, by_id: bool
+        self, sessions: "FetchSessions", partitions: dict[Key, RequestedPartition], *, by_id: bool
     ) -> None:
         self._sessions = sessions
         self._named = partitions
@@ -149,7 +154,7 @@ class _Full(FetchContext):
 
 
 class _Incremental(FetchContext):
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: FetchSession) -> None:
         self._session = session
         self._epoch = session.epoch
         self.partitions = tuple(session.partitions.values())
@@ -162,7 +167,7 @@ class _Incremental(FetchContext):
         return Chosen(ErrorCode.NONE, session.id), news
 
 
-def _note(session: Session, told: Told) -> bool:
+def _note(session: FetchSession, told: Told) -> bool:
     """Remember the answer; whether it is one that the client does not know yet."""
     asked = told.asked
     if told.is_error:
@@ -183,12 +188,12 @@ def _note(session: Session, told: Told) -> bool:
     return is_news
 
 
-def _last_named(asked: Iterable[Asked]) -> list[Asked]:
+def _last_named(asked: Iterable[RequestedPartition]) -> list[RequestedPartition]:
     """Without sessions, as librdkafka fetches, this is done for every partition of every request:
     a topic id is looked at once for all that follow each other."""
-    topics: dict[Topic, dict[int, Asked]] = {}
+    topics: dict[Topic, dict[int, RequestedPartition]] = {}
     topic: Topic | None = None
-    named: dict[int, Asked] = {}
+    named: dict[int, RequestedPartition] = {}
     for each in asked:
         if each.topic is not topic:
             topic = each.topic
@@ -212,7 +217,7 @@ class FetchSessions:
         self._max_partitions = max_partitions
         self._now_ms = now_ms
         self._new_id = new_id
-        self._sessions: dict[int, Session] = {}  # least recently used first
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
         self._partitions = 0  # of all of them
 
     def __len__(self) -> int:
@@ -227,7 +232,7 @@ class FetchSessions:
         *,
         session_id: int,
         epoch: int,
-        asked: Iterable[Asked],
+        asked: Iterable[RequestedPartition],
         forgotten: Iterable[Key] = (),
         by_id: bool = False,
     ) -> FetchContext:
@@ -235,7 +240,7 @@ class FetchSessions:
         if epoch == FINAL_EPOCH:
             self._end(session_id)
             return _Sessionless(_last_named(asked))
-        named: dict[Key, Asked] = {(each.topic, each.index): each for each in asked}
+        named: dict[Key, RequestedPartition] = {(each.topic, each.index): each for each in asked}
         if epoch == FIRST_EPOCH:
             self._end(session_id)
             return _Full(self, named, by_id=by_id)
@@ -249,7 +254,7 @@ class FetchSessions:
         return self._go_on(session, named, forgotten)
 
     def _go_on(
-        self, session: Session, named: dict[Key, Asked], forgotten: Iterable[Key]
+        self, session: FetchSession, named: dict[Key, RequestedPartition], forgotten: Iterable[Key]
     ) -> FetchContext:
         before = len(session.partitions)
         for key, asked in named.items():
@@ -270,7 +275,9 @@ class FetchSessions:
         self._sessions[session.id] = self._sessions.pop(session.id)
         return _Incremental(session)
 
-    def try_create(self, partitions: dict[Key, Asked], *, by_id: bool) -> Session | None:
+    def try_create(
+        self, partitions: dict[Key, RequestedPartition], *, by_id: bool
+    ) -> FetchSession | None:
         """None where it finds no room: the client fetches without a session then."""
         count = len(partitions)
         if not count or self._partitions + count > self._max_partitions:
@@ -281,7 +288,7 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = Session(session_id, partitions, by_id=by_id, now_ms=now_ms)
+        session = FetchSession(session_id, partitions, by_id=by_id, now_ms=now_ms)
         self._sessions[session_id] = session
         self._partitions += count
         return session

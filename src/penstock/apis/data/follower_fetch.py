@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Request
 from penstock.apis.data.delayed_fetch import Target
-from penstock.apis.data.fetch_sessions import Asked, FetchContext
+from penstock.apis.data.fetch_sessions import FetchContext, RequestedPartition
 from penstock.apis.inter_broker_access import check_broker
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
@@ -58,7 +58,9 @@ def _find_refusal(
     return None
 
 
-def _note(services: "Services", asked: Asked, follower: BrokerId, epoch: BrokerEpoch) -> Target:
+def _note(
+    services: "Services", asked: RequestedPartition, follower: BrokerId, epoch: BrokerEpoch
+) -> Target:
     topic = asked.topic
     name = topic if isinstance(topic, str) else services.cluster.find_name(TopicId(topic))
     if name is None:
@@ -77,6 +79,6 @@ def _note(services: "Services", asked: Asked, follower: BrokerId, epoch: BrokerE
     return Target(asked, partition, ErrorCode.NONE)
 
 
-def _check_topic_id(services: "Services", asked: Asked, name: TopicPartition) -> None:
+def _check_topic_id(services: "Services", asked: RequestedPartition, name: TopicPartition) -> None:
     if not isinstance(asked.topic, str) and services.replicas.get(name).topic_id != asked.topic:
         raise Refusal(ErrorCode.INCONSISTENT_TOPIC_ID)

@@ -27,7 +27,7 @@ class LeaderHint(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-class Node(NamedTuple):
+class HintedBroker(NamedTuple):
     id: BrokerId
     host: str
     port: int
@@ -46,14 +46,16 @@ def find_leader_hint(services: "Services", partition: TopicPartition) -> LeaderH
     return LeaderHint(state.leader, state.leader_epoch)
 
 
-def find_nodes(request: Request, services: "Services", hints: Iterable[LeaderHint]) -> list[Node]:
+def find_nodes(
+    request: Request, services: "Services", hints: Iterable[LeaderHint]
+) -> list[HintedBroker]:
     """The leaders of the hints, each once, as this client can reach them."""
-    nodes: list[Node] = []
+    nodes: list[HintedBroker] = []
     for leader in dict.fromkeys(hint.leader for hint in hints):
         broker = services.cluster.brokers.get(leader)
         address = None if broker is None else broker_address(broker, request, services)
         if broker is not None and address is not None:
-            nodes.append(Node(leader, *address, broker.rack))
+            nodes.append(HintedBroker(leader, *address, broker.rack))
     return nodes
 
 
@@ -64,7 +66,7 @@ def encode_leader_tags(hint: LeaderHint, tag: int) -> bytes:
     return b"\1" + _LEADER.pack(tag, _LEADER_BYTES, hint.leader, hint.leader_epoch, 0)
 
 
-def encode_node_tags(nodes: list[Node]) -> bytes:
+def encode_node_tags(nodes: list[HintedBroker]) -> bytes:
     """A response's tagged fields: the nodes under tag 0, or none."""
     if not nodes:
         return NO_TAGS

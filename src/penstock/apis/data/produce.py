@@ -27,7 +27,7 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.compression import Codec
 from penstock.protocol.produce_request import ProduceRequest, read_produce_request
-from penstock.purgatory.delayed_operations import Waiting
+from penstock.purgatory.delayed_operations import DelayedOperation
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.storage.engine import Origin
@@ -90,7 +90,9 @@ def _write(
         _park(request, services, waiting)
 
 
-def _park(request: Request, services: "Services", waiting: Waiting[TopicPartition]) -> None:
+def _park(
+    request: Request, services: "Services", waiting: DelayedOperation[TopicPartition]
+) -> None:
     def give_up() -> None:
         services.replicas.produces.cancel(waiting)
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from penstock.apis.data.leader_hints import (
     NO_HINT,
     NO_TAGS,
+    HintedBroker,
     LeaderHint,
-    Node,
     encode_leader_tags,
     encode_node_tags,
 )
@@ -54,7 +54,7 @@ def encode_produce_response(
     topics: Sequence[TopicRecords],
     answers: Sequence[PartitionAppended],
     hints: Mapping[int, LeaderHint] = _NO_HINTS,  # by the place of the answer
-    nodes: Sequence[Node] = (),
+    nodes: Sequence[HintedBroker] = (),
 ) -> bytes:
     """The whole frame; the answers are in the order of the partitions in `topics`."""
     is_flexible = version >= FIRST_FLEXIBLE_VERSION

@@ -31,12 +31,12 @@ from penstock.coordinators.group.requests import (
     Sync,
     Synced,
 )
-from penstock.coordinators.group.result import Outcome
-from penstock.coordinators.group.shard import Command, Shard, Surroundings
+from penstock.coordinators.group.result import GroupResult
+from penstock.coordinators.group.shard import Command, GroupDependencies, GroupShard
 from penstock.coordinators.group.state import refuse_join
-from penstock.coordinators.runtime.coordinator_runtime import Sharded
+from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
-from penstock.coordinators.runtime.dependencies import StateLog, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, Timers
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -49,7 +49,7 @@ UNIQUE_BYTES = 37  # what makes a member's id its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorStatistics:
+class GroupCoordinatorStatistics:
     shards: int
     loading: int
     groups: int
@@ -57,11 +57,11 @@ class CoordinatorStatistics:
     waiting: int  # requests that wait for a group's members
 
 
-class GroupCoordinator(Sharded[Shard]):
+class GroupCoordinator(CoordinatorRuntime[GroupShard]):
     def __init__(
         self,
         *,
-        log: StateLog,
+        log: CoordinatorLog,
         topics: Topics,
         timers: Timers,
         wall_ms: Callable[[], int],
@@ -70,7 +70,7 @@ class GroupCoordinator(Sharded[Shard]):
     ) -> None:
         super().__init__(log=log, timers=timers)
         self._config = config
-        self._around = Surroundings(
+        self._around = GroupDependencies(
             log=log,
             topics=topics,
             timers=timers,
@@ -80,8 +80,8 @@ class GroupCoordinator(Sharded[Shard]):
             load_again=self._load_again,
         )
 
-    def _new_shard(self, partition: int) -> Shard:
-        return Shard(partition, self._around)
+    def _new_shard(self, partition: int) -> GroupShard:
+        return GroupShard(partition, self._around)
 
     def _planned_partitions(self) -> int:
         return self._config().offsets_topic_partitions
@@ -182,7 +182,7 @@ class GroupCoordinator(Sharded[Shard]):
     async def fetch(self, request: FetchOffsets) -> FetchedOffsets:
         answer = await self._ask(
             request.group,
-            lambda state, _, now_ms: Outcome(answer=state.fetch(request)),
+            lambda state, _, now_ms: GroupResult(answer=state.fetch(request)),
         )
         if not isinstance(answer, Failed):
             return answer
@@ -208,7 +208,7 @@ class GroupCoordinator(Sharded[Shard]):
 
     async def describe(self, group: str) -> DescribedGroup:
         answer = await self._ask(
-            group, lambda state, _, now_ms: Outcome(answer=state.describe(group))
+            group, lambda state, _, now_ms: GroupResult(answer=state.describe(group))
         )
         if isinstance(answer, Failed):
             return DescribedGroup(group=group, error=answer.code)
@@ -216,7 +216,7 @@ class GroupCoordinator(Sharded[Shard]):
 
     async def consumer_describe(self, group: str) -> ConsumerDescribed:
         answer = await self._ask(
-            group, lambda state, _, now_ms: Outcome(answer=state.consumer_describe(group))
+            group, lambda state, _, now_ms: GroupResult(answer=state.consumer_describe(group))
         )
         if isinstance(answer, Failed):
             return ConsumerDescribed(group=group, error=answer.code, message=answer.code.message)
@@ -235,7 +235,7 @@ class GroupCoordinator(Sharded[Shard]):
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             elif shard.status is Status.ACTIVE and shard.is_led:
                 answer = await shard.run(
-                    lambda state, _, now_ms: Outcome(answer=state.list_groups()), is_soft=False
+                    lambda state, _, now_ms: GroupResult(answer=state.list_groups()), is_soft=False
                 )
                 if isinstance(answer, Failed):
                     code = answer.code
@@ -243,9 +243,9 @@ class GroupCoordinator(Sharded[Shard]):
                     found += answer
         return code, [each for each in found if is_wanted(each, states, kinds)]
 
-    def statistics(self) -> CoordinatorStatistics:
+    def statistics(self) -> GroupCoordinatorStatistics:
         shards = self._shards.values()
-        return CoordinatorStatistics(
+        return GroupCoordinatorStatistics(
             shards=len(shards),
             loading=sum(each.status is Status.LOADING for each in shards),
             groups=sum(len(each.state.group_names()) for each in shards),

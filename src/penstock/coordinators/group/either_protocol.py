@@ -30,7 +30,7 @@ from penstock.coordinators.group.requests import (
     Sync,
     Synced,
 )
-from penstock.coordinators.group.result import LATER, Outcome, SetTimer, TimerKey
+from penstock.coordinators.group.result import LATER, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
 
@@ -91,7 +91,7 @@ def join(
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
-) -> Outcome[Joined]:
+) -> GroupResult[Joined]:
     """JoinGroup. Whoever knows its id must be known; others may begin a group."""
     group = groups.get(request.group)
     if isinstance(group, ConsumerGroup) and group.members:
@@ -99,7 +99,7 @@ def join(
     if isinstance(group, ClassicGroup):
         return classic.join(group, request, waiter, now_ms, config)
     if request.member != UNKNOWN_MEMBER:
-        return Outcome(answer=Joined(error=ErrorCode.UNKNOWN_MEMBER_ID, member=request.member))
+        return GroupResult(answer=Joined(error=ErrorCode.UNKNOWN_MEMBER_ID, member=request.member))
     fresh = ClassicGroup(request.group)
     outcome = classic.join(fresh, request, waiter, now_ms, config)
     if not _is_let_in(outcome):
@@ -109,7 +109,7 @@ def join(
     return replace(outcome, records=(*old, *outcome.records))
 
 
-def _is_let_in(outcome: Outcome[Joined]) -> bool:
+def _is_let_in(outcome: GroupResult[Joined]) -> bool:
     if outcome.answer is LATER:
         return True
     assert isinstance(outcome.answer, Joined)
@@ -118,7 +118,7 @@ def _is_let_in(outcome: Outcome[Joined]) -> bool:
 
 def sync(
     group: Group, request: Sync, waiter: Waiter, now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[Synced]:
+) -> GroupResult[Synced]:
     if isinstance(group, ClassicGroup):
         return classic.sync(group, request, waiter, now_ms, config)
     return consumer.classic_sync(group, request, now_ms, config, topics)
@@ -126,7 +126,7 @@ def sync(
 
 def heartbeat(
     group: Group, request: Heartbeat, now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[ErrorCode]:
+) -> GroupResult[ErrorCode]:
     if isinstance(group, ClassicGroup):
         return classic.heartbeat(group, request, now_ms, config)
     return consumer.classic_heartbeat(group, request, now_ms, config, topics)
@@ -134,7 +134,7 @@ def heartbeat(
 
 def leave(
     group: Group, leavers: Sequence[Leaver], now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[tuple[ErrorCode, tuple[Left, ...]]]:
+) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
     if isinstance(group, ClassicGroup):
         return classic.leave(group, leavers, now_ms, config)
     return consumer.classic_leave(group, leavers, now_ms, config, topics)
@@ -142,15 +142,15 @@ def leave(
 
 def on_timer(
     group: Group, key: TimerKey, now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[None]:
+) -> GroupResult[None]:
     if key.kind in consumer.TIMER_KINDS:
         return consumer.on_timer(group, key, now_ms, config, topics)
     if isinstance(group, ClassicGroup):
         return classic.on_timer(group, key, now_ms, config)
-    return Outcome(answer=None)
+    return GroupResult(answer=None)
 
 
-def on_loaded(group: Group, now_ms: int, config: GroupConfig, topics: Topics) -> Outcome[None]:
+def on_loaded(group: Group, now_ms: int, config: GroupConfig, topics: Topics) -> GroupResult[None]:
     if isinstance(group, ClassicGroup):
         return classic.on_loaded(group, now_ms, config)
     return consumer.on_loaded(group, now_ms, config, topics)
@@ -198,7 +198,7 @@ def list_group(group: Group) -> ListedGroup:
     return consumer_queries.list_group(group)
 
 
-def delete(group: Group, now_ms: int, config: GroupConfig) -> Outcome[ErrorCode]:
+def delete(group: Group, now_ms: int, config: GroupConfig) -> GroupResult[ErrorCode]:
     if isinstance(group, ClassicGroup):
         return classic.delete(group, now_ms, config)
     return consumer.delete(group)

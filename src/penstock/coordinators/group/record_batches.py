@@ -75,7 +75,7 @@ def read_batches(data: bytes, report: Report) -> Iterator[Entry]:
             yield from _read_batch(*found, report)
 
 
-class Skimmer:
+class OffsetsLoader:
     """A `state_topics.loading.Reader`."""
 
     def __init__(self, report: Report) -> None:

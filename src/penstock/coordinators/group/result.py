@@ -45,7 +45,7 @@ class CancelTimer(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Generic[Answer]):
+class GroupResult(Generic[Answer]):
     """Records are appended as one batch and replayed at once; answers leave when they, and all
     records before them, are committed. If they cannot be, every answer is replaced by the error
     and the shard is loaded anew."""

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.dependencies import Topics
-from penstock.coordinators.group.record_batches import Entry, Skimmer, build_batches
+from penstock.coordinators.group.record_batches import Entry, OffsetsLoader, build_batches
 from penstock.coordinators.group.records import GroupRecord
-from penstock.coordinators.group.result import LATER, CancelTimer, Outcome, SetTimer, TimerKey
-from penstock.coordinators.group.state import ShardState
-from penstock.coordinators.runtime.coordinator_shard import StateShard, Status
-from penstock.coordinators.runtime.dependencies import Report, StateLog, Timers
+from penstock.coordinators.group.result import LATER, CancelTimer, GroupResult, SetTimer, TimerKey
+from penstock.coordinators.group.state import GroupShardState
+from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report, Timers
 from penstock.coordinators.runtime.error_codes import answer_code
 from penstock.coordinators.runtime.pending_replies import Failed, Waiter
 from penstock.coordinators.runtime.record_batches import TooLarge, WrittenBy
@@ -32,27 +32,27 @@ from penstock.purgatory.timing_wheel import Timer
 Answer = TypeVar("Answer")
 
 # Decides; gets who waits for the answer and the wall clock's time.
-Command = Callable[[ShardState, Waiter, int], Outcome[Answer]]
+Command = Callable[[GroupShardState, Waiter, int], GroupResult[Answer]]
 
 NOBODY = Waiter(0)  # waits for what a timer does
 GROUPS_A_SWEEP = 200  # looked through for expired offsets in one turn of the loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class GroupDependencies:
     """What every shard of a broker shares."""
 
-    log: StateLog
+    log: CoordinatorLog
     topics: Topics
     timers: Timers
     wall_ms: Callable[[], int]
     config: Callable[[], GroupConfig]
     report: Callable[[str], None]
-    load_again: Callable[["Shard"], None]
+    load_again: Callable[["GroupShard"], None]
 
 
-class Shard(StateShard[ShardState]):
-    def __init__(self, partition: int, around: Surroundings) -> None:
+class GroupShard(CoordinatorShard[GroupShardState]):
+    def __init__(self, partition: int, around: GroupDependencies) -> None:
         self._around = around
         self._timers: dict[str, dict[TimerKey, Timer[Callable[[], None]]]] = {}  # by group
         self._sweep: Timer[Callable[[], None]] | None = None
@@ -92,7 +92,7 @@ class Shard(StateShard[ShardState]):
         elif group is not None:
             self.state.drop_if_vacant(group)
 
-    def _carry_out(self, outcome: Outcome[Any], waiter: Waiter) -> ErrorCode:
+    def _carry_out(self, outcome: GroupResult[Any], waiter: Waiter) -> ErrorCode:
         """NONE, or why nothing of it was written."""
         if outcome.records:
             code = self._write(outcome.records, outcome.written_by)
@@ -109,7 +109,7 @@ class Shard(StateShard[ShardState]):
         return ErrorCode.NONE
 
     def _give_up(
-        self, outcome: Outcome[Any], waiter: Waiter, code: ErrorCode, *, is_soft: bool
+        self, outcome: GroupResult[Any], waiter: Waiter, code: ErrorCode, *, is_soft: bool
     ) -> None:
         if is_soft:
             self.reload(code)
@@ -229,11 +229,11 @@ class Shard(StateShard[ShardState]):
 
     # -- its life --------------------------------------------------------------------------
 
-    def _new_state(self) -> ShardState:
-        return ShardState(topics=self._around.topics, config=self._around.config)
+    def _new_state(self) -> GroupShardState:
+        return GroupShardState(topics=self._around.topics, config=self._around.config)
 
-    def _new_reader(self, report: Report) -> Skimmer:
-        return Skimmer(report)
+    def _new_reader(self, report: Report) -> OffsetsLoader:
+        return OffsetsLoader(report)
 
     def _take(self, entry: Entry) -> None:
         self.state.take(entry)

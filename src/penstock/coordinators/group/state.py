@@ -40,14 +40,14 @@ from penstock.coordinators.group.requests import (
     Sync,
     Synced,
 )
-from penstock.coordinators.group.result import CancelTimer, Outcome, SetTimer, TimerKey
+from penstock.coordinators.group.result import CancelTimer, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.coordinators.runtime.record_batches import WrittenBy
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 
 
-class ShardState:
+class GroupShardState:
     """Owned by its shard."""
 
     def __init__(self, *, topics: Topics, config: Callable[[], GroupConfig]) -> None:
@@ -99,28 +99,28 @@ class ShardState:
         if group is not None and consumer_or_classic.is_vacant(group):
             del self.groups[name]
 
-    def join(self, request: Join, waiter: Waiter, now_ms: int) -> Outcome[Joined]:
+    def join(self, request: Join, waiter: Waiter, now_ms: int) -> GroupResult[Joined]:
         return consumer_or_classic.join(
             self.groups, request, waiter, now_ms, self._config(), self._topics
         )
 
-    def sync(self, request: Sync, waiter: Waiter, now_ms: int) -> Outcome[Synced]:
+    def sync(self, request: Sync, waiter: Waiter, now_ms: int) -> GroupResult[Synced]:
         group = self.groups.get(request.group)
         if group is None:
-            return Outcome(answer=Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
+            return GroupResult(answer=Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
         return consumer_or_classic.sync(
             group, request, waiter, now_ms, self._config(), self._topics
         )
 
-    def heartbeat(self, request: Heartbeat, now_ms: int) -> Outcome[ErrorCode]:
+    def heartbeat(self, request: Heartbeat, now_ms: int) -> GroupResult[ErrorCode]:
         group = self.groups.get(request.group)
         if group is None:
-            return Outcome(answer=ErrorCode.UNKNOWN_MEMBER_ID)
+            return GroupResult(answer=ErrorCode.UNKNOWN_MEMBER_ID)
         return consumer_or_classic.heartbeat(group, request, now_ms, self._config(), self._topics)
 
     def consumer_heartbeat(
         self, request: ConsumerHeartbeat, now_ms: int
-    ) -> Outcome[ConsumerHeartbeatAnswer]:
+    ) -> GroupResult[ConsumerHeartbeatAnswer]:
         group = self.groups.get(request.group)
         return consumer.heartbeat(group, request, now_ms, self._config(), self._topics)
 
@@ -132,12 +132,12 @@ class ShardState:
 
     def leave(
         self, name: str, members: Sequence[Leaver], now_ms: int
-    ) -> Outcome[tuple[ErrorCode, tuple[Left, ...]]]:
+    ) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
         group = self.groups.get(name)
         if group is None:
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
             left = tuple(Left(each.member, each.instance, unknown) for each in members)
-            return Outcome(answer=(ErrorCode.NONE, left))
+            return GroupResult(answer=(ErrorCode.NONE, left))
         return consumer_or_classic.leave(group, members, now_ms, self._config(), self._topics)
 
     def describe(self, name: str) -> DescribedGroup:
@@ -159,23 +159,23 @@ class ShardState:
         found = map(self.find_group, self.group_names())
         return [consumer_or_classic.list_group(each) for each in found if each is not None]
 
-    def delete_group(self, name: str, now_ms: int) -> Outcome[ErrorCode]:
+    def delete_group(self, name: str, now_ms: int) -> GroupResult[ErrorCode]:
         group = self.find_group(name)
         if group is None:
-            return Outcome(answer=ErrorCode.GROUP_ID_NOT_FOUND)
+            return GroupResult(answer=ErrorCode.GROUP_ID_NOT_FOUND)
         outcome = consumer_or_classic.delete(group, now_ms, self._config())
         if outcome.answer is not ErrorCode.NONE:
             return outcome
         offsets = offset_commands.delete_all(self.offsets, name)
         return _with_records(outcome, (*offsets, *outcome.records))
 
-    def on_timer(self, key: TimerKey, now_ms: int) -> Outcome[None]:
+    def on_timer(self, key: TimerKey, now_ms: int) -> GroupResult[None]:
         group = self.groups.get(key.group)
         if group is None:
-            return Outcome(answer=None)
+            return GroupResult(answer=None)
         return consumer_or_classic.on_timer(group, key, now_ms, self._config(), self._topics)
 
-    def on_loaded(self, now_ms: int) -> Outcome[None]:
+    def on_loaded(self, now_ms: int) -> GroupResult[None]:
         """Every member of every group has its time to be heard of, from now on."""
         outcomes = [
             consumer_or_classic.on_loaded(each, now_ms, self._config(), self._topics)
@@ -183,7 +183,7 @@ class ShardState:
         ]
         records: list[GroupRecord] = [one for each in outcomes for one in each.records]
         timers: list[SetTimer | CancelTimer] = [one for each in outcomes for one in each.timers]
-        return Outcome(answer=None, records=records, timers=timers)
+        return GroupResult(answer=None, records=records, timers=timers)
 
     # -- offsets ---------------------------------------------------------------------------
 
@@ -206,28 +206,30 @@ class ShardState:
             return ()
         return consumer_or_classic.session_timer(group, request.member, self._config())
 
-    def commit(self, request: CommitOffsets, now_ms: int) -> Outcome[Codes]:
+    def commit(self, request: CommitOffsets, now_ms: int) -> GroupResult[Codes]:
         refusal = self.check_commit(request)
         if refusal is not ErrorCode.NONE:
-            return Outcome(answer=offset_commands.refuse_commit(request, refusal))
+            return GroupResult(answer=offset_commands.refuse_commit(request, refusal))
         outcome = offset_commands.commit(
             request, topics=self._topics, now_ms=now_ms, config=self._config()
         )
-        return Outcome(
+        return GroupResult(
             answer=outcome.answer, records=outcome.records, timers=self.sign_of_life(request)
         )
 
-    def commit_in_transaction(self, request: CommitInTransaction, now_ms: int) -> Outcome[Codes]:
+    def commit_in_transaction(
+        self, request: CommitInTransaction, now_ms: int
+    ) -> GroupResult[Codes]:
         """Whether the transaction goes on counts first: a fenced producer learns that it is."""
         refusal = request.find_refusal()
         if refusal is ErrorCode.NONE:
             refusal = self.check_commit(request.commit, is_transactional=True)
         if refusal is not ErrorCode.NONE:
-            return Outcome(answer=offset_commands.refuse_commit(request.commit, refusal))
+            return GroupResult(answer=offset_commands.refuse_commit(request.commit, refusal))
         outcome = offset_commands.commit(
             request.commit, topics=self._topics, now_ms=now_ms, config=self._config()
         )
-        return Outcome(
+        return GroupResult(
             answer=outcome.answer,
             records=outcome.records,
             written_by=WrittenBy(request.producer_id, request.producer_epoch),
@@ -245,29 +247,31 @@ class ShardState:
 
     def delete_offsets(
         self, name: str, partitions: Sequence[TopicPartition]
-    ) -> Outcome[tuple[ErrorCode, Codes]]:
+    ) -> GroupResult[tuple[ErrorCode, Codes]]:
         group = self.find_group(name)
         if group is None:
-            return Outcome(answer=(ErrorCode.GROUP_ID_NOT_FOUND, {}))
+            return GroupResult(answer=(ErrorCode.GROUP_ID_NOT_FOUND, {}))
         checks = {
             each.topic: consumer_or_classic.check_delete_offsets(group, each.topic)
             for each in partitions
         }
         for code in checks.values():
             if code in _OF_THE_WHOLE_GROUP:
-                return Outcome(answer=(code, {}))
+                return GroupResult(answer=(code, {}))
         outcome = offset_commands.delete_offsets(
             self.offsets, name, partitions, check_topic=checks.__getitem__
         )
         assert isinstance(outcome.answer, dict)
-        return Outcome(answer=(ErrorCode.NONE, outcome.answer), records=outcome.records)
+        return GroupResult(answer=(ErrorCode.NONE, outcome.answer), records=outcome.records)
 
-    def delete_of_topics(self, topics: frozenset[str]) -> Outcome[None]:
-        return Outcome(answer=None, records=offset_commands.delete_of_topics(self.offsets, topics))
+    def delete_of_topics(self, topics: frozenset[str]) -> GroupResult[None]:
+        return GroupResult(
+            answer=None, records=offset_commands.delete_of_topics(self.offsets, topics)
+        )
 
-    def expire(self, names: Iterable[str], now_ms: int) -> Outcome[None]:
+    def expire(self, names: Iterable[str], now_ms: int) -> GroupResult[None]:
         records = [record for name in names for record in self._expire(name, now_ms)]
-        return Outcome(answer=None, records=records)
+        return GroupResult(answer=None, records=records)
 
     def _expire(self, name: str, now_ms: int) -> Sequence[GroupRecord]:
         """With the last offset goes the group, if nobody is in it."""
@@ -297,8 +301,8 @@ def refuse_join(request: Join, code: ErrorCode) -> Joined:
 
 
 def _with_records(
-    outcome: Outcome[ErrorCode], records: Sequence[GroupRecord]
-) -> Outcome[ErrorCode]:
-    return Outcome(
+    outcome: GroupResult[ErrorCode], records: Sequence[GroupRecord]
+) -> GroupResult[ErrorCode]:
+    return GroupResult(
         answer=outcome.answer, records=records, replies=outcome.replies, timers=outcome.timers
     )

@@ -10,21 +10,21 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from penstock.coordinators.runtime.coordinator_shard import StateShard, Status
-from penstock.coordinators.runtime.dependencies import StateLog, Timers
+from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, Timers
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.model.errors import ErrorCode
 
-Shard = TypeVar("Shard", bound=StateShard[Any])
+Shard = TypeVar("Shard", bound=CoordinatorShard[Any])
 
 LOADS_AT_A_TIME = 4
 RELOAD_PAUSE_MS = 100  # so that a shard that fails at once again does not spin
 
 
-class Sharded(ABC, Generic[Shard]):
+class CoordinatorRuntime(ABC, Generic[Shard]):
     """`run` is its task; everything else is called beside it, on the same loop."""
 
-    def __init__(self, *, log: StateLog, timers: Timers) -> None:
+    def __init__(self, *, log: CoordinatorLog, timers: Timers) -> None:
         self._log = log
         self._timers = timers
         self._shards: dict[int, Shard] = {}

@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Report, StateLog
+from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, CoordinatorLog, Report
 from penstock.coordinators.runtime.error_codes import answer_code
 from penstock.coordinators.runtime.loader import LoadStopped, Reader, load
 from penstock.coordinators.runtime.pending_replies import Answers, Write
@@ -27,11 +27,11 @@ class Status(Enum):
     GONE = "gone"  # led by another broker, or by a later shard of this one
 
 
-class Around(Protocol):
+class ShardDependencies(Protocol):
     """What every shard of a coordinator shares, as far as it is the same for all."""
 
     @property
-    def log(self) -> StateLog: ...
+    def log(self) -> CoordinatorLog: ...
 
     @property
     def report(self) -> Report: ...
@@ -40,8 +40,8 @@ class Around(Protocol):
     def load_again(self) -> Callable[[Any], None]: ...
 
 
-class StateShard(ABC, Generic[State]):
-    def __init__(self, partition: int, around: Around) -> None:
+class CoordinatorShard(ABC, Generic[State]):
+    def __init__(self, partition: int, around: ShardDependencies) -> None:
         self.partition = partition
         self.status = Status.LOADING
         self.term = around.log.find_term(partition)  # of leading, which this shard is good for

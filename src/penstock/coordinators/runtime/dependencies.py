@@ -35,7 +35,7 @@ class Append(NamedTuple):
     code: ErrorCode | None
 
 
-class StateLog(Protocol):
+class CoordinatorLog(Protocol):
     """The topic's partitions on this broker. Nothing here blocks but what awaits."""
 
     def partition_count(self) -> int | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Protocol, TypeVar
 
-from penstock.coordinators.runtime.dependencies import Report, StateLog
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report
 from penstock.model.errors import ErrorCode
 
 Entry = TypeVar("Entry")
@@ -39,7 +39,7 @@ async def load(
     partition: int,
     take: Callable[[Entry], None],
     *,
-    log: StateLog,
+    log: CoordinatorLog,
     new_reader: Callable[[Report], Reader[Entry]],
     chunk_bytes: int,
     is_wanted: Callable[[], bool],
@@ -80,7 +80,7 @@ async def _replay(
 
 
 async def _wait_committed(
-    partition: int, offset: int, log: StateLog, is_wanted: Callable[[], bool]
+    partition: int, offset: int, log: CoordinatorLog, is_wanted: Callable[[], bool]
 ) -> None:
     while log.ends(partition).committed < offset:
         told: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()

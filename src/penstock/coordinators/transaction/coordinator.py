@@ -7,9 +7,9 @@ Owned by the event loop.
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from penstock.coordinators.runtime.coordinator_runtime import Sharded
+from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
-from penstock.coordinators.runtime.dependencies import Report, StateLog, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report, Timers
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.transaction import end_transaction as ending
 from penstock.coordinators.transaction import init_producer_id as init_producer
@@ -32,8 +32,16 @@ from penstock.coordinators.transaction.requests import (
     ListTransactions,
     Producer,
 )
-from penstock.coordinators.transaction.result import NeedsProducerId, Outcome, find_stranger
-from penstock.coordinators.transaction.shard import Command, Shard, Surroundings
+from penstock.coordinators.transaction.result import (
+    NeedsProducerId,
+    TransactionResult,
+    find_stranger,
+)
+from penstock.coordinators.transaction.shard import (
+    Command,
+    TransactionDependencies,
+    TransactionShard,
+)
 from penstock.coordinators.transaction.transaction_version import (
     bumps_epoch,
     version_of_add,
@@ -46,13 +54,13 @@ from penstock.model.values import dataclass
 Answer = TypeVar("Answer")
 
 # A command that may need an id that nobody has had: None until it says so.
-CommandWithId = Callable[[Mapping[str, Transaction], int, int | None], Outcome[Answer]]
+CommandWithId = Callable[[Mapping[str, Transaction], int, int | None], TransactionResult[Answer]]
 
 MAX_ID_BYTES = 32_767  # of a text in a record's key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoordinatorStatistics:
+class TransactionCoordinatorStatistics:
     shards: int
     loading: int
     transactional_ids: int
@@ -61,11 +69,11 @@ class CoordinatorStatistics:
     waiting: int  # requests that wait for an answer
 
 
-class TransactionCoordinator(Sharded[Shard]):
+class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
     def __init__(
         self,
         *,
-        log: StateLog,
+        log: CoordinatorLog,
         partitions: KnownPartitions,
         producer_ids: ProducerIds,
         markers: MarkerChannel,
@@ -78,7 +86,7 @@ class TransactionCoordinator(Sharded[Shard]):
         self._config = config
         self._producer_ids = producer_ids
         self._wall_ms = wall_ms
-        self._around = Surroundings(
+        self._around = TransactionDependencies(
             log=log,
             timers=timers,
             channel=markers,
@@ -89,8 +97,8 @@ class TransactionCoordinator(Sharded[Shard]):
             load_again=self._load_again,
         )
 
-    def _new_shard(self, partition: int) -> Shard:
-        return Shard(partition, self._around)
+    def _new_shard(self, partition: int) -> TransactionShard:
+        return TransactionShard(partition, self._around)
 
     def _planned_partitions(self) -> int:
         return self._config().topic_partitions
@@ -126,7 +134,7 @@ class TransactionCoordinator(Sharded[Shard]):
     ) -> ErrorCode:
         """`version` is the request's; `connection` rises from one that is made to the next."""
 
-        def decide(known: Mapping[str, Transaction], now_ms: int) -> Outcome[ErrorCode]:
+        def decide(known: Mapping[str, Transaction], now_ms: int) -> TransactionResult[ErrorCode]:
             outcome = partition_commands.add_partitions(
                 known,
                 transactional_id,
@@ -137,9 +145,13 @@ class TransactionCoordinator(Sharded[Shard]):
             )
             if outcome.records and not all(map(self._around.known.has_partition, partitions)):
                 # One that is not known here would be taken for deleted when markers are sent.
-                return Outcome(answer=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                return TransactionResult(answer=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             shard = self._find_for(transactional_id)
-            if outcome.answer is ErrorCode.NONE and connection and isinstance(shard, Shard):
+            if (
+                outcome.answer is ErrorCode.NONE
+                and connection
+                and isinstance(shard, TransactionShard)
+            ):
                 shard.connections.note(transactional_id, connection)
             return outcome
 
@@ -156,7 +168,7 @@ class TransactionCoordinator(Sharded[Shard]):
         claimed = Producer(producer_id, producer_epoch)
         answer = await self._ask(
             transactional_id,
-            lambda known, now_ms: Outcome(
+            lambda known, now_ms: TransactionResult(
                 answer=partition_commands.verify_partitions(
                     known, transactional_id, claimed, partitions
                 )
@@ -241,7 +253,7 @@ class TransactionCoordinator(Sharded[Shard]):
             return Failed(shard)
         return await shard.run(command)
 
-    def _find_for(self, transactional_id: str) -> Shard | ErrorCode:
+    def _find_for(self, transactional_id: str) -> TransactionShard | ErrorCode:
         if not transactional_id or len(transactional_id.encode()) > MAX_ID_BYTES:
             return ErrorCode.INVALID_REQUEST
         return self._find_shard(transactional_id)
@@ -267,9 +279,9 @@ class TransactionCoordinator(Sharded[Shard]):
         unknown = tuple(sorted(asked.states - queries.STATES))
         return ListedTransactions(ErrorCode.NONE, unknown, tuple(found))
 
-    def statistics(self) -> CoordinatorStatistics:
+    def statistics(self) -> TransactionCoordinatorStatistics:
         shards = self._shards.values()
-        return CoordinatorStatistics(
+        return TransactionCoordinatorStatistics(
             shards=len(shards),
             loading=sum(each.status is Status.LOADING for each in shards),
             transactional_ids=sum(len(each.state.known) for each in shards),

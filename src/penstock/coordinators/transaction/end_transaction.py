@@ -13,7 +13,7 @@ from penstock.coordinators.transaction.result import (
     LAST_EPOCH,
     MAX_EPOCH,
     NEEDS_PRODUCER_ID,
-    Outcome,
+    TransactionResult,
     find_id_before,
     find_stranger,
     is_exhausted,
@@ -35,7 +35,7 @@ def end(
     version: int,
     new_producer_id: int | None,
     now_ms: int,
-) -> Outcome[Ended]:
+) -> TransactionResult[Ended]:
     """EndTxn. `version` is the client's: since KIP-890 it gets an epoch of its own for what comes
     next, so that a request that is late meets another one and is known for what it is."""
     transaction = known.get(transactional_id)
@@ -55,18 +55,18 @@ def end(
     elif not is_exhausted(transaction.owner.epoch):
         after = Producer(transaction.owner.id, transaction.owner.epoch + 1)
     elif new_producer_id is None:
-        return Outcome(answer=NEEDS_PRODUCER_ID)
+        return TransactionResult(answer=NEEDS_PRODUCER_ID)
     else:
         after = Producer(new_producer_id, 0)
     decided = _prepare(transaction, after, commit=commit, version=version, now_ms=now_ms)
-    return Outcome(
+    return TransactionResult(
         answer=Ended(ErrorCode.NONE, *after),
         records=(TransactionRecord(transactional_id, decided),),
     )
 
 
-def _refuse(code: ErrorCode) -> Outcome[Ended]:
-    return Outcome(answer=Ended(code))
+def _refuse(code: ErrorCode) -> TransactionResult[Ended]:
+    return TransactionResult(answer=Ended(code))
 
 
 def _is_repeated(transaction: Transaction, claimed: Producer) -> bool:
@@ -86,7 +86,7 @@ def _answer_again(
     *,
     commit: bool,
     new_producer_id: int | None,
-) -> Outcome[Ended]:
+) -> TransactionResult[Ended]:
     state, owner = transaction.state, transaction.owner
     if commit != state.commits:
         # The coordinator has aborted it: out of time, or for another instance.
@@ -94,11 +94,11 @@ def _answer_again(
     if state.is_prepared:
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if owner.epoch != MAX_EPOCH:
-        return Outcome(answer=Ended(ErrorCode.NONE, *owner))
+        return TransactionResult(answer=Ended(ErrorCode.NONE, *owner))
     if new_producer_id is None:  # the coordinator's abort took the last epoch there is
-        return Outcome(answer=NEEDS_PRODUCER_ID)
+        return TransactionResult(answer=NEEDS_PRODUCER_ID)
     other = with_owner(transaction, Producer(new_producer_id, 0), last_producer_epoch=LAST_EPOCH)
-    return Outcome(
+    return TransactionResult(
         answer=Ended(ErrorCode.NONE, new_producer_id, 0),
         records=(TransactionRecord(transactional_id, other),),
     )
@@ -111,14 +111,16 @@ def _may_end(state: State, *, commit: bool, version: int) -> bool:
     return bumps_epoch(version) and not commit and not state.is_prepared
 
 
-def _answer_in_state(transaction: Transaction, *, commit: bool, version: int) -> Outcome[Ended]:
+def _answer_in_state(
+    transaction: Transaction, *, commit: bool, version: int
+) -> TransactionResult[Ended]:
     """To the owner, where nothing is open. Of old, it may be repeating itself."""
     state = transaction.state
     is_same = state is not State.EMPTY and commit == state.commits
     if state.is_prepared and (is_same or bumps_epoch(version)):
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_same and not bumps_epoch(version):
-        return Outcome(answer=Ended(ErrorCode.NONE, *transaction.owner))
+        return TransactionResult(answer=Ended(ErrorCode.NONE, *transaction.owner))
     return _refuse(ErrorCode.INVALID_TXN_STATE)
 
 

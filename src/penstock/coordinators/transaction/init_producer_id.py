@@ -27,7 +27,7 @@ from penstock.coordinators.transaction.result import (
     LAST_EPOCH,
     MAX_EPOCH,
     NEEDS_PRODUCER_ID,
-    Outcome,
+    TransactionResult,
     find_id_before,
     is_exhausted,
     with_owner,
@@ -56,7 +56,7 @@ def init_producer(
     *,
     new_producer_id: int | None,
     now_ms: int,
-) -> Outcome[Initialised]:
+) -> TransactionResult[Initialised]:
     transaction = known.get(request.transactional_id)
     if transaction is None:
         return _begin(request, new_producer_id, now_ms)
@@ -70,14 +70,14 @@ def init_producer(
     if request.keep_prepared:
         return _keep(request, transaction, new_producer_id, now_ms)
     aborted = abort(transaction, now_ms=now_ms, may_come_back=False)
-    return Outcome(
+    return TransactionResult(
         answer=Initialised(code=ErrorCode.CONCURRENT_TRANSACTIONS),  # to be asked again
         records=(TransactionRecord(request.transactional_id, aborted),),
     )
 
 
-def _refuse(code: ErrorCode) -> Outcome[Initialised]:
-    return Outcome(answer=Initialised(code=code))
+def _refuse(code: ErrorCode) -> TransactionResult[Initialised]:
+    return TransactionResult(answer=Initialised(code=code))
 
 
 def _may_claim(transaction: Transaction, claimed: Producer) -> bool:
@@ -97,9 +97,11 @@ def _is_before(transaction: Transaction, claimed: Producer) -> bool:
     return claimed.id == find_id_before(transaction) and is_exhausted(claimed.epoch)
 
 
-def _begin(request: InitProducer, new_producer_id: int | None, now_ms: int) -> Outcome[Initialised]:
+def _begin(
+    request: InitProducer, new_producer_id: int | None, now_ms: int
+) -> TransactionResult[Initialised]:
     if new_producer_id is None:
-        return Outcome(answer=NEEDS_PRODUCER_ID)
+        return TransactionResult(answer=NEEDS_PRODUCER_ID)
     begun = Transaction(
         producer_id=new_producer_id,
         producer_epoch=0,
@@ -115,7 +117,7 @@ def _go_on(
     claimed: Producer,
     new_producer_id: int | None,
     now_ms: int,
-) -> Outcome[Initialised]:
+) -> TransactionResult[Initialised]:
     """Nothing is open: the next epoch, or the first of another id."""
     owner = transaction.owner
     is_repeated = claimed not in (NO_PRODUCER, owner)
@@ -124,7 +126,7 @@ def _go_on(
     elif not is_exhausted(owner.epoch):
         after, last_epoch = Producer(owner.id, owner.epoch + 1), claimed.epoch
     elif new_producer_id is None:
-        return Outcome(answer=NEEDS_PRODUCER_ID)
+        return TransactionResult(answer=NEEDS_PRODUCER_ID)
     else:
         after, last_epoch = Producer(new_producer_id, 0), claimed.epoch
     ready = with_owner(
@@ -143,13 +145,13 @@ def _go_on(
 
 def _keep(
     request: InitProducer, transaction: Transaction, new_producer_id: int | None, now_ms: int
-) -> Outcome[Initialised]:
+) -> TransactionResult[Initialised]:
     """The transaction stays as it is, with its own id and epoch; only its owner changes."""
     owner = transaction.owner
     if not is_exhausted(owner.epoch):
         after = Producer(owner.id, owner.epoch + 1)
     elif new_producer_id is None:
-        return Outcome(answer=NEEDS_PRODUCER_ID)
+        return TransactionResult(answer=NEEDS_PRODUCER_ID)
     else:
         after = Producer(new_producer_id, 0)
     kept = replace(
@@ -165,9 +167,9 @@ def _keep(
 
 def _write(
     request: InitProducer, transaction: Transaction, *, ongoing: Producer = NO_PRODUCER
-) -> Outcome[Initialised]:
+) -> TransactionResult[Initialised]:
     assert transaction.owner.epoch <= LAST_EPOCH
-    return Outcome(
+    return TransactionResult(
         answer=Initialised(
             code=ErrorCode.NONE,
             producer_id=transaction.owner.id,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
 from penstock.coordinators.transaction.requests import Producer
-from penstock.coordinators.transaction.result import Outcome, find_stranger
+from penstock.coordinators.transaction.result import TransactionResult, find_stranger
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 
@@ -20,18 +20,18 @@ def add_partitions(
     *,
     version: int,
     now_ms: int,
-) -> Outcome[ErrorCode]:
+) -> TransactionResult[ErrorCode]:
     """The first of them begins the transaction."""
     transaction = known.get(transactional_id)
     refusal = _find_refusal(transaction, claimed)
     if transaction is None or refusal is not ErrorCode.NONE:
-        return Outcome(answer=refusal)
+        return TransactionResult(answer=refusal)
     if transaction.is_kept:  # it has to be ended first, by whoever kept it
-        return Outcome(answer=ErrorCode.INVALID_TXN_STATE)
+        return TransactionResult(answer=ErrorCode.INVALID_TXN_STATE)
     is_open = transaction.state is State.ONGOING
     added = frozenset(partitions)
     if not added or (is_open and added <= transaction.partitions):
-        return Outcome(answer=ErrorCode.NONE)
+        return TransactionResult(answer=ErrorCode.NONE)
     extended = replace(
         transaction,
         state=State.ONGOING,
@@ -42,7 +42,7 @@ def add_partitions(
         client_version=version,
     )
     record = TransactionRecord(transactional_id, extended)
-    return Outcome(answer=ErrorCode.NONE, records=(record,))
+    return TransactionResult(answer=ErrorCode.NONE, records=(record,))
 
 
 def verify_partitions(

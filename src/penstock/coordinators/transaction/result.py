@@ -28,7 +28,7 @@ NEEDS_PRODUCER_ID = NeedsProducerId()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome(Generic[Answer]):
+class TransactionResult(Generic[Answer]):
     """Records are appended as one write and replayed at once; the answer leaves when they, and all
     before them, are committed. If they cannot be, it is replaced by the error."""
 

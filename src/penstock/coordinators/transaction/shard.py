@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.coordinators.runtime.coordinator_shard import StateShard, Status
-from penstock.coordinators.runtime.dependencies import Report, StateLog, Timers
+from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report, Timers
 from penstock.coordinators.runtime.error_codes import answer_code
 from penstock.coordinators.runtime.pending_replies import Failed, Waiter, Write
 from penstock.coordinators.runtime.record_batches import TooLarge, build_batches
@@ -31,8 +31,8 @@ from penstock.coordinators.transaction.records import (
     encode_record,
 )
 from penstock.coordinators.transaction.requests import Described
-from penstock.coordinators.transaction.result import NeedsProducerId, Outcome
-from penstock.coordinators.transaction.state import ShardState
+from penstock.coordinators.transaction.result import NeedsProducerId, TransactionResult
+from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.coordinators.transaction.timeouts import abort_late, forget_unused
 from penstock.model.errors import ErrorCode
 from penstock.model.values import dataclass
@@ -41,7 +41,7 @@ from penstock.purgatory.timing_wheel import Timer
 Answer = TypeVar("Answer")
 
 # Decides; gets the wall clock's time.
-Command = Callable[[Mapping[str, Transaction], int], Outcome[Answer]]
+Command = Callable[[Mapping[str, Transaction], int], TransactionResult[Answer]]
 
 WRITE_TIMEOUT_MS = 5_000
 NOBODY = Waiter(0)  # waits for what a timer or a marker does
@@ -51,21 +51,21 @@ END_BYTES = 64  # by which the record of an end may be longer than what it ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class TransactionDependencies:
     """What every shard of a broker shares."""
 
-    log: StateLog
+    log: CoordinatorLog
     timers: Timers
     channel: MarkerChannel
     known: KnownPartitions
     wall_ms: Callable[[], int]
     config: Callable[[], TransactionConfig]
     report: Report
-    load_again: Callable[["Shard"], None]
+    load_again: Callable[["TransactionShard"], None]
 
 
-class Shard(StateShard[ShardState]):
-    def __init__(self, partition: int, around: Surroundings) -> None:
+class TransactionShard(CoordinatorShard[TransactionShardState]):
+    def __init__(self, partition: int, around: TransactionDependencies) -> None:
         self._around = around
         self._to_tell: dict[str, int] = {}  # decided -> what must be committed before it is told
         self.connections = Connections()
@@ -179,9 +179,11 @@ class Shard(StateShard[ShardState]):
             self._marking.end(key)
             return
 
-        def decide(known: Mapping[str, Transaction], now_ms: int) -> Outcome[None]:
+        def decide(known: Mapping[str, Transaction], now_ms: int) -> TransactionResult[None]:
             over = complete(found, now_ms=now_ms, is_outlived=self._marking.is_outlived(key))
-            return Outcome(answer=None, records=(TransactionRecord(key.transactional_id, over),))
+            return TransactionResult(
+                answer=None, records=(TransactionRecord(key.transactional_id, over),)
+            )
 
         if self._decide(decide, NOBODY) is ErrorCode.NONE:
             self._marking.end(key)
@@ -198,7 +200,7 @@ class Shard(StateShard[ShardState]):
         """Some a turn. What cannot be written now is looked at again next time."""
         some, rest = names[:IDS_A_SWEEP], names[IDS_A_SWEEP:]
         self._decide(
-            lambda known, now_ms: Outcome(
+            lambda known, now_ms: TransactionResult(
                 answer=None, records=abort_late(known, some, now_ms=now_ms)
             ),
             NOBODY,
@@ -213,7 +215,7 @@ class Shard(StateShard[ShardState]):
         some, rest = names[:IDS_A_SWEEP], names[IDS_A_SWEEP:]
         expiration_ms = self._around.config().id_expiration_ms
         self._decide(
-            lambda known, now_ms: Outcome(
+            lambda known, now_ms: TransactionResult(
                 answer=None,
                 records=forget_unused(known, some, now_ms=now_ms, expiration_ms=expiration_ms),
             ),
@@ -244,8 +246,8 @@ class Shard(StateShard[ShardState]):
 
     # -- its life --------------------------------------------------------------------------
 
-    def _new_state(self) -> ShardState:
-        return ShardState()
+    def _new_state(self) -> TransactionShardState:
+        return TransactionShardState()
 
     def _new_reader(self, report: Report) -> TransactionReader:
         return TransactionReader(report)

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
 
 
-class ShardState:
+class TransactionShardState:
     """Owned by its shard."""
 
     def __init__(self) -> None:

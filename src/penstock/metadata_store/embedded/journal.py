@@ -17,7 +17,13 @@ from penstock.metadata_store.embedded.records import (
     encode_command,
     encode_image,
 )
-from penstock.metadata_store.embedded.znode_tree import EMPTY, Command, EndAllSessions, Image, Tree
+from penstock.metadata_store.embedded.znode_tree import (
+    EMPTY,
+    Command,
+    EndAllSessions,
+    Image,
+    ZnodeTree,
+)
 from penstock.metadata_store.errors import StoreDamaged, StoreLocked
 
 JOURNAL_FILE = "journal"
@@ -74,7 +80,7 @@ class Journal:
         # needs.
         self._cut(0)
 
-    def replay(self, tree: Tree, report: Callable[[str], None]) -> None:
+    def replay(self, tree: ZnodeTree, report: Callable[[str], None]) -> None:
         """Bring the tree up to the last whole frame, and cut what a crash left behind it."""
         content = read_fully(self._disk, self._descriptor, self._disk.size(self._descriptor), 0)
         end = 0
@@ -120,7 +126,7 @@ class Journal:
 
 
 class Recovered(NamedTuple):
-    tree: Tree
+    tree: ZnodeTree
     journal: Journal
 
 
@@ -135,7 +141,7 @@ def recover(
         raise StoreLocked(folder)
     journal: Journal | None = None
     try:
-        tree = Tree(_read_snapshot(disk, folder))
+        tree = ZnodeTree(_read_snapshot(disk, folder))
         journal = Journal(disk, folder, lock)
         journal.replay(tree, report)
         journal.make_durable()
@@ -146,7 +152,7 @@ def recover(
     return Recovered(tree, journal)
 
 
-def _end_earlier_sessions(tree: Tree, journal: Journal, now_ms: int) -> None:
+def _end_earlier_sessions(tree: ZnodeTree, journal: Journal, now_ms: int) -> None:
     if tree.sessions:
         command = EndAllSessions()
         journal.append(tree.zxid + 1, [encode_command(command)], now_ms)
@@ -178,7 +184,7 @@ def _read_snapshot(disk: Disk, folder: str) -> Image:
         ) from error
 
 
-def _replay_frame(tree: Tree, frame: _Frame, path: str) -> None:
+def _replay_frame(tree: ZnodeTree, frame: _Frame, path: str) -> None:
     if frame.last_zxid <= tree.zxid:
         return  # a crash came between the snapshot and the cut of the journal
     if frame.first_zxid != tree.zxid + 1:

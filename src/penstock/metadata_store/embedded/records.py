@@ -12,8 +12,8 @@ from penstock.metadata_store.embedded.znode_tree import (
     EndAllSessions,
     EndSession,
     Image,
-    Node,
     OpenSession,
+    Znode,
 )
 from penstock.metadata_store.interface import (
     Check,
@@ -72,10 +72,10 @@ def decode_image(content: bytes) -> Image:
     reader = _Reader(content)
     zxid, session_count, node_count = reader.take(_IMAGE)
     sessions = frozenset(SessionId(reader.take(_U64)[0]) for _ in range(session_count))
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, Znode] = {}
     for _ in range(node_count):
         path = reader.take_bytes().decode()
-        nodes[path] = Node._make((reader.take_bytes(), *reader.take(_NODE)))
+        nodes[path] = Znode._make((reader.take_bytes(), *reader.take(_NODE)))
     return Image(zxid, nodes, sessions)
 
 

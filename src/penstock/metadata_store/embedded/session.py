@@ -27,7 +27,7 @@ from penstock.metadata_store.interface import (
 from penstock.metadata_store.paths import check_path
 
 if TYPE_CHECKING:  # the store makes its sessions
-    from penstock.metadata_store.embedded.store import EmbeddedCoordination
+    from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 
 Answer = TypeVar("Answer")
 
@@ -35,7 +35,7 @@ Answer = TypeVar("Answer")
 class EmbeddedSession:
     """Made by the store, which tells it when it ends."""
 
-    def __init__(self, store: "EmbeddedCoordination", session_id: SessionId) -> None:
+    def __init__(self, store: "EmbeddedMetadataStore", session_id: SessionId) -> None:
         self.id = session_id
         self.state = SessionState.CONNECTED
         self._store = store

@@ -60,7 +60,7 @@ class EmbeddedStatistics:
     snapshots: int  # since the start
 
 
-class EmbeddedCoordination:
+class EmbeddedMetadataStore:
     """Owned by the event loop on which it was opened; only the journal's calls run elsewhere."""
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from penstock.metadata_store.errors import (
     BadVersion,
-    CoordinationError,
+    MetadataStoreError,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -34,7 +34,7 @@ from penstock.metadata_store.paths import name_of, parent_of
 from penstock.model.values import dataclass
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     """Replaced, never changed: an image of the tree is a copy of one dict."""
 
     data: bytes
@@ -96,7 +96,7 @@ Outcome = Created | Stat | None  # of an operation
 
 class Failure(NamedTuple):
     failed_index: int
-    error: CoordinationError
+    error: MetadataStoreError
 
 
 class Applied(NamedTuple):
@@ -109,15 +109,15 @@ class Image(NamedTuple):
     """The whole tree at one zxid; nobody changes it any more."""
 
     zxid: int
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, Znode]
     sessions: frozenset[SessionId]
 
 
-_ROOT = Node(b"", 0, 0, 0, 0, 0, 0, 0, 0, NO_SESSION)
+_ROOT = Znode(b"", 0, 0, 0, 0, 0, 0, 0, 0, NO_SESSION)
 EMPTY = Image(0, {"/": _ROOT}, frozenset())
 
 
-class Tree:
+class ZnodeTree:
     """Owned by one store, and changed by `apply` alone."""
 
     def __init__(self, image: Image = EMPTY) -> None:
@@ -143,10 +143,10 @@ class Tree:
 
     # What a read sees.
 
-    def find(self, path: str) -> Node | None:
+    def find(self, path: str) -> Znode | None:
         return self._nodes.get(path)
 
-    def get(self, path: str) -> Node:
+    def get(self, path: str) -> Znode:
         node = self._nodes.get(path)
         if node is None:
             raise NoNode(path)
@@ -179,7 +179,7 @@ class Tree:
         for index, operation in enumerate(operations):
             try:
                 results.append(draft.do(operation))
-            except CoordinationError as error:
+            except MetadataStoreError as error:
                 return Applied(self.zxid, Failure(index, error), ())
         self._accept(draft)
         return Applied(self.zxid, tuple(results), tuple(draft.events))
@@ -206,13 +206,13 @@ class Tree:
                 if not is_same_life:
                     self._enter(path, node)
 
-    def _enter(self, path: str, node: Node) -> None:
+    def _enter(self, path: str, node: Znode) -> None:
         if path != "/":
             self._names.setdefault(parent_of(path), set()).add(name_of(path))
         if node.ephemeral_owner != NO_SESSION:
             self._ephemerals[node.ephemeral_owner].add(path)
 
-    def _leave(self, path: str, node: Node) -> None:
+    def _leave(self, path: str, node: Znode) -> None:
         names = self._names[parent_of(path)]
         names.remove(name_of(path))
         if not names:
@@ -225,9 +225,9 @@ class _Draft:
     """What a command would change, kept apart until all of it is known to be possible."""
 
     def __init__(
-        self, nodes: Mapping[str, Node], zxid: int, now_ms: int, session_id: SessionId
+        self, nodes: Mapping[str, Znode], zxid: int, now_ms: int, session_id: SessionId
     ) -> None:
-        self.changed: dict[str, Node | None] = {}
+        self.changed: dict[str, Znode | None] = {}
         self.events: list[WatchEvent] = []
         self._nodes = nodes
         self._zxid = zxid
@@ -272,8 +272,8 @@ class _Draft:
         )
         return Created(path, node.stat)
 
-    def _new_node(self, operation: Create) -> Node:
-        return Node(
+    def _new_node(self, operation: Create) -> Znode:
+        return Znode(
             data=operation.data,
             czxid=self._zxid,
             mzxid=self._zxid,
@@ -310,7 +310,7 @@ class _Draft:
             WatchEvent(EventKind.CHILD, parent_path),
         )
 
-    def _get(self, path: str, version: int) -> Node:
+    def _get(self, path: str, version: int) -> Znode:
         node = self._find(path)
         if node is None:
             raise NoNode(path)
@@ -318,7 +318,7 @@ class _Draft:
             raise BadVersion(path, expected=version, actual=node.version)
         return node
 
-    def _find(self, path: str) -> Node | None:
+    def _find(self, path: str) -> Znode | None:
         if path in self.changed:
             return self.changed[path]
         return self._nodes.get(path)

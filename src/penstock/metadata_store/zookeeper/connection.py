@@ -16,7 +16,7 @@ from penstock.metadata_store.zookeeper.messages import (
     PING,
     PING_XID,
     Hello,
-    Reply,
+    ZooKeeperReply,
     decode_hello,
     decode_reply,
 )
@@ -26,14 +26,14 @@ _LENGTH = struct.Struct("!i")
 _HEADER = struct.Struct("!ii")
 _LAST_XID = 2**31 - 1
 
-Answered = Callable[[Reply | None], None]  # None: the connection is gone, and nobody knows
+Answered = Callable[[ZooKeeperReply | None], None]  # None: the connection is gone, and nobody knows
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Whose connection it is; called on the event loop, and must not raise."""
 
     def on_event(self, body: bytes) -> None: ...
-    def on_lost(self, connection: "Connection", reason: str) -> None:
+    def on_lost(self, connection: "ZooKeeperConnection", reason: str) -> None:
         """After every unanswered request has been told; only of one that was established."""
 
 
@@ -43,10 +43,10 @@ class _Unanswered(NamedTuple):
     answered: Answered
 
 
-class Connection(asyncio.Protocol):
+class ZooKeeperConnection(asyncio.Protocol):
     """Made for `loop.create_connection`; useful once `established` has the server's hello."""
 
-    def __init__(self, owner: Owner, hello: bytes) -> None:
+    def __init__(self, owner: ConnectionOwner, hello: bytes) -> None:
         self._owner = owner
         self._hello = hello
         self._loop = asyncio.get_running_loop()
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
         except (struct.error, UnicodeDecodeError) as error:
             self.drop(f"an answer cannot be read ({error})")
 
-    def _take_reply(self, reply: Reply) -> None:
+    def _take_reply(self, reply: ZooKeeperReply) -> None:
         if reply.xid == EVENT_XID:
             self._owner.on_event(reply.body)
         elif reply.xid != PING_XID:

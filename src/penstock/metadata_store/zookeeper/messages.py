@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from penstock.metadata_store.errors import (
     BadVersion,
     ConnectionLost,
-    CoordinationError,
     DataTooLarge,
+    MetadataStoreError,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
@@ -68,7 +68,7 @@ _KINDS = {
     3: EventKind.CHANGED,
     4: EventKind.CHILD,
 }
-_SIMPLE_ERRORS: dict[int, Callable[[str], CoordinationError]] = {
+_SIMPLE_ERRORS: dict[int, Callable[[str], MetadataStoreError]] = {
     NO_NODE: NoNode,
     -108: NoChildrenForEphemerals,
     -110: NodeExists,
@@ -81,14 +81,14 @@ _I64 = struct.Struct("!q")
 Answer = TypeVar("Answer")
 
 
-class Request(NamedTuple, Generic[Answer]):
+class ZooKeeperRequest(NamedTuple, Generic[Answer]):
     kind: int
     body: bytes
     read: Callable[[bytes], Answer]  # of the body of a good answer; may raise a refusal too
-    refuse: Callable[[int], CoordinationError]  # for an error's code
+    refuse: Callable[[int], MetadataStoreError]  # for an error's code
 
 
-class Reply(NamedTuple):
+class ZooKeeperReply(NamedTuple):
     xid: int
     zxid: int
     code: int
@@ -125,9 +125,9 @@ def decode_hello(frame: bytes) -> Hello:
     return Hello(SessionId(hello.session_id), bytes(hello.passwd or b""), hello.time_out)
 
 
-def decode_reply(frame: bytes) -> Reply:
+def decode_reply(frame: bytes) -> ZooKeeperReply:
     header, start = wire.ReplyHeader.deserialize(frame, 0)
-    return Reply(header.xid, header.zxid, header.err, frame[start:])
+    return ZooKeeperReply(header.xid, header.zxid, header.err, frame[start:])
 
 
 class Messages:
@@ -136,50 +136,52 @@ class Messages:
     def __init__(self, chroot: str) -> None:
         self._chroot = chroot
 
-    def create(self, operation: Create) -> Request[Created]:
+    def create(self, operation: Create) -> ZooKeeperRequest[Created]:
         def read(body: bytes) -> Created:
             path, stat = wire.Create2.deserialize(body, 0)
             return Created(self._own(path), _stat(stat))
 
         return _request(wire.Create2(*self._create_fields(operation)), read, operation)
 
-    def get(self, path: str, *, watched: bool) -> Request[Value]:
+    def get(self, path: str, *, watched: bool) -> ZooKeeperRequest[Value]:
         def read(body: bytes) -> Value:
             data, stat = wire.GetData.deserialize(body, 0)
             return Value(bytes(data or b""), _stat(stat))
 
         return _request(wire.GetData(self._full(path), watched), read, Check(path=path))
 
-    def exists(self, path: str, *, watched: bool) -> Request[Stat]:
+    def exists(self, path: str, *, watched: bool) -> ZooKeeperRequest[Stat]:
         """Refused with NoNode where it does not."""
         message = wire.Exists(self._full(path), watched)
         return _request(message, lambda body: _read_stat(body), Check(path=path))
 
-    def children(self, path: str, *, watched: bool) -> Request[tuple[str, ...]]:
+    def children(self, path: str, *, watched: bool) -> ZooKeeperRequest[tuple[str, ...]]:
         def read(body: bytes) -> tuple[str, ...]:
             return tuple(sorted(wire.GetChildren.deserialize(body, 0)))
 
         return _request(wire.GetChildren(self._full(path), watched), read, Check(path=path))
 
-    def set(self, operation: SetData) -> Request[Stat]:
+    def set(self, operation: SetData) -> ZooKeeperRequest[Stat]:
         return _request(self._in_transaction(operation), lambda body: _read_stat(body), operation)
 
-    def delete(self, operation: Delete) -> Request[None]:
+    def delete(self, operation: Delete) -> ZooKeeperRequest[None]:
         return _request(self._in_transaction(operation), lambda body: None, operation)
 
-    def multi(self, operations: Sequence[Operation]) -> Request[tuple[Result, ...]]:
+    def multi(self, operations: Sequence[Operation]) -> ZooKeeperRequest[tuple[Result, ...]]:
         message = wire.Transaction([self._in_transaction(each) for each in operations])
         first = operations[0] if operations else Check(path="/")
         return _request(message, partial(self._read_multi, operations), first)
 
-    def sync(self) -> Request[None]:
+    def sync(self) -> ZooKeeperRequest[None]:
         return _request(wire.Sync(self._full("/")), lambda body: None, Check(path="/"))
 
-    def set_watches(self, last_zxid: int, paths: WatchedPaths) -> Iterator[Request[None]]:
+    def set_watches(self, last_zxid: int, paths: WatchedPaths) -> Iterator[ZooKeeperRequest[None]]:
         """Whatever changed since `last_zxid` is told at once; the rest is watched again."""
         for part in _parts(paths):
             body = _I64.pack(last_zxid) + b"".join(self._vector(each) for each in part)
-            yield Request(SET_WATCHES, body, lambda _: None, partial(_error, Check(path="/")))
+            yield ZooKeeperRequest(
+                SET_WATCHES, body, lambda _: None, partial(_error, Check(path="/"))
+            )
 
     def decode_event(self, body: bytes) -> WatchEvent | None:
         """None for what is no change of a node."""
@@ -239,17 +241,17 @@ class Messages:
 
 def _request(
     message: Any, read: Callable[[bytes], Answer], operation: Operation
-) -> Request[Answer]:
+) -> ZooKeeperRequest[Answer]:
     body = bytes(message.serialize())
     if len(body) + _REQUEST_HEADER_BYTES > MAX_REQUEST_BYTES:
         raise DataTooLarge(
             f"a request of {len(body)} bytes for {operation.path[:100]} exceeds the "
             f"{MAX_REQUEST_BYTES} that ZooKeeper takes; split it or keep the data elsewhere"
         )
-    return Request(message.type, body, read, partial(_error, operation))
+    return ZooKeeperRequest(message.type, body, read, partial(_error, operation))
 
 
-def _error(operation: Operation, code: int) -> CoordinationError:
+def _error(operation: Operation, code: int) -> MetadataStoreError:
     path = operation.path
     if code in _SIMPLE_ERRORS:
         return _SIMPLE_ERRORS[code](path)

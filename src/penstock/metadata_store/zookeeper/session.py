@@ -37,11 +37,11 @@ from penstock.metadata_store.zookeeper.messages import (
     SESSION_EXPIRED,
     SESSION_MOVED,
     Messages,
-    Reply,
-    Request,
     WatchedPaths,
+    ZooKeeperReply,
+    ZooKeeperRequest,
 )
-from penstock.metadata_store.zookeeper.session_link import Link, LinkStatistics, Report
+from penstock.metadata_store.zookeeper.session_link import LinkStatistics, Report, SessionLink
 
 MAX_UNANSWERED_BYTES = 64 << 20
 
@@ -62,7 +62,7 @@ class ZooKeeperSession:
         self.failure: BaseException | None = None  # the first, after which nothing is taken
         self.ended = asyncio.Event()  # for good, or failed
         self._messages = Messages(config.chroot)
-        self._link = Link(config, self, report=report)
+        self._link = SessionLink(config, self, report=report)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[SessionState], None]] = []
         self._watches = Watches()
@@ -143,7 +143,9 @@ class ZooKeeperSession:
 
     # Asking.
 
-    def _ask(self, request: Request[Answer], arm: Arm = _arm_nothing) -> asyncio.Future[Answer]:
+    def _ask(
+        self, request: ZooKeeperRequest[Answer], arm: Arm = _arm_nothing
+    ) -> asyncio.Future[Answer]:
         """Sent in this call, not when it is awaited: the order of calls is the order of effects."""
         self._check_open()
         answer: asyncio.Future[Answer] = self._loop.create_future()
@@ -171,10 +173,10 @@ class ZooKeeperSession:
 
     def _settle(
         self,
-        request: Request[Answer],
+        request: ZooKeeperRequest[Answer],
         answer: asyncio.Future[Answer],
         arm: Arm,
-        reply: Reply | None,
+        reply: ZooKeeperReply | None,
     ) -> None:
         if reply is not None:
             self._note(reply)
@@ -187,7 +189,7 @@ class ZooKeeperSession:
         if reply is not None:
             arm(reply.code)
 
-    def _read(self, request: Request[Answer], reply: Reply | None) -> Answer:
+    def _read(self, request: ZooKeeperRequest[Answer], reply: ZooKeeperReply | None) -> Answer:
         if reply is None or reply.code == SESSION_MOVED:
             raise ConnectionLost(
                 "the connection to ZooKeeper broke before the answer; what was asked may be done "
@@ -203,7 +205,7 @@ class ZooKeeperSession:
             self._link.drop(f"an answer cannot be read ({error})")
             raise ConnectionLost(f"ZooKeeper's answer cannot be read ({error}); look") from error
 
-    def _note(self, reply: Reply) -> None:
+    def _note(self, reply: ZooKeeperReply) -> None:
         if reply.zxid > 0:
             self._link.last_zxid = max(self._link.last_zxid, reply.zxid)
         if reply.code == SESSION_EXPIRED:
@@ -264,7 +266,7 @@ class ZooKeeperSession:
             self._link.send(request.kind, request.body, self._note_watches_back)
         self._enter(SessionState.CONNECTED)
 
-    def _note_watches_back(self, reply: Reply | None) -> None:
+    def _note_watches_back(self, reply: ZooKeeperReply | None) -> None:
         if reply is None:
             return  # the next connection does it again
         self._note(reply)

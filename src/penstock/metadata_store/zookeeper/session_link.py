@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from penstock.config.zookeeper import ZooKeeperAddress, ZooKeeperConfig
 from penstock.metadata_store.errors import ConnectionLost, SessionExpired
 from penstock.metadata_store.interface import NO_SESSION
-from penstock.metadata_store.zookeeper.connection import Answered, Connection
+from penstock.metadata_store.zookeeper.connection import Answered, ZooKeeperConnection
 from penstock.metadata_store.zookeeper.heartbeat import attempt_timeout_ms, next_beat, pause_ms
 from penstock.metadata_store.zookeeper.messages import Hello, encode_hello
 
@@ -23,7 +23,7 @@ _NEW_PASSWORD = bytes(16)
 Report = Callable[[str], None]
 
 
-class Keeper(Protocol):
+class LinkOwner(Protocol):
     """Who has the link; called on the event loop."""
 
     def on_connected(self) -> None:
@@ -44,10 +44,10 @@ class LinkStatistics(NamedTuple):
     unanswered: int
 
 
-class Link:
+class SessionLink:
     """Owned by one session. `open` once; `run` is then its task until `close`."""
 
-    def __init__(self, config: ZooKeeperConfig, keeper: Keeper, *, report: Report) -> None:
+    def __init__(self, config: ZooKeeperConfig, keeper: LinkOwner, *, report: Report) -> None:
         self._config = config
         self._keeper = keeper
         self._report = report
@@ -55,7 +55,7 @@ class Link:
         random.shuffle(self._servers)  # or all brokers would lean on the first
         self._next_server = 0
         self._server: ZooKeeperAddress | None = None
-        self._connection: Connection | None = None
+        self._connection: ZooKeeperConnection | None = None
         self._connections = 0
         self._last_failure = ""
         self._task: asyncio.Task[None] | None = None
@@ -136,7 +136,7 @@ class Link:
         except Exception as error:
             self._keeper.on_failed(error)
 
-    async def _beat(self, connection: Connection) -> None:
+    async def _beat(self, connection: ZooKeeperConnection) -> None:
         """Until it is lost. After a stall, what has come meanwhile is heard before judging."""
         loop = asyncio.get_running_loop()
         while not connection.lost.is_set():
@@ -168,7 +168,7 @@ class Link:
         server = self._servers[self._next_server]
         self._next_server = (self._next_server + 1) % len(self._servers)
         limit_ms = attempt_timeout_ms(self.session_timeout_ms, servers=len(self._servers))
-        connection: Connection | None = None
+        connection: ZooKeeperConnection | None = None
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 connection = await self._dial(server)
@@ -186,7 +186,7 @@ class Link:
             self._adopt(server, connection, hello)
         return self._connection is connection
 
-    async def _dial(self, server: ZooKeeperAddress) -> Connection:
+    async def _dial(self, server: ZooKeeperAddress) -> ZooKeeperConnection:
         hello = encode_hello(
             session_id=self.session_id,
             password=self.password,
@@ -195,11 +195,13 @@ class Link:
         )
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: Connection(self, hello), server.host, server.port
+            lambda: ZooKeeperConnection(self, hello), server.host, server.port
         )
         return connection
 
-    def _adopt(self, server: ZooKeeperAddress, connection: Connection, hello: Hello) -> None:
+    def _adopt(
+        self, server: ZooKeeperAddress, connection: ZooKeeperConnection, hello: Hello
+    ) -> None:
         self._server, self._connection = server, connection
         self.session_id, self.password = hello.session_id, hello.password
         self.session_timeout_ms = hello.timeout_ms
@@ -213,7 +215,7 @@ class Link:
     def on_event(self, body: bytes) -> None:
         self._keeper.on_event(body)
 
-    def on_lost(self, connection: Connection, reason: str) -> None:
+    def on_lost(self, connection: ZooKeeperConnection, reason: str) -> None:
         if connection is not self._connection:
             return  # closed, or never adopted
         self._connection = None
@@ -224,7 +226,7 @@ class Link:
         self._keeper.on_suspended(reason)
 
 
-def _is_established(connection: Connection) -> bool:
+def _is_established(connection: ZooKeeperConnection) -> bool:
     established = connection.established
     return established.done() and not established.cancelled() and established.exception() is None
 

@@ -19,7 +19,7 @@ def _say_nothing(message: str) -> None:
     pass
 
 
-class ZooKeeperCoordination:
+class ZooKeeperMetadataStore:
     """Owned by the event loop on which it was opened."""
 
     def __init__(self, config: ZooKeeperConfig, *, report: Callable[[str], None]) -> None:

@@ -35,7 +35,7 @@ class _Parcel(NamedTuple):
     records: int
 
 
-class Outbox:
+class BatchSender:
     """`send`, then `flush`: only then is everything acknowledged. Owned by one task."""
 
     def __init__(

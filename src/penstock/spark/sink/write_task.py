@@ -21,7 +21,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.codec.encode import Encoded, Encoder
 from penstock.spark.connect.connections import BlockingClient, shared_client
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.sink.batch_sender import Outbox, Produce, produce_alone
+from penstock.spark.sink.batch_sender import BatchSender, Produce, produce_alone
 from penstock.spark.sink.columns import Rows, SinkColumns, split_by_topic
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.partitioning import partition_rows
@@ -43,7 +43,7 @@ def write_rows(
     """Returns when the cluster has acknowledged every row. `produce`: not batch by batch alone."""
     client = shared_client(options.client)
     timeout_ms = options.delivery_timeout_ms
-    outbox = Outbox(
+    outbox = BatchSender(
         client,
         produce or produce_alone(acks=options.acks, timeout_ms=timeout_ms),
         timeout_ms=timeout_ms,
@@ -58,7 +58,7 @@ def write_rows(
 
 
 class _TopicWriters:
-    def __init__(self, client: BlockingClient, options: SinkOptions, outbox: Outbox) -> None:
+    def __init__(self, client: BlockingClient, options: SinkOptions, outbox: BatchSender) -> None:
         self._client = client
         self._options = options
         self._outbox = outbox
@@ -90,7 +90,9 @@ class _TopicWriters:
 class _TopicWriter:
     """The rows of one topic: chosen a partition, encoded, handed to the outbox."""
 
-    def __init__(self, topic: str, partitions: int, options: SinkOptions, outbox: Outbox) -> None:
+    def __init__(
+        self, topic: str, partitions: int, options: SinkOptions, outbox: BatchSender
+    ) -> None:
         self._topic = topic
         self._partitions = partitions
         self._outbox = outbox

@@ -26,7 +26,7 @@ from penstock.spark.tables.plan import SyncPlan, TopicEdges, plan_sync
 from penstock.spark.tables.rules import RunTasks, SyncRules, write_rules
 from penstock.spark.tables.spec import TableSpec
 from penstock.spark.tables.store import TableStore
-from penstock.spark.tables.sync_task import Outcome, SyncSettings, SyncTask, run_sync_task
+from penstock.spark.tables.sync_task import SyncSettings, SyncTask, SyncTaskResult, run_sync_task
 from penstock.spark.tables.table_schema import values_of_schema
 from penstock.spark.tables.values import READ_COLUMNS
 
@@ -117,7 +117,7 @@ class TableSync:
 
     # What tasks write.
 
-    def _write(self, plan: SyncPlan) -> list[Outcome]:
+    def _write(self, plan: SyncPlan) -> list[SyncTaskResult]:
         """Again with more columns where values have fields that the table lacks."""
         spec = self._spec
         looks_first = spec.infers and not values_of_schema(spec, self._store.schema)
@@ -185,7 +185,7 @@ class TableSync:
             found.setdefault(part.topic_partition, []).append(place)
         return found
 
-    def _discard(self, outcomes: Sequence[Outcome]) -> None:
+    def _discard(self, outcomes: Sequence[SyncTaskResult]) -> None:
         for each in outcomes:
             remove_parts(str(self._store.location), each.added)
             if self._dead is not None:
@@ -199,7 +199,7 @@ class TableSync:
 
     # The commit.
 
-    def _commit(self, plan: SyncPlan, outcomes: Sequence[Outcome]) -> None:
+    def _commit(self, plan: SyncPlan, outcomes: Sequence[SyncTaskResult]) -> None:
         """Dead letters first: a crash between the two leaves a dead-letter table that is ahead, and
         its own end tells the next run which of them it has."""
         added = [part for each in outcomes for part in each.added]
@@ -214,7 +214,7 @@ class TableSync:
             raise
 
     def _commit_dead(
-        self, parts: Sequence[Part], held: Mapping[int, Held], outcomes: Sequence[Outcome]
+        self, parts: Sequence[Part], held: Mapping[int, Held], outcomes: Sequence[SyncTaskResult]
     ) -> None:
         assert self._dead is not None, "only where values can be bad"
         before = self._dead.state.held
@@ -234,7 +234,9 @@ def _later(one: Held | None, other: Held) -> Held:
     return other if one is None else Held(min(one.start, other.start), max(one.end, other.end))
 
 
-def _progress(topic: str, plan: SyncPlan, outcomes: Sequence[Outcome], batch_ms: int) -> Progress:
+def _progress(
+    topic: str, plan: SyncPlan, outcomes: Sequence[SyncTaskResult], batch_ms: int
+) -> Progress:
     return Progress(
         topic=topic,
         rows=sum(each.rows for each in outcomes),

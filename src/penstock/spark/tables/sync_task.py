@@ -45,7 +45,7 @@ class SyncTask(NamedTuple):
     existing: Sequence[Located] = ()  # of this partition, where rows are replaced
 
 
-class Outcome(NamedTuple):
+class SyncTaskResult(NamedTuple):
     added: list[Part]
     removed: list[Part]
     dead: list[Part]
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     found: list[pa.Field]  # all fields of values, where there are columns missing; else none
 
 
-def run_sync_task(task: SyncTask) -> Outcome:
+def run_sync_task(task: SyncTask) -> SyncTaskResult:
     settings = task.settings
     number = task.wanted.partition.partition
     good = PartWriter(settings.rules, number)
@@ -94,16 +94,18 @@ class _Work:
             self._good.add(shaped.rows)
         halt_at(KillPoint.WRITING, self._settings.batch)
 
-    def finish(self) -> Outcome:
+    def finish(self) -> SyncTaskResult:
         found = join_fields(self._found)
         if self._settings.only_finds_fields or self._lacks_columns(found):
             self._good.give_up()
             self._dead.give_up()
-            return Outcome([], [], [], self._rows, 0, found)
+            return SyncTaskResult([], [], [], self._rows, 0, found)
         removed: list[Part] = []
         if self._waiting:
             removed = self._replace_rows()
-        return Outcome(self._good.close(), removed, self._dead.close(), self._rows, self._bad, [])
+        return SyncTaskResult(
+            self._good.close(), removed, self._dead.close(), self._rows, self._bad, []
+        )
 
     def _lacks_columns(self, found: Sequence[pa.Field]) -> bool:
         return bool(found) and bool(grow(self._settings.fields, found).added)

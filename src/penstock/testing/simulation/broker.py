@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
 from penstock.client.data_calls import Fetched, FetchFrom
-from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.interface import NO_SESSION
 from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerRequest
@@ -27,7 +27,7 @@ from penstock.replication.topic_config import resolve_topic_config
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
-from penstock.testing.simulation.controller import Taken, Term, try_begin
+from penstock.testing.simulation.controller import SimulatedActiveController, Taken, try_begin
 from penstock.testing.simulation.follower_fetch import ParkedFetch
 from penstock.testing.simulation.judge import Mirror
 from penstock.testing.simulation.process import Process
@@ -55,13 +55,13 @@ _STORAGE = StorageConfig(
 )
 
 
-class Broker(Process):
+class SimulatedBroker(Process):
     def __init__(self, world: World, broker_id: BrokerId, disk: SimulatedDisk) -> None:
         super().__init__(world, broker_id)
         self.disk = disk
         self.mirror = Mirror(disk)
         self.view = MetadataCache()
-        self.term: Term | None = None
+        self.term: SimulatedActiveController | None = None
         self.epoch = BrokerEpoch(-1)
         self.session = NO_SESSION  # until the first registration
         self._asking: dict[BrokerId, object] = {}  # leaders with a request of ours
@@ -137,7 +137,7 @@ class Broker(Process):
 
     def send_order(self, target: BrokerId, sent: ControllerRequest, taken: Taken) -> None:
         def take(other: Process) -> None:
-            assert isinstance(other, Broker)
+            assert isinstance(other, SimulatedBroker)
             code = other.obey(sent)
             other.answer(self, lambda: taken(code))
 
@@ -155,7 +155,7 @@ class Broker(Process):
         once, epoch = _Once(done), self.epoch
 
         def ask(other: Process) -> None:
-            assert isinstance(other, Broker)
+            assert isinstance(other, SimulatedBroker)
             answer = other.decide(self.broker_id, epoch, proposal)
             if answer is not None:
                 other.answer(self, lambda: once(answer))
@@ -202,10 +202,10 @@ class Broker(Process):
         self.later(FETCH_TIMEOUT_MS, lambda: self._give_up(leader, token))
 
         def fetch(other: Process) -> None:
-            assert isinstance(other, Broker)
+            assert isinstance(other, SimulatedBroker)
             other.on_fetch(self.broker_id, epoch, wanted, lambda fetched: take(other, fetched))
 
-        def take(other: Broker, fetched: list[Fetched]) -> None:
+        def take(other: SimulatedBroker, fetched: list[Fetched]) -> None:
             other.answer(self, lambda: self._on_fetched(leader, token, wanted, fetched))
 
         self.send(leader, fetch)
@@ -275,7 +275,7 @@ class Broker(Process):
 class SlowDisk:
     """A storage `Background`: rounds take a while, in which the broker goes on."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: SimulatedBroker) -> None:
         self._broker = broker
 
     def run(self, work: Callable[[], None]) -> None:
@@ -304,8 +304,8 @@ class _Once:
 
 
 @cache
-def broker_settings() -> Resolved:
-    return resolve_broker(Given.from_mapping(_SETTINGS, where="simulation"))
+def broker_settings() -> EffectiveConfig:
+    return resolve_broker(RawConfig.from_mapping(_SETTINGS, where="simulation"))
 
 
 @cache

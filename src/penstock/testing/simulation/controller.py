@@ -15,7 +15,7 @@ from penstock.controller.alter_partition import change_in_sync
 from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
-from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.election import ElectionWin
 from penstock.metadata_store.interface import SessionId
 from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, ControllerRequest, Order
 from penstock.model.errors import ErrorCode, Refusal
@@ -28,7 +28,7 @@ RESEND_MS = 25
 Taken = Callable[[ErrorCode], None]
 
 
-class Owner(Protocol):
+class ControllerOwner(Protocol):
     """The life of a broker that a term belongs to."""
 
     world: World
@@ -39,8 +39,8 @@ class Owner(Protocol):
     def send_order(self, target: BrokerId, sent: ControllerRequest, taken: Taken) -> None: ...
 
 
-class Term:
-    def __init__(self, owner: Owner, leadership: Leadership) -> None:
+class SimulatedActiveController:
+    def __init__(self, owner: ControllerOwner, leadership: ElectionWin) -> None:
         self.owner = owner
         self.is_over = False
         self._world = owner.world
@@ -121,7 +121,7 @@ class _Outbox:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: ControllerOwner,
         life: tuple[BrokerId, BrokerEpoch],
         numbers: Iterator[int],
         on_stale: Action,
@@ -166,17 +166,17 @@ class _Outbox:
             self._send()
 
 
-def try_begin(owner: Owner) -> Term | None:
+def try_begin(owner: ControllerOwner) -> SimulatedActiveController | None:
     """The term, if this broker wins the race for the controller's node."""
     won = owner.world.tree.try_elect(owner.session, owner.broker_id)
     if won is None:
         return None
     epoch, version = won
-    leadership = Leadership(
+    leadership = ElectionWin(
         epoch=epoch,
         epoch_path=CONTROLLER_EPOCH,
         epoch_version=version,
         node_path=CONTROLLER,
         node_czxid=0,
     )
-    return Term(owner, leadership)
+    return SimulatedActiveController(owner, leadership)

@@ -28,7 +28,7 @@ from penstock.metadata_store.embedded.znode_tree import (
     EndSession,
     Failure,
     OpenSession,
-    Tree,
+    ZnodeTree,
 )
 from penstock.metadata_store.interface import (
     Create,
@@ -50,7 +50,7 @@ from penstock.model.ids import TopicPartition
 
 class SimulatedTree:
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        self.tree = Tree()
+        self.tree = ZnodeTree()
         self._now_ms = now_ms
         self._lives: dict[int, BrokerNode] = {}  # by the change that made their node
         self._setup = self.open_session()

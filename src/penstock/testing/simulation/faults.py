@@ -5,7 +5,7 @@ Chance comes from the world's seed alone. Every fault ends by itself, after a wh
 
 from penstock.model.cluster import BrokerId
 from penstock.testing.simulated_disk import SeededChoice, SimulatedDisk
-from penstock.testing.simulation.broker import Broker
+from penstock.testing.simulation.broker import SimulatedBroker
 from penstock.testing.simulation.network import TREE
 from penstock.testing.simulation.world import SESSION_MS, World
 
@@ -24,7 +24,7 @@ class Faults:
 
     def start(self, broker_id: BrokerId, disk: SimulatedDisk | None = None) -> None:
         disk = disk or self._away.pop(broker_id)
-        broker = Broker(self._world, broker_id, disk)
+        broker = SimulatedBroker(self._world, broker_id, disk)
         self._world.brokers[broker_id] = broker
         broker.start()
 
@@ -34,24 +34,24 @@ class Faults:
         for broker in list(self._world.brokers.values()):
             self._resume(broker)
 
-    def _kill(self, broker: Broker) -> None:
+    def _kill(self, broker: SimulatedBroker) -> None:
         self._end(broker, broker.disk.survivor_of_kill())
 
-    def _cut_power(self, broker: Broker) -> None:
+    def _cut_power(self, broker: SimulatedBroker) -> None:
         choice = SeededChoice(self._random.randrange(1 << 30))
         self._end(broker, broker.disk.survivor_of_power_cut(choice))
 
-    def _crash_soon(self, broker: Broker) -> None:
+    def _crash_soon(self, broker: SimulatedBroker) -> None:
         """In the middle of something: after some more operations on its disk."""
         broker.disk.crash_before(len(broker.disk.trace) + self._random.randint(0, 40))
 
-    def _on_crash(self, broker: Broker) -> None:
+    def _on_crash(self, broker: SimulatedBroker) -> None:
         if self._world.is_synchronous and self._random.random() < 0.5:
             self._cut_power(broker)
         else:
             self._kill(broker)
 
-    def _end(self, broker: Broker, left: SimulatedDisk) -> None:
+    def _end(self, broker: SimulatedBroker, left: SimulatedDisk) -> None:
         broker.is_over = True
         del self._world.brokers[broker.broker_id]
         self._away[broker.broker_id] = left
@@ -62,37 +62,37 @@ class Faults:
         if broker_id in self._away:
             self.start(broker_id)
 
-    def _pause(self, broker: Broker) -> None:
+    def _pause(self, broker: SimulatedBroker) -> None:
         broker.pause()
         self._world.schedule.after(
             self._random.randint(SESSION_MS // 2, 3 * SESSION_MS), lambda: self._resume(broker)
         )
 
-    def _resume(self, broker: Broker) -> None:
+    def _resume(self, broker: SimulatedBroker) -> None:
         if broker.is_paused:
             broker.resume()
 
     # -- links -----------------------------------------------------------------------------
 
-    def _isolate(self, broker: Broker) -> None:
+    def _isolate(self, broker: SimulatedBroker) -> None:
         """From everybody."""
         self._cut(both_ways(broker.broker_id, [TREE, *self._others(broker)]))
 
-    def _cut_from_brokers(self, broker: Broker) -> None:
+    def _cut_from_brokers(self, broker: SimulatedBroker) -> None:
         """But not from the tree: it goes on leading, and nobody follows."""
         self._cut(both_ways(broker.broker_id, self._others(broker)))
 
-    def _cut_from_tree(self, broker: Broker) -> None:
+    def _cut_from_tree(self, broker: SimulatedBroker) -> None:
         """And from nobody else: a zombie, as soon as its session has ended."""
         self._cut(both_ways(broker.broker_id, [TREE]))
 
-    def _cut_one_way(self, broker: Broker) -> None:
+    def _cut_one_way(self, broker: SimulatedBroker) -> None:
         other = self._random.choice(self._others(broker))
         ends = [broker.broker_id, other]
         self._random.shuffle(ends)
         self._cut([(ends[0], ends[1])])
 
-    def _others(self, broker: Broker) -> list[BrokerId]:
+    def _others(self, broker: SimulatedBroker) -> list[BrokerId]:
         return [each for each in self._world.replicas if each != broker.broker_id]
 
     def _cut(self, links: list[Link]) -> None:

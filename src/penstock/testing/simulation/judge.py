@@ -15,7 +15,7 @@ from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulation.schedule import WALL_MS
 
 if TYPE_CHECKING:
-    from penstock.testing.simulation.broker import Broker
+    from penstock.testing.simulation.broker import SimulatedBroker
     from penstock.testing.simulation.world import World
 
 READ_BYTES = 1 << 20
@@ -70,7 +70,7 @@ class Judge:
 
     # -- after everything that a broker did ------------------------------------------------
 
-    def look(self, broker: "Broker") -> None:
+    def look(self, broker: "SimulatedBroker") -> None:
         partition = broker.replicas.find(self._world.name)
         if partition is None:
             return
@@ -92,7 +92,7 @@ class Judge:
     def note(self, text: str) -> None:
         self.digest = zlib.crc32(text.encode(), self.digest)
 
-    def _check_marks(self, broker: "Broker", partition: Partition, mirror: Mirror) -> None:
+    def _check_marks(self, broker: "SimulatedBroker", partition: Partition, mirror: Mirror) -> None:
         log = partition.log
         if not log.log_start_offset <= log.high_watermark <= log.log_end_offset:
             raise self._violation(broker, "its marks are out of order")
@@ -101,7 +101,9 @@ class Judge:
             raise self._violation(broker, "its high watermark went back while it led")
         mirror.leadership, mirror.high_watermark = partition.leadership, log.high_watermark
 
-    def _check_committed(self, broker: "Broker", partition: Partition, mirror: Mirror) -> None:
+    def _check_committed(
+        self, broker: "SimulatedBroker", partition: Partition, mirror: Mirror
+    ) -> None:
         end = partition.high_watermark
         if end > len(self.committed):
             if partition.leadership is None:
@@ -111,7 +113,7 @@ class Judge:
             self._check_members()
         self._agree(broker, mirror, end)
 
-    def _agree(self, broker: "Broker", mirror: Mirror, end: int) -> None:
+    def _agree(self, broker: "SimulatedBroker", mirror: Mirror, end: int) -> None:
         """Its records below are those that were committed."""
         if end <= mirror.agreed:
             return
@@ -119,7 +121,7 @@ class Judge:
             raise self._violation(broker, f"below {end} it has other records than were committed")
         mirror.agreed = end
 
-    def _check_holds_all(self, broker: "Broker", partition: Partition) -> None:
+    def _check_holds_all(self, broker: "SimulatedBroker", partition: Partition) -> None:
         """Who leads, as the tree has it, and who is in sync have all that was ever committed."""
         stored = self._stored
         leads = partition.leadership is not None and partition.leader_epoch == stored.leader_epoch
@@ -139,7 +141,9 @@ class Judge:
 
     # -- what brokers and controllers say --------------------------------------------------
 
-    def on_acknowledged(self, broker: "Broker", *, epoch: int, offset: int, number: int) -> None:
+    def on_acknowledged(
+        self, broker: "SimulatedBroker", *, epoch: int, offset: int, number: int
+    ) -> None:
         self.answers += 1
         leader = self._acknowledged_by.setdefault(epoch, broker.broker_id)
         if leader != broker.broker_id:
@@ -186,7 +190,7 @@ class Judge:
             if self.committed[offset] != number:
                 raise Violation(f"record {number} was acknowledged at {offset} and is not there")
 
-    def _violation(self, broker: "Broker", what: str) -> Violation:
+    def _violation(self, broker: "SimulatedBroker", what: str) -> Violation:
         partition = broker.replicas.find(self._world.name)
         facts = "" if partition is None else str(partition.statistics())
         return Violation(

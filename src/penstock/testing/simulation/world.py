@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.controller.znodes import encode_state, encode_topic
-from penstock.metadata_store.election import Leadership
+from penstock.metadata_store.election import ElectionWin
 from penstock.metadata_store.embedded.znode_tree import Failure
 from penstock.metadata_store.interface import Operation, SessionId
 from penstock.model.cluster import BrokerId, ControllerEpoch, PartitionState, TopicState
@@ -19,7 +19,7 @@ from penstock.testing.simulation.network import Network
 from penstock.testing.simulation.schedule import Schedule
 
 if TYPE_CHECKING:
-    from penstock.testing.simulation.broker import Broker
+    from penstock.testing.simulation.broker import SimulatedBroker
     from penstock.testing.simulation.judge import Judge
 
 NAME = TopicPartition("orders", 0)
@@ -35,9 +35,9 @@ class World:
         self.tree = SimulatedTree(lambda: self.schedule.now_ms)
         self.replicas = tuple(BrokerId(number) for number in range(1, brokers + 1))
         self.topic = _new_topic(self.replicas, configs)
-        self.brokers: dict[BrokerId, Broker] = {}  # those that are up, paused or not
+        self.brokers: dict[BrokerId, SimulatedBroker] = {}  # those that are up, paused or not
         self.beats: dict[SessionId, int] = {}  # when the tree last heard of each
-        self.on_crash: Callable[[Broker], None]  # a disk ended a broker
+        self.on_crash: Callable[[SimulatedBroker], None]  # a disk ended a broker
         self.judge: Judge
         self.tree.create_topic(
             NAME,
@@ -53,14 +53,14 @@ class World:
         """As the tree has it."""
         return self.tree.state(NAME)
 
-    def deliver(self, target: BrokerId, action: Callable[["Broker"], None]) -> None:
+    def deliver(self, target: BrokerId, action: Callable[["SimulatedBroker"], None]) -> None:
         """To whichever life of the broker is there: what comes too late is its own to refuse."""
         broker = self.brokers.get(target)
         if broker is not None:
             broker.run(lambda: action(broker))
 
     def write_as_controller(
-        self, session: SessionId, leadership: Leadership, writes: Sequence[Operation]
+        self, session: SessionId, leadership: ElectionWin, writes: Sequence[Operation]
     ) -> Failure | None:
         is_current = leadership.epoch_version == self.tree.controller_epoch_version
         failure = self.tree.write(session, leadership.fence(writes))

@@ -14,9 +14,9 @@ from tests.unit.storage.engine.cases import batch_of
 from penstock.apis.api import Api, Request
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.services import Services
-from penstock.config.effective_config import Resolved, resolve_broker
+from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.controller.interface import (
     ConfigChange,
     LeaderChoice,
@@ -40,7 +40,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.network.in_flight_request import Exchange
+from penstock.network.in_flight_request import InFlightRequest
 from penstock.protocol.messages import decode_request, decode_response, encode
 from penstock.protocol.schemas import describe_fields, get_request_schema
 from penstock.purgatory.loop_timers import LoopTimers
@@ -187,9 +187,9 @@ class _Nobody:
         self.number = 1
         self.is_closed = False
 
-    def take_answer(self, exchange: Exchange) -> None: ...
+    def take_answer(self, exchange: InFlightRequest) -> None: ...
 
-    def let_next_start(self, exchange: Exchange) -> None: ...
+    def let_next_start(self, exchange: InFlightRequest) -> None: ...
 
     def try_keep(self, count: int) -> None: ...
 
@@ -211,7 +211,7 @@ class Case:
         self.controller = ScriptedController()
         self.cluster = MetadataCache()
         paths = tuple(str(path) for path in self.log_dirs)
-        self.static = Given.from_mapping(
+        self.static = RawConfig.from_mapping(
             {"broker.id": "1", "log.dirs": ",".join(paths), **self.given}, where="server.properties"
         )
         self.engine = SegmentedEngine(
@@ -251,12 +251,12 @@ class Case:
             static_given=self.static,
         )
 
-    def settings(self) -> Resolved:
+    def settings(self) -> EffectiveConfig:
         dynamic = self.cluster.broker_configs
         return resolve_broker(
             self.static,
-            dynamic_cluster=Given.from_mapping(dynamic.get("", {}), where="cluster"),
-            dynamic_broker=Given.from_mapping(dynamic.get("1", {}), where="broker 1"),
+            dynamic_cluster=RawConfig.from_mapping(dynamic.get("", {}), where="cluster"),
+            dynamic_broker=RawConfig.from_mapping(dynamic.get("1", {}), where="broker 1"),
         )
 
     def update(
@@ -318,7 +318,7 @@ class Case:
             version=version,
             correlation_id=7,
             client_id="tests",
-            exchange=Exchange(_Nobody(self.caller, self.connected_to), memoryview(sent), 0),
+            exchange=InFlightRequest(_Nobody(self.caller, self.connected_to), memoryview(sent), 0),
             message=decode_request(api.key, version, sent),
         )
         answer = api.answer(request, self.services)

@@ -28,7 +28,7 @@ from penstock.coordinators.group.requests import (
     Sync,
     Synced,
 )
-from penstock.coordinators.group.result import LATER, Outcome, SetTimer, TimerKey
+from penstock.coordinators.group.result import LATER, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
 from penstock.protocol.coordinator_values import ValueWriter
@@ -167,7 +167,7 @@ class Desk:
 
     def _run(
         self,
-        decide: Callable[[Waiter], Outcome[Any]],
+        decide: Callable[[Waiter], GroupResult[Any]],
         told: Callable[[Any], None] = lambda answer: None,
     ) -> Call:
         waiter = Waiter(next(self._waiters))

@@ -26,7 +26,7 @@ from penstock.coordinators.group.consumer.state import ConsumerGroup
 from penstock.coordinators.group.dependencies import TopicView
 from penstock.coordinators.group.either_protocol import Group
 from penstock.coordinators.group.records import GroupRecord, decode_record, encode_record
-from penstock.coordinators.group.result import LATER, Outcome, SetTimer, TimerKey
+from penstock.coordinators.group.result import LATER, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
@@ -102,7 +102,9 @@ class ConsumerDesk:
         assert isinstance(answer, ConsumerHeartbeatAnswer)
         return answer
 
-    def ask(self, decide: Callable[[Waiter], Outcome[Any]], told: Callable[[Any], None]) -> None:
+    def ask(
+        self, decide: Callable[[Waiter], GroupResult[Any]], told: Callable[[Any], None]
+    ) -> None:
         """`told` the answer, now or when another command brings it."""
         waiter = Waiter(next(self._waiters))
         self._waiting[waiter] = told
@@ -110,7 +112,7 @@ class ConsumerDesk:
         if answer is not LATER:
             self._waiting.pop(waiter)(answer)
 
-    def carry_out(self, outcome: Outcome[Any]) -> object:
+    def carry_out(self, outcome: GroupResult[Any]) -> object:
         for record in outcome.records:
             self.log.append(decode_record(*encode_record(record)))
             consumer_or_classic.replay(self.groups, record)

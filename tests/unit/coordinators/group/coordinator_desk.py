@@ -29,7 +29,7 @@ from penstock.coordinators.group.requests import (
     Protocol,
     Sync,
 )
-from penstock.coordinators.group.state import ShardState
+from penstock.coordinators.group.state import GroupShardState
 from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, Chunk, Done, LogEnds
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -254,7 +254,7 @@ class Desk:
         raise AssertionError("a shard is loaded for ever")
 
     @property
-    def state(self) -> ShardState:
+    def state(self) -> GroupShardState:
         """Of the only partition."""
         shard = self.coordinator.find_shard(0)
         assert shard is not None
@@ -403,13 +403,13 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> Join:
     return Join(group=group, **{**asked, **more})
 
 
-def replayed(log: TableLog, partition: int = 0) -> ShardState:
+def replayed(log: TableLog, partition: int = 0) -> GroupShardState:
     """What somebody who only has the log knows."""
     return replayed_of(content for _, content in iter_batches(log.tables[partition].log))
 
 
-def replayed_of(batches: Iterable[bytes]) -> ShardState:
-    state = ShardState(topics=FixedTopics({}), config=GroupConfig)
+def replayed_of(batches: Iterable[bytes]) -> GroupShardState:
+    state = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     for batch in batches:
         for entry in _entries_of(batch):
             state.take(entry)

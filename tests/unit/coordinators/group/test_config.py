@@ -1,7 +1,7 @@
 """The typed settings of groups say what the broker's settings say."""
 
 from penstock.config.effective_config import resolve_broker
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.coordinators.group.config import GroupConfig
 
 
@@ -19,7 +19,7 @@ def test_what_is_given_counts_in_its_own_units() -> None:
         "offsets.topic.replication.factor": "1",
         "message.max.bytes": "5000",
     }
-    resolved = resolve_broker(Given.from_mapping(given, where="here"))
+    resolved = resolve_broker(RawConfig.from_mapping(given, where="here"))
     config = GroupConfig.from_broker(resolved)
     assert (config.initial_rebalance_delay_ms, config.max_size) == (0, 7)
     assert (config.consumer_assignors, config.consumer_migration_policy) == (("range",), "upgrade")

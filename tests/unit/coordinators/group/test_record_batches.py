@@ -21,7 +21,7 @@ from penstock.coordinators.group.records import (
     OffsetValue,
     encode_record,
 )
-from penstock.coordinators.group.state import ShardState
+from penstock.coordinators.group.state import GroupShardState
 from penstock.coordinators.runtime.record_batches import TooLarge
 from penstock.protocol.batch import read_header, stamp_offset_and_epoch
 from penstock.protocol.compression import Codec
@@ -91,8 +91,8 @@ def test_a_tail_that_is_no_batch_is_told_and_left() -> None:
     assert "passed over" in told[0]
 
 
-def skimmed(data: bytes) -> ShardState:
-    state = ShardState(topics=FixedTopics({}), config=GroupConfig)
+def skimmed(data: bytes) -> GroupShardState:
+    state = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     latest: Latest = {}
     told: list[str] = []
     for entry in skim_batches(data, latest, told.append):
@@ -162,7 +162,7 @@ def test_skimming_finds_what_reading_all_does(
                 transactional=True,
             )
             sequence += 1
-    whole = ShardState(topics=FixedTopics({}), config=GroupConfig)
+    whole = GroupShardState(topics=FixedTopics({}), config=GroupConfig)
     for entry in read_batches(data, lambda line: None):
         whole.take(entry)
     assert skimmed(data).snapshot() == whole.snapshot()

@@ -17,10 +17,10 @@ from tests.unit.coordinators.group.coordinator_desk import (
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator
-from penstock.coordinators.group.offsets.zookeeper_coordinator import TreeCoordinator
-from penstock.coordinators.group.offsets.zookeeper_offsets import TreeOffsets
+from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
+from penstock.coordinators.group.offsets.zookeeper_offsets import ZooKeeperOffsets
 from penstock.coordinators.group.requests import Leaver
-from penstock.metadata_store.embedded.store import EmbeddedCoordination
+from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import Session
 from penstock.model.errors import ErrorCode
 from penstock.testing.simulated_disk import SimulatedDisk
@@ -36,12 +36,12 @@ class TreeDesk(Desk):
         )
 
     def make(self) -> GroupCoordinator:
-        return TreeCoordinator(keeper=TreeOffsets(self.session), **self.parts())
+        return ZooKeeperGroupCoordinator(keeper=ZooKeeperOffsets(self.session), **self.parts())
 
 
 def told(story: Callable[[TreeDesk], Coroutine[Any, Any, None]]) -> None:
     async def tell() -> None:
-        store = await EmbeddedCoordination.open(SimulatedDisk("/data"), "/data/coordination")
+        store = await EmbeddedMetadataStore.open(SimulatedDisk("/data"), "/data/coordination")
         desk = TreeDesk(await store.open_session())
         async with desk.running():
             await story(desk)

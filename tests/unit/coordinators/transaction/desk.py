@@ -25,8 +25,8 @@ from penstock.coordinators.transaction.requests import (
     InitProducer,
     Producer,
 )
-from penstock.coordinators.transaction.shard import Shard
-from penstock.coordinators.transaction.state import ShardState
+from penstock.coordinators.transaction.shard import TransactionShard
+from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 
@@ -160,7 +160,7 @@ class Desk:
             await asyncio.sleep(0)
 
     @property
-    def shard(self) -> Shard:
+    def shard(self) -> TransactionShard:
         """Of the only partition."""
         shard = self.coordinator.find_shard(0)
         assert shard is not None
@@ -233,9 +233,9 @@ def told(story: Callable[[Desk], Coroutine[Any, Any, None]], desk: Desk | None =
     asyncio.run(tell())
 
 
-def replayed(log: TableLog, partition: int = 0) -> ShardState:
+def replayed(log: TableLog, partition: int = 0) -> TransactionShardState:
     """What the log says, read from its beginning."""
-    state = ShardState()
+    state = TransactionShardState()
     for _, batch in iter_batches(log.tables[partition].log):
         for record in _records_of(batch):
             state.replay(record)

@@ -7,7 +7,7 @@ from tests.unit.coordinators.group.coordinator_desk import TableLog
 from tests.unit.coordinators.transaction.desk import NONE, T0, T1, TX, Desk, replayed, told
 
 from penstock.config.effective_config import resolve_broker
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.records import State
@@ -24,7 +24,9 @@ def test_its_settings_are_those_of_the_broker() -> None:
         "transaction.two.phase.commit.enable": "false",
         "transaction.state.log.num.partitions": "7",
     }
-    config = TransactionConfig.from_broker(resolve_broker(Given.from_mapping(given, where="here")))
+    config = TransactionConfig.from_broker(
+        resolve_broker(RawConfig.from_mapping(given, where="here"))
+    )
     assert (config.max_timeout_ms, config.two_phase_enabled, config.topic_partitions) == (
         5000,
         False,

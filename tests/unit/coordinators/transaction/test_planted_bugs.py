@@ -25,8 +25,8 @@ from penstock.coordinators.transaction.pending_markers import OutstandingMarkers
 from penstock.coordinators.transaction.records import State, Transaction
 from penstock.coordinators.transaction.requests import Producer
 from penstock.coordinators.transaction.result import MAX_EPOCH
-from penstock.coordinators.transaction.shard import Shard
-from penstock.coordinators.transaction.state import ShardState
+from penstock.coordinators.transaction.shard import TransactionShard
+from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.model.errors import ErrorCode
 
 
@@ -38,18 +38,18 @@ class Bug(NamedTuple):
     noticed_by: Callable[[], None]
 
 
-def _tell_at_once(self: Shard) -> None:
+def _tell_at_once(self: TransactionShard) -> None:
     due, self._to_tell = self._to_tell, {}
     self._marking.begin({name: self.state.known[name] for name in due})
 
 
-def _replay_and_tell(self: Shard, batch: Any, base_offset: int) -> int:
+def _replay_and_tell(self: TransactionShard, batch: Any, base_offset: int) -> int:
     end_offset = _REPLAY(self, batch, base_offset)
     _tell_at_once(self)
     return end_offset
 
 
-_REPLAY = Shard._replay
+_REPLAY = TransactionShard._replay
 _TAGGED = records._tagged
 
 
@@ -60,7 +60,7 @@ def _without_last_epoch(value: Transaction) -> list[tuple[int, bytes]]:
 BUGS = [
     Bug(
         "partitions are told before the decision is committed",
-        Shard,
+        TransactionShard,
         "_replay",
         _replay_and_tell,
         telling.test_nothing_is_told_before_the_decision_is_committed,
@@ -137,7 +137,7 @@ BUGS = [
     ),
     Bug(
         "what a former coordinator decided is told to nobody",
-        ShardState,
+        TransactionShardState,
         "prepared",
         lambda self: {},
         partial(telling.test_the_next_coordinator_tells_what_the_last_one_decided, commit=True),

@@ -12,8 +12,8 @@ from penstock.coordinators.group.requests import Joined, JoinedMember, Synced
 from penstock.coordinators.group.result import (
     LATER,
     CancelTimer,
+    GroupResult,
     Later,
-    Outcome,
     Reply,
     SetTimer,
     TimerKey,
@@ -30,7 +30,7 @@ SYNC = "sync"  # of the group: members that joined and do not sync
 _BATCH_OVERHEAD_BYTES = 128  # header of a batch and lengths of its record, with room to spare
 
 
-class Turn:
+class ClassicCommandContext:
     def __init__(self, group: ClassicGroup, now_ms: int, config: GroupConfig) -> None:
         self.group = group
         self.now_ms = now_ms  # of the wall clock: it is written; time-outs are delays
@@ -39,8 +39,8 @@ class Turn:
         self._replies: list[Reply] = []
         self._timers: dict[TimerKey, SetTimer | CancelTimer] = {}
 
-    def outcome(self, answer: Answer | Later) -> Outcome[Answer]:
-        return Outcome(
+    def outcome(self, answer: Answer | Later) -> GroupResult[Answer]:
+        return GroupResult(
             answer=answer,
             records=self._records,
             replies=self._replies,

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import cast
 from uuid import UUID, uuid4
 
-from penstock.coordinators.group.classic.context import SESSION, Turn, joined, roll
+from penstock.coordinators.group.classic.context import SESSION, ClassicCommandContext, joined, roll
 from penstock.coordinators.group.classic.rebalance import expel, go_on, rebalance_or_go_on
 from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState, Member
 from penstock.coordinators.group.classic.subscription import wants_the_same
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Join, Joined, Synced
-from penstock.coordinators.group.result import LATER, Later, Outcome
+from penstock.coordinators.group.result import LATER, GroupResult, Later
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
 
@@ -23,8 +23,8 @@ def join(
     config: GroupConfig,
     *,
     new_id: Callable[[], UUID] = uuid4,
-) -> Outcome[Joined]:
-    turn = Turn(group, now_ms, config)
+) -> GroupResult[Joined]:
+    turn = ClassicCommandContext(group, now_ms, config)
     refusal = _find_refusal(turn, request)
     if refusal is not None:
         return turn.outcome(refusal)
@@ -37,7 +37,7 @@ def join(
     return turn.outcome(answer)
 
 
-def _find_refusal(turn: Turn, request: Join) -> Joined | None:
+def _find_refusal(turn: ClassicCommandContext, request: Join) -> Joined | None:
     group, config = turn.group, turn.config
     timeout_ms = request.session_timeout_ms
     if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
@@ -52,7 +52,7 @@ def _find_refusal(turn: Turn, request: Join) -> Joined | None:
     return None
 
 
-def _has_room(turn: Turn, request: Join) -> bool:
+def _has_room(turn: ClassicCommandContext, request: Join) -> bool:
     """A member that is in already stays in, unless the limit fell: then the first to come do."""
     group, max_size = turn.group, turn.config.max_size
     member = group.members.get(_id_of(group, request))
@@ -69,7 +69,7 @@ def _id_of(group: ClassicGroup, request: Join) -> str:
     return request.member
 
 
-def _turn_away(turn: Turn, member_id: str) -> None:
+def _turn_away(turn: ClassicCommandContext, member_id: str) -> None:
     group = turn.group
     member = group.members.get(member_id)
     if member is not None:
@@ -85,7 +85,7 @@ def _turn_away(turn: Turn, member_id: str) -> None:
 
 
 def _join_new(
-    turn: Turn, request: Join, waiter: Waiter, new_id: Callable[[], UUID]
+    turn: ClassicCommandContext, request: Join, waiter: Waiter, new_id: Callable[[], UUID]
 ) -> Joined | Later:
     group = turn.group
     member_id = f"{request.instance or request.client_id}-{new_id()}"
@@ -98,7 +98,7 @@ def _join_new(
     return _add(turn, request, waiter, member_id)
 
 
-def _hand_out(turn: Turn, request: Join, member_id: str) -> Joined:
+def _hand_out(turn: ClassicCommandContext, request: Join, member_id: str) -> Joined:
     """Gives an id to come back with, so that a lost answer leaves no member behind (KIP-394)."""
     group = turn.group
     if len(group.pending) >= turn.config.max_pending_members:
@@ -108,7 +108,7 @@ def _hand_out(turn: Turn, request: Join, member_id: str) -> Joined:
     return Joined(error=ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
 
 
-def _add(turn: Turn, request: Join, waiter: Waiter, member_id: str) -> Later:
+def _add(turn: ClassicCommandContext, request: Join, waiter: Waiter, member_id: str) -> Later:
     group = turn.group
     if not group.members:
         group.protocol_type = request.protocol_type
@@ -126,7 +126,7 @@ def _add(turn: Turn, request: Join, waiter: Waiter, member_id: str) -> Later:
 
 
 def _replace_static(
-    turn: Turn, request: Join, waiter: Waiter, old: Member, member_id: str
+    turn: ClassicCommandContext, request: Join, waiter: Waiter, old: Member, member_id: str
 ) -> Joined | Later:
     """The same instance under a new id (KIP-345): whoever holds the old one is fenced."""
     group = turn.group
@@ -145,7 +145,7 @@ def _replace_static(
     return LATER
 
 
-def _store_id(turn: Turn, member: Member) -> None:
+def _store_id(turn: ClassicCommandContext, member: Member) -> None:
     """Before the next generation is stored the coordinator may be restarted. If it knew the old
     id of a static member only, it would fence the one that lives, for good."""
     if member.instance is not None:
@@ -154,7 +154,7 @@ def _store_id(turn: Turn, member: Member) -> None:
             turn.store(record)
 
 
-def _swap(turn: Turn, request: Join, old: Member, member_id: str) -> Member:
+def _swap(turn: ClassicCommandContext, request: Join, old: Member, member_id: str) -> Member:
     group = turn.group
     was_leader, was_unsynced = group.leader == old.id, old.id in group.unsynced
     fenced = ErrorCode.FENCED_INSTANCE_ID
@@ -196,7 +196,7 @@ def _back_again(
 # Known members.
 
 
-def _join_known(turn: Turn, request: Join, waiter: Waiter) -> Joined | Later:
+def _join_known(turn: ClassicCommandContext, request: Join, waiter: Waiter) -> Joined | Later:
     group = turn.group
     if request.member in group.pending and request.instance is None:
         return _add(turn, request, waiter, request.member)
@@ -222,7 +222,7 @@ def _is_current(group: ClassicGroup, member: Member, request: Join) -> bool:
     return group.state is ClassicState.STABLE and group.leader != member.id
 
 
-def _update(turn: Turn, member: Member, request: Join, waiter: Waiter) -> None:
+def _update(turn: ClassicCommandContext, member: Member, request: Join, waiter: Waiter) -> None:
     # A second request in its name: the first came over a connection that it gave up.
     turn.refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
     fresh = _member_of(request, member.id)

@@ -6,7 +6,7 @@ delays that the coordinator measures. Joining and syncing have modules of their 
 
 from collections.abc import Sequence
 
-from penstock.coordinators.group.classic.context import JOIN, SESSION, SYNC, Turn
+from penstock.coordinators.group.classic.context import JOIN, SESSION, SYNC, ClassicCommandContext
 from penstock.coordinators.group.classic.join import join
 from penstock.coordinators.group.classic.queries import (
     check_commit,
@@ -28,7 +28,7 @@ from penstock.coordinators.group.classic.sync import sync
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.records import GroupKey, GroupRecord
 from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Heartbeat, Leaver, Left, Synced
-from penstock.coordinators.group.result import Outcome, SetTimer, TimerKey
+from penstock.coordinators.group.result import GroupResult, SetTimer, TimerKey
 from penstock.model.errors import ErrorCode
 
 __all__ = [
@@ -56,8 +56,8 @@ __all__ = [
 
 def heartbeat(
     group: ClassicGroup, request: Heartbeat, now_ms: int, config: GroupConfig
-) -> Outcome[ErrorCode]:
-    turn = Turn(group, now_ms, config)
+) -> GroupResult[ErrorCode]:
+    turn = ClassicCommandContext(group, now_ms, config)
     if group.state is ClassicState.DEAD:
         return turn.outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     error = group.check_member(request.member, request.instance)
@@ -73,9 +73,9 @@ def heartbeat(
 
 def leave(
     group: ClassicGroup, leavers: Sequence[Leaver], now_ms: int, config: GroupConfig
-) -> Outcome[tuple[ErrorCode, tuple[Left, ...]]]:
+) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
     """All that may leave do, and the rest of the group rebalances once."""
-    turn = Turn(group, now_ms, config)
+    turn = ClassicCommandContext(group, now_ms, config)
     if group.state is ClassicState.DEAD:
         return turn.outcome((ErrorCode.COORDINATOR_NOT_AVAILABLE, ()))
     count = len(group.members)
@@ -87,7 +87,7 @@ def leave(
     return turn.outcome((ErrorCode.NONE, left))
 
 
-def _take_leave(turn: Turn, leaver: Leaver) -> ErrorCode:
+def _take_leave(turn: ClassicCommandContext, leaver: Leaver) -> ErrorCode:
     group = turn.group
     if leaver.member in group.pending:
         _drop_pending(turn, leaver.member)
@@ -102,8 +102,10 @@ def _take_leave(turn: Turn, leaver: Leaver) -> ErrorCode:
     return error
 
 
-def on_timer(group: ClassicGroup, key: TimerKey, now_ms: int, config: GroupConfig) -> Outcome[None]:
-    turn = Turn(group, now_ms, config)
+def on_timer(
+    group: ClassicGroup, key: TimerKey, now_ms: int, config: GroupConfig
+) -> GroupResult[None]:
+    turn = ClassicCommandContext(group, now_ms, config)
     if key.kind == SESSION:
         _expire_session(turn, key.member)
     elif key.kind == JOIN:
@@ -113,7 +115,7 @@ def on_timer(group: ClassicGroup, key: TimerKey, now_ms: int, config: GroupConfi
     return turn.outcome(None)
 
 
-def _expire_session(turn: Turn, member_id: str) -> None:
+def _expire_session(turn: ClassicCommandContext, member_id: str) -> None:
     group = turn.group
     member = group.members.get(member_id)
     if member_id in group.pending:
@@ -124,7 +126,7 @@ def _expire_session(turn: Turn, member_id: str) -> None:
         rebalance_or_go_on(turn)
 
 
-def _expire_unsynced(turn: Turn) -> None:
+def _expire_unsynced(turn: ClassicCommandContext) -> None:
     """Members that joined a generation and then did not ask for their part of it."""
     group = turn.group
     missing = [group.members[each] for each in group.unsynced]
@@ -134,14 +136,14 @@ def _expire_unsynced(turn: Turn) -> None:
         rebalance(turn)
 
 
-def _drop_pending(turn: Turn, member_id: str) -> None:
+def _drop_pending(turn: ClassicCommandContext, member_id: str) -> None:
     turn.group.pending.discard(member_id)
     turn.cancel_timer(SESSION, member_id)
 
 
-def on_loaded(group: ClassicGroup, now_ms: int, config: GroupConfig) -> Outcome[None]:
+def on_loaded(group: ClassicGroup, now_ms: int, config: GroupConfig) -> GroupResult[None]:
     """After its records were read: every member has its session to come back."""
-    turn = Turn(group, now_ms, config)
+    turn = ClassicCommandContext(group, now_ms, config)
     for member in group.members.values():
         turn.hear_from(member)
     if len(group.members) > config.max_size:
@@ -151,9 +153,9 @@ def on_loaded(group: ClassicGroup, now_ms: int, config: GroupConfig) -> Outcome[
 
 def release(
     group: ClassicGroup, error: ErrorCode, now_ms: int, config: GroupConfig
-) -> Outcome[None]:
+) -> GroupResult[None]:
     """Answers whoever waits and stops all timers: the group is led, or kept, elsewhere now."""
-    turn = Turn(group, now_ms, config)
+    turn = ClassicCommandContext(group, now_ms, config)
     for member in group.members.values():
         turn.refuse_join(member, error, member_id=member.id)
         turn.answer_sync(member, Synced(error=error))
@@ -166,10 +168,10 @@ def release(
     return turn.outcome(None)
 
 
-def delete(group: ClassicGroup, now_ms: int, config: GroupConfig) -> Outcome[ErrorCode]:
+def delete(group: ClassicGroup, now_ms: int, config: GroupConfig) -> GroupResult[ErrorCode]:
     """Its offsets are the caller's to take away too."""
     error = check_delete(group)
-    turn = Turn(group, now_ms, config)
+    turn = ClassicCommandContext(group, now_ms, config)
     if error is ErrorCode.NONE:
         for member_id in group.pending:
             turn.cancel_timer(SESSION, member_id)

@@ -3,7 +3,13 @@
 Invariant: whoever waits when a phase ends is answered, and every phase that waits has a timer.
 """
 
-from penstock.coordinators.group.classic.context import JOIN, SESSION, SYNC, Turn, joined
+from penstock.coordinators.group.classic.context import (
+    JOIN,
+    SESSION,
+    SYNC,
+    ClassicCommandContext,
+    joined,
+)
 from penstock.coordinators.group.classic.state import ClassicState, Member, next_generation
 from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Synced
 from penstock.model.errors import ErrorCode
@@ -11,7 +17,7 @@ from penstock.model.errors import ErrorCode
 _LEAST_CALL_MS = 1000  # before those are called again of whom nobody came
 
 
-def rebalance(turn: Turn) -> None:
+def rebalance(turn: ClassicCommandContext) -> None:
     """Calls all members to join again. The first members of a group are waited for a moment."""
     group = turn.group
     is_initial = group.state is ClassicState.EMPTY
@@ -28,7 +34,7 @@ def rebalance(turn: Turn) -> None:
         turn.set_timer(JOIN, group.rebalance_timeout_ms)
 
 
-def go_on(turn: Turn) -> None:
+def go_on(turn: ClassicCommandContext) -> None:
     """After a member came or went while members are called: ends the phase if all are there."""
     group = turn.group
     if group.state is not ClassicState.PREPARING_REBALANCE:
@@ -38,14 +44,14 @@ def go_on(turn: Turn) -> None:
         complete_join(turn)
 
 
-def rebalance_or_go_on(turn: Turn) -> None:
+def rebalance_or_go_on(turn: ClassicCommandContext) -> None:
     if turn.group.state is ClassicState.PREPARING_REBALANCE:
         go_on(turn)
     else:
         rebalance(turn)
 
 
-def on_join_timer(turn: Turn) -> None:
+def on_join_timer(turn: ClassicCommandContext) -> None:
     group = turn.group
     if group.state is not ClassicState.PREPARING_REBALANCE:
         return
@@ -59,7 +65,7 @@ def on_join_timer(turn: Turn) -> None:
         complete_join(turn)
 
 
-def complete_join(turn: Turn) -> None:
+def complete_join(turn: ClassicCommandContext) -> None:
     """Ends the call: those who came are the next generation, the others are out.
 
     Static members may be away until their session ends, so they stay, but alone they are no
@@ -79,7 +85,7 @@ def complete_join(turn: Turn) -> None:
         turn.set_timer(JOIN, max(group.rebalance_timeout_ms, _LEAST_CALL_MS))
 
 
-def expel(turn: Turn, member: Member) -> None:
+def expel(turn: ClassicCommandContext, member: Member) -> None:
     """Takes a member out; whoever still waits in its name learns that it is unknown now."""
     turn.refuse_join(member, ErrorCode.UNKNOWN_MEMBER_ID, member_id=UNKNOWN_MEMBER)
     turn.answer_sync(member, Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
@@ -87,7 +93,7 @@ def expel(turn: Turn, member: Member) -> None:
     turn.group.remove(member)
 
 
-def _begin_generation(turn: Turn) -> None:
+def _begin_generation(turn: ClassicCommandContext) -> None:
     group = turn.group
     _elect_leader_who_came(turn)
     group.generation = next_generation(group.generation)
@@ -101,14 +107,14 @@ def _begin_generation(turn: Turn) -> None:
     turn.set_timer(SYNC, group.rebalance_timeout_ms)
 
 
-def _elect_leader_who_came(turn: Turn) -> None:
+def _elect_leader_who_came(turn: ClassicCommandContext) -> None:
     group = turn.group
     leader = group.members.get(group.leader or "")
     if leader is None or leader.join_waiter is None:
         group.leader = next(group.waiting_to_join()).id
 
 
-def _stop_syncing(turn: Turn) -> None:
+def _stop_syncing(turn: ClassicCommandContext) -> None:
     group = turn.group
     for member in group.members.values():
         if member.sync_waiter is not None:

@@ -6,7 +6,7 @@ Invariant: an assignment that is handed out was stored, for the generation it wa
 from collections.abc import Mapping
 from typing import cast
 
-from penstock.coordinators.group.classic.context import SYNC, Turn, synced
+from penstock.coordinators.group.classic.context import SYNC, ClassicCommandContext, synced
 from penstock.coordinators.group.classic.rebalance import rebalance
 from penstock.coordinators.group.classic.state import (
     NO_ASSIGNMENT,
@@ -16,15 +16,15 @@ from penstock.coordinators.group.classic.state import (
 )
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.requests import Sync, Synced
-from penstock.coordinators.group.result import Later, Outcome
+from penstock.coordinators.group.result import GroupResult, Later
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
 
 
 def sync(
     group: ClassicGroup, request: Sync, waiter: Waiter, now_ms: int, config: GroupConfig
-) -> Outcome[Synced]:
-    turn = Turn(group, now_ms, config)
+) -> GroupResult[Synced]:
+    turn = ClassicCommandContext(group, now_ms, config)
     error = _find_error(group, request)
     if error is not ErrorCode.NONE:
         return turn.outcome(Synced(error=error))
@@ -60,19 +60,19 @@ def _differs(said: str | None, known: str | None) -> bool:
     return said is not None and known is not None and said != known
 
 
-def _note_sync(turn: Turn, member: Member) -> None:
+def _note_sync(turn: ClassicCommandContext, member: Member) -> None:
     turn.group.unsynced.discard(member.id)
     if not turn.group.unsynced:
         turn.cancel_timer(SYNC)
 
 
-def _wait_for_assignment(turn: Turn, member: Member, waiter: Waiter) -> None:
+def _wait_for_assignment(turn: ClassicCommandContext, member: Member, waiter: Waiter) -> None:
     # A second request in its name: the first came over a connection that it gave up.
     turn.answer_sync(member, Synced(error=ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_waiter = waiter
 
 
-def _assign(turn: Turn, assignments: Mapping[str, bytes]) -> None:
+def _assign(turn: ClassicCommandContext, assignments: Mapping[str, bytes]) -> None:
     """The group is stable from the record on, and no answer leaves before that is committed."""
     group = turn.group
     record = group.record(assignments, turn.now_ms)
@@ -86,7 +86,7 @@ def _assign(turn: Turn, assignments: Mapping[str, bytes]) -> None:
             turn.hear_from(member)
 
 
-def _give_up(turn: Turn) -> None:
+def _give_up(turn: ClassicCommandContext) -> None:
     """What was assigned is larger than a record may be."""
     for member in turn.group.members.values():
         turn.answer_sync(member, Synced(error=ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from penstock.coordinators.group.classic.subscription import CONSUMER
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.consumer.context import JOIN, SYNC, ConsumerTurn
+from penstock.coordinators.group.consumer.context import JOIN, SYNC, ConsumerCommandContext
 from penstock.coordinators.group.consumer.embedded_protocol import (
     Subscription,
     identified,
@@ -33,12 +33,12 @@ from penstock.coordinators.group.requests import (
     Sync,
     Synced,
 )
-from penstock.coordinators.group.result import Outcome
+from penstock.coordinators.group.result import GroupResult
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.coordinator_values import MalformedRecord
 
 
-def join(turn: ConsumerTurn, request: Join) -> Joined:
+def join(turn: ConsumerCommandContext, request: Join) -> Joined:
     """Refusal: nothing of it counts. The group has members."""
     group, config = turn.group, turn.config
     shortest_ms, longest_ms = config.min_session_timeout_ms, config.max_session_timeout_ms
@@ -76,7 +76,7 @@ def _check_protocols(group: ConsumerGroup, request: Join) -> None:
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _find_or_create(turn: ConsumerTurn, request: Join) -> ConsumerMember:
+def _find_or_create(turn: ConsumerCommandContext, request: Join) -> ConsumerMember:
     group = turn.group
     holder = group.find_instance(request.instance)
     if request.member != UNKNOWN_MEMBER and request.instance is not None:
@@ -122,13 +122,13 @@ def _subscription(request: Join, wanted: Subscription) -> ConsumerMemberValue:
 
 def sync(
     group: ConsumerGroup, request: Sync, now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[Synced]:
-    turn = ConsumerTurn(group, now_ms, config, topics)
+) -> GroupResult[Synced]:
+    turn = ConsumerCommandContext(group, now_ms, config, topics)
     try:
         member = _get_classic(group, request.member, request.instance, request.generation)
         _check_sync(member, request)
     except Refusal as refusal:
-        return Outcome(answer=Synced(error=refusal.code))
+        return GroupResult(answer=Synced(error=refusal.code))
     if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _call_to_join(turn, member)
         return turn.outcome(Synced(error=ErrorCode.REBALANCE_IN_PROGRESS))
@@ -162,12 +162,12 @@ def _check_sync(member: ConsumerMember, request: Sync) -> None:
 
 def heartbeat(
     group: ConsumerGroup, request: Heartbeat, now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[ErrorCode]:
-    turn = ConsumerTurn(group, now_ms, config, topics)
+) -> GroupResult[ErrorCode]:
+    turn = ConsumerCommandContext(group, now_ms, config, topics)
     try:
         member = _get_classic(group, request.member, request.instance, request.generation)
     except Refusal as refusal:
-        return Outcome(answer=refusal.code)
+        return GroupResult(answer=refusal.code)
     turn.hear_from(member)
     if not _should_join_again(group, member):
         return turn.outcome(ErrorCode.NONE)
@@ -185,7 +185,7 @@ def _should_join_again(group: ConsumerGroup, member: ConsumerMember) -> bool:
     return not without(missing, group.free_for(member.id, missing))
 
 
-def _call_to_join(turn: ConsumerTurn, member: ConsumerMember) -> None:
+def _call_to_join(turn: ConsumerCommandContext, member: ConsumerMember) -> None:
     """It has its rebalance time-out from the first call on."""
     if member.id not in turn.group.rejoining:
         turn.group.rejoining.add(member.id)
@@ -209,15 +209,15 @@ def leave(
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
-) -> Outcome[tuple[ErrorCode, tuple[Left, ...]]]:
-    turn = ConsumerTurn(group, now_ms, config, topics)
+) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
+    turn = ConsumerCommandContext(group, now_ms, config, topics)
     left = tuple(_take_leave(turn, each) for each in leavers)
     if len(turn.group.members) < len(group.members):
         turn.bump_epoch()
     return turn.outcome((ErrorCode.NONE, left))
 
 
-def _take_leave(turn: ConsumerTurn, leaver: Leaver) -> Left:
+def _take_leave(turn: ConsumerCommandContext, leaver: Leaver) -> Left:
     try:
         member = _find_leaver(turn.group, leaver)
     except Refusal as refusal:

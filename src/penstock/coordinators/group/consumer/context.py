@@ -20,7 +20,7 @@ from penstock.coordinators.group.records import (
     Value,
     encode_record,
 )
-from penstock.coordinators.group.result import CancelTimer, Outcome, Reply, SetTimer, TimerKey
+from penstock.coordinators.group.result import CancelTimer, GroupResult, Reply, SetTimer, TimerKey
 from penstock.model.errors import ErrorCode, Refusal
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ TIMERS = (SESSION, REBALANCE, JOIN, SYNC)
 _BATCH_OVERHEAD_BYTES = 128  # header of a batch and lengths of its record, with room to spare
 
 
-class ConsumerTurn:
+class ConsumerCommandContext:
     def __init__(
         self, group: ConsumerGroup, now_ms: int, config: GroupConfig, topics: Topics
     ) -> None:
@@ -48,10 +48,10 @@ class ConsumerTurn:
         self._replies: list[Reply] = []
         self._timers: dict[TimerKey, SetTimer | CancelTimer] = {}
 
-    def outcome(self, answer: Answer) -> Outcome[Answer]:
+    def outcome(self, answer: Answer) -> GroupResult[Answer]:
         if self.has_checked_topics:
             self._live.checked_topics_ms = self.now_ms
-        return Outcome(
+        return GroupResult(
             answer=answer,
             records=self._records,
             replies=self._replies,
@@ -65,7 +65,7 @@ class ConsumerTurn:
         self._records.append(record)
         replay(self.group, record)
 
-    def take_over(self, other: Outcome[None]) -> None:
+    def take_over(self, other: GroupResult[None]) -> None:
         """What ends another group comes before what begins this one."""
         self._records[:0] = other.records
         self._replies[:0] = other.replies

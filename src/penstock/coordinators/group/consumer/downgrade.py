@@ -7,12 +7,12 @@ members know as their epoch.
 from collections.abc import Iterable, Sequence
 
 from penstock.coordinators.group.classic.context import SESSION as CLASSIC_SESSION
-from penstock.coordinators.group.classic.context import Turn
+from penstock.coordinators.group.classic.context import ClassicCommandContext
 from penstock.coordinators.group.classic.rebalance import rebalance
 from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState, Member
 from penstock.coordinators.group.classic.subscription import CONSUMER
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.consumer.context import ConsumerTurn, fits
+from penstock.coordinators.group.consumer.context import ConsumerCommandContext, fits
 from penstock.coordinators.group.consumer.embedded_protocol import (
     read_subscription,
     write_assignment,
@@ -26,13 +26,13 @@ from penstock.coordinators.group.records import (
     TargetEpochKey,
 )
 from penstock.coordinators.group.requests import Protocol
-from penstock.coordinators.group.result import Outcome
+from penstock.coordinators.group.result import GroupResult
 
 DOWNGRADED = "consumer-downgraded"  # at once: the members of the new classic group are called
 _POLICIES = ("downgrade", "bidirectional")
 
 
-def expel(turn: ConsumerTurn, members: Iterable[ConsumerMember]) -> None:
+def expel(turn: ConsumerCommandContext, members: Iterable[ConsumerMember]) -> None:
     """The rest is assigned anew: with the next heartbeat, or by its leader where it is classic."""
     was_mixed = has_modern(turn.group)
     for member in members:
@@ -46,7 +46,7 @@ def has_modern(group: ConsumerGroup) -> bool:
     return any(not each.is_classic for each in group.members.values())
 
 
-def try_downgrade(turn: ConsumerTurn, *, is_settled: bool) -> bool:
+def try_downgrade(turn: ConsumerCommandContext, *, is_settled: bool) -> bool:
     """`is_settled`: the members need not be called to share out anew."""
     group = turn.group
     if not _may(group, turn.config):
@@ -96,7 +96,7 @@ def _heir(group: ConsumerGroup) -> ClassicGroup:
     return heir
 
 
-def _assignment(turn: ConsumerTurn, member: ConsumerMember) -> bytes:
+def _assignment(turn: ConsumerCommandContext, member: ConsumerMember) -> bytes:
     """What it has, not what it shall have: it may still work on what it was to give up."""
     classic = member.subscription.classic
     assert classic is not None
@@ -105,9 +105,9 @@ def _assignment(turn: ConsumerTurn, member: ConsumerMember) -> bytes:
     return write_assignment(held, version, turn.topics)
 
 
-def call_members(group: ClassicGroup, now_ms: int, config: GroupConfig) -> Outcome[None]:
+def call_members(group: ClassicGroup, now_ms: int, config: GroupConfig) -> GroupResult[None]:
     """What the one that left had belongs to nobody until they have shared out anew."""
-    turn = Turn(group, now_ms, config)
+    turn = ClassicCommandContext(group, now_ms, config)
     if group.state is ClassicState.STABLE:
         rebalance(turn)
     return turn.outcome(None)

@@ -6,7 +6,7 @@ change of the first bumps the group's epoch, a new epoch asks for a new target.
 
 from dataclasses import replace
 
-from penstock.coordinators.group.consumer.context import REBALANCE, ConsumerTurn
+from penstock.coordinators.group.consumer.context import REBALANCE, ConsumerCommandContext
 from penstock.coordinators.group.consumer.members import find_or_join
 from penstock.coordinators.group.consumer.partitions import Partitions, from_topics, to_topics
 from penstock.coordinators.group.consumer.reconciliation import reconcile
@@ -23,7 +23,7 @@ from penstock.model.errors import ErrorCode
 WAITING_INTERVAL_MS = 500
 
 
-def beat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+def beat(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
     """Refusal: nothing of it counts."""
     is_known = request.member in turn.group.members
     before = find_or_join(turn, request)
@@ -44,7 +44,7 @@ def beat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAns
     )
 
 
-def _interval_ms(turn: ConsumerTurn, member: ConsumerMember) -> int:
+def _interval_ms(turn: ConsumerCommandContext, member: ConsumerMember) -> int:
     """One that waits for others to give up partitions comes back soon: they are worked on by
     nobody, and it cannot be told."""
     interval_ms = turn.config.consumer_heartbeat_interval_ms
@@ -54,7 +54,7 @@ def _interval_ms(turn: ConsumerTurn, member: ConsumerMember) -> int:
 
 
 def update_member(
-    turn: ConsumerTurn, before: ConsumerMember, subscription: ConsumerMemberValue
+    turn: ConsumerCommandContext, before: ConsumerMember, subscription: ConsumerMemberValue
 ) -> bool:
     """Whether the group has to be assigned anew for it."""
     known = turn.group.members.get(before.id)
@@ -68,7 +68,9 @@ def update_member(
     )
 
 
-def advance(turn: ConsumerTurn, member_id: str, owned: Partitions | None) -> ConsumerMember:
+def advance(
+    turn: ConsumerCommandContext, member_id: str, owned: Partitions | None
+) -> ConsumerMember:
     """The member, as far on its way to the target as it may be now."""
     group, member = turn.group, turn.group.members[member_id]
     moved = reconcile(

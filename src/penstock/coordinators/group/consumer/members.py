@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from penstock.coordinators.group.consumer.context import ConsumerTurn
+from penstock.coordinators.group.consumer.context import ConsumerCommandContext
 from penstock.coordinators.group.consumer.partitions import from_topics, is_within, to_topics
 from penstock.coordinators.group.consumer.requests import (
     JOIN_EPOCH,
@@ -54,7 +54,7 @@ def _check_join(request: ConsumerHeartbeat) -> None:
         raise _invalid("a member that joins must say what it subscribes to")
 
 
-def find_or_join(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerMember:
+def find_or_join(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerMember:
     """The member; one that comes anew is not in the group yet."""
     if request.member_epoch == JOIN_EPOCH:
         return _join(turn, request)
@@ -63,7 +63,7 @@ def find_or_join(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerMemb
     return member
 
 
-def _join(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerMember:
+def _join(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerMember:
     holder = turn.group.find_instance(request.instance)
     if holder is not None and holder.id != request.member:
         # A classic member does not say that it goes for a while, so it may be replaced as it is.
@@ -88,7 +88,9 @@ def _join(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerMember:
     return ConsumerMember(id=request.member)
 
 
-def replace_static(turn: ConsumerTurn, holder: ConsumerMember, member_id: str) -> ConsumerMember:
+def replace_static(
+    turn: ConsumerCommandContext, holder: ConsumerMember, member_id: str
+) -> ConsumerMember:
     """The same instance under a new id has what the old one had, and no rebalance follows."""
     target = TargetMemberValue(to_topics(turn.group.target(holder.id)))
     member = replace(holder, id=member_id, epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)

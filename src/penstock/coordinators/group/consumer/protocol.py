@@ -20,7 +20,7 @@ from penstock.coordinators.group.consumer.context import (
     SESSION,
     SYNC,
     TIMERS,
-    ConsumerTurn,
+    ConsumerCommandContext,
     session_timeout_ms,
 )
 from penstock.coordinators.group.consumer.downgrade import (
@@ -51,7 +51,7 @@ from penstock.coordinators.group.consumer.target_assignment import check_assigno
 from penstock.coordinators.group.consumer.upgrade import end_classic, upgrade
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.requests import Join, Joined
-from penstock.coordinators.group.result import Outcome, SetTimer, TimerKey
+from penstock.coordinators.group.result import GroupResult, SetTimer, TimerKey
 from penstock.model.errors import ErrorCode, Refusal
 
 TIMER_KINDS = frozenset((*TIMERS, DOWNGRADED))  # `on_timer` here decides, whatever group it is of
@@ -80,22 +80,24 @@ def heartbeat(
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
-) -> Outcome[ConsumerHeartbeatAnswer]:
+) -> GroupResult[ConsumerHeartbeatAnswer]:
     """None: there is no group of that name, which joining changes. A classic one is upgraded."""
     known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(name=request.group)
-    turn = ConsumerTurn(known, now_ms, config, topics)
+    turn = ConsumerCommandContext(known, now_ms, config, topics)
     try:
         if isinstance(group, ClassicGroup):
             upgrade(turn, group, request)
         answer = _answer_heartbeat(turn, request)
     except Refusal as refusal:
-        return Outcome(answer=ConsumerHeartbeatAnswer(error=refusal.code, message=str(refusal)))
+        return GroupResult(answer=ConsumerHeartbeatAnswer(error=refusal.code, message=str(refusal)))
     if isinstance(group, ClassicGroup):
         turn.take_over(end_classic(group, now_ms, config))
     return turn.outcome(answer)
 
 
-def _answer_heartbeat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+def _answer_heartbeat(
+    turn: ConsumerCommandContext, request: ConsumerHeartbeat
+) -> ConsumerHeartbeatAnswer:
     """Refusal: nothing of it counts."""
     may_lack_member = request.member_epoch == JOIN_EPOCH and not request.requires_member
     if request.member == "" and may_lack_member:
@@ -107,7 +109,7 @@ def _answer_heartbeat(turn: ConsumerTurn, request: ConsumerHeartbeat) -> Consume
     return beat(turn, request)
 
 
-def _leave(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+def _leave(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
     member = get_member(turn.group, request.member, request.instance)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         # It keeps its partitions for its session, and whoever comes under its instance has them.
@@ -122,14 +124,14 @@ def _leave(turn: ConsumerTurn, request: ConsumerHeartbeat) -> ConsumerHeartbeatA
 
 def join(
     group: ConsumerGroup, request: Join, now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[Joined]:
+) -> GroupResult[Joined]:
     """JoinGroup, to a group that has members; one without gives way to a classic group."""
-    turn = ConsumerTurn(group, now_ms, config, topics)
+    turn = ConsumerCommandContext(group, now_ms, config, topics)
     was_mixed = has_modern(group)
     try:
         answer = consumer_classic.join(turn, request)
     except Refusal as refusal:
-        return Outcome(answer=Joined(error=refusal.code, member=request.member))
+        return GroupResult(answer=Joined(error=refusal.code, member=request.member))
     if was_mixed:
         # It may have taken the place of the last one of the newer protocol, with what that had.
         try_downgrade(turn, is_settled=True)
@@ -142,12 +144,12 @@ def on_timer(
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
-) -> Outcome[None]:
+) -> GroupResult[None]:
     if isinstance(group, ClassicGroup):
         if key.kind == DOWNGRADED:
             return call_members(group, now_ms, config)
-        return Outcome(answer=None)
-    turn = ConsumerTurn(group, now_ms, config, topics)
+        return GroupResult(answer=None)
+    turn = ConsumerCommandContext(group, now_ms, config, topics)
     member = group.members.get(key.member)
     if member is not None and _is_over(member, key.kind):
         expel(turn, [member])
@@ -162,9 +164,9 @@ def _is_over(member: ConsumerMember, kind: str) -> bool:
 
 def on_loaded(
     group: ConsumerGroup, now_ms: int, config: GroupConfig, topics: Topics
-) -> Outcome[None]:
+) -> GroupResult[None]:
     """After its records were read: every member has its time to be heard of."""
-    turn = ConsumerTurn(group, now_ms, config, topics)
+    turn = ConsumerCommandContext(group, now_ms, config, topics)
     for member in group.members.values():
         turn.hear_from(member)
         if member.state is MemberState.UNREVOKED_PARTITIONS and not member.is_classic:
@@ -181,8 +183,8 @@ def session_timer(group: ConsumerGroup, member: str, config: GroupConfig) -> Seq
     return (SetTimer(key, session_timeout_ms(known, config)),)
 
 
-def delete(group: ConsumerGroup) -> Outcome[ErrorCode]:
+def delete(group: ConsumerGroup) -> GroupResult[ErrorCode]:
     """Its offsets are the caller's to take away too."""
     if group.members:
-        return Outcome(answer=ErrorCode.NON_EMPTY_GROUP)
-    return Outcome(answer=ErrorCode.NONE, records=tombstones(group))
+        return GroupResult(answer=ErrorCode.NON_EMPTY_GROUP)
+    return GroupResult(answer=ErrorCode.NONE, records=tombstones(group))

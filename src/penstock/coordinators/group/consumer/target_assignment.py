@@ -9,7 +9,7 @@ from collections import Counter
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.assignors import ASSIGNORS
 from penstock.coordinators.group.consumer.assignors.problem import Subscriber
-from penstock.coordinators.group.consumer.context import ConsumerTurn
+from penstock.coordinators.group.consumer.context import ConsumerCommandContext
 from penstock.coordinators.group.consumer.partitions import to_topics
 from penstock.coordinators.group.consumer.state import ConsumerGroup
 from penstock.coordinators.group.dependencies import Topics
@@ -28,7 +28,7 @@ from penstock.model.name_pattern import InvalidPattern, compile_pattern
 DEFAULT_ASSIGNOR = "uniform"
 
 
-def update_target(turn: ConsumerTurn, *, has_changed: bool) -> None:
+def update_target(turn: ConsumerCommandContext, *, has_changed: bool) -> None:
     """`has_changed`: a member came, or wants other topics than before."""
     if _topics_have_changed(turn) or has_changed:
         turn.bump_epoch()
@@ -36,7 +36,7 @@ def update_target(turn: ConsumerTurn, *, has_changed: bool) -> None:
         _assign(turn)
 
 
-def _topics_have_changed(turn: ConsumerTurn) -> bool:
+def _topics_have_changed(turn: ConsumerCommandContext) -> bool:
     """Looked at after every change to the topics, and now and then."""
     group, last_ms = turn.group, turn.group.checked_topics_ms
     interval_ms = turn.config.consumer_regex_refresh_interval_ms
@@ -52,7 +52,7 @@ def _topics_have_changed(turn: ConsumerTurn) -> bool:
     return covered != counts
 
 
-def _assign(turn: ConsumerTurn) -> None:
+def _assign(turn: ConsumerCommandContext) -> None:
     group = turn.group
     subscribers, counts = _subscribers(group, turn.topics)
     assigned = ASSIGNORS[preferred_assignor(group, turn.config)](subscribers, counts)

@@ -12,7 +12,7 @@ from penstock.coordinators.group.classic import protocol as classic
 from penstock.coordinators.group.classic.state import ClassicGroup, Member
 from penstock.coordinators.group.classic.subscription import CONSUMER
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.consumer.context import ConsumerTurn
+from penstock.coordinators.group.consumer.context import ConsumerCommandContext
 from penstock.coordinators.group.consumer.embedded_protocol import (
     identified,
     read_assignment,
@@ -38,14 +38,14 @@ from penstock.coordinators.group.records import (
     TargetMemberKey,
     TargetMemberValue,
 )
-from penstock.coordinators.group.result import Outcome
+from penstock.coordinators.group.result import GroupResult
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.coordinator_values import MalformedRecord
 
 _POLICIES = ("upgrade", "bidirectional")
 
 
-def upgrade(turn: ConsumerTurn, old: ClassicGroup, request: ConsumerHeartbeat) -> None:
+def upgrade(turn: ConsumerCommandContext, old: ClassicGroup, request: ConsumerHeartbeat) -> None:
     """Refusal: the classic group is in the way, and stays as it is."""
     if request.member_epoch != JOIN_EPOCH:
         raise Refusal(
@@ -70,7 +70,7 @@ def upgrade(turn: ConsumerTurn, old: ClassicGroup, request: ConsumerHeartbeat) -
         turn.hear_from(member)
 
 
-def end_classic(old: ClassicGroup, now_ms: int, config: GroupConfig) -> Outcome[None]:
+def end_classic(old: ClassicGroup, now_ms: int, config: GroupConfig) -> GroupResult[None]:
     """Whoever waits in it is told to join again, which leads to the new group."""
     released = classic.release(old, ErrorCode.REBALANCE_IN_PROGRESS, now_ms, config)
     return replace(released, records=(classic.tombstone(old),))
@@ -116,7 +116,7 @@ def _convert(member: Member, old: ClassicGroup, topics: Topics) -> ConsumerMembe
 
 
 def _keep_what_they_have(
-    members: Sequence[ConsumerMember], turn: ConsumerTurn
+    members: Sequence[ConsumerMember], turn: ConsumerCommandContext
 ) -> list[ConsumerMember]:
     """A member may still have what its last assignment took away: it said so when it joined, and
     has not joined since, as it does when it has given them up."""

@@ -16,7 +16,7 @@ from penstock.coordinators.group.requests import (
     FetchedOffsets,
     FetchOffsets,
 )
-from penstock.coordinators.group.result import Outcome
+from penstock.coordinators.group.result import GroupResult
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -31,10 +31,10 @@ Codes = Mapping[TopicPartition, ErrorCode]
 
 def commit(
     request: CommitOffsets, *, topics: Topics, now_ms: int, config: GroupConfig
-) -> Outcome[Codes]:
+) -> GroupResult[Codes]:
     """Every offset for itself: one that is refused keeps no other from being kept."""
     codes = {each.partition: check_offset(each, topics, config) for each in request.offsets}
-    return Outcome(
+    return GroupResult(
         answer=codes,
         records=tuple(
             GroupRecord(_key(request.group, each.partition), to_value(each, now_ms))
@@ -109,12 +109,12 @@ def delete_offsets(
     partitions: Sequence[TopicPartition],
     *,
     check_topic: Callable[[str], ErrorCode],
-) -> Outcome[Codes]:
+) -> GroupResult[Codes]:
     """What members may be reading stays; what is not there counts as deleted."""
     codes = {each: check_topic(each.topic) for each in partitions}
     present = _present(store, group)
     gone = (each for each, code in codes.items() if code is ErrorCode.NONE and each in present)
-    return Outcome(answer=codes, records=tombstones(group, gone))
+    return GroupResult(answer=codes, records=tombstones(group, gone))
 
 
 def delete_all(store: OffsetStore, group: str) -> tuple[GroupRecord, ...]:

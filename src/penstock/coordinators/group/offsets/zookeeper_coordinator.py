@@ -10,7 +10,7 @@ from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator, is_wanted
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.offsets.commands import Codes, check_offset, refuse_commit
-from penstock.coordinators.group.offsets.zookeeper_offsets import Keeper, can_be_named
+from penstock.coordinators.group.offsets.zookeeper_offsets import OffsetsStore, can_be_named
 from penstock.coordinators.group.requests import (
     CommitInTransaction,
     CommitOffsets,
@@ -19,10 +19,10 @@ from penstock.coordinators.group.requests import (
     FetchOffsets,
     ListedGroup,
 )
-from penstock.coordinators.group.result import Outcome
-from penstock.coordinators.runtime.dependencies import StateLog, Timers
+from penstock.coordinators.group.result import GroupResult
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, Timers
 from penstock.coordinators.runtime.pending_replies import Failed
-from penstock.metadata_store.errors import CoordinationError
+from penstock.metadata_store.errors import MetadataStoreError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -30,12 +30,12 @@ EMPTY = "Empty"
 _AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE  # of a tree that cannot be reached: try again
 
 
-class TreeCoordinator(GroupCoordinator):
+class ZooKeeperGroupCoordinator(GroupCoordinator):
     def __init__(
         self,
         *,
-        keeper: Keeper,
-        log: StateLog,
+        keeper: OffsetsStore,
+        log: CoordinatorLog,
         topics: Topics,
         timers: Timers,
         wall_ms: Callable[[], int],
@@ -60,7 +60,7 @@ class TreeCoordinator(GroupCoordinator):
         taken = [each for each in request.offsets if codes[each.partition] is ErrorCode.NONE]
         try:
             await self._keeper.commit(request.group, taken)
-        except CoordinationError as error:
+        except MetadataStoreError as error:
             self._tell(error)
             codes.update({each.partition: _AWAY for each in taken})
         return codes
@@ -70,7 +70,7 @@ class TreeCoordinator(GroupCoordinator):
             return ErrorCode.INVALID_GROUP_ID
         answer = await self._ask(
             request.group,
-            lambda state, _, now_ms: Outcome(
+            lambda state, _, now_ms: GroupResult(
                 answer=state.check_commit(request), timers=state.sign_of_life(request)
             ),
         )
@@ -91,7 +91,7 @@ class TreeCoordinator(GroupCoordinator):
             return of_log
         try:
             found = await self._keeper.fetch(request.group, request.partitions)
-        except CoordinationError as error:
+        except MetadataStoreError as error:
             self._tell(error)
             return FetchedOffsets(error=ErrorCode.NOT_COORDINATOR)
         return FetchedOffsets(error=ErrorCode.NONE, offsets=found)
@@ -106,7 +106,7 @@ class TreeCoordinator(GroupCoordinator):
             if code is ErrorCode.NONE:
                 gone = [each for each in partitions if codes[each] is ErrorCode.NONE]
                 await self._keeper.delete(group, gone)
-        except CoordinationError as error:
+        except MetadataStoreError as error:
             self._tell(error)
             return _AWAY, {}
         return code, codes
@@ -120,7 +120,7 @@ class TreeCoordinator(GroupCoordinator):
                 return code
             kept = await self._keeper.fetch(group, None)
             await self._keeper.delete(group, [each.partition for each in kept])
-        except CoordinationError as error:
+        except MetadataStoreError as error:
             self._tell(error)
             return _AWAY
         return ErrorCode.NONE
@@ -131,7 +131,7 @@ class TreeCoordinator(GroupCoordinator):
             return found
         try:
             is_kept = await self._is_kept(group)
-        except CoordinationError as error:
+        except MetadataStoreError as error:
             self._tell(error)
             return DescribedGroup(group=group, error=_AWAY)
         if is_kept:
@@ -145,7 +145,7 @@ class TreeCoordinator(GroupCoordinator):
         known = {each.group for each in found}
         try:
             kept = await self._keeper.groups()
-        except CoordinationError as error:
+        except MetadataStoreError as error:
             self._tell(error)
             return _AWAY, []
         found += [
@@ -162,11 +162,11 @@ class TreeCoordinator(GroupCoordinator):
     async def _delete_topics(self, topics: tuple[str, ...]) -> None:
         try:
             await self._keeper.delete_topics(topics)
-        except CoordinationError as error:
+        except MetadataStoreError as error:
             self._tell(error)
 
     async def _is_kept(self, group: str) -> bool:
         return can_be_named(group) and await self._keeper.has_group(group)
 
-    def _tell(self, error: CoordinationError) -> None:
+    def _tell(self, error: MetadataStoreError) -> None:
         self._report(f"the tree that keeps committed offsets failed: {error}")

@@ -10,8 +10,8 @@ from typing import Protocol
 from penstock.coordinators.group.offsets.commands import NO_OFFSET
 from penstock.coordinators.group.requests import Commit, Committed
 from penstock.metadata_store.errors import (
-    CoordinationError,
     InvalidPath,
+    MetadataStoreError,
     NodeExists,
     NoNode,
     NotEmpty,
@@ -23,7 +23,7 @@ from penstock.model.ids import TopicPartition
 ROOT = "/consumers"
 
 
-class Keeper(Protocol):
+class OffsetsStore(Protocol):
     """Where offsets are kept when not in the log."""
 
     async def commit(self, group: str, offsets: Sequence[Commit]) -> None: ...
@@ -41,7 +41,7 @@ class Keeper(Protocol):
     async def groups(self) -> list[str]: ...
 
 
-class TreeOffsets:
+class ZooKeeperOffsets:
     """Every method may raise CoordinationError: then nobody knows how much of it was done."""
 
     def __init__(self, session: Session) -> None:
@@ -146,4 +146,4 @@ def _path(group: str, partition: TopicPartition) -> str:
     return f"{ROOT}/{group}/offsets/{partition.topic}/{partition.partition}"
 
 
-__all__ = ["CoordinationError", "Keeper", "TreeOffsets", "can_be_named"]
+__all__ = ["MetadataStoreError", "OffsetsStore", "ZooKeeperOffsets", "can_be_named"]
