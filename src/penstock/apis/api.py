@@ -5,9 +5,9 @@ anything, and answers every request exactly once.
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.model.values import dataclass
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.frames import encode_response_parts, frame_parts, join_bytes
 from penstock.protocol.headers import encode_response_header

@@ -4,6 +4,7 @@ Clients never get here: a follower's or a controller's word from elsewhere is a 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.apis.access import allows_cluster
@@ -11,7 +12,6 @@ from penstock.apis.api import Api, Request
 from penstock.controller.interface import AltersConfigs, Membership
 from penstock.model.cluster import ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.model.values import dataclass
 from penstock.protocol.private_keys import PrivateKey
 from penstock.security.authorizer import Operation
 

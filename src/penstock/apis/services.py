@@ -4,7 +4,7 @@ Built once by the broker's assembly; everything in it belongs to the event loop'
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.cluster.metadata import MetadataResponseCache
@@ -15,7 +15,6 @@ from penstock.config.effective_config import EffectiveConfig
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.interface import Administration, ProducerIds
 from penstock.model.cluster import BrokerId, Endpoint
-from penstock.model.values import dataclass
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.security.authorizer import Authorizer

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.metadata import BrokerMetadata, PartitionMetadata
 from penstock.client.placement import Moving
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

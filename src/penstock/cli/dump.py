@@ -5,10 +5,10 @@ Never raises for damaged files: each damage becomes a line in `damage`.
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from penstock.io.disk import Disk, read_file, read_fully
-from penstock.model.values import dataclass
 from penstock.protocol.batch import CorruptBatch, read_header
 from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import Record, iter_records

@@ -4,13 +4,13 @@ What cannot be known at the moment (a topic that is gone, a partition without a 
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import LATEST
 from penstock.client.group_values import CommittedOffset, GroupDescription, GroupMember
 from penstock.model.cluster import NO_BROKER
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

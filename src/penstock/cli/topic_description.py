@@ -4,6 +4,7 @@ A partition that cannot answer has None for its offsets: the others are shown al
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.client.admin_values import ConfigEntry, Resource, ResourceKind
@@ -13,7 +14,6 @@ from penstock.client.errors import ClientError
 from penstock.client.metadata import PartitionMetadata, TopicMetadata
 from penstock.model.cluster import NO_BROKER
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 _TIMEOUT_MS = 5_000
 _Answer = TypeVar("_Answer")

@@ -5,13 +5,13 @@ will ever end it, and readers of committed records wait before it.
 """
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import Refused
 from penstock.client.transaction_values import ONGOING, OpenTransaction, TransactionDescription
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 NEVER_MS = 2**31 - 1  # the timeout that two-phase commit is described with
 _NO_EPOCH = -1

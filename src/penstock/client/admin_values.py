@@ -2,14 +2,13 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.client.metadata import BrokerMetadata
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

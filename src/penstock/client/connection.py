@@ -8,6 +8,7 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self, cast
 
 from penstock.client.address import Address
@@ -28,7 +29,6 @@ from penstock.client.versions import (
     read_ranges,
 )
 from penstock.model.errors import ErrorCode
-from penstock.model.values import dataclass
 from penstock.protocol.encoder import encode_parts
 from penstock.protocol.frames import FrameSizeRefused, frame_parts, join_bytes
 from penstock.protocol.headers import (

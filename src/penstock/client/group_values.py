@@ -1,10 +1,10 @@
 """Consumer groups as an administrator sees them, as plain values."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.client.metadata import BrokerMetadata
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 CLASSIC = "classic"
 CONSUMER = "consumer"  # the newer protocol (KIP-848)

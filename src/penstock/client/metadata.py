@@ -1,7 +1,7 @@
 """What a client knows of a cluster: its brokers, topics and leaders, as plain values."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from penstock.client.address import Address
@@ -10,7 +10,6 @@ from penstock.client.errors import Refused
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode, find_error
 from penstock.model.ids import LeaderEpoch, TopicId
-from penstock.model.values import dataclass
 from penstock.protocol.api_keys import ApiKey
 
 

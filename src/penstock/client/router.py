@@ -7,7 +7,7 @@ every wait is bounded by the deadline the caller gave.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from penstock.client.address import Address
@@ -32,7 +32,6 @@ from penstock.client.metadata import (
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 Wanted = TypeVar("Wanted")
 Answer = TypeVar("Answer")

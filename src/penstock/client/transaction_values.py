@@ -1,10 +1,10 @@
 """Transactions as their producers and administrators see them, as plain values."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.client.metadata import BrokerMetadata
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 ONGOING = "Ongoing"
 OPEN_STATES = frozenset({ONGOING, "PrepareCommit", "PrepareAbort"})

@@ -2,9 +2,8 @@
 One value at a time; rules between settings are in cross_checks."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
-
-from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 A result is complete and consistent, or ConfigError lists all that is wrong with it."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from penstock.config.cross_checks import (
@@ -21,7 +21,6 @@ from penstock.config.registry import (
     nearest_names,
 )
 from penstock.config.setting import BadValueError, Scope, Setting, UpdateMode, Value
-from penstock.model.values import dataclass
 
 # Settings of plugins, whose names only the plugin knows; there are no plugins here.
 _PLUGIN_PREFIXES = ("rsm.config.", "rlmm.config.")

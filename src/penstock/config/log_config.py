@@ -2,12 +2,11 @@
 Plain values only, already checked. A field's default is always the declared setting's default."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from math import inf
 from typing import Any, ClassVar, Literal, Self
 
 from penstock.config.setting import DOUBLE_MAX, LONG_MAX
-from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,9 @@
 """Settings as a user gave them: text, and where it stands. Not yet checked against any setting."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, Self
-
-from penstock.model.values import dataclass
 
 
 class ConfigError(ValueError):

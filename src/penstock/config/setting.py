@@ -4,11 +4,11 @@ It knows no file and no other setting. Parsing what format wrote gives the same 
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isnan
 
 from penstock.config.check import ANYTHING, Check
-from penstock.model.values import dataclass
 
 SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1

@@ -5,10 +5,10 @@ there is one, is the node below which everything of this cluster lies.
 """
 
 import re
+from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from penstock.config.check import Check
-from penstock.model.values import dataclass
 
 DEFAULT_PORT = 2181
 DEFAULT_SESSION_TIMEOUT_MS = 18_000

@@ -6,7 +6,7 @@ Every write is refused once another controller has been elected: Fenced, and the
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
@@ -64,7 +64,6 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.model.values import dataclass
 
 TOPICS_AT_ONCE = 50
 

@@ -6,7 +6,7 @@ room, together with everything else that applies to the resource.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
@@ -30,7 +30,6 @@ from penstock.controller.state import ClusterState, Decision, Writes
 from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
 from penstock.metadata_store.interface import Create, SetData
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.model.values import dataclass
 
 MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; together with a topic they fit one transaction
 

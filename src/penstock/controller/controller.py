@@ -6,6 +6,7 @@ whoever asks puts a request in its bounded queue. Whatever it did not foresee en
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from itertools import count
@@ -56,7 +57,6 @@ from penstock.model.cluster import (
     TopicState,
 )
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.model.values import dataclass
 
 __all__ = ["MAX_QUEUED_REQUESTS", "Controller", "ControllerStatistics"]
 

@@ -5,7 +5,7 @@ leads, implements it. Each answer stands at its request's place: a value, or a R
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -19,7 +19,6 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.model.values import dataclass
 
 
 class Refused(NamedTuple):

@@ -6,6 +6,7 @@ reads it next.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
 
 from penstock.config.effective_config import EffectiveConfig
@@ -17,7 +18,6 @@ from penstock.metadata_store.interface import MAX_REQUEST_BYTES, Create
 from penstock.model.cluster import NO_BROKER, BrokerId, ControllerEpoch, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId
-from penstock.model.values import dataclass
 
 # As Kafka's newer controllers: one request must not keep everybody else waiting.
 MAX_PARTITIONS_PER_REQUEST = 10_000

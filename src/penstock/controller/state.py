@@ -5,7 +5,7 @@ no decision is being written.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from penstock.metadata_store.interface import Operation
@@ -18,7 +18,6 @@ from penstock.model.cluster import (
     TopicState,
 )
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from penstock.metadata_store.errors import (
@@ -31,7 +31,6 @@ from penstock.metadata_store.interface import (
     WatchEvent,
 )
 from penstock.metadata_store.paths import parent_of
-from penstock.model.values import dataclass
 
 _NUMBER_DIGITS = 10  # of a sequential node
 _PLACE = re.compile(r"[0-9a-f]{16}-[0-9]{10}")

@@ -13,12 +13,12 @@ Not an implementation. One conformance suite holds every implementation to what 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import NamedTuple, NewType, Protocol
 
 from penstock.metadata_store.errors import DataTooLarge
 from penstock.metadata_store.paths import check_path, check_path_to_create, check_path_to_delete
-from penstock.model.values import dataclass
 
 SessionId = NewType("SessionId", int)
 

@@ -3,11 +3,10 @@ apply them, clients see them as metadata. Nothing here changes once made.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.model.values import dataclass
 
 BrokerId = NewType("BrokerId", int)
 BrokerEpoch = NewType("BrokerEpoch", int)  # the zxid that created the broker's registration

@@ -8,8 +8,8 @@ import errno
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-from penstock.model.values import dataclass
 from penstock.network.limits import NetworkLimits
 from penstock.network.statistics import Counters
 from penstock.purgatory.loop_timers import LoopTimers

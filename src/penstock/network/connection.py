@@ -10,8 +10,8 @@ import socket
 import traceback
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from penstock.model.values import dataclass
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits
 from penstock.network.receive_buffer import ReceiveBuffer

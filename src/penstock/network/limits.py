@@ -5,11 +5,10 @@ Kafka's settings with Kafka's defaults; the receive budget and the time limits o
 
 import socket
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from penstock.config.setting import INT_MAX
-from penstock.model.values import dataclass
 
 MIB = 1024 * 1024
 

@@ -1,6 +1,6 @@
 """What the network room counts. Owned by the event loop; others read snapshots."""
 
-from penstock.model.values import dataclass
+from dataclasses import dataclass
 
 
 class Counters:

@@ -5,10 +5,10 @@ moment it is in no watch list and in no wheel any more.
 """
 
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
-from penstock.model.values import dataclass
 from penstock.purgatory.timing_wheel import Timer
 
 Key = TypeVar("Key", bound=Hashable)

@@ -6,10 +6,9 @@ expires at the first `advance_to` a tick or more after it.
 
 import heapq
 from collections.abc import Iterator
+from dataclasses import dataclass
 from sys import maxsize
 from typing import Generic, TypeVar, cast
-
-from penstock.model.values import dataclass
 
 Value = TypeVar("Value")
 

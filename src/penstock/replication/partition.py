@@ -5,6 +5,7 @@ Owned by the event loop; changed by `Replicas` alone. Not the log, which it poin
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from penstock.model.cluster import (
@@ -16,7 +17,6 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
-from penstock.model.values import dataclass
 from penstock.replication.alter_partition import (
     AlterPartitionProposal,
     AlterPartitionState,

@@ -6,6 +6,7 @@ Invariant: `done` of an append is called exactly once, unless its waiting is can
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -19,7 +20,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
-from penstock.model.values import dataclass, new_tuple
+from penstock.model.values import new_tuple
 from penstock.purgatory.delayed_operations import (
     DelayedOperation,
     Purgatory,

@@ -1,14 +1,13 @@
 """What a topic's settings mean for its replicas here, worked out once for each change of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.config.effective_config import EffectiveConfig, resolve_topic
 from penstock.config.log_config import LogConfig
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.setting import LONG_MAX
-from penstock.model.values import dataclass
 from penstock.replication.throttle import NO_REPLICAS, ReplicaSet, parse_replicas
 
 Report = Callable[[str], None]

@@ -6,11 +6,11 @@ it by: right on loopback, on every interface and through tunnels that keep the a
 
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.config.listeners import Listener, get_listeners, get_protocol_map
 from penstock.model.cluster import Endpoint
-from penstock.model.values import dataclass
 
 _EVERY_ADDRESS = ("", "0.0.0.0", "::")  # noqa: S104 (compared, not bound)
 

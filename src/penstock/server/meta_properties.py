@@ -1,10 +1,10 @@
 """Says whose a data directory is, and refuses another's: `meta.properties`, as Kafka writes it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 from penstock.io.disk import Disk
-from penstock.model.values import dataclass
 from penstock.storage.partition_metadata import BrokerStamp, read_broker_stamp, write_broker_stamp
 
 

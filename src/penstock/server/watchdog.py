@@ -10,8 +10,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-
-from penstock.model.values import dataclass
+from dataclasses import dataclass
 
 STALL_MS = 5
 LOOK_EVERY_MS = 50

@@ -7,13 +7,13 @@ a tombstone or marker gets its delete horizon only after all that it deletes is 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from errno import EDQUOT, ENOSPC
 from functools import partial
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import READ, Disk, read_file
 from penstock.model.ids import NO_TIMESTAMP, Offset
-from penstock.model.values import dataclass
 from penstock.protocol.batch import BatchHeader, Buffer, CorruptBatch, read_header
 from penstock.storage.compaction_filter import BatchFilter, LastBatch
 from penstock.storage.compaction_map import KeyMap

@@ -6,13 +6,13 @@ log_start_offset <= high_watermark <= log_end_offset, and durable_offset <= log_
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from penstock.model.slices import FileSlice, Releasable
-from penstock.model.values import dataclass
 from penstock.storage.epochs import EpochEnd
 from penstock.storage.errors import StorageError
 from penstock.storage.producers import ProducerState

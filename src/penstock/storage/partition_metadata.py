@@ -8,12 +8,12 @@ import base64
 import json
 import os
 import re
+from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
 from penstock.io.disk import Disk, read_file, replace_file
 from penstock.model.ids import TopicId
-from penstock.model.values import dataclass
 from penstock.storage.checkpoints import MAX_INT, parse_number
 from penstock.storage.errors import MalformedCheckpoint
 

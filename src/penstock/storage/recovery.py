@@ -6,12 +6,12 @@ torn, damaged or contradicted by its neighbours.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
 from penstock.io.disk import Disk, read_file
 from penstock.model.ids import Offset
-from penstock.model.values import dataclass
 from penstock.protocol.batch import LOG_OVERHEAD, MAX_OFFSET, BatchHeader
 from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEntry, decode_epochs
 from penstock.storage.errors import CorruptRecords, MalformedCheckpoint, MalformedTransactionIndex

@@ -1,9 +1,9 @@
 """Checks one partition's folder: its names, its small files, and its segments as one log."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from penstock.io.disk import Disk, read_file
-from penstock.model.values import dataclass
 from penstock.storage.epochs import EPOCH_FILE, EpochEntry, decode_epochs
 from penstock.storage.errors import CorruptSnapshot, MalformedCheckpoint
 from penstock.storage.findings import Findings

@@ -6,9 +6,9 @@ the transaction index is read after it, and what is newer than the log as read i
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from penstock.io.disk import Disk, read_file
-from penstock.model.values import dataclass
 from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import iter_records
 from penstock.storage.errors import MalformedTransactionIndex

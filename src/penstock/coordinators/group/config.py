@@ -4,10 +4,10 @@ Kafka's names and defaults, in milliseconds and bytes throughout.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
 
 from penstock.config.setting import INT_MAX
-from penstock.model.values import dataclass
 
 _MINUTE_MS = 60_000
 

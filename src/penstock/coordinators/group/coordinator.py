@@ -6,6 +6,7 @@ Owned by the event loop.
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from penstock.coordinators.group.config import GroupConfig
@@ -41,7 +42,6 @@ from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
-from penstock.model.values import dataclass
 
 Answer = TypeVar("Answer")
 

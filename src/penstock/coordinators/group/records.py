@@ -5,10 +5,10 @@ versions are read, the ones that every Kafka since 3.x reads are written. No sta
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicId
-from penstock.model.values import dataclass
 from penstock.protocol.coordinator_values import (
     MalformedRecord,
     UnknownKey,

@@ -4,12 +4,11 @@ Handlers turn messages of any version into these and back. An error is an ErrorC
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
-from penstock.model.values import dataclass
 
 NO_GENERATION = -1
 UNKNOWN_MEMBER = ""

@@ -5,12 +5,12 @@ Invariant: durable state changes only by replaying records, so a replay of the l
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.coordinators.runtime.record_batches import NO_TRANSACTION, WrittenBy
-from penstock.model.values import dataclass
 
 Answer = TypeVar("Answer")
 

@@ -8,6 +8,7 @@ is what a replay of the log would give, but for what is soft, which a reload for
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,7 +25,6 @@ from penstock.coordinators.runtime.pending_replies import Failed, Waiter
 from penstock.coordinators.runtime.record_batches import TooLarge, WrittenBy
 from penstock.model.errors import ErrorCode
 from penstock.model.markers import TransactionMarker
-from penstock.model.values import dataclass
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.purgatory.timing_wheel import Timer

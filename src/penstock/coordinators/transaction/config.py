@@ -4,9 +4,8 @@ Kafka's names, and its defaults but for two-phase commit, in milliseconds and by
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Self
-
-from penstock.model.values import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

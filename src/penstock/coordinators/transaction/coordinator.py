@@ -5,6 +5,7 @@ Owned by the event loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
@@ -49,7 +50,6 @@ from penstock.coordinators.transaction.transaction_version import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 
 Answer = TypeVar("Answer")
 

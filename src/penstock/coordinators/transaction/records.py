@@ -5,6 +5,7 @@ The record of a transactional id is its whole state: the last one counts, None t
 """
 
 import struct
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -12,7 +13,6 @@ from penstock.config.setting import INT_MAX
 from penstock.coordinators.transaction.requests import NO_EPOCH, NO_TIME, Producer
 from penstock.coordinators.transaction.transaction_version import CLASSIC
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
-from penstock.model.values import dataclass
 from penstock.protocol.coordinator_values import (
     MalformedRecord,
     UnknownKey,

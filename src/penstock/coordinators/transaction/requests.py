@@ -1,10 +1,10 @@
 """What is asked of the transaction coordinator, and what it answers, as plain values."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
-from penstock.model.values import dataclass
 
 NO_EPOCH = -1
 NO_TIME = -1

@@ -5,14 +5,13 @@ partitions follows from the records. Invariant: state changes only by replaying 
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from penstock.coordinators.transaction.records import Transaction, TransactionRecord
 from penstock.coordinators.transaction.requests import NO_EPOCH, Producer
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
-from penstock.model.values import dataclass
 
 Answer = TypeVar("Answer")
 

@@ -8,6 +8,7 @@ Invariant: the state is what a replay of the log gives; of the rest a reload may
 import asyncio
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -35,7 +36,6 @@ from penstock.coordinators.transaction.result import NeedsProducerId, Transactio
 from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.coordinators.transaction.timeouts import abort_late, forget_unused
 from penstock.model.errors import ErrorCode
-from penstock.model.values import dataclass
 from penstock.purgatory.timing_wheel import Timer
 
 Answer = TypeVar("Answer")

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, Self, TypeVar
 
 from penstock.io.disk import Disk
@@ -25,7 +26,6 @@ from penstock.metadata_store.embedded.znode_tree import (
 from penstock.metadata_store.errors import ConnectionLost
 from penstock.metadata_store.interface import EventKind, SessionId, SessionState, WatchEvent
 from penstock.metadata_store.watches import Watches
-from penstock.model.values import dataclass
 
 MAX_ROUND_BYTES = 4 << 20
 MAX_QUEUED_BYTES = 64 << 20

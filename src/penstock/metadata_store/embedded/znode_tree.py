@@ -5,6 +5,7 @@ journal of commands is enough to rebuild it. Every command has a zxid, failed on
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.metadata_store.errors import (
@@ -31,7 +32,6 @@ from penstock.metadata_store.interface import (
     WatchEvent,
 )
 from penstock.metadata_store.paths import name_of, parent_of
-from penstock.model.values import dataclass
 
 
 class Znode(NamedTuple):

@@ -7,12 +7,12 @@ about the log as it was when the job began.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.admin_values import Resource, ResourceKind
 from penstock.client.errors import ClientError
-from penstock.model.values import dataclass
 from penstock.spark.connect.connections import BlockingClient, ClientSettings
 from penstock.spark.jobs.audit_task import audit_range
 from penstock.spark.jobs.content import Identity, Repeats, Step, find_repeats, find_steps
@@ -39,7 +39,7 @@ class Audit:
 
     scope: Scope
     compares: bool = True  # records with each other, too
-    identity: Identity = Identity()
+    identity: Identity = field(default_factory=Identity)
     sequence: str | None = None  # SQL for the number of a record among those of its key
     range_offsets: int = RANGE_OFFSETS
 

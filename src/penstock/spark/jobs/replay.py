@@ -7,6 +7,7 @@ promises for a batch holds: all is there, once, or nothing is.
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ from penstock.client.data_calls import LATEST, Isolation
 from penstock.client.errors import ClientError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.jobs.failures import JobRefused, NotReady
 from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, Change, change_batches

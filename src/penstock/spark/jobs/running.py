@@ -8,9 +8,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.model.values import dataclass
 from penstock.spark.jobs.failures import JobFailed, JobStopped
 from penstock.spark.pipeline.spark_messages import explain
 

@@ -4,11 +4,11 @@ came. Spark counts; `stats_summary` says what the counts mean.
 
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.client.data_calls import Isolation
 from penstock.model.ids import TopicPartition
-from penstock.model.values import dataclass
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.jobs.running import Watch, run_watched
 from penstock.spark.jobs.scope import Scope, find_scope, source_options

@@ -2,11 +2,10 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from penstock.model.values import dataclass
 from penstock.spark.pipeline.avro_types import AvroUnsupported, avro_columns
 from penstock.spark.pipeline.columns import NotColumns, column_names, to_ddl
 from penstock.spark.pipeline.document import Section

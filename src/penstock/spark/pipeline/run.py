@@ -7,9 +7,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.model.values import dataclass
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.pipeline.build import (
     Flow,

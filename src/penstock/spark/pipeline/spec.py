@@ -4,10 +4,9 @@ Lines are those of the file, for messages about what only Spark can find wrong.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
-
-from penstock.model.values import dataclass
 
 # What a topic's source adds to the columns of the value: where a record lies.
 PLACE_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")

@@ -6,12 +6,11 @@ Asks no cluster. Invariant: options that parse can be carried out, unless the cl
 import enum
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.client.data_calls import Isolation
 from penstock.model.ids import TopicPartition, check_topic_name
-from penstock.model.values import dataclass
 from penstock.spark.connect.connections import CLIENT_OPTIONS, ClientSettings, client_settings
 from penstock.spark.errors import BadOption, SparkSourceError
 from penstock.spark.option_values import GivenOptions, pick

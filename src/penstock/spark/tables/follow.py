@@ -3,8 +3,8 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
-from penstock.model.values import dataclass
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.source.discovery import Discovery
 from penstock.spark.tables.errors import CommitConflict

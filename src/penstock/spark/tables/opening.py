@@ -1,11 +1,10 @@
 """Tables of a folder, opened or made for a topic, after the cluster was asked about it."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.model.values import dataclass
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.source.options import Mode, SourceOptions, parse_source_options
 from penstock.spark.tables.errors import TableError

@@ -1,9 +1,9 @@
 """How a table is kept: sizes, what is allowed, and who does the tasks."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from penstock.model.values import dataclass
 from penstock.spark.tables.part_writer import WriteRules
 from penstock.spark.tables.store import TableStore
 from penstock.spark.tables.table_schema import divisions_of

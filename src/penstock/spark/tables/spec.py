@@ -6,9 +6,9 @@ Pure. Invariant: `read_spec(write_spec(spec)) == spec`, of this and of earlier v
 import enum
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from penstock.model.values import dataclass
 from penstock.spark.tables.errors import BadTableOption, TableError
 from penstock.spark.tables.partitioning import parse_partitioning
 

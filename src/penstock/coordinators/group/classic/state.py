@@ -6,7 +6,7 @@ Invariant: in Stable and Empty the group is what its last record says.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from penstock.config.setting import INT_MAX
@@ -20,7 +20,6 @@ from penstock.coordinators.group.records import (
 from penstock.coordinators.group.requests import Protocol
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
-from penstock.model.values import dataclass
 
 NO_ASSIGNMENT = b""
 

@@ -4,12 +4,12 @@ Kafka's formats, versions 0 to 3; a later one is read as far as these go. The gr
 it has members of both protocols.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock.coordinators.group.consumer.partitions import Partitions, from_topics, to_topics
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.records import TopicPartitions
-from penstock.model.values import dataclass
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
 
 NEWEST_VERSION = 3

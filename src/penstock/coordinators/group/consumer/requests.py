@@ -3,13 +3,13 @@
 Handlers turn ConsumerGroupHeartbeat and ConsumerGroupDescribe of any version into these and back.
 """
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 from penstock.coordinators.group.records import TopicPartitions
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
-from penstock.model.values import dataclass
 
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1

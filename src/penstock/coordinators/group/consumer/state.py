@@ -3,7 +3,7 @@
 What is stored changes by `replay` alone. Invariant: `owners` and `instances` follow from `members`.
 """
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Self
 
@@ -28,7 +28,6 @@ from penstock.coordinators.group.records import (
     TargetMemberValue,
 )
 from penstock.model.ids import TopicId
-from penstock.model.values import dataclass
 
 NO_TARGET = -1
 
