@@ -11,7 +11,7 @@ import pytest
 SCRIPT = """
 import gc, json, os, signal, sys
 from penstock.server.lean_start import start_node
-from penstock.config.raw_config import Given
+from penstock.config.raw_config import RawConfig
 
 def on_ready(node):
     frozen = gc.get_freeze_count()
@@ -19,7 +19,7 @@ def on_ready(node):
     os.kill(os.getpid(), signal.SIGTERM)
 
 settings = {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}
-given = Given.from_mapping(settings, where="test")
+given = RawConfig.from_mapping(settings, where="test")
 sys.exit(start_node(given, on_ready=on_ready, report=print))
 """
 
