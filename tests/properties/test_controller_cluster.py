@@ -11,15 +11,16 @@ from tests.profile import scaled
 from tests.unit.controller.cluster import node
 from tests.unit.controller.states import cluster_state, topic
 
-from penstock.controller.alter_partition import change_in_sync
+from penstock.controller.alter_partition import alter_partition
 from penstock.controller.broker_changes import brokers_changed, take_over
-from penstock.controller.interface import InSyncChange, InSyncMember, LeaderChoice, Reassignment
+from penstock.controller.interface import LeaderChoice, Reassignment
 from penstock.controller.leader_changes import elect_leaders, find_imbalanced, leave
 from penstock.controller.new_partitions import new_partition
 from penstock.controller.reassignment import alter_reassignments, is_moving, target_of
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import decode_state, decode_topic, encode_state, encode_topic
 from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
+from penstock.model.alter_partition import AlterPartitionProposal, IsrMember
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
@@ -138,18 +139,18 @@ class Story:
             return Decision(state=self.state)
         others = [each for each in part.replicas if each != part.leader]
         wanted = (part.leader, *self.random.sample(others, self.random.randint(0, len(others))))
-        change = InSyncChange(
+        change = AlterPartitionProposal(
             topic_id=self.state.topics["t"].topic_id,
             partition=number,
             leader_epoch=part.leader_epoch,
             partition_epoch=part.partition_epoch - (self.random.random() < 0.1),
-            in_sync=tuple(InSyncMember(each, BrokerEpoch(-1)) for each in wanted),
+            in_sync=tuple(IsrMember(each, BrokerEpoch(-1)) for each in wanted),
         )
-        decision, [outcome] = change_in_sync(
+        decision, [outcome] = alter_partition(
             self.state,
             broker=part.leader,
             broker_epoch=self.state.brokers[part.leader].epoch,
-            changes=[change],
+            proposals=[change],
         )
         if outcome.code is ErrorCode.NONE:
             assert outcome.state is not None

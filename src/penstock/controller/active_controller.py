@@ -18,12 +18,10 @@ from penstock.controller import create_partitions as growth
 from penstock.controller import leader_changes as leadership_moves
 from penstock.controller import topic_creation as creation
 from penstock.controller import topic_deletion as deletion
-from penstock.controller.alter_partition import change_in_sync
+from penstock.controller.alter_partition import alter_partition
 from penstock.controller.channel_manager import ControllerChannelManager, Delivery
 from penstock.controller.interface import (
     ConfigChange,
-    InSyncChange,
-    InSyncOutcome,
     LeaderChoice,
     NewPartitions,
     NewTopic,
@@ -54,6 +52,7 @@ from penstock.metadata_store.errors import (
     TransactionFailed,
 )
 from penstock.metadata_store.interface import Operation, Session, Watch
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -242,12 +241,15 @@ class ActiveController:
     async def list_reassignments(self) -> DecisionResult[Mapping[TopicPartition, PartitionState]]:
         return DecisionResult([find_reassignments(self.state)], {})
 
-    async def change_in_sync(
-        self, changes: Sequence[InSyncChange], broker: BrokerId, broker_epoch: BrokerEpoch
-    ) -> DecisionResult[list[InSyncOutcome]]:
+    async def alter_partition(
+        self,
+        proposals: Sequence[AlterPartitionProposal],
+        broker: BrokerId,
+        broker_epoch: BrokerEpoch,
+    ) -> DecisionResult[list[AlterPartitionResult]]:
         try:
-            decision, answers = change_in_sync(
-                self.state, broker=broker, broker_epoch=broker_epoch, changes=changes
+            decision, answers = alter_partition(
+                self.state, broker=broker, broker_epoch=broker_epoch, proposals=proposals
             )
         except Refusal as refusal:
             return DecisionResult([refused(refusal)], {})

@@ -32,8 +32,6 @@ from penstock.controller.event_queue import MAX_QUEUED_REQUESTS, ControllerEvent
 from penstock.controller.interface import (
     ConfigChange,
     ControllerChannel,
-    InSyncChange,
-    InSyncOutcome,
     LeaderChoice,
     NewPartitions,
     NewTopic,
@@ -48,6 +46,7 @@ from penstock.controller.znodes import PERSISTENT, TOPICS
 from penstock.metadata_store.election import Election, ElectionWin
 from penstock.metadata_store.errors import ConnectionLost, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
@@ -265,16 +264,16 @@ class Controller:
 
     # Membership.
 
-    async def change_in_sync(
+    async def alter_partition(
         self,
-        changes: Sequence[InSyncChange],
+        proposals: Sequence[AlterPartitionProposal],
         *,
         broker: BrokerId,
         broker_epoch: BrokerEpoch,
         timeout_ms: int,
-    ) -> list[InSyncOutcome]:
-        async def work(term: ActiveController) -> DecisionResult[list[InSyncOutcome]]:
-            return await term.change_in_sync(changes, broker, broker_epoch)
+    ) -> list[AlterPartitionResult]:
+        async def work(term: ActiveController) -> DecisionResult[list[AlterPartitionResult]]:
+            return await term.alter_partition(proposals, broker, broker_epoch)
 
         return await self._requests.ask_or_raise(work, timeout_ms)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -18,7 +19,7 @@ from penstock.model.cluster import (
     TopicState,
 )
 from penstock.model.errors import ErrorCode
-from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
+from penstock.model.ids import TopicPartition
 
 
 class Refused(NamedTuple):
@@ -88,26 +89,6 @@ class LeaderChoice(Enum):
     UNCLEAN = 1  # the first live replica, where none that is in sync is there
 
 
-class InSyncMember(NamedTuple):
-    broker: BrokerId
-    epoch: BrokerEpoch  # as the leader knows it; -1 where it does not (KIP-903)
-
-
-class InSyncChange(NamedTuple):
-    """A leader's wish of AlterPartition."""
-
-    topic_id: TopicId
-    partition: int
-    leader_epoch: LeaderEpoch
-    partition_epoch: int  # of the state that it changes
-    in_sync: tuple[InSyncMember, ...]  # all of the new set
-
-
-class InSyncOutcome(NamedTuple):
-    code: ErrorCode
-    state: PartitionState | None = None  # as it is stored; None: there is no such partition
-
-
 class AltersConfigs(Protocol):
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool
@@ -152,14 +133,14 @@ class Membership(Protocol):
     """What brokers ask of the controller for themselves. Refusal where it is not one, or where the
     asker is not the broker of that id any more."""
 
-    async def change_in_sync(
+    async def alter_partition(
         self,
-        changes: Sequence[InSyncChange],
+        proposals: Sequence[AlterPartitionProposal],
         *,
         broker: BrokerId,
         broker_epoch: BrokerEpoch,
         timeout_ms: int,
-    ) -> list[InSyncOutcome]: ...
+    ) -> list[AlterPartitionResult]: ...
 
     async def leave(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int

@@ -7,7 +7,7 @@ the broker of a replica that cannot obey says so again.
 from collections.abc import Iterable
 from dataclasses import replace
 
-from penstock.controller.alter_partition import check_asker
+from penstock.controller.alter_partition import check_broker_epoch
 from penstock.controller.broker_changes import AllowsUnclean, elect_one
 from penstock.controller.controller_requests import tell
 from penstock.controller.partition_changes import by_topic, changed_partitions
@@ -26,7 +26,7 @@ def fail_replicas(
 ) -> Decision:
     """Refusal where the asker is not the broker of that id. What it does not hold is passed over:
     it has been moved or deleted since."""
-    check_asker(state, broker, epoch)
+    check_broker_epoch(state, broker, epoch)
     names = [name for name in partitions if _holds(state, broker, name)]
     failed = {name: state.failed.get(name, frozenset()) | {broker} for name in names}
     marked = replace(state, failed={**state.failed, **failed})

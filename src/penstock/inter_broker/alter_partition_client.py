@@ -9,19 +9,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.client.call import Call
-from penstock.controller.interface import InSyncChange, Membership
-from penstock.controller.interface import InSyncMember as AskedMember
+from penstock.controller.interface import Membership
 from penstock.inter_broker.controller_client import ControllerClient
+from penstock.model.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionState,
+)
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import LeaderEpoch, TopicId
 from penstock.protocol.api_keys import ApiKey
-from penstock.replication.alter_partition import (
-    AlterPartitionProposal,
-    AlterPartitionResult,
-    AlterPartitionState,
-    Answered,
-)
+from penstock.replication.alter_partition import Answered
 
 PROPOSALS_AT_ONCE = 2000
 TIMEOUT_MS = 20_000  # longer than the controller takes to give up
@@ -32,7 +31,7 @@ _Asked = tuple[AlterPartitionProposal, Answered]
 
 
 class AlterPartitionClient:
-    """Implements `replication.InSyncChanges`. Owned by the event loop; `run` is its task."""
+    """Implements `replication.AlterPartitionSender`. Owned by the event loop; `run` is its task."""
 
     def __init__(
         self,
@@ -81,22 +80,13 @@ class AlterPartitionClient:
     async def _ask_own(
         self, proposals: Sequence[AlterPartitionProposal]
     ) -> list[AlterPartitionResult]:
-        outcomes = await self._membership.change_in_sync(
-            [_change(each) for each in proposals],
+        outcomes = await self._membership.alter_partition(
+            proposals,
             broker=self._controller.own_id,
             broker_epoch=self._broker_epoch(),
             timeout_ms=TIMEOUT_MS,
         )
-        return [
-            _answer(
-                code,
-                state
-                and AlterPartitionState(
-                    state.leader, state.leader_epoch, state.in_sync, state.partition_epoch
-                ),
-            )
-            for code, state in outcomes
-        ]
+        return [_answer(code, state) for code, state in outcomes]
 
     async def _ask_other(
         self, proposals: Sequence[AlterPartitionProposal]
@@ -131,7 +121,7 @@ def read_alter_partition(
         for topic in response.topics
         for each in topic.partitions
     }
-    return [_read(found.get((each.topic_id, each.partition.partition))) for each in proposals]
+    return [_read(found.get((each.topic_id, each.partition))) for each in proposals]
 
 
 def _read(partition: Any) -> AlterPartitionResult:
@@ -153,19 +143,9 @@ def _answer(code: ErrorCode, state: AlterPartitionState | None) -> AlterPartitio
 
 def _partition_fields(proposal: AlterPartitionProposal) -> dict[str, Any]:
     return {
-        "partition_index": proposal.partition.partition,
+        "partition_index": proposal.partition,
         "leader_epoch": proposal.leader_epoch,
         "partition_epoch": proposal.partition_epoch,
         "new_isr": [each.broker_id for each in proposal.in_sync],
         "new_isr_with_epochs": [each._asdict() for each in proposal.in_sync],
     }
-
-
-def _change(proposal: AlterPartitionProposal) -> InSyncChange:
-    return InSyncChange(
-        topic_id=proposal.topic_id,
-        partition=proposal.partition.partition,
-        leader_epoch=proposal.leader_epoch,
-        partition_epoch=proposal.partition_epoch,
-        in_sync=tuple(AskedMember(*each) for each in proposal.in_sync),
-    )

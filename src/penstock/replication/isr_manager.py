@@ -8,16 +8,13 @@ an answer counts only while its proposal stands.
 from collections.abc import Callable
 from functools import partial
 
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.purgatory.delayed_operations import Call, Timers
 from penstock.purgatory.timing_wheel import Timer
-from penstock.replication.alter_partition import (
-    AlterPartitionProposal,
-    AlterPartitionResult,
-    AlterPartitionSender,
-)
+from penstock.replication.alter_partition import AlterPartitionSender
 from penstock.replication.follower_progress import NO_BROKER_EPOCH, LagLimits
 from penstock.replication.isr import Members, with_joiner, without_laggards
 from penstock.replication.metadata_cache import MetadataCache

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionState, IsrMember
 from penstock.model.cluster import (
     INTERNAL_TOPICS,
     NO_BROKER,
@@ -17,11 +18,6 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicId, TopicPartition
-from penstock.replication.alter_partition import (
-    AlterPartitionProposal,
-    AlterPartitionState,
-    ProposedIsrMember,
-)
 from penstock.replication.follower_progress import (
     NO_BROKER_EPOCH,
     FollowerProgress,
@@ -312,11 +308,11 @@ class Partition:
         """From here on both sets count, until the answer or the next order."""
         epochs = {each: progress.broker_epoch for each, progress in self.followers.items()}
         self.proposal = AlterPartitionProposal(
-            self.partition,
             self.topic_id,
+            self.partition.partition,
             self.leader_epoch,
             self.state.partition_epoch,
-            tuple(ProposedIsrMember(each, epochs.get(each, NO_BROKER_EPOCH)) for each in in_sync),
+            tuple(IsrMember(each, epochs.get(each, NO_BROKER_EPOCH)) for each in in_sync),
         )
         self._settle()
         return self.proposal

@@ -8,15 +8,21 @@ from uuid import UUID
 import pytest
 from tests.unit.controller.states import EPOCH, alive, cluster_state, partition, topic
 
-from penstock.controller.alter_partition import change_in_sync
-from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
+from penstock.controller.alter_partition import alter_partition
 from penstock.controller.state import ClusterState, Decision
 from penstock.metadata_store.interface import SetData
+from penstock.model.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionState,
+    IsrMember,
+)
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
     BrokerId,
     LeaderAndIsrRequest,
+    PartitionState,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
@@ -34,30 +40,35 @@ def change(
     number: int = 0,
     topic_id: TopicId = TOPIC.topic_id,
     epoch: int = -1,
-) -> InSyncChange:
-    return InSyncChange(
+) -> AlterPartitionProposal:
+    return AlterPartitionProposal(
         topic_id=topic_id,
         partition=number,
         leader_epoch=LeaderEpoch(leader_epoch),
         partition_epoch=partition_epoch,
-        in_sync=tuple(InSyncMember(BrokerId(each), BrokerEpoch(epoch)) for each in in_sync),
+        in_sync=tuple(IsrMember(BrokerId(each), BrokerEpoch(epoch)) for each in in_sync),
     )
 
 
 def ask(
-    state: ClusterState, *changes: InSyncChange, broker: int = 0, epoch: int = 1
-) -> tuple[Decision, list[InSyncOutcome]]:
-    return change_in_sync(
-        state, broker=BrokerId(broker), broker_epoch=BrokerEpoch(epoch), changes=changes
+    state: ClusterState, *changes: AlterPartitionProposal, broker: int = 0, epoch: int = 1
+) -> tuple[Decision, list[AlterPartitionResult]]:
+    return alter_partition(
+        state, broker=BrokerId(broker), broker_epoch=BrokerEpoch(epoch), proposals=changes
+    )
+
+
+def answered(stored: PartitionState) -> AlterPartitionState:
+    return AlterPartitionState(
+        stored.leader, stored.leader_epoch, stored.in_sync, stored.partition_epoch
     )
 
 
 @pytest.mark.parametrize("in_sync", [(0,), (0, 1, 2), (0, 2), (2, 1, 0)])
 def test_the_leader_of_now_stores_who_is_in_sync(in_sync: tuple[int, ...]) -> None:
-    decision, [(code, stored)] = ask(STATE, change(*in_sync))
-    assert code is ErrorCode.NONE
-    assert stored == decision.state.topics["t"].partitions[0]
-    assert stored is not None
+    decision, [result] = ask(STATE, change(*in_sync))
+    stored = decision.state.topics["t"].partitions[0]
+    assert result == AlterPartitionResult(ErrorCode.NONE, answered(stored))
     assert (stored.in_sync, stored.partition_epoch, stored.leader_epoch) == (in_sync, 8, 4)
     assert stored.controller_epoch == EPOCH
     [[write]] = decision.writes
@@ -91,19 +102,21 @@ def test_all_brokers_are_told_as_clients_are_and_nobody_gets_another_role() -> N
         (change(0, topic_id=TopicId(UUID(int=77))), 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ],
 )
-def test_what_is_refused_changes_nothing(asked: InSyncChange, broker: int, code: ErrorCode) -> None:
+def test_what_is_refused_changes_nothing(
+    asked: AlterPartitionProposal, broker: int, code: ErrorCode
+) -> None:
     decision, [outcome] = ask(STATE, asked, broker=broker)
     assert outcome.code is code
     assert decision == Decision(state=STATE)
-    known = code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert outcome.state == (TOPIC.partitions[0] if known else None)
+    exists = code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert outcome.state == (answered(TOPIC.partitions[0]) if exists else None)
 
 
 def test_a_change_that_is_stored_already_is_answered_as_done() -> None:
     """The first answer was lost: a refusal would leave the leader with what it does not know."""
     decision, [(_, stored)] = ask(STATE, change(0))
     again, [outcome] = ask(decision.state, change(0))
-    assert outcome == InSyncOutcome(ErrorCode.NONE, stored)
+    assert outcome == AlterPartitionResult(ErrorCode.NONE, stored)
     assert again == Decision(state=decision.state)
 
 

@@ -10,10 +10,11 @@ from tests.unit.controller.cluster import Cluster, code_of, same_facts, settled,
 
 from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import Controller
-from penstock.controller.interface import InSyncChange, InSyncMember, NewTopic
+from penstock.controller.interface import NewTopic
 from penstock.controller.persistent_znodes import ensure_nodes
 from penstock.controller.znodes import PERSISTENT
 from penstock.metadata_store.interface import Create, Session
+from penstock.model.alter_partition import AlterPartitionProposal, IsrMember
 from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
@@ -55,14 +56,14 @@ async def in_sync(controller: Controller, *brokers: int) -> None:
     state = controller.find_state()
     assert state is not None
     current = part(controller)
-    change = InSyncChange(
+    change = AlterPartitionProposal(
         topic_id=state.topics["t"].topic_id,
         partition=0,
         leader_epoch=current.leader_epoch,
         partition_epoch=current.partition_epoch,
-        in_sync=tuple(InSyncMember(BrokerId(each), BrokerEpoch(-1)) for each in brokers),
+        in_sync=tuple(IsrMember(BrokerId(each), BrokerEpoch(-1)) for each in brokers),
     )
-    [outcome] = await controller.change_in_sync(
+    [outcome] = await controller.alter_partition(
         [change],
         broker=current.leader,
         broker_epoch=state.brokers[current.leader].epoch,

@@ -29,6 +29,7 @@ from penstock.controller.interface import (
     Refused,
     SettingChange,
 )
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult, IsrMember
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -47,11 +48,6 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.controller_messages import encode_order
 from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
-from penstock.replication.alter_partition import (
-    AlterPartitionProposal,
-    AlterPartitionResult,
-    ProposedIsrMember,
-)
 
 pytestmark = pytest.mark.xdist_group("little-cluster")
 
@@ -80,10 +76,10 @@ async def propose(
     topic = broker.cluster.find_topic("t")
     assert topic is not None
     answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
-    members = tuple(ProposedIsrMember(BrokerId(each), BrokerEpoch(-1)) for each in in_sync)
+    members = tuple(IsrMember(BrokerId(each), BrokerEpoch(-1)) for each in in_sync)
     broker.in_sync.propose(
         AlterPartitionProposal(
-            T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members
+            topic.topic_id, T0.partition, state.leader_epoch, state.partition_epoch, members
         ),
         answered.set_result,
     )

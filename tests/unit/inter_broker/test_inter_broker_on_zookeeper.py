@@ -17,14 +17,10 @@ from tests.unit.metadata_store.backends import expire, opened
 
 from penstock.metadata_store.interface import Session
 from penstock.metadata_store.zookeeper.session import ZooKeeperSession
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult, IsrMember
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.replication.alter_partition import (
-    AlterPartitionProposal,
-    AlterPartitionResult,
-    ProposedIsrMember,
-)
 
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -73,11 +69,11 @@ async def propose(broker: LittleBroker, *in_sync: int) -> AlterPartitionResult:
     assert topic is not None
     state = topic.partitions[0]
     epochs = {each: node.epoch for each, node in broker.cluster.brokers.items()}
-    members = tuple(ProposedIsrMember(BrokerId(b), epochs[BrokerId(b)]) for b in in_sync)
+    members = tuple(IsrMember(BrokerId(b), epochs[BrokerId(b)]) for b in in_sync)
     answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
     broker.in_sync.propose(
         AlterPartitionProposal(
-            T0, topic.topic_id, state.leader_epoch, state.partition_epoch, members
+            topic.topic_id, T0.partition, state.leader_epoch, state.partition_epoch, members
         ),
         answered.set_result,
     )

@@ -5,6 +5,11 @@ from itertools import product
 import pytest
 from tests.unit.replication.stage import ME, OTHER, P0, THIRD, Stage
 
+from penstock.model.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionState,
+)
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -14,12 +19,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
-from penstock.replication.alter_partition import (
-    AlterPartitionProposal,
-    AlterPartitionResult,
-    AlterPartitionState,
-    Answered,
-)
+from penstock.replication.alter_partition import Answered
 from penstock.replication.isr_manager import REFUSED_MS, RETRY_MS
 
 ALL = (ME, OTHER, THIRD)

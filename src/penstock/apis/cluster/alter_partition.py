@@ -12,7 +12,7 @@ from uuid import UUID
 from penstock.apis.api import Api, Request
 from penstock.apis.inter_broker_access import check_broker
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult, IsrMember
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicId
@@ -32,7 +32,7 @@ async def answer(request: Request, services: "Services") -> Any:
     asked = request.message
     changes = list(_changes(request))
     try:
-        outcomes = await check_broker(request, services).membership.change_in_sync(
+        outcomes = await check_broker(request, services).membership.alter_partition(
             changes,
             broker=BrokerId(asked.broker_id),
             broker_epoch=BrokerEpoch(asked.broker_epoch),
@@ -46,10 +46,10 @@ async def answer(request: Request, services: "Services") -> Any:
 API = Api(key=ApiKey.ALTER_PARTITION, versions=range(2, 4), answer=answer)
 
 
-def _changes(request: Request) -> Iterator[InSyncChange]:
+def _changes(request: Request) -> Iterator[AlterPartitionProposal]:
     for topic in request.message.topics:
         for each in topic.partitions:
-            yield InSyncChange(
+            yield AlterPartitionProposal(
                 topic_id=TopicId(topic.topic_id or _NO_ID),
                 partition=each.partition_index,
                 leader_epoch=LeaderEpoch(each.leader_epoch),
@@ -58,16 +58,16 @@ def _changes(request: Request) -> Iterator[InSyncChange]:
             )
 
 
-def _members(partition: Any, version: int) -> tuple[InSyncMember, ...]:
+def _members(partition: Any, version: int) -> tuple[IsrMember, ...]:
     if version < _FIRST_WITH_EPOCHS:
-        return tuple(InSyncMember(BrokerId(each), _UNKNOWN) for each in partition.new_isr)
+        return tuple(IsrMember(BrokerId(each), _UNKNOWN) for each in partition.new_isr)
     return tuple(
-        InSyncMember(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch))
+        IsrMember(BrokerId(each.broker_id), BrokerEpoch(each.broker_epoch))
         for each in partition.new_isr_with_epochs
     )
 
 
-def _response(request: Request, code: ErrorCode, outcomes: list[InSyncOutcome]) -> Any:
+def _response(request: Request, code: ErrorCode, outcomes: list[AlterPartitionResult]) -> Any:
     shape = response_shape(request.key, request.version)
     left = iter(outcomes)
     topics = request.message.topics if outcomes else ()
@@ -87,7 +87,7 @@ def _response(request: Request, code: ErrorCode, outcomes: list[InSyncOutcome]) 
     )
 
 
-def _partition(shape: Shape, number: int, outcome: InSyncOutcome) -> Any:
+def _partition(shape: Shape, number: int, outcome: AlterPartitionResult) -> Any:
     state = outcome.state
     return shape(
         partition_index=number,

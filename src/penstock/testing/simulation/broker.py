@@ -12,14 +12,13 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.interface import NO_SESSION
-from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerRequest
-from penstock.model.errors import ErrorCode, Refusal
-from penstock.replication.alter_partition import (
+from penstock.model.alter_partition import (
     AlterPartitionProposal,
     AlterPartitionResult,
-    AlterPartitionState,
-    Answered,
 )
+from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerRequest
+from penstock.model.errors import ErrorCode, Refusal
+from penstock.replication.alter_partition import Answered
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
@@ -151,7 +150,7 @@ class SimulatedBroker(Process):
         return ErrorCode.NONE
 
     def propose(self, proposal: AlterPartitionProposal, done: Answered) -> None:
-        """An `InSyncChanges`."""
+        """Implements `AlterPartitionSender`."""
         once, epoch = _Once(done), self.epoch
 
         def ask(other: Process) -> None:
@@ -173,13 +172,7 @@ class SimulatedBroker(Process):
             return AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
         if not self.sees_tree:
             return None
-        code, stored = self.term.change_in_sync(asker, epoch, proposal)
-        if stored is None:
-            return AlterPartitionResult(code)
-        state = AlterPartitionState(
-            stored.leader, stored.leader_epoch, stored.in_sync, stored.partition_epoch
-        )
-        return AlterPartitionResult(code, state)
+        return self.term.alter_partition(asker, epoch, proposal)
 
     # -- following -------------------------------------------------------------------------
 

@@ -11,15 +11,14 @@ from typing import Protocol
 
 from penstock.controller import broker_changes as decide
 from penstock.controller import state_loader as load
-from penstock.controller.alter_partition import change_in_sync
-from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
+from penstock.controller.alter_partition import alter_partition
 from penstock.controller.state import ClusterState, Decision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
 from penstock.metadata_store.election import ElectionWin
 from penstock.metadata_store.interface import SessionId
+from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, ControllerRequest, Order
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.replication.alter_partition import AlterPartitionProposal
 from penstock.testing.simulation.schedule import Action
 from penstock.testing.simulation.world import World
 
@@ -69,23 +68,18 @@ class SimulatedActiveController:
         brokers = self._world.tree.brokers()
         self._carry_out(decide.brokers_changed(self.state, brokers, lambda topic: False))
 
-    def change_in_sync(
+    def alter_partition(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, proposal: AlterPartitionProposal
-    ) -> InSyncOutcome:
-        change = InSyncChange(
-            proposal.topic_id,
-            proposal.partition.partition,
-            proposal.leader_epoch,
-            proposal.partition_epoch,
-            tuple(InSyncMember(*each) for each in proposal.in_sync),
-        )
+    ) -> AlterPartitionResult:
         try:
-            decision, (outcome,) = change_in_sync(
-                self.state, broker=broker, broker_epoch=broker_epoch, changes=[change]
+            decision, (outcome,) = alter_partition(
+                self.state, broker=broker, broker_epoch=broker_epoch, proposals=[proposal]
             )
         except Refusal as refusal:
-            return InSyncOutcome(refusal.code)
-        return outcome if self._carry_out(decision) else InSyncOutcome(ErrorCode.NOT_CONTROLLER)
+            return AlterPartitionResult(refusal.code)
+        return (
+            outcome if self._carry_out(decision) else AlterPartitionResult(ErrorCode.NOT_CONTROLLER)
+        )
 
     # -- how it is done --------------------------------------------------------------------
 

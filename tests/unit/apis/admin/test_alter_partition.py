@@ -9,17 +9,21 @@ from tests.unit.apis.admin.cases import Case, topic_id_of
 
 from penstock.apis.cluster.alter_partition import API
 from penstock.apis.inter_broker_access import InterBroker
-from penstock.controller.interface import InSyncChange, InSyncMember, InSyncOutcome
 from penstock.inter_broker.apis.registry import load_private_api
-from penstock.model.cluster import BrokerEpoch, BrokerId, PartitionState
+from penstock.model.alter_partition import (
+    AlterPartitionProposal,
+    AlterPartitionResult,
+    AlterPartitionState,
+    IsrMember,
+)
+from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
-STORED = PartitionState(
+STORED = AlterPartitionState(
     leader=BrokerId(1),
     leader_epoch=LeaderEpoch(5),
-    replicas=(BrokerId(1), BrokerId(2)),
     in_sync=(BrokerId(1), BrokerId(2)),
     partition_epoch=9,
 )
@@ -29,19 +33,19 @@ class Controller:
     """Of the brokers' requests; answers what a test says."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[Sequence[InSyncChange], BrokerId, BrokerEpoch]] = []
-        self.outcomes: list[InSyncOutcome] = []
+        self.asked: list[tuple[Sequence[AlterPartitionProposal], BrokerId, BrokerEpoch]] = []
+        self.outcomes: list[AlterPartitionResult] = []
         self.refusal: Refusal | None = None
 
-    async def change_in_sync(
+    async def alter_partition(
         self,
-        changes: Sequence[InSyncChange],
+        proposals: Sequence[AlterPartitionProposal],
         *,
         broker: BrokerId,
         broker_epoch: BrokerEpoch,
         timeout_ms: int,
-    ) -> list[InSyncOutcome]:
-        self.asked.append((changes, broker, broker_epoch))
+    ) -> list[AlterPartitionResult]:
+        self.asked.append((proposals, broker, broker_epoch))
         if self.refusal is not None:
             raise self.refusal
         return self.outcomes
@@ -94,7 +98,7 @@ def ask(case: Case, version: int) -> Any:
 def test_each_partition_is_answered_with_what_is_stored(
     case: Case, controller: Controller, version: int, code: ErrorCode
 ) -> None:
-    controller.outcomes = [InSyncOutcome(code, STORED)]
+    controller.outcomes = [AlterPartitionResult(code, STORED)]
     answer = ask(case, version)
     [topic] = answer.topics
     [told] = topic.partitions
@@ -103,9 +107,9 @@ def test_each_partition_is_answered_with_what_is_stored(
     assert (told.leader_epoch, told.isr, told.partition_epoch) == (5, (1, 2), 9)
     epochs = (11, 12) if version >= 3 else (-1, -1)
     members = tuple(
-        InSyncMember(BrokerId(n), BrokerEpoch(each)) for n, each in zip((1, 2), epochs, strict=True)
+        IsrMember(BrokerId(n), BrokerEpoch(each)) for n, each in zip((1, 2), epochs, strict=True)
     )
-    change = InSyncChange(topic_id_of("a"), 3, LeaderEpoch(5), 8, members)
+    change = AlterPartitionProposal(topic_id_of("a"), 3, LeaderEpoch(5), 8, members)
     assert controller.asked == [([change], 1, 11)]
 
 
