@@ -12,15 +12,20 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.profile import is_long
 from tests.schedule import SideBySide
+from tests.seconds import FolderSeconds
 from tests.zookeeper_fixture import zookeeper_connect as zookeeper_connect
 
 _FIGURES: Counter[str] = Counter()
 _NOTES: dict[str, set[str]] = {}
 
-# How long an example takes says more of what else the machine does.
-settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# No deadlines: how long an example takes depends on what else the machine does. `make test` draws
+# the same examples every time, so that one commit has one verdict; the long forms explore, and a
+# failure prints how to reproduce it.
+settings.register_profile("same_examples", deadline=None, derandomize=True)
+settings.register_profile("new_examples", deadline=None, print_blob=True)
+settings.load_profile("new_examples" if is_long() else "same_examples")
 
 # A script that starts the tests in its background has them ignore Ctrl-C, and so would every
 # process that they start: tests that interrupt one would wait for ever.
@@ -80,6 +85,8 @@ class _Collector:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(_Collector(), "figures")
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(FolderSeconds(), "seconds per folder")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -36,6 +36,7 @@ def values(messages: Iterator[penstock.Message], count: int) -> list[bytes | Non
     return [message.value for message in itertools.islice(messages, count)]
 
 
+@pytest.mark.quick
 def test_everything_is_read_from_the_beginning(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=2)
     with penstock.Producer(broker.bootstrap_servers) as producer:

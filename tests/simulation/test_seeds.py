@@ -19,6 +19,11 @@ def test_whatever_happens_what_was_committed_stays(portion: int) -> None:
     assert all(story.acknowledged for story in stories)
 
 
+@pytest.mark.quick
+def test_committed_records_survive_the_first_twenty_seeds() -> None:
+    assert all(run_seed(seed).acknowledged for seed in range(20))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_seed_that_failed_once_does_not_again(seed: int) -> None:
     assert run_seed(seed).acknowledged

@@ -26,6 +26,7 @@ def save(rows: DataFrame, broker: penstock.Broker, **options: str) -> None:
     rows.write.format("penstock").options(**given).mode("append").save()
 
 
+@pytest.mark.quick
 def test_every_row_arrives_whole_in_the_partition_of_its_key(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
