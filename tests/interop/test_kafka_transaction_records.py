@@ -18,7 +18,7 @@ from tests.interop.kafka_jars import KafkaJars
 from tests.interop.our_logs import NOW_MS, OurLogs, read_batches
 
 from penstock.coordinators.runtime.record_batches import build_batches
-from penstock.coordinators.transaction.loader import TransactionReader
+from penstock.coordinators.transaction.loader import TransactionsLoader
 from penstock.coordinators.transaction.records import (
     State,
     Transaction,
@@ -149,7 +149,7 @@ def _transact(bootstrap: str, name: str) -> Producer:
 def _load(data: Path, reports: list[str]) -> TransactionShardState:
     logs = OurLogs(data)
     state = TransactionShardState()
-    reader = TransactionReader(reports.append)
+    reader = TransactionsLoader(reports.append)
     for folder, log in logs.logs.items():
         if folder.startswith("__transaction_state-"):
             content = b"".join(batch for _, batch in read_batches(log))

@@ -16,7 +16,7 @@ from tests.unit.coordinators.group.classic_desk import Call, Client, Desk, repla
 from penstock.coordinators.group.classic import protocol as classic
 from penstock.coordinators.group.classic.protocol import ClassicState
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import Joined, Leaver, Synced
+from penstock.coordinators.group.requests import JoinGroupReply, LeavingMember, SyncGroupReply
 from penstock.coordinators.group.result import TimerKey
 from penstock.model.errors import ErrorCode
 
@@ -35,7 +35,7 @@ class Watched(Client):
 
     def _on_joined(self, answer: object) -> None:
         super()._on_joined(answer)
-        if isinstance(answer, Joined):
+        if isinstance(answer, JoinGroupReply):
             self.seen.on_joined(self, answer)
             if answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
                 self.id = ""
@@ -58,7 +58,7 @@ class Ledger:
         self.assigned: dict[int, dict[str, bytes]] = {}  # by generation and instance or id
         self.newest = 0
 
-    def on_joined(self, client: Client, answer: Joined) -> None:
+    def on_joined(self, client: Client, answer: JoinGroupReply) -> None:
         if answer.error is not ErrorCode.NONE:
             return
         assert answer.generation >= self.newest, "an old generation is handed out"
@@ -75,7 +75,7 @@ class Ledger:
         self.assigned[generation] = assigned
 
     def on_synced(self, generation: int, whose: str, answer: object) -> None:
-        if isinstance(answer, Synced) and answer.error is ErrorCode.NONE:
+        if isinstance(answer, SyncGroupReply) and answer.error is ErrorCode.NONE:
             assert answer.assignment == self.assigned[generation][whose]
             assert answer.assignment
 
@@ -162,8 +162,8 @@ class AnyOrder(RuleBasedStateMachine):
     def leave(self, place: int, by_instance: bool) -> None:
         client = self.clients[place]
         self.desk.leave(
-            Leaver("" if by_instance else client.id, client.instance),
-            Leaver("stranger", None),
+            LeavingMember("" if by_instance else client.id, client.instance),
+            LeavingMember("stranger", None),
         )
 
     # -- what happens to them --------------------------------------------------------------

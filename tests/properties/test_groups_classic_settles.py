@@ -17,7 +17,7 @@ from tests.unit.coordinators.group.classic_desk import Call, Client, Desk, work_
 
 from penstock.coordinators.group.classic.protocol import ClassicState
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import Joined, Leaver, Synced
+from penstock.coordinators.group.requests import JoinGroupReply, LeavingMember, SyncGroupReply
 from penstock.model.errors import ErrorCode
 
 SETTINGS = settings(max_examples=scaled(test=60, verify=1000, release=10_000), deadline=None)
@@ -87,13 +87,13 @@ class Consumer:
             self.is_running = False
             self.world.live.remove(self)
             if politely and self.client.id:
-                self.world.desk.leave(Leaver(self.client.id, self.client.instance))
+                self.world.desk.leave(LeavingMember(self.client.id, self.client.instance))
 
     def join(self) -> None:
         self.work = None
         self._ask(self.client.join, self._on_joined)
 
-    def _on_joined(self, answer: Joined | ErrorCode) -> None:
+    def _on_joined(self, answer: JoinGroupReply | ErrorCode) -> None:
         error = answer if isinstance(answer, ErrorCode) else answer.error
         if error is ErrorCode.NONE:
             self._later(500, self._sync)
@@ -116,9 +116,9 @@ class Consumer:
         else:
             self._ask(self.client.sync, self._on_synced)
 
-    def _on_synced(self, answer: Synced | ErrorCode) -> None:
+    def _on_synced(self, answer: SyncGroupReply | ErrorCode) -> None:
         error = answer if isinstance(answer, ErrorCode) else answer.error
-        if isinstance(answer, Synced) and error is ErrorCode.NONE:
+        if isinstance(answer, SyncGroupReply) and error is ErrorCode.NONE:
             assert answer.assignment, "a member got nothing to do"
             self.work = answer.assignment
             self._later(HEARTBEAT_MS, self._heartbeat)

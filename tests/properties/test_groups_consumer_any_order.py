@@ -33,7 +33,7 @@ from penstock.coordinators.group.consumer.partitions import (
 from penstock.coordinators.group.consumer.requests import (
     JOIN_EPOCH,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
 )
 from penstock.coordinators.group.consumer.state import ConsumerGroup, ConsumerState
 from penstock.model.errors import ErrorCode
@@ -59,7 +59,7 @@ class SlowConsumer(Consumer):
     is_unsure: bool = False  # an answer was lost: it says everything again
     sent: list[ConsumerHeartbeat]
 
-    def take(self, answer: ConsumerHeartbeatAnswer) -> None:
+    def take(self, answer: ConsumerHeartbeatReply) -> None:
         self.answer = answer
         if answer.error is ErrorCode.NONE:
             self.epoch = answer.member_epoch

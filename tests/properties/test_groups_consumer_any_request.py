@@ -18,7 +18,13 @@ from penstock.coordinators.group import either_protocol as consumer_or_classic
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat
 from penstock.coordinators.group.records import TopicPartitions
-from penstock.coordinators.group.requests import Heartbeat, Join, Leaver, Protocol, Sync
+from penstock.coordinators.group.requests import (
+    Heartbeat,
+    JoinGroup,
+    LeavingMember,
+    MemberProtocol,
+    SyncGroup,
+)
 from penstock.model.ids import TopicId
 
 INT32 = st.one_of(st.integers(-3, 4), st.sampled_from([-(2**31), 2**31 - 1]))
@@ -50,7 +56,7 @@ METADATA = st.one_of(
     st.sampled_from([b"\0\1\0\0\0\1\0\6orders\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0\0\0\0\0\0\0"]),
 )
 JOINS = st.builds(
-    Join,
+    JoinGroup,
     group=st.just(GROUP),
     member=st.sampled_from(["", "anna", "bob"]),
     instance=st.sampled_from([None, "one", "anna"]),
@@ -59,11 +65,13 @@ JOINS = st.builds(
     session_timeout_ms=st.sampled_from([-1, 6000, 2**31 - 1]),
     rebalance_timeout_ms=INT32,
     protocol_type=st.sampled_from(["consumer", "connect", ""]),
-    protocols=st.lists(st.builds(Protocol, st.sampled_from(["range", "a"]), METADATA)).map(tuple),
+    protocols=st.lists(st.builds(MemberProtocol, st.sampled_from(["range", "a"]), METADATA)).map(
+        tuple
+    ),
     requires_known_member=st.booleans(),
 )
 SYNCS = st.builds(
-    Sync,
+    SyncGroup,
     group=st.just(GROUP),
     member=NAMES,
     instance=MAYBE,
@@ -72,14 +80,14 @@ SYNCS = st.builds(
     protocol=MAYBE,
 )
 BEATS = st.builds(Heartbeat, group=st.just(GROUP), member=NAMES, instance=MAYBE, generation=INT32)
-LEAVERS = st.builds(Leaver, NAMES, MAYBE)
+LEAVERS = st.builds(LeavingMember, NAMES, MAYBE)
 
 
 def send(desk: ConsumerDesk, request: object) -> None:
     now_ms, config, topics = desk.now_ms, desk.config, desk.topics
     if isinstance(request, ConsumerHeartbeat):
         desk.heartbeat(request)
-    elif isinstance(request, Join):
+    elif isinstance(request, JoinGroup):
         desk.ask(
             lambda waiter: consumer_or_classic.join(
                 desk.groups, request, waiter, now_ms, config, topics
@@ -88,7 +96,7 @@ def send(desk: ConsumerDesk, request: object) -> None:
         )
     elif (group := desk.group) is None:
         return
-    elif isinstance(request, Sync):
+    elif isinstance(request, SyncGroup):
         desk.ask(
             lambda waiter: consumer_or_classic.sync(group, request, waiter, now_ms, config, topics),
             lambda answer: None,
@@ -96,7 +104,7 @@ def send(desk: ConsumerDesk, request: object) -> None:
     elif isinstance(request, Heartbeat):
         desk.carry_out(consumer_or_classic.heartbeat(group, request, now_ms, config, topics))
     else:
-        assert isinstance(request, Leaver)
+        assert isinstance(request, LeavingMember)
         desk.carry_out(consumer_or_classic.leave(group, [request], now_ms, config, topics))
 
 

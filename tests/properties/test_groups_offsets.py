@@ -19,7 +19,7 @@ from tests.unit.coordinators.group.coordinator_desk import (
 
 from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState
 from penstock.coordinators.group.consumer.requests import JOIN_EPOCH, LEAVE_EPOCH, ConsumerHeartbeat
-from penstock.coordinators.group.requests import Heartbeat, Leaver, Sync
+from penstock.coordinators.group.requests import Heartbeat, LeavingMember, SyncGroup
 from penstock.coordinators.group.state import GroupShardState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -58,13 +58,13 @@ class EndTransaction(NamedTuple):
     commit: bool
 
 
-class JoinGroup(NamedTuple):
+class JoinStep(NamedTuple):
     group: str
     topics: list[str]
     and_sync: bool
 
 
-class SyncGroup(NamedTuple):
+class SyncStep(NamedTuple):
     group: str
 
 
@@ -73,7 +73,7 @@ class Beat(NamedTuple):
     is_modern: bool
 
 
-class LeaveGroup(NamedTuple):
+class LeaveStep(NamedTuple):
     group: str
 
 
@@ -122,10 +122,10 @@ steps = st.one_of(
         st.booleans(),
     ),
     st.builds(EndTransaction, st.sampled_from(PRODUCERS), st.booleans()),
-    st.builds(JoinGroup, groups, st.lists(st.sampled_from(list(TOPICS)), max_size=2, unique=True)),
-    st.builds(SyncGroup, groups),
+    st.builds(JoinStep, groups, st.lists(st.sampled_from(list(TOPICS)), max_size=2, unique=True)),
+    st.builds(SyncStep, groups),
     st.builds(Beat, groups, st.booleans()),
-    st.builds(LeaveGroup, groups),
+    st.builds(LeaveStep, groups),
     st.builds(DeleteOffsets, groups, st.lists(partitions, min_size=1, max_size=2)),
     st.builds(DeleteGroup, groups),
     st.builds(DeleteTopic, st.sampled_from(list(TOPICS))),
@@ -196,7 +196,7 @@ class Life:
             case Refuse():
                 self.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
                 await self.take(CommitSome("a", [(PARTITIONS[0], 1)], None, False))
-                await self.take(LeaveGroup("b"))
+                await self.take(LeaveStep("b"))
             case Compact(is_all):
                 if is_all:
                     table.roll()
@@ -226,7 +226,7 @@ class Life:
                 member, generation = self.classic.get(group, ("", -1)) if as_member else ("", -1)
                 commits = [commit_of(each, offset, expires_ms=expires) for each, offset in offsets]
                 await self.desk.commit(*commits, group=group, member=member, generation=generation)
-            case JoinGroup(group, topics, and_sync):
+            case JoinStep(group, topics, and_sync):
                 known = self.classic.get(group, ("", -1))[0]
                 joined = await self._soon(
                     coordinator.join(join_request(group, *topics, member=known))
@@ -234,12 +234,12 @@ class Life:
                 if joined is not None:
                     self.classic[group] = joined.member, joined.generation
                 if and_sync:
-                    await self.ask(SyncGroup(group))
-            case SyncGroup(group):
+                    await self.ask(SyncStep(group))
+            case SyncStep(group):
                 member, generation = self.classic.get(group, ("nobody", 1))
                 await self._soon(
                     coordinator.sync(
-                        Sync(
+                        SyncGroup(
                             group=group,
                             member=member,
                             instance=None,
@@ -257,7 +257,7 @@ class Life:
                 await coordinator.heartbeat(
                     Heartbeat(group=group, member=member, instance=None, generation=generation)
                 )
-            case LeaveGroup(group):
+            case LeaveStep(group):
                 await self._leave(group)
             case DeleteOffsets(group, wanted):
                 await coordinator.delete_offsets(group, wanted)
@@ -287,7 +287,7 @@ class Life:
 
     async def _leave(self, group: str) -> None:
         member, _ = self.classic.pop(group, ("nobody", -1))
-        await self.desk.coordinator.leave(group, [Leaver(member, None)])
+        await self.desk.coordinator.leave(group, [LeavingMember(member, None)])
         member, _ = self.modern.pop(group, ("nobody", 0))
         await self.desk.coordinator.consumer_heartbeat(
             ConsumerHeartbeat(

@@ -16,7 +16,7 @@ from penstock.coordinators.transaction.records import (
     TransactionRecord,
     encode_record,
 )
-from penstock.coordinators.transaction.requests import NO_PRODUCER, Producer
+from penstock.coordinators.transaction.requests import NO_PRODUCER, ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING
 from penstock.model.errors import ErrorCode
@@ -131,7 +131,7 @@ class Life:
         self.partitions = Partitions()
         self.ids = Ids()
         self.leader_epoch = 0
-        self.given: dict[str, list[Producer]] = {name: [] for name in NAMES}
+        self.given: dict[str, list[ProducerIdAndEpoch]] = {name: [] for name in NAMES}
         if first_epoch is not None:
             self._begin_at(first_epoch)
         self.desk = self._open()
@@ -147,7 +147,7 @@ class Life:
             started_ms=START_MS,
         )
         self.log.tables[0].put(encode_record(TransactionRecord("a", value)))
-        self.given["a"].append(Producer(value.producer_id, min(epoch, LAST_EPOCH)))
+        self.given["a"].append(ProducerIdAndEpoch(value.producer_id, min(epoch, LAST_EPOCH)))
 
     def _open(self) -> Desk:
         return Desk(self.log, clock=self.clock, partitions=self.partitions, ids=self.ids)
@@ -210,7 +210,7 @@ class Life:
             if marker.transaction_version == BUMPING:
                 assert ends.setdefault(marker[:3], marker.commit) == marker.commit
 
-    def note(self, name: str, producer: Producer, *, is_fresh: bool) -> None:
+    def note(self, name: str, producer: ProducerIdAndEpoch, *, is_fresh: bool) -> None:
         assert 0 <= producer.epoch <= LAST_EPOCH
         if is_fresh:
             assert all(producer not in each for each in self.given.values())
@@ -219,7 +219,7 @@ class Life:
 
     # -- what happens ----------------------------------------------------------------------
 
-    def handle(self, name: str, number: int) -> Producer:
+    def handle(self, name: str, number: int) -> ProducerIdAndEpoch:
         given = self.given[name]
         return given[-1 - number] if number < len(given) else NO_PRODUCER
 
@@ -279,7 +279,7 @@ class Life:
                 )
                 assert answer.code in CODES, answer
                 if answer.code is NONE:
-                    who = Producer(answer.producer_id, answer.producer_epoch)
+                    who = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
                     self.note(name, who, is_fresh=claimed in (None, NO_PRODUCER))
             case Add(name, handle, some, version):
                 who = self.handle(name, handle)
@@ -296,7 +296,9 @@ class Life:
                 assert ended.code in CODES, ended
                 if ended.code is NONE:
                     self.note(
-                        name, Producer(ended.producer_id, ended.producer_epoch), is_fresh=False
+                        name,
+                        ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch),
+                        is_fresh=False,
                     )
 
 

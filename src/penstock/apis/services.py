@@ -13,8 +13,9 @@ from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.transactions.transaction_service import NobodyVerifies, VerifiesTransactions
 from penstock.config.effective_config import EffectiveConfig
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
-from penstock.controller.interface import Administration, ProducerIds
+from penstock.controller.interface import Administration
 from penstock.model.cluster import BrokerId, Endpoint
+from penstock.model.producer_ids import ProducerIds
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.security.authorizer import Authorizer

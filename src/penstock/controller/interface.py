@@ -158,11 +158,6 @@ class Membership(Protocol):
         """Its logs of these take nothing any more: others lead, and are in sync without it."""
 
 
-class ProducerIds(Protocol):
-    async def next_producer_id(self) -> int:
-        """One that no producer of this cluster ever had; blocks of them are kept in the tree."""
-
-
 class ControllerChannel(Protocol):
     """The way of the controller's orders to a broker: in process, or over the network."""
 

@@ -11,7 +11,7 @@ from penstock.apis.transactions.marker_append import Codes, Wanted
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
 from penstock.config.effective_config import EffectiveConfig
-from penstock.coordinators.transaction.dependencies import Marked, Marker
+from penstock.coordinators.transaction.dependencies import MarkerCallback, TxnMarkerEntry
 from penstock.inter_broker.broker_connections import BrokerConnections
 from penstock.inter_broker.request_batcher import RequestBatcher
 from penstock.model.cluster import BrokerId
@@ -27,9 +27,9 @@ _VERSIONS = range(1, 3)
 class _Part(NamedTuple):
     """Of a marker, what goes to one broker."""
 
-    marker: Marker
+    marker: TxnMarkerEntry
     partitions: tuple[TopicPartition, ...]
-    done: Marked
+    done: MarkerCallback
 
     def tell(self, codes: Mapping[TopicPartition, ErrorCode]) -> None:
         missing = ErrorCode.UNKNOWN_SERVER_ERROR
@@ -64,7 +64,7 @@ class MarkerSender:
             self._send, key=lambda part: part.marker.producer_id, run=run
         )
 
-    def send(self, markers: Sequence[Marker], done: Marked) -> None:
+    def send(self, markers: Sequence[TxnMarkerEntry], done: MarkerCallback) -> None:
         here: list[_Part] = []
         for marker in markers:
             for place, partitions in self._by_place(marker).items():
@@ -78,7 +78,7 @@ class MarkerSender:
         if here:
             self._run(self._write_own(here))
 
-    def _by_place(self, marker: Marker) -> dict[BrokerId | ErrorCode, list[TopicPartition]]:
+    def _by_place(self, marker: TxnMarkerEntry) -> dict[BrokerId | ErrorCode, list[TopicPartition]]:
         found: dict[BrokerId | ErrorCode, list[TopicPartition]] = {}
         for each in marker.partitions:
             found.setdefault(self._place_of(each), []).append(each)

@@ -12,7 +12,7 @@ from penstock.apis.transactions.transaction_service import Verified
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
 from penstock.config.effective_config import EffectiveConfig
-from penstock.coordinators.runtime.dependencies import Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorTimers
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.inter_broker.broker_connections import BrokerConnections
 from penstock.inter_broker.request_batcher import RequestBatcher
@@ -56,7 +56,7 @@ class TransactionVerifier:
         get_coordinator: "Callable[[], TransactionService]",
         peers: BrokerConnections | None,  # None: a single node
         settings: Callable[[], EffectiveConfig],
-        timers: Timers,
+        timers: CoordinatorTimers,
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._own_id = own_id

@@ -28,7 +28,7 @@ from penstock.controller.broker_registration import (
     register_broker,
 )
 from penstock.controller.controller import Controller
-from penstock.controller.interface import Administration, ProducerIds
+from penstock.controller.interface import Administration
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
@@ -39,6 +39,7 @@ from penstock.metadata_store.errors import MetadataStoreError
 from penstock.metadata_store.interface import MetadataStore, Session, SessionId
 from penstock.model.cluster import OFFSETS_TOPIC, BrokerEpoch, BrokerId, BrokerNode, Endpoint
 from penstock.model.ids import TopicPartition
+from penstock.model.producer_ids import ProducerIds
 from penstock.network.limits import NetworkLimits
 from penstock.network.server import Server
 from penstock.purgatory.loop_timers import LoopTimers

@@ -14,10 +14,10 @@ from penstock.controller.interface import CreatesTopics, NewTopic, Refused
 from penstock.coordinators.runtime.dependencies import (
     NOT_WRITTEN,
     Append,
-    Chunk,
+    CoordinatorTimers,
     Done,
+    LogChunk,
     LogEnds,
-    Timers,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
@@ -38,7 +38,7 @@ _ALL_IN_SYNC = -1
 _NO_LOG = LogEnds(0, 0, 0)
 
 
-class LoopClock(Timers, Clock, Protocol):
+class LoopClock(CoordinatorTimers, Clock, Protocol):
     """`waiting.LoopTimers`, or a clock that tests move."""
 
 
@@ -102,7 +102,7 @@ class ReplicatedCoordinatorLog:
 
     # -- a partition -----------------------------------------------------------------------
 
-    def find_term(self, partition: int) -> PartitionLeadership | None:
+    def find_leadership(self, partition: int) -> PartitionLeadership | None:
         found = self._find(partition)
         return None if found is None else found.leadership
 
@@ -116,7 +116,7 @@ class ReplicatedCoordinatorLog:
         config = self._replicas.get(self._name(partition)).log.config
         return min(config.max_message_bytes, config.segment_bytes)
 
-    async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
+    async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
         """Off the loop: the files may be cold."""
         log = self._replicas.get(self._name(partition)).log
         try:
@@ -131,7 +131,7 @@ class ReplicatedCoordinatorLog:
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         finally:
             read.lease.release()
-        return Chunk(data, read.end_offset)
+        return LogChunk(data, read.end_offset)
 
     def append(
         self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from penstock.config.effective_config import EffectiveConfig
-from penstock.coordinators.runtime.dependencies import Report, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorTimers, Report
 from penstock.coordinators.transaction.records import State
 from penstock.coordinators.transaction.requests import (
-    Described,
-    Listed,
+    DescribedTransaction,
     ListedTransactions,
     ListTransactions,
+    TransactionListing,
 )
 
 LOOK_EVERY_MS = 60_000
@@ -25,7 +25,7 @@ class Looks(Protocol):
 
     def list(self, asked: ListTransactions, /) -> ListedTransactions: ...
 
-    def describe(self, transactional_id: str, /) -> Described: ...
+    def describe(self, transactional_id: str, /) -> DescribedTransaction: ...
 
 
 class _Key(NamedTuple):
@@ -41,7 +41,7 @@ class PreparedAlarm:
         coordinator: Looks,
         *,
         settings: Callable[[], EffectiveConfig],
-        timers: Timers,
+        timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         report: Report,
     ) -> None:
@@ -69,10 +69,10 @@ class PreparedAlarm:
             self._report(self._words(found[key]))
         self._told = set(found)
 
-    def _describe(self, listed: tuple[Listed, ...]) -> list[Described]:
+    def _describe(self, listed: tuple[TransactionListing, ...]) -> list[DescribedTransaction]:
         return [self._coordinator.describe(each.transactional_id) for each in listed]
 
-    def _words(self, transaction: Described) -> str:
+    def _words(self, transaction: DescribedTransaction) -> str:
         minutes = (self._wall_ms() - transaction.started_ms) // 60_000
         return (
             f"the transaction of {transaction.transactional_id!r} (producer "
@@ -83,5 +83,5 @@ class PreparedAlarm:
         )
 
 
-def _key(transaction: Described) -> _Key:
+def _key(transaction: DescribedTransaction) -> _Key:
     return _Key(transaction.transactional_id, transaction.started_ms)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.transactions.transaction_service import Verified
 from penstock.config.effective_config import EffectiveConfig
-from penstock.controller.interface import Administration, ProducerIds
+from penstock.controller.interface import Administration
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.ids import TopicPartition
+from penstock.model.producer_ids import ProducerIds
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.server.lazy_coordinator import LateCoordinator

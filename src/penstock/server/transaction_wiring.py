@@ -8,11 +8,12 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.config.effective_config import EffectiveConfig
-from penstock.controller.interface import CreatesTopics, ProducerIds
+from penstock.controller.interface import CreatesTopics
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.coordinator import TransactionCoordinator
 from penstock.coordinators.transaction.dependencies import MarkerChannel
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId, UpdateMetadataRequest
+from penstock.model.producer_ids import ProducerIds
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.server.cached_config import CachedConfig

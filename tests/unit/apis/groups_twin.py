@@ -3,25 +3,25 @@
 from collections.abc import Awaitable, Mapping, Sequence
 
 from penstock.coordinators.group.consumer.requests import (
-    ConsumerDescribed,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
 )
 from penstock.coordinators.group.requests import (
     CommitInTransaction,
     CommitOffsets,
-    Committed,
     DescribedGroup,
+    FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
+    GroupListing,
     Heartbeat,
-    Join,
-    Joined,
-    Leaver,
-    Left,
-    ListedGroup,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -38,16 +38,16 @@ class GroupsTwin:
         self.code = NONE
         self.topic_code = NONE  # of an attempt to make the topic
         self.partition = 0
-        self.joined = Joined(error=NONE, member="m")
-        self.synced = Synced(error=NONE)
-        self.left: tuple[Left, ...] = ()
+        self.joined = JoinGroupReply(error=NONE, member="m")
+        self.synced = SyncGroupReply(error=NONE)
+        self.left: tuple[LeaveResult, ...] = ()
         self.refused: dict[TopicPartition, ErrorCode] = {}  # of offsets
-        self.offsets: dict[TopicPartition, Committed] = {}
+        self.offsets: dict[TopicPartition, FetchedOffset] = {}
         self.unstable: frozenset[TopicPartition] = frozenset()
-        self.listed: list[ListedGroup] = []
+        self.listed: list[GroupListing] = []
         self.described: dict[str, DescribedGroup] = {}
-        self.heartbeat_answer = ConsumerHeartbeatAnswer(error=NONE)
-        self.consumer_described: dict[str, ConsumerDescribed] = {}
+        self.heartbeat_answer = ConsumerHeartbeatReply(error=NONE)
+        self.consumer_described: dict[str, DescribedConsumerGroup] = {}
 
     async def ensure_topic(self) -> ErrorCode:
         self.asked.append("ensure_topic")
@@ -56,11 +56,11 @@ class GroupsTwin:
     def partition_of(self, group: str) -> int:
         return self.partition
 
-    async def join(self, request: Join) -> Joined:
+    async def join(self, request: JoinGroup) -> JoinGroupReply:
         self.asked.append(request)
         return self.joined
 
-    async def sync(self, request: Sync) -> Synced:
+    async def sync(self, request: SyncGroup) -> SyncGroupReply:
         self.asked.append(request)
         return self.synced
 
@@ -69,8 +69,8 @@ class GroupsTwin:
         return self.code
 
     async def leave(
-        self, group: str, members: Sequence[Leaver]
-    ) -> tuple[ErrorCode, tuple[Left, ...]]:
+        self, group: str, members: Sequence[LeavingMember]
+    ) -> tuple[ErrorCode, tuple[LeaveResult, ...]]:
         self.asked.append((group, tuple(members)))
         return self.code, self.left
 
@@ -105,7 +105,7 @@ class GroupsTwin:
         if self.code is not NONE:
             return FetchedOffsets(error=self.code)
         wanted = self.offsets if request.partitions is None else request.partitions
-        found = (self.offsets.get(each, Committed(each, -1, -1, "")) for each in wanted)
+        found = (self.offsets.get(each, FetchedOffset(each, -1, -1, "")) for each in wanted)
         return FetchedOffsets(error=NONE, offsets=tuple(found), unstable=self.unstable)
 
     async def delete_offsets(
@@ -126,14 +126,14 @@ class GroupsTwin:
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[ListedGroup]]:
+    ) -> tuple[ErrorCode, list[GroupListing]]:
         self.asked.append((states, kinds))
         return self.code, self.listed
 
-    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
         self.asked.append(request)
         return self.heartbeat_answer
 
-    async def consumer_describe(self, group: str) -> ConsumerDescribed:
+    async def consumer_describe(self, group: str) -> DescribedConsumerGroup:
         self.asked.append(group)
         return self.consumer_described[group]

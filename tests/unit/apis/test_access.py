@@ -12,8 +12,12 @@ import pytest
 from tests.unit.apis.workbench import Workbench, batch, topic_id_of
 
 from penstock.apis.registry import APIS
-from penstock.coordinators.group.requests import ListedGroup
-from penstock.coordinators.transaction.requests import Listed, ListedTransactions, ListTransactions
+from penstock.coordinators.group.requests import GroupListing
+from penstock.coordinators.transaction.requests import (
+    ListedTransactions,
+    ListTransactions,
+    TransactionListing,
+)
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -445,8 +449,10 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     folder = tmp_path_factory.mktemp("access")
     bench = Workbench(folder, settings={"log.dirs": str(folder)})
     bench.make_topic("there")
-    bench.groups.listed = [ListedGroup("g", "consumer", "Stable", "classic")]
-    bench.transactions.listed = ListedTransactions(ErrorCode.NONE, (), (Listed("t", 1, "Ongoing"),))
+    bench.groups.listed = [GroupListing("g", "consumer", "Stable", "classic")]
+    bench.transactions.listed = ListedTransactions(
+        ErrorCode.NONE, (), (TransactionListing("t", 1, "Ongoing"),)
+    )
     bench.guard.denies_all = True
     yield bench
     bench.close()

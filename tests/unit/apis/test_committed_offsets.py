@@ -7,7 +7,12 @@ import pytest
 from tests.unit.apis.workbench import NOW_MS, Workbench, topic_id_of
 
 from penstock.apis.registry import APIS
-from penstock.coordinators.group.requests import Commit, CommitOffsets, Committed, FetchOffsets
+from penstock.coordinators.group.requests import (
+    CommitOffsets,
+    FetchedOffset,
+    FetchOffsets,
+    OffsetCommit,
+)
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -86,8 +91,8 @@ def test_a_commit_reaches_the_group_as_its_version_says_it(bench: Workbench, ver
             instance="static-1" if version >= 7 else None,
             generation=7,
             offsets=(
-                Commit(P0, 50, epoch, "note", topic_id),
-                Commit(P1, 0, epoch, "", topic_id),
+                OffsetCommit(P0, 50, epoch, "note", topic_id),
+                OffsetCommit(P1, 0, epoch, "", topic_id),
             ),
             is_consumer_protocol=version >= 9,
         )
@@ -190,7 +195,7 @@ def offsets(answer: Any) -> list[tuple[int, int, str, int]]:
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
 def test_a_fetch_reaches_the_group_and_brings_offsets(bench: Workbench, version: int) -> None:
-    bench.groups.offsets = {P0: Committed(P0, 50, 4, "note")}
+    bench.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
     topics = [topic("orders", partition_indexes=[1, 0])]
     answer = fetch(bench, version, topics, require_stable=True)
     assert bench.groups.asked == [
@@ -216,7 +221,7 @@ def test_a_fetch_reaches_the_group_and_brings_offsets(bench: Workbench, version:
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
 def test_topics_that_may_not_be_described_have_no_offsets(bench: Workbench, version: int) -> None:
-    bench.groups.offsets = {P0: Committed(P0, 50, 4, "note")}
+    bench.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
     topics = [
         topic("secret", partition_indexes=[0]),
         topic("orders", partition_indexes=[0]),
@@ -234,7 +239,8 @@ def test_topics_that_may_not_be_described_have_no_offsets(bench: Workbench, vers
 def test_no_topics_stand_for_all_that_may_be_described(bench: Workbench, version: int) -> None:
     hidden, gone = TopicPartition("secret", 0), TopicPartition("gone", 0)
     bench.groups.offsets = {
-        each: Committed(each, number, -1, "") for number, each in enumerate((P1, hidden, gone, P0))
+        each: FetchedOffset(each, number, -1, "")
+        for number, each in enumerate((P1, hidden, gone, P0))
     }
     answer = fetch(bench, version, None)
     (asked,) = bench.groups.asked

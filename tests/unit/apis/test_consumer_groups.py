@@ -8,10 +8,10 @@ from tests.unit.apis.workbench import Workbench, topic_id_of
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.group.consumer.requests import (
-    ConsumerDescribed,
-    ConsumerDescribedMember,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
     MemberKind,
     NamedPartitions,
 )
@@ -106,7 +106,7 @@ def test_an_id_of_nothing_but_zeros_is_no_topic_that_is_owned(bench: Workbench) 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
 def test_an_assignment_is_told_when_it_changes(bench: Workbench, version: int) -> None:
-    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(
+    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(
         error=ErrorCode.NONE,
         member="m-1",
         member_epoch=4,
@@ -125,16 +125,16 @@ def test_an_assignment_is_told_when_it_changes(bench: Workbench, version: int) -
 def test_an_assignment_of_nothing_is_not_the_same_as_no_change(
     bench: Workbench, version: int
 ) -> None:
-    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(error=ErrorCode.NONE, assignment=None)
+    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=None)
     assert bench.ask(BEAT, version, **WHOLE).assignment is None
-    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(error=ErrorCode.NONE, assignment=())
+    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=())
     assert bench.ask(BEAT, version, **WHOLE).assignment.topic_partitions == ()
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
 def test_a_refusal_says_why(bench: Workbench, version: int) -> None:
     code = ErrorCode.FENCED_MEMBER_EPOCH
-    bench.groups.heartbeat_answer = ConsumerHeartbeatAnswer(error=code, message="too old")
+    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(error=code, message="too old")
     reply = bench.ask(BEAT, version, **WHOLE)
     assert (reply.error_code, reply.error_message, reply.member_id) == (code, "too old", None)
 
@@ -149,7 +149,7 @@ def test_who_subscribes_to_topics_may_describe_them(bench: Workbench, version: i
 
 # -- ConsumerGroupDescribe -----------------------------------------------------------------
 
-MEMBER = ConsumerDescribedMember(
+MEMBER = DescribedConsumerMember(
     member="m-1",
     instance="static-1",
     rack=None,
@@ -162,7 +162,7 @@ MEMBER = ConsumerDescribedMember(
     target=(NamedPartitions(ORDERS, "orders", (0, 1)),),
     kind=MemberKind.CLASSIC,
 )
-GROUP = ConsumerDescribed(
+GROUP = DescribedConsumerGroup(
     group="g",
     error=ErrorCode.NONE,
     state="Reconciling",
@@ -196,7 +196,7 @@ def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, ve
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
 def test_several_groups_are_described_each_once_in_order(bench: Workbench, version: int) -> None:
     bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
-    absent = ConsumerDescribed(
+    absent = DescribedConsumerGroup(
         group="absent", error=ErrorCode.GROUP_ID_NOT_FOUND, message="no such group"
     )
     bench.groups.consumer_described = {"g": GROUP, "absent": absent}

@@ -7,7 +7,7 @@ from tests.unit.apis.workbench import Workbench
 
 from penstock.apis.groups.per_group import GROUPS_A_TURN
 from penstock.apis.registry import APIS
-from penstock.coordinators.group.requests import DescribedGroup, DescribedMember, ListedGroup
+from penstock.coordinators.group.requests import DescribedGroup, DescribedMember, GroupListing
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -21,9 +21,9 @@ NOTHING_ASKED = -(2**31)
 # -- ListGroups ----------------------------------------------------------------------------
 
 LISTED = [
-    ListedGroup("a", "consumer", "Stable", "classic"),
-    ListedGroup("b", "", "Empty", "classic"),
-    ListedGroup("c", "consumer", "Reconciling", "consumer"),
+    GroupListing("a", "consumer", "Stable", "classic"),
+    GroupListing("b", "", "Empty", "classic"),
+    GroupListing("c", "consumer", "Reconciling", "consumer"),
 ]
 
 

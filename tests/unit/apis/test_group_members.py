@@ -9,14 +9,14 @@ from tests.unit.apis.workbench import Workbench
 from penstock.apis.registry import APIS
 from penstock.coordinators.group.requests import (
     Heartbeat,
-    Join,
-    Joined,
-    JoinedMember,
-    Leaver,
-    Left,
-    Protocol,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupMember,
+    JoinGroupReply,
+    LeaveResult,
+    LeavingMember,
+    MemberProtocol,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
@@ -60,7 +60,7 @@ def ask_to_join(bench: Workbench, version: int) -> Any:
 def test_a_join_reaches_the_group_as_its_version_says_it(bench: Workbench, version: int) -> None:
     ask_to_join(bench, version)
     assert bench.groups.asked == [
-        Join(
+        JoinGroup(
             group="g",
             member="m-1",
             instance="static-1" if version >= 5 else None,
@@ -69,7 +69,7 @@ def test_a_join_reaches_the_group_as_its_version_says_it(bench: Workbench, versi
             session_timeout_ms=10_000,
             rebalance_timeout_ms=60_000 if version >= 1 else 10_000,
             protocol_type="consumer",
-            protocols=(Protocol("range", b"\0\1"), Protocol("sticky", b"x" * 300)),
+            protocols=(MemberProtocol("range", b"\0\1"), MemberProtocol("sticky", b"x" * 300)),
             requires_known_member=version >= 4,
             supports_skipping_assignment=version >= 9,
             reason="because" if version >= 8 else None,
@@ -79,7 +79,7 @@ def test_a_join_reaches_the_group_as_its_version_says_it(bench: Workbench, versi
 
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
 def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
-    bench.groups.joined = Joined(
+    bench.groups.joined = JoinGroupReply(
         error=ErrorCode.NONE,
         member="m-1",
         generation=7,
@@ -87,7 +87,7 @@ def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
         protocol="range",
         leader="m-1",
         skip_assignment=True,
-        members=(JoinedMember("m-1", "static-1", b"\0\1"), JoinedMember("m-2", None, b"")),
+        members=(JoinGroupMember("m-1", "static-1", b"\0\1"), JoinGroupMember("m-2", None, b"")),
     )
     reply = ask_to_join(bench, version)
     assert (reply.error_code, reply.generation_id, reply.protocol_name) == (0, 7, "range")
@@ -107,7 +107,7 @@ def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
 def test_a_new_member_is_told_its_id_with_the_error(bench: Workbench, version: int) -> None:
     """A protocol that is not chosen yet is null only where a version can say so."""
-    bench.groups.joined = Joined(error=ErrorCode.MEMBER_ID_REQUIRED, member="test-17")
+    bench.groups.joined = JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member="test-17")
     reply = ask_to_join(bench, version)
     assert (reply.error_code, reply.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "test-17")
     assert (reply.generation_id, reply.leader, reply.members) == (-1, "", ())
@@ -133,7 +133,7 @@ def test_a_thousand_protocols_reach_the_group_in_order(bench: Workbench) -> None
     protocols = [{"name": f"p{number}", "metadata": b""} for number in range(1000)]
     bench.send(JOIN, 9, group_id="g", protocols=protocols)
     (asked,) = bench.groups.asked
-    assert isinstance(asked, Join)
+    assert isinstance(asked, JoinGroup)
     assert [each.name for each in asked.protocols] == [each["name"] for each in protocols]
 
 
@@ -162,12 +162,12 @@ def ask_to_sync(bench: Workbench, version: int, **values: Any) -> Any:
 
 @pytest.mark.parametrize("version", APIS[SYNC].versions)
 def test_a_sync_reaches_the_group_and_brings_the_assignment(bench: Workbench, version: int) -> None:
-    bench.groups.synced = Synced(
+    bench.groups.synced = SyncGroupReply(
         error=ErrorCode.NONE, protocol_type="consumer", protocol="range", assignment=b"mine"
     )
     reply = ask_to_sync(bench, version)
     assert bench.groups.asked == [
-        Sync(
+        SyncGroup(
             group="g",
             member="m-1",
             instance="static-1" if version >= 3 else None,
@@ -184,7 +184,7 @@ def test_a_sync_reaches_the_group_and_brings_the_assignment(bench: Workbench, ve
 
 @pytest.mark.parametrize("version", APIS[SYNC].versions)
 def test_a_sync_that_is_refused_has_no_assignment(bench: Workbench, version: int) -> None:
-    bench.groups.synced = Synced(error=ErrorCode.REBALANCE_IN_PROGRESS)
+    bench.groups.synced = SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS)
     reply = ask_to_sync(bench, version)
     assert (reply.error_code, reply.assignment) == (ErrorCode.REBALANCE_IN_PROGRESS, b"")
 
@@ -225,9 +225,9 @@ def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
 
 @pytest.mark.parametrize("version", range(3))
 def test_one_member_leaves_and_its_error_is_the_answers(bench: Workbench, version: int) -> None:
-    bench.groups.left = (Left("m-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
+    bench.groups.left = (LeaveResult("m-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
     reply = bench.ask(LEAVE, version, group_id="g", member_id="m-1")
-    assert bench.groups.asked == [("g", (Leaver("m-1", None),))]
+    assert bench.groups.asked == [("g", (LeavingMember("m-1", None),))]
     assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -240,14 +240,17 @@ def test_what_is_wrong_with_the_group_is_the_answers_error(bench: Workbench, ver
 
 @pytest.mark.parametrize("version", range(3, 6))
 def test_several_members_leave_each_with_its_own_error(bench: Workbench, version: int) -> None:
-    bench.groups.left = (Left("m-1", None, ErrorCode.NONE), Left("", "static-2", FENCED))
+    bench.groups.left = (
+        LeaveResult("m-1", None, ErrorCode.NONE),
+        LeaveResult("", "static-2", FENCED),
+    )
     members = [
         {"member_id": "m-1", "group_instance_id": None, "reason": "done"},
         {"member_id": "", "group_instance_id": "static-2"},
     ]
     reply = bench.ask(LEAVE, version, group_id="g", members=members)
     reason = "done" if version >= 5 else None
-    leavers = (Leaver("m-1", None, reason), Leaver("", "static-2", None))
+    leavers = (LeavingMember("m-1", None, reason), LeavingMember("", "static-2", None))
     assert bench.groups.asked == [("g", leavers)]
     assert reply.error_code == 0
     assert [

@@ -9,13 +9,13 @@ from tests.unit.apis.workbench import NOW_MS, Workbench
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.transaction.requests import (
-    Described,
-    Ended,
-    Initialised,
-    InitProducer,
-    Listed,
+    DescribedTransaction,
+    EndTxnReply,
+    InitProducerId,
+    InitProducerIdReply,
     ListedTransactions,
     ListTransactions,
+    TransactionListing,
 )
 from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.model.errors import ErrorCode
@@ -50,7 +50,7 @@ def test_a_transactional_id_is_its_coordinators_to_initialise(
         enable2_pc=True,
         keep_prepared_txn=True,
     )
-    bench.transactions.initialised = Initialised(
+    bench.transactions.initialised = InitProducerIdReply(
         code=NONE,
         producer_id=8,
         producer_epoch=4,
@@ -60,7 +60,7 @@ def test_a_transactional_id_is_its_coordinators_to_initialise(
     reply = bench.ask(INIT, version, **asked)
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (0, 8, 4)
     assert bench.transactions.asked == [
-        InitProducer(
+        InitProducerId(
             transactional_id="t",
             timeout_ms=60_000,
             producer_id=7 if version >= 3 else -1,
@@ -108,8 +108,8 @@ def fenced_codes(bench: Workbench, key: ApiKey, **asked: Any) -> list[int]:
     bench.make_topic("orders", 2)
     bench.make_topic(OFFSETS_TOPIC)
     bench.transactions.code = FENCED
-    bench.transactions.ended = Ended(FENCED)
-    bench.transactions.initialised = Initialised(code=FENCED)
+    bench.transactions.ended = EndTxnReply(FENCED)
+    bench.transactions.initialised = InitProducerIdReply(code=FENCED)
     versions = [each for each in APIS[key].versions if key is not ADD or each < 4]
     return [_first_code(bench.ask(key, version, **asked)) for version in versions]
 
@@ -275,7 +275,7 @@ def test_a_groups_offsets_need_the_groups_permission(bench: Workbench) -> None:
 def test_a_transaction_ends_as_it_was_asked_to(
     bench: Workbench, version: int, commit: bool
 ) -> None:
-    bench.transactions.ended = Ended(NONE, 9, 0)
+    bench.transactions.ended = EndTxnReply(NONE, 9, 0)
     reply = bench.ask(END, version, **WHO, committed=commit)
     assert reply.error_code == NONE
     assert bench.transactions.asked == [("t", 7, 3, commit, version)]
@@ -297,7 +297,7 @@ def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: W
     bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
     bench.guard.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
     bench.transactions.described = {
-        "t": Described(
+        "t": DescribedTransaction(
             transactional_id="t",
             code=NONE,
             state="Ongoing",
@@ -307,7 +307,7 @@ def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: W
             producer_epoch=3,
             partitions=(P0, P1, TopicPartition("secret", 0)),
         ),
-        "gone": Described(
+        "gone": DescribedTransaction(
             transactional_id="gone", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, state=""
         ),
     }
@@ -327,7 +327,9 @@ def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: W
 def test_transactions_are_listed_to_who_may_describe_them(bench: Workbench, version: int) -> None:
     bench.guard.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
     bench.transactions.listed = ListedTransactions(
-        NONE, ("Odd",), (Listed("t", 7, "Ongoing"), Listed("theirs", 8, "Ongoing"))
+        NONE,
+        ("Odd",),
+        (TransactionListing("t", 7, "Ongoing"), TransactionListing("theirs", 8, "Ongoing")),
     )
     reply = bench.ask(
         LIST,
@@ -367,7 +369,7 @@ def test_ids_are_listed_by_a_pattern(
 ) -> None:
     known = ("billing-1", "billing-2", "sink é")
     bench.transactions.listed = ListedTransactions(
-        NONE, (), tuple(Listed(name, 7, "Ongoing") for name in known)
+        NONE, (), tuple(TransactionListing(name, 7, "Ongoing") for name in known)
     )
     reply = bench.ask(LIST, 2, transactional_id_pattern=pattern)
     assert reply.error_code == NONE
@@ -375,7 +377,9 @@ def test_ids_are_listed_by_a_pattern(
 
 
 def test_what_is_no_pattern_is_refused(bench: Workbench) -> None:
-    bench.transactions.listed = ListedTransactions(NONE, (), (Listed("t", 7, "Ongoing"),))
+    bench.transactions.listed = ListedTransactions(
+        NONE, (), (TransactionListing("t", 7, "Ongoing"),)
+    )
     reply = bench.ask(LIST, 2, transactional_id_pattern="(a")
     assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert reply.transaction_states == ()

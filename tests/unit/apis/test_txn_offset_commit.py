@@ -6,7 +6,7 @@ import pytest
 from tests.unit.apis.workbench import ME, OTHER, Workbench
 
 from penstock.apis.registry import APIS
-from penstock.coordinators.group.requests import Commit, CommitInTransaction, CommitOffsets
+from penstock.coordinators.group.requests import CommitInTransaction, CommitOffsets, OffsetCommit
 from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
@@ -74,7 +74,7 @@ def test_every_version_is_verified_and_kept(bench: Workbench, version: int) -> N
         member="m" if has_member else "",
         instance="i" if has_member else None,
         generation=3 if has_member else -1,
-        offsets=(Commit(P1, 11, epoch, "note"), Commit(P0, 10, epoch, "")),
+        offsets=(OffsetCommit(P1, 11, epoch, "note"), OffsetCommit(P0, 10, epoch, "")),
     )
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from penstock.coordinators.transaction.requests import (
-    Described,
-    Ended,
-    Initialised,
-    InitProducer,
+    DescribedTransaction,
+    EndTxnReply,
+    InitProducerId,
+    InitProducerIdReply,
     ListedTransactions,
     ListTransactions,
 )
@@ -25,10 +25,10 @@ class TransactionsTwin:
         self.code = NONE
         self.topic_code = NONE  # of an attempt to make the topic
         self.partition = 0
-        self.initialised = Initialised(code=NONE, producer_id=7, producer_epoch=3)
-        self.ended = Ended(NONE)
+        self.initialised = InitProducerIdReply(code=NONE, producer_id=7, producer_epoch=3)
+        self.ended = EndTxnReply(NONE)
         self.unverified: dict[TopicPartition, ErrorCode] = {}
-        self.described: dict[str, Described] = {}
+        self.described: dict[str, DescribedTransaction] = {}
         self.listed = ListedTransactions(NONE)
 
     async def ensure_topic(self) -> ErrorCode:
@@ -38,7 +38,7 @@ class TransactionsTwin:
     def partition_of(self, transactional_id: str) -> int:
         return self.partition
 
-    async def init_producer_id(self, request: InitProducer) -> Initialised:
+    async def init_producer_id(self, request: InitProducerId) -> InitProducerIdReply:
         self.asked.append(request)
         return self.initialised
 
@@ -77,12 +77,12 @@ class TransactionsTwin:
         commit: bool,
         version: int,
         connection: int | None = None,
-    ) -> Ended:
+    ) -> EndTxnReply:
         self.connection = connection
         self.asked.append((transactional_id, producer_id, producer_epoch, commit, version))
         return self.ended
 
-    def describe(self, transactional_id: str) -> Described:
+    def describe(self, transactional_id: str) -> DescribedTransaction:
         self.asked.append(transactional_id)
         return self.described[transactional_id]
 

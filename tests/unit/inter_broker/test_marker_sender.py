@@ -15,7 +15,7 @@ from tests.unit.inter_broker.other_brokers import (
 )
 
 from penstock.apis.transactions.marker_append import Codes, Wanted
-from penstock.coordinators.transaction.dependencies import Marker
+from penstock.coordinators.transaction.dependencies import TxnMarkerEntry
 from penstock.inter_broker.marker_sender import MarkerSender
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -28,8 +28,8 @@ MINE, THEIRS = TopicPartition("orders", 0), TopicPartition("orders", 1)
 LOST, NOWHERE = TopicPartition("orders", 2), TopicPartition("deleted", 0)
 
 
-def marker(producer_id: int, *partitions: TopicPartition, epoch: int = 4) -> Marker:
-    return Marker(
+def marker(producer_id: int, *partitions: TopicPartition, epoch: int = 4) -> TxnMarkerEntry:
+    return TxnMarkerEntry(
         transactional_id=f"t{producer_id}",
         producer_id=producer_id,
         producer_epoch=epoch,
@@ -47,7 +47,7 @@ class Bench:
         self.other.served[KEY] = (1, 2)
         self.written: list[Sequence[Wanted]] = []
         self.codes: dict[TopicPartition, ErrorCode] = {}  # of partitions here; else NONE
-        self.heard: asyncio.Queue[tuple[Marker, Mapping[TopicPartition, ErrorCode]]] = (
+        self.heard: asyncio.Queue[tuple[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]]] = (
             asyncio.Queue()
         )
         around.lead("orders", ME, OTHER, GONE)
@@ -64,7 +64,7 @@ class Bench:
         self.written.append(wanted)
         return [{each: self.codes.get(each, NONE) for each in names} for _, names in wanted]
 
-    def send(self, *markers: Marker) -> None:
+    def send(self, *markers: TxnMarkerEntry) -> None:
         self.sender.send(markers, lambda *told: self.heard.put_nowait(told))
 
     async def hear(self, parts: int) -> dict[tuple[int, TopicPartition], ErrorCode]:

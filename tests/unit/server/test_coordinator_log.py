@@ -131,17 +131,17 @@ def test_what_is_refused_is_not_written() -> None:
 def test_each_time_of_leading_is_one_of_its_own() -> None:
     stage = Stage()
     log = log_of(stage)
-    assert log.find_term(0) is None
+    assert log.find_leadership(0) is None
     assert log.ends(0) == LogEnds(0, 0, 0)
     stage.order(NAME, replicas=(ME, OTHER))
-    first = log.find_term(0)
+    first = log.find_leadership(0)
     assert first is not None
     stage.order(NAME, epoch=1, replicas=(ME, OTHER))
-    assert log.find_term(0) is first  # a later epoch, the same time of leading
+    assert log.find_leadership(0) is first  # a later epoch, the same time of leading
     stage.order(NAME, leader=OTHER, epoch=2, replicas=(ME, OTHER))
-    assert log.find_term(0) is None
+    assert log.find_leadership(0) is None
     stage.order(NAME, epoch=3, replicas=(ME, OTHER))
-    assert log.find_term(0) not in (None, first)
+    assert log.find_leadership(0) not in (None, first)
 
 
 def test_the_whole_log_is_read_in_chunks_beyond_the_high_watermark_too() -> None:

@@ -15,7 +15,7 @@ from penstock.config.raw_config import RawConfig
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.dependencies import TopicView
 from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
-from penstock.coordinators.group.requests import Commit, CommitOffsets, FetchOffsets
+from penstock.coordinators.group.requests import CommitOffsets, FetchOffsets, OffsetCommit
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
@@ -89,7 +89,7 @@ class Bench:
         )
 
     async def commit(self, *partitions: TopicPartition) -> list[ErrorCode]:
-        offsets = tuple(Commit(each, 5, -1, "") for each in partitions)
+        offsets = tuple(OffsetCommit(each, 5, -1, "") for each in partitions)
         codes = await self.groups.coordinator.commit(
             CommitOffsets(group=GROUP, member="", instance=None, generation=-1, offsets=offsets)
         )

@@ -6,10 +6,10 @@ from tests.unit.apis.transactions_twin import TransactionsTwin
 from tests.unit.inter_broker.other_brokers import settings_of
 
 from penstock.coordinators.transaction.requests import (
-    Described,
-    Listed,
+    DescribedTransaction,
     ListedTransactions,
     ListTransactions,
+    TransactionListing,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -51,9 +51,9 @@ class Bench:
 
     def show(self, transactional_id: str, *, two_phase: bool, started_ms: int = 0) -> None:
         """It is what the coordinator lists from now on."""
-        listed = Listed(transactional_id, 7, "Ongoing")
+        listed = TransactionListing(transactional_id, 7, "Ongoing")
         self.coordinator.listed = ListedTransactions(ErrorCode.NONE, (), (listed,))
-        self.coordinator.described[transactional_id] = Described(
+        self.coordinator.described[transactional_id] = DescribedTransaction(
             transactional_id=transactional_id,
             code=ErrorCode.NONE,
             state="Ongoing",

@@ -19,8 +19,8 @@ from penstock.apis.error_text import clip
 from penstock.apis.groups.per_group import ask_each
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.coordinators.group.consumer.requests import (
-    ConsumerDescribed,
-    ConsumerDescribedMember,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
     NamedPartitions,
 )
 from penstock.model.errors import ErrorCode
@@ -49,28 +49,30 @@ async def _answer(request: Request, services: "Services") -> Any:
     return shape(throttle_time=timedelta(), groups=tuple(groups))
 
 
-async def _describe(request: Request, services: "Services", group: str) -> ConsumerDescribed:
+async def _describe(request: Request, services: "Services", group: str) -> DescribedConsumerGroup:
     if not allows_group(request, services, Operation.DESCRIBE, group):
-        return ConsumerDescribed(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return DescribedConsumerGroup(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     described = await services.groups.consumer_describe(group)
     topics = dict.fromkeys(_topics(described.members))
     if all(allows_topic(request, services, Operation.DESCRIBE, each) for each in topics):
         return described
-    return ConsumerDescribed(
+    return DescribedConsumerGroup(
         group=group,
         error=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         message="the group has to do with topics that you may not describe",
     )
 
 
-def _topics(members: Iterable[ConsumerDescribedMember]) -> Iterable[str]:
+def _topics(members: Iterable[DescribedConsumerMember]) -> Iterable[str]:
     for member in members:
         yield from member.topics
         for each in (*member.assignment, *member.target):
             yield each.topic
 
 
-def _build(request: Request, services: "Services", shape: Shape, group: ConsumerDescribed) -> Any:
+def _build(
+    request: Request, services: "Services", shape: Shape, group: DescribedConsumerGroup
+) -> Any:
     return shape(
         error_code=wire_error(group.error),
         error_message=clip(group.message),
@@ -84,7 +86,7 @@ def _build(request: Request, services: "Services", shape: Shape, group: Consumer
     )
 
 
-def _build_member(shape: Shape, member: ConsumerDescribedMember) -> Any:
+def _build_member(shape: Shape, member: DescribedConsumerMember) -> Any:
     return shape(
         member_id=member.member,
         instance_id=member.instance,
@@ -110,7 +112,7 @@ def _build_assignment(shape: Shape, assigned: tuple[NamedPartitions, ...]) -> An
     )
 
 
-def _operations(request: Request, services: "Services", group: ConsumerDescribed) -> int:
+def _operations(request: Request, services: "Services", group: DescribedConsumerGroup) -> int:
     is_asked = request.message.include_authorized_operations
     if not is_asked or group.error is not ErrorCode.NONE:
         return OPERATIONS_NOT_ASKED

@@ -14,7 +14,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.groups.client_identity import client_host, client_id
 from penstock.apis.response_shapes import response_shape
-from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatAnswer
+from penstock.coordinators.group.consumer.requests import ConsumerHeartbeat, ConsumerHeartbeatReply
 from penstock.coordinators.group.records import TopicPartitions
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
@@ -32,7 +32,7 @@ FIRST_WITH_OWN_MEMBER_IDS = 1
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     denied = _find_denial(request, services)
     if denied is not None:
-        refused = ConsumerHeartbeatAnswer(error=denied, message=denied.message)
+        refused = ConsumerHeartbeatReply(error=denied, message=denied.message)
         return _build(request.version, refused)
     return _beat(request, services)
 
@@ -81,7 +81,7 @@ def _read_owned(owned: tuple[Any, ...]) -> tuple[TopicPartitions, ...]:
     )
 
 
-def _build(version: int, told: ConsumerHeartbeatAnswer) -> Any:
+def _build(version: int, told: ConsumerHeartbeatReply) -> Any:
     shape = response_shape(KEY, version)
     assignment = None
     if told.assignment is not None:

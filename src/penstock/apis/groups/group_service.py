@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Protocol
 
 from penstock.coordinators.group.consumer.requests import (
-    ConsumerDescribed,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
 )
 from penstock.coordinators.group.requests import (
     CommitInTransaction,
@@ -18,14 +18,14 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
+    GroupListing,
     Heartbeat,
-    Join,
-    Joined,
-    Leaver,
-    Left,
-    ListedGroup,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -39,15 +39,15 @@ class GroupService(Protocol):
     def partition_of(self, group: str) -> int:
         """The partition of that topic whose leader coordinates the group."""
 
-    async def join(self, request: Join) -> Joined: ...
+    async def join(self, request: JoinGroup) -> JoinGroupReply: ...
 
-    async def sync(self, request: Sync) -> Synced: ...
+    async def sync(self, request: SyncGroup) -> SyncGroupReply: ...
 
     async def heartbeat(self, request: Heartbeat) -> ErrorCode: ...
 
     async def leave(
-        self, group: str, members: Sequence[Leaver]
-    ) -> tuple[ErrorCode, tuple[Left, ...]]: ...
+        self, group: str, members: Sequence[LeavingMember]
+    ) -> tuple[ErrorCode, tuple[LeaveResult, ...]]: ...
 
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]: ...
 
@@ -71,9 +71,9 @@ class GroupService(Protocol):
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[ListedGroup]]:
+    ) -> tuple[ErrorCode, list[GroupListing]]:
         """States and kinds in any case of letters; none of them stands for all."""
 
-    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer: ...
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply: ...
 
-    async def consumer_describe(self, group: str) -> ConsumerDescribed: ...
+    async def consumer_describe(self, group: str) -> DescribedConsumerGroup: ...

@@ -13,7 +13,12 @@ from penstock.apis.access import allows_group
 from penstock.apis.api import Api, Request
 from penstock.apis.groups.client_identity import client_host, client_id
 from penstock.apis.response_shapes import response_shape
-from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Join, Joined, Protocol
+from penstock.coordinators.group.requests import (
+    UNKNOWN_MEMBER,
+    JoinGroup,
+    JoinGroupReply,
+    MemberProtocol,
+)
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
@@ -31,7 +36,7 @@ FIRST_WITH_SKIPPING = 9
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     if not allows_group(request, services, Operation.READ, request.message.group_id):
-        denied = Joined(error=ErrorCode.GROUP_AUTHORIZATION_FAILED, member=UNKNOWN_MEMBER)
+        denied = JoinGroupReply(error=ErrorCode.GROUP_AUTHORIZATION_FAILED, member=UNKNOWN_MEMBER)
         return _build(request.version, denied)
     return _join(request, services)
 
@@ -40,11 +45,11 @@ async def _join(request: Request, services: "Services") -> Any:
     return _build(request.version, await services.groups.join(_read(request)))
 
 
-def _read(request: Request) -> Join:
+def _read(request: Request) -> JoinGroup:
     message = request.message
     # Version 0 has one time for both.
     rebalance_timeout = getattr(message, "rebalance_timeout", message.session_timeout)
-    return Join(
+    return JoinGroup(
         group=message.group_id,
         member=message.member_id,
         instance=getattr(message, "group_instance_id", None),
@@ -53,14 +58,14 @@ def _read(request: Request) -> Join:
         session_timeout_ms=ms_of_delta(message.session_timeout),
         rebalance_timeout_ms=ms_of_delta(rebalance_timeout),
         protocol_type=message.protocol_type,
-        protocols=tuple(Protocol(each.name, each.metadata) for each in message.protocols),
+        protocols=tuple(MemberProtocol(each.name, each.metadata) for each in message.protocols),
         requires_known_member=request.version >= FIRST_WITH_MEMBER_ID_REQUIRED,
         supports_skipping_assignment=request.version >= FIRST_WITH_SKIPPING,
         reason=getattr(message, "reason", None),
     )
 
 
-def _build(version: int, joined: Joined) -> Any:
+def _build(version: int, joined: JoinGroupReply) -> Any:
     shape = response_shape(KEY, version)
     takes_null = version >= FIRST_WITH_NULL_PROTOCOL
     return shape(

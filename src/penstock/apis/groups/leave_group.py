@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.apis.access import allows_group
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
-from penstock.coordinators.group.requests import Leaver, Left
+from penstock.coordinators.group.requests import LeaveResult, LeavingMember
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
@@ -37,17 +37,17 @@ async def _leave(request: Request, services: "Services") -> Any:
     return _build(request.version, code, left)
 
 
-def _read(request: Request) -> tuple[Leaver, ...]:
+def _read(request: Request) -> tuple[LeavingMember, ...]:
     message = request.message
     if request.version < FIRST_WITH_SEVERAL:
-        return (Leaver(message.member_id, None),)
+        return (LeavingMember(message.member_id, None),)
     return tuple(
-        Leaver(each.member_id, each.group_instance_id, getattr(each, "reason", None))
+        LeavingMember(each.member_id, each.group_instance_id, getattr(each, "reason", None))
         for each in message.members
     )
 
 
-def _build(version: int, code: ErrorCode, left: tuple[Left, ...]) -> Any:
+def _build(version: int, code: ErrorCode, left: tuple[LeaveResult, ...]) -> Any:
     shape = response_shape(KEY, version)
     members: tuple[Any, ...] = ()
     if version >= FIRST_WITH_SEVERAL:

@@ -14,7 +14,7 @@ from penstock.apis.access import allows_group
 from penstock.apis.api import Api, Request
 from penstock.apis.groups.offset_commit_response import encode_commit_answer
 from penstock.apis.requested_topics import find_asked_name, refuse_topic
-from penstock.coordinators.group.requests import Commit, CommitOffsets
+from penstock.coordinators.group.requests import CommitOffsets, OffsetCommit
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -46,11 +46,11 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 def _sort_out(
     request: Request, services: "Services", names: list[str | None]
-) -> tuple[_Codes, dict[TopicPartition, Commit]]:
+) -> tuple[_Codes, dict[TopicPartition, OffsetCommit]]:
     """Why some may not be kept, and those that may."""
     expires_ms = _expires_ms(request, services)
     codes: _Codes = []
-    commits: dict[TopicPartition, Commit] = {}
+    commits: dict[TopicPartition, OffsetCommit] = {}
     for topic, name in zip(request.message.topics, names, strict=True):
         refused = refuse_topic(request, services, Operation.READ, name)
         codes.append([refused] * len(topic.partitions))
@@ -76,8 +76,8 @@ def _expires_ms(request: Request, services: "Services") -> int | None:
 
 def _read_commit(
     partition: TopicPartition, entry: Any, topic_id: Any, expires_ms: int | None
-) -> Commit:
-    return Commit(
+) -> OffsetCommit:
+    return OffsetCommit(
         partition=partition,
         offset=entry.committed_offset,
         leader_epoch=getattr(entry, "committed_leader_epoch", NO_LEADER_EPOCH),
@@ -92,7 +92,7 @@ async def _commit(
     services: "Services",
     names: list[str | None],
     codes: _Codes,
-    commits: Mapping[TopicPartition, Commit],
+    commits: Mapping[TopicPartition, OffsetCommit],
 ) -> Any:
     message = request.message
     kept = await services.groups.commit(

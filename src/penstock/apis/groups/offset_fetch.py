@@ -14,7 +14,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.groups.per_group import ask_each
 from penstock.apis.requested_topics import find_asked_name, refuse_topic
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.coordinators.group.requests import Committed, FetchedOffsets, FetchOffsets
+from penstock.coordinators.group.requests import FetchedOffset, FetchedOffsets, FetchOffsets
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -147,7 +147,7 @@ def _tell_all(request: Request, services: "Services", fetched: FetchedOffsets) -
     ]
 
 
-def _tell(committed: Committed, fetched: FetchedOffsets) -> _Told:
+def _tell(committed: FetchedOffset, fetched: FetchedOffsets) -> _Told:
     partition, offset, leader_epoch, metadata = committed
     is_unstable = partition in fetched.unstable
     code = ErrorCode.UNSTABLE_OFFSET_COMMIT if is_unstable else ErrorCode.NONE

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.apis.access import allows_group
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
-from penstock.coordinators.group.requests import Sync, Synced
+from penstock.coordinators.group.requests import SyncGroup, SyncGroupReply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
@@ -26,20 +26,20 @@ FIRST_WITH_PROTOCOL = 5
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     if not allows_group(request, services, Operation.READ, request.message.group_id):
-        return _build(request.version, Synced(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        return _build(request.version, SyncGroupReply(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     sync = _read(request)
     if request.version >= FIRST_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol):
-        return _build(request.version, Synced(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return _build(request.version, SyncGroupReply(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     return _sync(request, services, sync)
 
 
-async def _sync(request: Request, services: "Services", sync: Sync) -> Any:
+async def _sync(request: Request, services: "Services", sync: SyncGroup) -> Any:
     return _build(request.version, await services.groups.sync(sync))
 
 
-def _read(request: Request) -> Sync:
+def _read(request: Request) -> SyncGroup:
     message = request.message
-    return Sync(
+    return SyncGroup(
         group=message.group_id,
         member=message.member_id,
         instance=getattr(message, "group_instance_id", None),
@@ -50,7 +50,7 @@ def _read(request: Request) -> Sync:
     )
 
 
-def _build(version: int, synced: Synced) -> Any:
+def _build(version: int, synced: SyncGroupReply) -> Any:
     return response_shape(KEY, version)(
         throttle_time=timedelta(),
         error_code=wire_error(synced.error),

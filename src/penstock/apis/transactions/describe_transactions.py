@@ -11,7 +11,7 @@ from penstock.apis.access import allows_topic, allows_transaction
 from penstock.apis.api import Api, Request
 from penstock.apis.groups.per_group import ask_each
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.coordinators.transaction.requests import Described
+from penstock.coordinators.transaction.requests import DescribedTransaction
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
@@ -39,14 +39,18 @@ async def _answer(request: Request, services: "Services") -> Any:
     return shape(throttle_time=timedelta(), transaction_states=tuple(states))
 
 
-def _describe(request: Request, services: "Services", transactional_id: str) -> Described:
+def _describe(
+    request: Request, services: "Services", transactional_id: str
+) -> DescribedTransaction:
     if allows_transaction(request, services, Operation.DESCRIBE, transactional_id):
         return services.transactions.describe(transactional_id)
     denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return Described(transactional_id=transactional_id, code=denied)
+    return DescribedTransaction(transactional_id=transactional_id, code=denied)
 
 
-def _build(request: Request, services: "Services", shape: Shape, found: Described) -> Any:
+def _build(
+    request: Request, services: "Services", shape: Shape, found: DescribedTransaction
+) -> Any:
     return shape(
         error_code=wire_error(found.code),
         transactional_id=found.transactional_id,
@@ -60,7 +64,7 @@ def _build(request: Request, services: "Services", shape: Shape, found: Describe
 
 
 def _build_topics(
-    request: Request, services: "Services", shape: Shape, found: Described
+    request: Request, services: "Services", shape: Shape, found: DescribedTransaction
 ) -> tuple[Any, ...]:
     by_topic: dict[str, list[int]] = {}
     for each in found.partitions:

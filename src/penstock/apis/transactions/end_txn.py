@@ -12,7 +12,7 @@ from penstock.apis.access import allows_transaction
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
 from penstock.apis.transactions.producer_fenced import code_for
-from penstock.coordinators.transaction.requests import Ended
+from penstock.coordinators.transaction.requests import EndTxnReply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
@@ -28,7 +28,7 @@ FIRST_WITH_FENCED = 2
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     transactional_id = request.message.transactional_id
     if not allows_transaction(request, services, Operation.WRITE, transactional_id):
-        return _build(request, Ended(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+        return _build(request, EndTxnReply(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     return _end(request, services)
 
 
@@ -45,7 +45,7 @@ async def _end(request: Request, services: "Services") -> Any:
     return _build(request, ended)
 
 
-def _build(request: Request, ended: Ended) -> Any:
+def _build(request: Request, ended: EndTxnReply) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
         error_code=wire_error(code_for(request, ended.code, FIRST_WITH_FENCED)),

@@ -14,7 +14,7 @@ from penstock.apis.access import allows_cluster, allows_topic, allows_transactio
 from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
 from penstock.apis.transactions.producer_fenced import code_for
-from penstock.coordinators.transaction.requests import NO_EPOCH, Initialised, InitProducer
+from penstock.coordinators.transaction.requests import NO_EPOCH, InitProducerId, InitProducerIdReply
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_PRODUCER_ID
 from penstock.protocol.api_keys import ApiKey
@@ -35,7 +35,7 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
     find_refusal = _refuse_transactional if is_transactional else _refuse_plain
     refused = find_refusal(request, services) or _refuse_half(request)
     if refused is not None:
-        return _build(request, Initialised(code=refused))
+        return _build(request, InitProducerIdReply(code=refused))
     return (_ask_coordinator if is_transactional else _give_new_id)(request, services)
 
 
@@ -73,15 +73,17 @@ async def _give_new_id(request: Request, services: "Services") -> Any:
     try:
         producer_id = await services.producer_ids.next_producer_id()
     except Refusal as refusal:
-        return _build(request, Initialised(code=refusal.code))
-    made = Initialised(code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=FIRST_EPOCH)
+        return _build(request, InitProducerIdReply(code=refusal.code))
+    made = InitProducerIdReply(
+        code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=FIRST_EPOCH
+    )
     return _build(request, made)
 
 
 async def _ask_coordinator(request: Request, services: "Services") -> Any:
     message = request.message
     initialised = await services.transactions.init_producer_id(
-        InitProducer(
+        InitProducerId(
             transactional_id=message.transactional_id,
             timeout_ms=ms_of_delta(message.transaction_timeout),
             producer_id=_field(request, "producer_id", NO_PRODUCER_ID),
@@ -98,7 +100,7 @@ def _field(request: Request, name: str, default: Any) -> Any:
     return getattr(request.message, name, default)
 
 
-def _build(request: Request, made: Initialised) -> Any:
+def _build(request: Request, made: InitProducerIdReply) -> Any:
     return response_shape(KEY, request.version)(
         throttle_time=timedelta(),
         error_code=wire_error(code_for(request, made.code, FIRST_WITH_FENCED)),

@@ -12,10 +12,10 @@ from penstock.model.ids import TopicPartition
 
 if TYPE_CHECKING:  # a start does without that room
     from penstock.coordinators.transaction.requests import (
-        Described,
-        Ended,
-        Initialised,
-        InitProducer,
+        DescribedTransaction,
+        EndTxnReply,
+        InitProducerId,
+        InitProducerIdReply,
         ListedTransactions,
         ListTransactions,
     )
@@ -33,7 +33,7 @@ class TransactionService(Protocol):
     def partition_of(self, transactional_id: str, /) -> int:
         """The partition of that topic whose leader coordinates the transactional id."""
 
-    async def init_producer_id(self, request: "InitProducer") -> "Initialised": ...
+    async def init_producer_id(self, request: "InitProducerId") -> "InitProducerIdReply": ...
 
     async def add_partitions(
         self,
@@ -64,10 +64,10 @@ class TransactionService(Protocol):
         commit: bool,
         version: int,
         connection: int | None = None,
-    ) -> "Ended":
+    ) -> "EndTxnReply":
         """`version` of EndTxn; `connection` of the producer."""
 
-    def describe(self, transactional_id: str) -> "Described": ...
+    def describe(self, transactional_id: str) -> "DescribedTransaction": ...
 
     def list(self, request: "ListTransactions", /) -> "ListedTransactions": ...
 

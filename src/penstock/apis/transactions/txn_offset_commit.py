@@ -18,9 +18,9 @@ from penstock.apis.response_shapes import response_shape
 from penstock.coordinators.group.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
-    Commit,
     CommitInTransaction,
     CommitOffsets,
+    OffsetCommit,
 )
 from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode
@@ -90,14 +90,14 @@ def _refuse(request: Request, services: "Services", name: TopicPartition) -> Err
     return None if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _read_commits(request: Request, refused: Codes) -> dict[TopicPartition, Commit]:
+def _read_commits(request: Request, refused: Codes) -> dict[TopicPartition, OffsetCommit]:
     """Of two offsets for one partition the later counts."""
-    commits: dict[TopicPartition, Commit] = {}
+    commits: dict[TopicPartition, OffsetCommit] = {}
     for topic in request.message.topics:
         for entry in topic.partitions:
             name = TopicPartition(topic.name, entry.partition_index)
             if name not in refused:
-                commits[name] = Commit(
+                commits[name] = OffsetCommit(
                     partition=name,
                     offset=entry.committed_offset,
                     leader_epoch=getattr(entry, "committed_leader_epoch", NO_LEADER_EPOCH),
@@ -109,7 +109,7 @@ def _read_commits(request: Request, refused: Codes) -> dict[TopicPartition, Comm
 async def _commit(
     request: Request,
     services: "Services",
-    commits: Mapping[TopicPartition, Commit],
+    commits: Mapping[TopicPartition, OffsetCommit],
     refused: Codes,
 ) -> Any:
     message = request.message

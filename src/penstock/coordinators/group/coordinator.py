@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import (
-    ConsumerDescribed,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
 )
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.offsets.commands import MAX_TEXT_BYTES, Codes, refuse_commit
@@ -23,21 +23,21 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
+    GroupListing,
     Heartbeat,
-    Join,
-    Joined,
-    Leaver,
-    Left,
-    ListedGroup,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.coordinators.group.result import GroupResult
 from penstock.coordinators.group.shard import Command, GroupDependencies, GroupShard
 from penstock.coordinators.group.state import refuse_join
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -63,7 +63,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         *,
         log: CoordinatorLog,
         topics: Topics,
-        timers: Timers,
+        timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         config: Callable[[], GroupConfig],
         report: Callable[[str], None],
@@ -114,7 +114,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
 
     # -- members ---------------------------------------------------------------------------
 
-    async def join(self, request: Join) -> Joined:
+    async def join(self, request: JoinGroup) -> JoinGroupReply:
         if not _can_be_written(request):
             return refuse_join(request, ErrorCode.INVALID_REQUEST)
         answer = await self._ask_named(
@@ -122,11 +122,11 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         )
         return refuse_join(request, answer.code) if isinstance(answer, Failed) else answer
 
-    async def sync(self, request: Sync) -> Synced:
+    async def sync(self, request: SyncGroup) -> SyncGroupReply:
         answer = await self._ask_named(
             request.group, lambda state, waiter, now_ms: state.sync(request, waiter, now_ms)
         )
-        return Synced(error=answer.code) if isinstance(answer, Failed) else answer
+        return SyncGroupReply(error=answer.code) if isinstance(answer, Failed) else answer
 
     async def heartbeat(self, request: Heartbeat) -> ErrorCode:
         answer = await self._ask_named(
@@ -139,19 +139,19 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         return ErrorCode.NONE if is_loading else answer.code
 
     async def leave(
-        self, group: str, members: Sequence[Leaver]
-    ) -> tuple[ErrorCode, tuple[Left, ...]]:
+        self, group: str, members: Sequence[LeavingMember]
+    ) -> tuple[ErrorCode, tuple[LeaveResult, ...]]:
         answer = await self._ask_named(
             group, lambda state, _, now_ms: state.leave(group, members, now_ms)
         )
         return (answer.code, ()) if isinstance(answer, Failed) else answer
 
-    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
         answer = await self._ask_named(
             request.group, lambda state, _, now_ms: state.consumer_heartbeat(request, now_ms)
         )
         if isinstance(answer, Failed):
-            return ConsumerHeartbeatAnswer(error=answer.code, message=answer.code.message)
+            return ConsumerHeartbeatReply(error=answer.code, message=answer.code.message)
         return answer
 
     # -- offsets ---------------------------------------------------------------------------
@@ -214,22 +214,24 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
             return DescribedGroup(group=group, error=answer.code)
         return answer
 
-    async def consumer_describe(self, group: str) -> ConsumerDescribed:
+    async def consumer_describe(self, group: str) -> DescribedConsumerGroup:
         answer = await self._ask(
             group, lambda state, _, now_ms: GroupResult(answer=state.consumer_describe(group))
         )
         if isinstance(answer, Failed):
-            return ConsumerDescribed(group=group, error=answer.code, message=answer.code.message)
+            return DescribedConsumerGroup(
+                group=group, error=answer.code, message=answer.code.message
+            )
         return answer
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[ListedGroup]]:
+    ) -> tuple[ErrorCode, list[GroupListing]]:
         """Of the shards here; of none, where other brokers lead them all."""
         if self._closed.is_set():
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, []
         code = ErrorCode.NONE
-        found: list[ListedGroup] = []
+        found: list[GroupListing] = []
         for shard in list(self._shards.values()):
             if shard.status is Status.LOADING:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -254,7 +256,7 @@ class GroupCoordinator(CoordinatorRuntime[GroupShard]):
         )
 
 
-def is_wanted(group: ListedGroup, states: frozenset[str], kinds: frozenset[str]) -> bool:
+def is_wanted(group: GroupListing, states: frozenset[str], kinds: frozenset[str]) -> bool:
     """Names are compared without regard to case, as Kafka does; of nothing asked all is wanted."""
     has_state = not states or group.state.lower() in {each.lower() for each in states}
     return has_state and (not kinds or group.kind.lower() in {each.lower() for each in kinds})
@@ -272,7 +274,7 @@ class _Ended:
         return answer.code if isinstance(answer, Failed) else answer
 
 
-def _can_be_written(request: Join) -> bool:
+def _can_be_written(request: JoinGroup) -> bool:
     """Texts of a record are shorter than those of newer requests may be, and a member's id begins
     with its instance or its client's name."""
     names = (request.instance or "", request.client_id)

@@ -12,7 +12,7 @@ from penstock.coordinators.group.classic.state import ClassicGroup
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer import protocol as consumer
 from penstock.coordinators.group.consumer import queries as consumer_queries
-from penstock.coordinators.group.consumer.requests import ConsumerDescribed
+from penstock.coordinators.group.consumer.requests import DescribedConsumerGroup
 from penstock.coordinators.group.consumer.state import ConsumerGroup
 from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.records import ConsumerTopicsKey, GroupKey, GroupRecord, GroupValue
@@ -21,14 +21,14 @@ from penstock.coordinators.group.requests import (
     CommitOffsets,
     DescribedGroup,
     FetchOffsets,
+    GroupListing,
     Heartbeat,
-    Join,
-    Joined,
-    Leaver,
-    Left,
-    ListedGroup,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.coordinators.group.result import LATER, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
@@ -86,12 +86,12 @@ def is_vacant(group: Group) -> bool:
 
 def join(
     groups: dict[str, Group],
-    request: Join,
+    request: JoinGroup,
     waiter: Waiter,
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
-) -> GroupResult[Joined]:
+) -> GroupResult[JoinGroupReply]:
     """JoinGroup. Whoever knows its id must be known; others may begin a group."""
     group = groups.get(request.group)
     if isinstance(group, ConsumerGroup) and group.members:
@@ -99,7 +99,9 @@ def join(
     if isinstance(group, ClassicGroup):
         return classic.join(group, request, waiter, now_ms, config)
     if request.member != UNKNOWN_MEMBER:
-        return GroupResult(answer=Joined(error=ErrorCode.UNKNOWN_MEMBER_ID, member=request.member))
+        return GroupResult(
+            answer=JoinGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID, member=request.member)
+        )
     fresh = ClassicGroup(request.group)
     outcome = classic.join(fresh, request, waiter, now_ms, config)
     if not _is_let_in(outcome):
@@ -109,16 +111,21 @@ def join(
     return replace(outcome, records=(*old, *outcome.records))
 
 
-def _is_let_in(outcome: GroupResult[Joined]) -> bool:
+def _is_let_in(outcome: GroupResult[JoinGroupReply]) -> bool:
     if outcome.answer is LATER:
         return True
-    assert isinstance(outcome.answer, Joined)
+    assert isinstance(outcome.answer, JoinGroupReply)
     return outcome.answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED)
 
 
 def sync(
-    group: Group, request: Sync, waiter: Waiter, now_ms: int, config: GroupConfig, topics: Topics
-) -> GroupResult[Synced]:
+    group: Group,
+    request: SyncGroup,
+    waiter: Waiter,
+    now_ms: int,
+    config: GroupConfig,
+    topics: Topics,
+) -> GroupResult[SyncGroupReply]:
     if isinstance(group, ClassicGroup):
         return classic.sync(group, request, waiter, now_ms, config)
     return consumer.classic_sync(group, request, now_ms, config, topics)
@@ -133,8 +140,8 @@ def heartbeat(
 
 
 def leave(
-    group: Group, leavers: Sequence[Leaver], now_ms: int, config: GroupConfig, topics: Topics
-) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
+    group: Group, leavers: Sequence[LeavingMember], now_ms: int, config: GroupConfig, topics: Topics
+) -> GroupResult[tuple[ErrorCode, tuple[LeaveResult, ...]]]:
     if isinstance(group, ClassicGroup):
         return classic.leave(group, leavers, now_ms, config)
     return consumer.classic_leave(group, leavers, now_ms, config, topics)
@@ -179,12 +186,12 @@ def describe(group: Group) -> DescribedGroup:
 
 def consumer_describe(
     name: str, group: Group | None, config: GroupConfig, topics: Topics
-) -> ConsumerDescribed:
+) -> DescribedConsumerGroup:
     """ConsumerGroupDescribe, which knows groups of the newer protocol only."""
     if isinstance(group, ConsumerGroup):
         return consumer_queries.describe(group, config, topics)
     is_missing = group is None
-    return ConsumerDescribed(
+    return DescribedConsumerGroup(
         group=name,
         error=ErrorCode.GROUP_ID_NOT_FOUND,
         message=f"there is no group {name}" if is_missing else f"group {name} is a classic one",
@@ -192,7 +199,7 @@ def consumer_describe(
     )
 
 
-def list_group(group: Group) -> ListedGroup:
+def list_group(group: Group) -> GroupListing:
     if isinstance(group, ClassicGroup):
         return classic.list_group(group)
     return consumer_queries.list_group(group)

@@ -16,7 +16,7 @@ UNKNOWN_MEMBER = ""
 # The classic protocol: join, sync, heartbeat, leave.
 
 
-class Protocol(NamedTuple):
+class MemberProtocol(NamedTuple):
     """A way to assign that a member offers, with what its assignor wants to know of the member."""
 
     name: str
@@ -24,7 +24,7 @@ class Protocol(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
+class JoinGroup:
     group: str
     member: str  # UNKNOWN_MEMBER: give me an id
     instance: str | None  # static membership (KIP-345)
@@ -33,20 +33,20 @@ class Join:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocol_type: str
-    protocols: tuple[Protocol, ...]
+    protocols: tuple[MemberProtocol, ...]
     requires_known_member: bool  # v4+: an unknown member gets MEMBER_ID_REQUIRED first (KIP-394)
     supports_skipping_assignment: bool = False  # v9+ (KIP-814)
     reason: str | None = None
 
 
-class JoinedMember(NamedTuple):
+class JoinGroupMember(NamedTuple):
     member: str
     instance: str | None
     metadata: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class JoinGroupReply:
     error: ErrorCode
     member: str
     generation: int = NO_GENERATION
@@ -54,11 +54,11 @@ class Joined:
     protocol: str | None = None
     leader: str = ""
     skip_assignment: bool = False
-    members: tuple[JoinedMember, ...] = ()  # for the leader only
+    members: tuple[JoinGroupMember, ...] = ()  # for the leader only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class SyncGroup:
     group: str
     member: str
     instance: str | None
@@ -69,7 +69,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class SyncGroupReply:
     error: ErrorCode
     protocol_type: str | None = None
     protocol: str | None = None
@@ -84,13 +84,13 @@ class Heartbeat:
     generation: int
 
 
-class Leaver(NamedTuple):
+class LeavingMember(NamedTuple):
     member: str
     instance: str | None
     reason: str | None = None
 
 
-class Left(NamedTuple):
+class LeaveResult(NamedTuple):
     member: str
     instance: str | None
     error: ErrorCode
@@ -99,7 +99,7 @@ class Left(NamedTuple):
 # Committed offsets.
 
 
-class Commit(NamedTuple):
+class OffsetCommit(NamedTuple):
     partition: TopicPartition
     offset: int
     leader_epoch: int  # -1: not known
@@ -115,7 +115,7 @@ class CommitOffsets:
     member: str  # with NO_GENERATION and UNKNOWN_MEMBER: a group without members may be used so
     instance: str | None
     generation: int  # or member epoch
-    offsets: tuple[Commit, ...]
+    offsets: tuple[OffsetCommit, ...]
     is_consumer_protocol: bool = False  # the request's version knows STALE_MEMBER_EPOCH (v9+)
 
 
@@ -130,7 +130,7 @@ class CommitInTransaction:
     find_refusal: Callable[[], ErrorCode]
 
 
-class Committed(NamedTuple):
+class FetchedOffset(NamedTuple):
     partition: TopicPartition
     offset: int  # -1: none
     leader_epoch: int
@@ -149,14 +149,14 @@ class FetchOffsets:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedOffsets:
     error: ErrorCode
-    offsets: tuple[Committed, ...] = ()
+    offsets: tuple[FetchedOffset, ...] = ()
     unstable: frozenset[TopicPartition] = frozenset()  # an open transaction commits to them
 
 
 # Looking and deleting.
 
 
-class ListedGroup(NamedTuple):
+class GroupListing(NamedTuple):
     group: str
     protocol_type: str
     state: str

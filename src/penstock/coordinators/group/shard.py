@@ -19,7 +19,7 @@ from penstock.coordinators.group.records import GroupRecord
 from penstock.coordinators.group.result import LATER, CancelTimer, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.group.state import GroupShardState
 from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers, Report
 from penstock.coordinators.runtime.error_codes import answer_code
 from penstock.coordinators.runtime.pending_replies import Failed, Waiter
 from penstock.coordinators.runtime.record_batches import TooLarge, WrittenBy
@@ -44,7 +44,7 @@ class GroupDependencies:
 
     log: CoordinatorLog
     topics: Topics
-    timers: Timers
+    timers: CoordinatorTimers
     wall_ms: Callable[[], int]
     config: Callable[[], GroupConfig]
     report: Callable[[str], None]

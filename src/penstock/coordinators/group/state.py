@@ -11,9 +11,9 @@ from penstock.coordinators.group.classic.state import ClassicGroup
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer import protocol as consumer
 from penstock.coordinators.group.consumer.requests import (
-    ConsumerDescribed,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
+    DescribedConsumerGroup,
 )
 from penstock.coordinators.group.consumer.state import ConsumerGroup
 from penstock.coordinators.group.dependencies import Topics
@@ -31,14 +31,14 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
+    GroupListing,
     Heartbeat,
-    Join,
-    Joined,
-    Leaver,
-    Left,
-    ListedGroup,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.coordinators.group.result import CancelTimer, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
@@ -99,15 +99,15 @@ class GroupShardState:
         if group is not None and consumer_or_classic.is_vacant(group):
             del self.groups[name]
 
-    def join(self, request: Join, waiter: Waiter, now_ms: int) -> GroupResult[Joined]:
+    def join(self, request: JoinGroup, waiter: Waiter, now_ms: int) -> GroupResult[JoinGroupReply]:
         return consumer_or_classic.join(
             self.groups, request, waiter, now_ms, self._config(), self._topics
         )
 
-    def sync(self, request: Sync, waiter: Waiter, now_ms: int) -> GroupResult[Synced]:
+    def sync(self, request: SyncGroup, waiter: Waiter, now_ms: int) -> GroupResult[SyncGroupReply]:
         group = self.groups.get(request.group)
         if group is None:
-            return GroupResult(answer=Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
+            return GroupResult(answer=SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
         return consumer_or_classic.sync(
             group, request, waiter, now_ms, self._config(), self._topics
         )
@@ -120,7 +120,7 @@ class GroupShardState:
 
     def consumer_heartbeat(
         self, request: ConsumerHeartbeat, now_ms: int
-    ) -> GroupResult[ConsumerHeartbeatAnswer]:
+    ) -> GroupResult[ConsumerHeartbeatReply]:
         group = self.groups.get(request.group)
         return consumer.heartbeat(group, request, now_ms, self._config(), self._topics)
 
@@ -131,12 +131,12 @@ class GroupShardState:
                 group.topics_changed()
 
     def leave(
-        self, name: str, members: Sequence[Leaver], now_ms: int
-    ) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
+        self, name: str, members: Sequence[LeavingMember], now_ms: int
+    ) -> GroupResult[tuple[ErrorCode, tuple[LeaveResult, ...]]]:
         group = self.groups.get(name)
         if group is None:
             unknown = ErrorCode.UNKNOWN_MEMBER_ID
-            left = tuple(Left(each.member, each.instance, unknown) for each in members)
+            left = tuple(LeaveResult(each.member, each.instance, unknown) for each in members)
             return GroupResult(answer=(ErrorCode.NONE, left))
         return consumer_or_classic.leave(group, members, now_ms, self._config(), self._topics)
 
@@ -151,11 +151,11 @@ class GroupShardState:
             )
         return consumer_or_classic.describe(group)
 
-    def consumer_describe(self, name: str) -> ConsumerDescribed:
+    def consumer_describe(self, name: str) -> DescribedConsumerGroup:
         group = self.find_group(name)
         return consumer_or_classic.consumer_describe(name, group, self._config(), self._topics)
 
-    def list_groups(self) -> list[ListedGroup]:
+    def list_groups(self) -> list[GroupListing]:
         found = map(self.find_group, self.group_names())
         return [consumer_or_classic.list_group(each) for each in found if each is not None]
 
@@ -296,8 +296,8 @@ class GroupShardState:
 _OF_THE_WHOLE_GROUP = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.NON_EMPTY_GROUP)
 
 
-def refuse_join(request: Join, code: ErrorCode) -> Joined:
-    return Joined(error=code, member=request.member)
+def refuse_join(request: JoinGroup, code: ErrorCode) -> JoinGroupReply:
+    return JoinGroupReply(error=code, member=request.member)
 
 
 def _with_records(

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.model.errors import ErrorCode
 
@@ -24,7 +24,7 @@ RELOAD_PAUSE_MS = 100  # so that a shard that fails at once again does not spin
 class CoordinatorRuntime(ABC, Generic[Shard]):
     """`run` is its task; everything else is called beside it, on the same loop."""
 
-    def __init__(self, *, log: CoordinatorLog, timers: Timers) -> None:
+    def __init__(self, *, log: CoordinatorLog, timers: CoordinatorTimers) -> None:
         self._log = log
         self._timers = timers
         self._shards: dict[int, Shard] = {}

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, CoordinatorLog, Report
 from penstock.coordinators.runtime.error_codes import answer_code
 from penstock.coordinators.runtime.loader import LoadStopped, Reader, load
-from penstock.coordinators.runtime.pending_replies import Answers, Write
+from penstock.coordinators.runtime.pending_replies import PendingReplies, PendingWrite
 from penstock.model.errors import ErrorCode, Refusal
 
 State = TypeVar("State")
@@ -44,10 +44,12 @@ class CoordinatorShard(ABC, Generic[State]):
     def __init__(self, partition: int, around: ShardDependencies) -> None:
         self.partition = partition
         self.status = Status.LOADING
-        self.term = around.log.find_term(partition)  # of leading, which this shard is good for
+        self.term = around.log.find_leadership(
+            partition
+        )  # of leading, which this shard is good for
         self.leader_epoch = -1  # of that time of leading, as far as it was told
         self._shared = around
-        self._answers = Answers(asyncio.get_running_loop().create_future)
+        self._answers = PendingReplies(asyncio.get_running_loop().create_future)
         self._written_end = 0  # everything of ours in the log is below
         self.state = self._new_state()
 
@@ -80,7 +82,7 @@ class CoordinatorShard(ABC, Generic[State]):
     @property
     def is_led(self) -> bool:
         """Whether it is still the same time of leading: another broker may have written since."""
-        term = self._shared.log.find_term(self.partition)
+        term = self._shared.log.find_leadership(self.partition)
         return term is not None and term is self.term
 
     @property
@@ -112,7 +114,7 @@ class CoordinatorShard(ABC, Generic[State]):
             self._on_written(write, code)
         return ErrorCode.NONE
 
-    def _on_written(self, write: Write, code: ErrorCode) -> None:
+    def _on_written(self, write: PendingWrite, code: ErrorCode) -> None:
         self._answers.end(write, answer_code(code))
 
     def _keep_order(self, *, timeout_ms: int) -> None:

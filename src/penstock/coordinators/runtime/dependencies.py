@@ -22,7 +22,7 @@ class LogEnds(NamedTuple):
     end: int
 
 
-class Chunk(NamedTuple):
+class LogChunk(NamedTuple):
     batches: bytes  # whole ones
     end_offset: int  # where the next read goes on
 
@@ -44,7 +44,7 @@ class CoordinatorLog(Protocol):
     async def ensure_topic(self) -> ErrorCode:
         """Create it unless it is there; NONE when this broker knows of it."""
 
-    def find_term(self, partition: int) -> object | None:
+    def find_leadership(self, partition: int) -> object | None:
         """Stands for one time of leading, by its identity; None while another broker leads."""
 
     def ends(self, partition: int) -> LogEnds:
@@ -52,7 +52,7 @@ class CoordinatorLog(Protocol):
 
     def max_batch_bytes(self, partition: int) -> int: ...
 
-    async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
+    async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
         """From `start` to the log's end, so many bytes at most or one batch. May raise Refusal."""
 
     def append(
@@ -64,7 +64,7 @@ class CoordinatorLog(Protocol):
         """`done`, perhaps at once, when everything below `offset` is committed, or why not."""
 
 
-class Timers(Protocol):
+class CoordinatorTimers(Protocol):
     """`waiting.LoopTimers`, or a clock that tests move."""
 
     def add_after(self, delay_ms: int, value: Call, /) -> Timer[Call]: ...

@@ -23,7 +23,7 @@ class Failed(NamedTuple):
 Future = asyncio.Future[Any]  # of an answer, or of Failed
 
 
-class Write:
+class PendingWrite:
     """One append that is not known to be committed, and the answers that wait for it."""
 
     __slots__ = ("answers",)
@@ -32,12 +32,12 @@ class Write:
         self.answers: list[tuple[Future, object]] = []
 
 
-class Answers:
+class PendingReplies:
     """Owned by a shard."""
 
     def __init__(self, new_future: Callable[[], Future]) -> None:
         self._new_future = new_future
-        self._writes: deque[Write] = deque()  # in the order of the log
+        self._writes: deque[PendingWrite] = deque()  # in the order of the log
         self._waiters: dict[Waiter, Future] = {}  # of requests that another command answers
         self._last_waiter = 0
 
@@ -78,17 +78,17 @@ class Answers:
 
     # -- writes ----------------------------------------------------------------------------
 
-    def begin(self) -> Write:
-        write = Write()
+    def begin(self) -> PendingWrite:
+        write = PendingWrite()
         self._writes.append(write)
         return write
 
-    def withdraw(self, write: Write) -> None:
+    def withdraw(self, write: PendingWrite) -> None:
         """It was refused. Answers that joined it, none as yet, would wait for nothing."""
         assert not write.answers
         self._writes.remove(write)
 
-    def end(self, write: Write, code: ErrorCode) -> None:
+    def end(self, write: PendingWrite, code: ErrorCode) -> None:
         """It is committed, and with it all before; or its answers are not to be given."""
         if write not in self._writes:
             return  # what was waiting has been told
@@ -112,7 +112,7 @@ class Answers:
             _settle(future, Failed(code))
 
 
-def _fail_all(write: Write, code: ErrorCode) -> None:
+def _fail_all(write: PendingWrite, code: ErrorCode) -> None:
     for future, _ in write.answers:
         _settle(future, Failed(code))
 

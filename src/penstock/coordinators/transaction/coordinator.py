@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from penstock.coordinators.runtime.coordinator_runtime import CoordinatorRuntime
 from penstock.coordinators.runtime.coordinator_shard import Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers, Report
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.coordinators.transaction import end_transaction as ending
 from penstock.coordinators.transaction import init_producer_id as init_producer
@@ -20,18 +20,17 @@ from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.dependencies import (
     KnownPartitions,
     MarkerChannel,
-    ProducerIds,
 )
 from penstock.coordinators.transaction.records import State, Transaction
 from penstock.coordinators.transaction.requests import (
-    Described,
-    Ended,
-    Initialised,
-    InitProducer,
-    Listed,
+    DescribedTransaction,
+    EndTxnReply,
+    InitProducerId,
+    InitProducerIdReply,
     ListedTransactions,
     ListTransactions,
-    Producer,
+    ProducerIdAndEpoch,
+    TransactionListing,
 )
 from penstock.coordinators.transaction.result import (
     NeedsProducerId,
@@ -50,6 +49,7 @@ from penstock.coordinators.transaction.transaction_version import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
+from penstock.model.producer_ids import ProducerIds
 
 Answer = TypeVar("Answer")
 
@@ -77,7 +77,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         partitions: KnownPartitions,
         producer_ids: ProducerIds,
         markers: MarkerChannel,
-        timers: Timers,
+        timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         config: Callable[[], TransactionConfig],
         report: Report,
@@ -110,17 +110,17 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
     # -- producers -------------------------------------------------------------------------
 
-    async def init_producer_id(self, request: InitProducer) -> Initialised:
+    async def init_producer_id(self, request: InitProducerId) -> InitProducerIdReply:
         refusal = init_producer.refuse(request, self._config())
         if refusal is not ErrorCode.NONE:
-            return Initialised(code=refusal)
+            return InitProducerIdReply(code=refusal)
         answer = await self._ask_with_id(
             request.transactional_id,
             lambda known, now_ms, new_id: init_producer.init_producer(
                 known, request, new_producer_id=new_id, now_ms=now_ms
             ),
         )
-        return Initialised(code=answer.code) if isinstance(answer, Failed) else answer
+        return InitProducerIdReply(code=answer.code) if isinstance(answer, Failed) else answer
 
     async def add_partitions(
         self,
@@ -138,7 +138,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
             outcome = partition_commands.add_partitions(
                 known,
                 transactional_id,
-                Producer(producer_id, producer_epoch),
+                ProducerIdAndEpoch(producer_id, producer_epoch),
                 partitions,
                 version=version_of_add(version),
                 now_ms=now_ms,
@@ -165,7 +165,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
     ) -> Mapping[TopicPartition, ErrorCode]:
-        claimed = Producer(producer_id, producer_epoch)
+        claimed = ProducerIdAndEpoch(producer_id, producer_epoch)
         answer = await self._ask(
             transactional_id,
             lambda known, now_ms: TransactionResult(
@@ -185,11 +185,11 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         commit: bool,
         version: int,
         connection: int | None = None,
-    ) -> Ended:
+    ) -> EndTxnReply:
         """`version` is the request's; `connection` rises from one that is made to the next."""
-        claimed = Producer(producer_id, producer_epoch)
+        claimed = ProducerIdAndEpoch(producer_id, producer_epoch)
         if self._is_late(transactional_id, claimed, connection, version):
-            return Ended(ErrorCode.CONCURRENT_TRANSACTIONS)
+            return EndTxnReply(ErrorCode.CONCURRENT_TRANSACTIONS)
         answer = await self._ask_with_id(
             transactional_id,
             lambda known, now_ms, new_id: ending.end(
@@ -202,10 +202,14 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
                 now_ms=now_ms,
             ),
         )
-        return Ended(answer.code) if isinstance(answer, Failed) else answer
+        return EndTxnReply(answer.code) if isinstance(answer, Failed) else answer
 
     def _is_late(
-        self, transactional_id: str, claimed: Producer, connection: int | None, version: int
+        self,
+        transactional_id: str,
+        claimed: ProducerIdAndEpoch,
+        connection: int | None,
+        version: int,
     ) -> bool:
         """An end that a client of old has given up on and repeated elsewhere: its epoch does not
         tell it from the end of the transaction that is open by now (KAFKA-17754). A fenced producer
@@ -260,10 +264,10 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
 
     # -- looking ---------------------------------------------------------------------------
 
-    def describe(self, transactional_id: str) -> Described:
+    def describe(self, transactional_id: str) -> DescribedTransaction:
         shard = self._find_for(transactional_id)
         if isinstance(shard, ErrorCode):
-            return Described(transactional_id=transactional_id, code=shard)
+            return DescribedTransaction(transactional_id=transactional_id, code=shard)
         return shard.describe(transactional_id)
 
     def list(self, asked: ListTransactions) -> ListedTransactions:
@@ -273,7 +277,7 @@ class TransactionCoordinator(CoordinatorRuntime[TransactionShard]):
         shards = [each for each in self._shards.values() if each.is_led]
         if any(each.status is Status.LOADING for each in shards):
             return ListedTransactions(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        found: list[Listed] = []
+        found: list[TransactionListing] = []
         for shard in shards:
             found += queries.list_transactions(shard.state.known, asked, self._wall_ms())
         unknown = tuple(sorted(asked.states - queries.STATES))

@@ -10,7 +10,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 
-class Marker(NamedTuple):
+class TxnMarkerEntry(NamedTuple):
     """To be written to each of the partitions: how this producer's transaction has ended."""
 
     transactional_id: str
@@ -23,21 +23,16 @@ class Marker(NamedTuple):
 
 
 # Some of a marker's partitions, each with what became of it: all in one call or in several.
-Marked = Callable[[Marker, Mapping[TopicPartition, ErrorCode]], None]
+MarkerCallback = Callable[[TxnMarkerEntry, Mapping[TopicPartition, ErrorCode]], None]
 
 
 class MarkerChannel(Protocol):
     """To the leaders of partitions, wherever they are."""
 
-    def send(self, markers: Sequence[Marker], done: Marked) -> None:
+    def send(self, markers: Sequence[TxnMarkerEntry], done: MarkerCallback) -> None:
         """`done`, now or later, exactly once for each partition of each marker. A partition
         without a leader or of a topic that is not known is answered too: what is sent again, and
         when, is the coordinator's to say."""
-
-
-class ProducerIds(Protocol):
-    async def next_producer_id(self) -> int:
-        """One that nobody has had. May raise Refusal."""
 
 
 class KnownPartitions(Protocol):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
-from penstock.coordinators.transaction.requests import NO_EPOCH, Ended, Producer
+from penstock.coordinators.transaction.requests import NO_EPOCH, EndTxnReply, ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import (
     LAST_EPOCH,
     MAX_EPOCH,
@@ -29,13 +29,13 @@ from penstock.model.ids import NO_PRODUCER_ID
 def end(
     known: Mapping[str, Transaction],
     transactional_id: str,
-    claimed: Producer,
+    claimed: ProducerIdAndEpoch,
     *,
     commit: bool,
     version: int,
     new_producer_id: int | None,
     now_ms: int,
-) -> TransactionResult[Ended]:
+) -> TransactionResult[EndTxnReply]:
     """EndTxn. `version` is the client's: since KIP-890 it gets an epoch of its own for what comes
     next, so that a request that is late meets another one and is known for what it is."""
     transaction = known.get(transactional_id)
@@ -53,23 +53,23 @@ def end(
     if not bumps_epoch(version):
         after = transaction.owner
     elif not is_exhausted(transaction.owner.epoch):
-        after = Producer(transaction.owner.id, transaction.owner.epoch + 1)
+        after = ProducerIdAndEpoch(transaction.owner.id, transaction.owner.epoch + 1)
     elif new_producer_id is None:
         return TransactionResult(answer=NEEDS_PRODUCER_ID)
     else:
-        after = Producer(new_producer_id, 0)
+        after = ProducerIdAndEpoch(new_producer_id, 0)
     decided = _prepare(transaction, after, commit=commit, version=version, now_ms=now_ms)
     return TransactionResult(
-        answer=Ended(ErrorCode.NONE, *after),
+        answer=EndTxnReply(ErrorCode.NONE, *after),
         records=(TransactionRecord(transactional_id, decided),),
     )
 
 
-def _refuse(code: ErrorCode) -> TransactionResult[Ended]:
-    return TransactionResult(answer=Ended(code))
+def _refuse(code: ErrorCode) -> TransactionResult[EndTxnReply]:
+    return TransactionResult(answer=EndTxnReply(code))
 
 
-def _is_repeated(transaction: Transaction, claimed: Producer) -> bool:
+def _is_repeated(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
     """Whether the claimed one is the owner as it was before its last end: its answer was lost."""
     owner, state = transaction.owner, transaction.state
     if not (state.is_prepared or state.is_complete):
@@ -86,7 +86,7 @@ def _answer_again(
     *,
     commit: bool,
     new_producer_id: int | None,
-) -> TransactionResult[Ended]:
+) -> TransactionResult[EndTxnReply]:
     state, owner = transaction.state, transaction.owner
     if commit != state.commits:
         # The coordinator has aborted it: out of time, or for another instance.
@@ -94,12 +94,14 @@ def _answer_again(
     if state.is_prepared:
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if owner.epoch != MAX_EPOCH:
-        return TransactionResult(answer=Ended(ErrorCode.NONE, *owner))
+        return TransactionResult(answer=EndTxnReply(ErrorCode.NONE, *owner))
     if new_producer_id is None:  # the coordinator's abort took the last epoch there is
         return TransactionResult(answer=NEEDS_PRODUCER_ID)
-    other = with_owner(transaction, Producer(new_producer_id, 0), last_producer_epoch=LAST_EPOCH)
+    other = with_owner(
+        transaction, ProducerIdAndEpoch(new_producer_id, 0), last_producer_epoch=LAST_EPOCH
+    )
     return TransactionResult(
-        answer=Ended(ErrorCode.NONE, new_producer_id, 0),
+        answer=EndTxnReply(ErrorCode.NONE, new_producer_id, 0),
         records=(TransactionRecord(transactional_id, other),),
     )
 
@@ -113,14 +115,14 @@ def _may_end(state: State, *, commit: bool, version: int) -> bool:
 
 def _answer_in_state(
     transaction: Transaction, *, commit: bool, version: int
-) -> TransactionResult[Ended]:
+) -> TransactionResult[EndTxnReply]:
     """To the owner, where nothing is open. Of old, it may be repeating itself."""
     state = transaction.state
     is_same = state is not State.EMPTY and commit == state.commits
     if state.is_prepared and (is_same or bumps_epoch(version)):
         return _refuse(ErrorCode.CONCURRENT_TRANSACTIONS)
     if is_same and not bumps_epoch(version):
-        return TransactionResult(answer=Ended(ErrorCode.NONE, *transaction.owner))
+        return TransactionResult(answer=EndTxnReply(ErrorCode.NONE, *transaction.owner))
     return _refuse(ErrorCode.INVALID_TXN_STATE)
 
 
@@ -134,7 +136,7 @@ def abort(transaction: Transaction, *, now_ms: int, may_come_back: bool) -> Tran
     owner = transaction.owner
     decided = _prepare(
         transaction,
-        Producer(owner.id, _next_epoch(owner.epoch)),
+        ProducerIdAndEpoch(owner.id, _next_epoch(owner.epoch)),
         commit=False,
         version=transaction.client_version,
         now_ms=now_ms,
@@ -146,7 +148,7 @@ def abort(transaction: Transaction, *, now_ms: int, may_come_back: bool) -> Tran
 
 
 def _prepare(
-    transaction: Transaction, after: Producer, *, commit: bool, version: int, now_ms: int
+    transaction: Transaction, after: ProducerIdAndEpoch, *, commit: bool, version: int, now_ms: int
 ) -> Transaction:
     """Decided, for `after` to go on. The epoch of its markers fences all that came before."""
     owner, state = transaction.owner, transaction.state
@@ -178,7 +180,7 @@ def complete(transaction: Transaction, *, now_ms: int, is_outlived: bool = False
     assert transaction.state.is_prepared
     commits, owner = transaction.state.commits, transaction.owner
     if is_outlived and owner.id == transaction.producer_id:
-        owner = Producer(owner.id, MAX_EPOCH)
+        owner = ProducerIdAndEpoch(owner.id, MAX_EPOCH)
     return with_owner(
         transaction,
         owner,

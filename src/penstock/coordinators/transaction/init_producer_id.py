@@ -19,9 +19,9 @@ from penstock.coordinators.transaction.requests import (
     NO_EPOCH,
     NO_PRODUCER,
     NO_TIME,
-    Initialised,
-    InitProducer,
-    Producer,
+    InitProducerId,
+    InitProducerIdReply,
+    ProducerIdAndEpoch,
 )
 from penstock.coordinators.transaction.result import (
     LAST_EPOCH,
@@ -37,7 +37,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
 
 
-def refuse(request: InitProducer, config: TransactionConfig) -> ErrorCode:
+def refuse(request: InitProducerId, config: TransactionConfig) -> ErrorCode:
     """What is wrong with the request whatever the state is; NONE: nothing."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_EPOCH):
         return ErrorCode.INVALID_REQUEST
@@ -52,15 +52,15 @@ def refuse(request: InitProducer, config: TransactionConfig) -> ErrorCode:
 
 def init_producer(
     known: Mapping[str, Transaction],
-    request: InitProducer,
+    request: InitProducerId,
     *,
     new_producer_id: int | None,
     now_ms: int,
-) -> TransactionResult[Initialised]:
+) -> TransactionResult[InitProducerIdReply]:
     transaction = known.get(request.transactional_id)
     if transaction is None:
         return _begin(request, new_producer_id, now_ms)
-    claimed = Producer(request.producer_id, request.producer_epoch)
+    claimed = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if claimed != NO_PRODUCER and not _may_claim(transaction, claimed):
         return _refuse(ErrorCode.PRODUCER_FENCED)
     if transaction.state.is_prepared:
@@ -71,16 +71,16 @@ def init_producer(
         return _keep(request, transaction, new_producer_id, now_ms)
     aborted = abort(transaction, now_ms=now_ms, may_come_back=False)
     return TransactionResult(
-        answer=Initialised(code=ErrorCode.CONCURRENT_TRANSACTIONS),  # to be asked again
+        answer=InitProducerIdReply(code=ErrorCode.CONCURRENT_TRANSACTIONS),  # to be asked again
         records=(TransactionRecord(request.transactional_id, aborted),),
     )
 
 
-def _refuse(code: ErrorCode) -> TransactionResult[Initialised]:
-    return TransactionResult(answer=Initialised(code=code))
+def _refuse(code: ErrorCode) -> TransactionResult[InitProducerIdReply]:
+    return TransactionResult(answer=InitProducerIdReply(code=code))
 
 
-def _may_claim(transaction: Transaction, claimed: Producer) -> bool:
+def _may_claim(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
     """The owner; or the owner as it was before its last request, whose answer was lost: unless it
     must have come, since the transaction of after is open."""
     owner = transaction.owner
@@ -91,15 +91,15 @@ def _may_claim(transaction: Transaction, claimed: Producer) -> bool:
     return _is_before(transaction, claimed) and claimed.epoch == transaction.last_producer_epoch
 
 
-def _is_before(transaction: Transaction, claimed: Producer) -> bool:
+def _is_before(transaction: Transaction, claimed: ProducerIdAndEpoch) -> bool:
     if claimed.id == transaction.owner.id:
         return True
     return claimed.id == find_id_before(transaction) and is_exhausted(claimed.epoch)
 
 
 def _begin(
-    request: InitProducer, new_producer_id: int | None, now_ms: int
-) -> TransactionResult[Initialised]:
+    request: InitProducerId, new_producer_id: int | None, now_ms: int
+) -> TransactionResult[InitProducerIdReply]:
     if new_producer_id is None:
         return TransactionResult(answer=NEEDS_PRODUCER_ID)
     begun = Transaction(
@@ -112,23 +112,23 @@ def _begin(
 
 
 def _go_on(
-    request: InitProducer,
+    request: InitProducerId,
     transaction: Transaction,
-    claimed: Producer,
+    claimed: ProducerIdAndEpoch,
     new_producer_id: int | None,
     now_ms: int,
-) -> TransactionResult[Initialised]:
+) -> TransactionResult[InitProducerIdReply]:
     """Nothing is open: the next epoch, or the first of another id."""
     owner = transaction.owner
     is_repeated = claimed not in (NO_PRODUCER, owner)
     if is_repeated and owner.epoch != MAX_EPOCH:
         after, last_epoch = owner, transaction.last_producer_epoch
     elif not is_exhausted(owner.epoch):
-        after, last_epoch = Producer(owner.id, owner.epoch + 1), claimed.epoch
+        after, last_epoch = ProducerIdAndEpoch(owner.id, owner.epoch + 1), claimed.epoch
     elif new_producer_id is None:
         return TransactionResult(answer=NEEDS_PRODUCER_ID)
     else:
-        after, last_epoch = Producer(new_producer_id, 0), claimed.epoch
+        after, last_epoch = ProducerIdAndEpoch(new_producer_id, 0), claimed.epoch
     ready = with_owner(
         transaction,
         after,
@@ -144,16 +144,16 @@ def _go_on(
 
 
 def _keep(
-    request: InitProducer, transaction: Transaction, new_producer_id: int | None, now_ms: int
-) -> TransactionResult[Initialised]:
+    request: InitProducerId, transaction: Transaction, new_producer_id: int | None, now_ms: int
+) -> TransactionResult[InitProducerIdReply]:
     """The transaction stays as it is, with its own id and epoch; only its owner changes."""
     owner = transaction.owner
     if not is_exhausted(owner.epoch):
-        after = Producer(owner.id, owner.epoch + 1)
+        after = ProducerIdAndEpoch(owner.id, owner.epoch + 1)
     elif new_producer_id is None:
         return TransactionResult(answer=NEEDS_PRODUCER_ID)
     else:
-        after = Producer(new_producer_id, 0)
+        after = ProducerIdAndEpoch(new_producer_id, 0)
     kept = replace(
         transaction,
         next_producer_id=after.id,
@@ -162,15 +162,15 @@ def _keep(
         timeout_ms=NO_TIMEOUT_MS,
         updated_ms=now_ms,
     )
-    return _write(request, kept, ongoing=Producer(kept.producer_id, kept.producer_epoch))
+    return _write(request, kept, ongoing=ProducerIdAndEpoch(kept.producer_id, kept.producer_epoch))
 
 
 def _write(
-    request: InitProducer, transaction: Transaction, *, ongoing: Producer = NO_PRODUCER
-) -> TransactionResult[Initialised]:
+    request: InitProducerId, transaction: Transaction, *, ongoing: ProducerIdAndEpoch = NO_PRODUCER
+) -> TransactionResult[InitProducerIdReply]:
     assert transaction.owner.epoch <= LAST_EPOCH
     return TransactionResult(
-        answer=Initialised(
+        answer=InitProducerIdReply(
             code=ErrorCode.NONE,
             producer_id=transaction.owner.id,
             producer_epoch=transaction.owner.epoch,
@@ -181,5 +181,5 @@ def _write(
     )
 
 
-def _timeout_ms(request: InitProducer) -> int:
+def _timeout_ms(request: InitProducerId) -> int:
     return NO_TIMEOUT_MS if request.two_phase else request.timeout_ms

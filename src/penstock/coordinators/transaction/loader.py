@@ -13,7 +13,7 @@ from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import iter_records
 
 
-class TransactionReader:
+class TransactionsLoader:
     """A `state_topics.loading.Reader`."""
 
     def __init__(self, report: Report) -> None:

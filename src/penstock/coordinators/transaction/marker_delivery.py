@@ -7,14 +7,18 @@ Invariant: a marker is sent only when the decision that it tells of is committed
 
 from collections.abc import Callable, Mapping
 
-from penstock.coordinators.runtime.dependencies import Report, Timers
-from penstock.coordinators.transaction.dependencies import KnownPartitions, Marker, MarkerChannel
+from penstock.coordinators.runtime.dependencies import CoordinatorTimers, Report
+from penstock.coordinators.transaction.dependencies import (
+    KnownPartitions,
+    MarkerChannel,
+    TxnMarkerEntry,
+)
 from penstock.coordinators.transaction.pending_markers import (
     KNOWS_BETTER,
     OUTLIVING,
     PAST,
     EndKey,
-    OutstandingMarkers,
+    PendingMarkers,
 )
 from penstock.coordinators.transaction.records import Transaction
 from penstock.model.errors import ErrorCode
@@ -26,7 +30,7 @@ LONGEST_PAUSE_MS = 5_000
 REFUSED_PAUSE_MS = 60_000  # before those are asked again who know better
 
 
-class Marking:
+class MarkerDelivery:
     """`forget` it when its shard is loaded anew or gone: answers of before are nobody's then."""
 
     def __init__(
@@ -34,7 +38,7 @@ class Marking:
         *,
         channel: MarkerChannel,
         known: KnownPartitions,
-        timers: Timers,
+        timers: CoordinatorTimers,
         report: Report,
         coordinator_epoch: Callable[[], int],
         on_marked: Callable[[EndKey], None],
@@ -45,7 +49,7 @@ class Marking:
         self._report = report
         self._coordinator_epoch = coordinator_epoch
         self._on_marked = on_marked
-        self._outstanding = OutstandingMarkers()
+        self._outstanding = PendingMarkers()
         self._complained: set[EndKey] = set()  # that it was told to people
         self._pause_ms = FIRST_PAUSE_MS
         self._timer: Timer[Callable[[], None]] | None = None
@@ -88,7 +92,7 @@ class Marking:
             self._pause_ms = min(2 * self._pause_ms, LONGEST_PAUSE_MS)
 
     def forget(self) -> None:
-        self._outstanding = OutstandingMarkers()
+        self._outstanding = PendingMarkers()
         self._complained.clear()
         self._pause_ms = FIRST_PAUSE_MS
         for timer in (self._timer, self._refused_timer):
@@ -112,18 +116,20 @@ class Marking:
         self._outstanding.ask_again()
         self._send(self._outstanding.take_due(epoch=self._coordinator_epoch()))
 
-    def _send(self, markers: list[Marker]) -> None:
+    def _send(self, markers: list[TxnMarkerEntry]) -> None:
         if not markers:
             return
         outstanding = self._outstanding
 
-        def take(marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+        def take(marker: TxnMarkerEntry, codes: Mapping[TopicPartition, ErrorCode]) -> None:
             if outstanding is self._outstanding:
                 self._take_answers(marker, codes)
 
         self._channel.send(markers, take)
 
-    def _take_answers(self, marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> None:
+    def _take_answers(
+        self, marker: TxnMarkerEntry, codes: Mapping[TopicPartition, ErrorCode]
+    ) -> None:
         judged = {each: self._judge(each, code) for each, code in codes.items()}
         key = self._outstanding.take_answers(marker, judged)
         found = set(judged.values())

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from penstock.coordinators.transaction.records import State, Transaction, TransactionRecord
-from penstock.coordinators.transaction.requests import Producer
+from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import TransactionResult, find_stranger
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
@@ -15,7 +15,7 @@ Codes = Mapping[TopicPartition, ErrorCode]
 def add_partitions(
     known: Mapping[str, Transaction],
     transactional_id: str,
-    claimed: Producer,
+    claimed: ProducerIdAndEpoch,
     partitions: Iterable[TopicPartition],
     *,
     version: int,
@@ -48,7 +48,7 @@ def add_partitions(
 def verify_partitions(
     known: Mapping[str, Transaction],
     transactional_id: str,
-    claimed: Producer,
+    claimed: ProducerIdAndEpoch,
     partitions: Iterable[TopicPartition],
 ) -> Codes:
     """Whether each belongs to what is open now (KIP-890)."""
@@ -63,7 +63,7 @@ def verify_partitions(
     }
 
 
-def _find_refusal(transaction: Transaction | None, claimed: Producer) -> ErrorCode:
+def _find_refusal(transaction: Transaction | None, claimed: ProducerIdAndEpoch) -> ErrorCode:
     if transaction is None:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     stranger = find_stranger(transaction, claimed)

@@ -8,7 +8,7 @@ an answer that is late is nobody's (KAFKA-9777).
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.coordinators.transaction.dependencies import Marker
+from penstock.coordinators.transaction.dependencies import TxnMarkerEntry
 from penstock.coordinators.transaction.records import Transaction
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -46,7 +46,7 @@ class _Entry:
         self.is_outlived = False  # somebody knows of a later one
 
 
-class OutstandingMarkers:
+class PendingMarkers:
     """Owned by its shard."""
 
     def __init__(self) -> None:
@@ -87,13 +87,13 @@ class OutstandingMarkers:
     def end(self, key: EndKey) -> None:
         self._entries.pop(key, None)
 
-    def take_due(self, keys: Iterable[EndKey] | None = None, *, epoch: int) -> list[Marker]:
+    def take_due(self, keys: Iterable[EndKey] | None = None, *, epoch: int) -> list[TxnMarkerEntry]:
         """To be sent now, by a coordinator of this epoch: what is neither marked nor on its way."""
         wanted = list(self._entries) if keys is None else keys
         due = (self._take(key, epoch) for key in wanted)
         return [marker for marker in due if marker is not None]
 
-    def _take(self, key: EndKey, epoch: int) -> Marker | None:
+    def _take(self, key: EndKey, epoch: int) -> TxnMarkerEntry | None:
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -101,9 +101,11 @@ class OutstandingMarkers:
         if not partitions:
             return None
         entry.sent.update(partitions)
-        return Marker(*key, entry.commit, epoch, entry.version, partitions)
+        return TxnMarkerEntry(*key, entry.commit, epoch, entry.version, partitions)
 
-    def take_answers(self, marker: Marker, codes: Mapping[TopicPartition, ErrorCode]) -> EndKey:
+    def take_answers(
+        self, marker: TxnMarkerEntry, codes: Mapping[TopicPartition, ErrorCode]
+    ) -> EndKey:
         """NONE or PAST: it is marked. Everything else is due again, what is refused by who knows
         better only when it is asked for again."""
         key = EndKey(marker.transactional_id, marker.producer_id, marker.producer_epoch)

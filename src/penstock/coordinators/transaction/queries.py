@@ -4,7 +4,12 @@ from collections.abc import Callable, Mapping
 
 from penstock.coordinators.transaction.pending_markers import EndKey
 from penstock.coordinators.transaction.records import State, Transaction
-from penstock.coordinators.transaction.requests import NO_TIME, Described, Listed, ListTransactions
+from penstock.coordinators.transaction.requests import (
+    NO_TIME,
+    DescribedTransaction,
+    ListTransactions,
+    TransactionListing,
+)
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -15,15 +20,15 @@ def describe(
     known: Mapping[str, Transaction],
     transactional_id: str,
     later: Callable[[EndKey], frozenset[TopicPartition]],
-) -> Described:
+) -> DescribedTransaction:
     """Of one that was kept, id and epoch are those of its data. Not with partitions that hold a
     later transaction open: that one is nobody's, and whoever looks for such must find it."""
     transaction = known.get(transactional_id)
     if transaction is None:
         code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-        return Described(transactional_id=transactional_id, code=code)
+        return DescribedTransaction(transactional_id=transactional_id, code=code)
     end = EndKey(transactional_id, transaction.producer_id, transaction.producer_epoch)
-    return Described(
+    return DescribedTransaction(
         transactional_id=transactional_id,
         code=ErrorCode.NONE,
         state=transaction.state.value,
@@ -38,9 +43,9 @@ def describe(
 
 def list_transactions(
     known: Mapping[str, Transaction], asked: ListTransactions, now_ms: int
-) -> list[Listed]:
+) -> list[TransactionListing]:
     return [
-        Listed(each, transaction.producer_id, transaction.state.value)
+        TransactionListing(each, transaction.producer_id, transaction.state.value)
         for each, transaction in known.items()
         if _is_asked_for(transaction, asked, now_ms)
     ]

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from penstock.config.setting import INT_MAX
-from penstock.coordinators.transaction.requests import NO_EPOCH, NO_TIME, Producer
+from penstock.coordinators.transaction.requests import NO_EPOCH, NO_TIME, ProducerIdAndEpoch
 from penstock.coordinators.transaction.transaction_version import CLASSIC
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
 from penstock.protocol.coordinator_values import (
@@ -81,11 +81,11 @@ class Transaction:
     client_version: int = CLASSIC
 
     @property
-    def owner(self) -> Producer:
+    def owner(self) -> ProducerIdAndEpoch:
         """The only one whose requests count."""
         if self.next_producer_id != NO_PRODUCER_ID:
-            return Producer(self.next_producer_id, self.next_producer_epoch)
-        return Producer(self.producer_id, self.producer_epoch)
+            return ProducerIdAndEpoch(self.next_producer_id, self.next_producer_epoch)
+        return ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def is_kept(self) -> bool:

@@ -10,18 +10,18 @@ NO_EPOCH = -1
 NO_TIME = -1
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """One incarnation of a producer: a later epoch of the same id fences it."""
 
     id: int
     epoch: int
 
 
-NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_EPOCH)
+NO_PRODUCER = ProducerIdAndEpoch(NO_PRODUCER_ID, NO_EPOCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InitProducer:
+class InitProducerId:
     """Id and epoch are those that the producer had (KIP-360), both or none."""
 
     transactional_id: str
@@ -33,7 +33,7 @@ class InitProducer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Initialised:
+class InitProducerIdReply:
     code: ErrorCode
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_EPOCH
@@ -41,7 +41,7 @@ class Initialised:
     ongoing_producer_epoch: int = NO_EPOCH
 
 
-class Ended(NamedTuple):
+class EndTxnReply(NamedTuple):
     """The producer that may go on: since KIP-890 with an epoch of its own, or another id."""
 
     code: ErrorCode
@@ -50,7 +50,7 @@ class Ended(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Described:
+class DescribedTransaction:
     transactional_id: str
     code: ErrorCode
     state: str = ""
@@ -71,7 +71,7 @@ class ListTransactions:
     min_duration_ms: int = -1  # below 0: any
 
 
-class Listed(NamedTuple):
+class TransactionListing(NamedTuple):
     transactional_id: str
     producer_id: int
     state: str
@@ -80,4 +80,4 @@ class Listed(NamedTuple):
 class ListedTransactions(NamedTuple):
     code: ErrorCode
     unknown_states: tuple[str, ...] = ()  # that were asked for
-    transactions: tuple[Listed, ...] = ()
+    transactions: tuple[TransactionListing, ...] = ()

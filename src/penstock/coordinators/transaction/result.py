@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from penstock.coordinators.transaction.records import Transaction, TransactionRecord
-from penstock.coordinators.transaction.requests import NO_EPOCH, Producer
+from penstock.coordinators.transaction.requests import NO_EPOCH, ProducerIdAndEpoch
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID
 
@@ -39,7 +39,7 @@ def is_exhausted(epoch: int) -> bool:
     return epoch >= LAST_EPOCH
 
 
-def find_stranger(known: Transaction, claimed: Producer) -> ErrorCode:
+def find_stranger(known: Transaction, claimed: ProducerIdAndEpoch) -> ErrorCode:
     """NONE where the claimed producer owns the transactional id. The epoch is judged before any
     state is: a fenced producer is to learn that it is (KAFKA-20785)."""
     owner = known.owner
@@ -59,7 +59,7 @@ def find_id_before(known: Transaction) -> int | None:
     return known.previous_producer_id if has_changed else None
 
 
-def with_owner(known: Transaction, owner: Producer, **changes: Any) -> Transaction:
+def with_owner(known: Transaction, owner: ProducerIdAndEpoch, **changes: Any) -> Transaction:
     """Belonging to this producer from now on, with nothing open."""
     is_other_id = owner.id != known.producer_id
     return replace(

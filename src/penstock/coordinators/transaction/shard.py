@@ -13,17 +13,17 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.coordinators.runtime.coordinator_shard import CoordinatorShard, Status
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, Report, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers, Report
 from penstock.coordinators.runtime.error_codes import answer_code
-from penstock.coordinators.runtime.pending_replies import Failed, Waiter, Write
+from penstock.coordinators.runtime.pending_replies import Failed, PendingWrite, Waiter
 from penstock.coordinators.runtime.record_batches import TooLarge, build_batches
 from penstock.coordinators.transaction import queries
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.connections import Connections
 from penstock.coordinators.transaction.dependencies import KnownPartitions, MarkerChannel
 from penstock.coordinators.transaction.end_transaction import complete
-from penstock.coordinators.transaction.loader import TransactionReader
-from penstock.coordinators.transaction.marker_delivery import Marking
+from penstock.coordinators.transaction.loader import TransactionsLoader
+from penstock.coordinators.transaction.marker_delivery import MarkerDelivery
 from penstock.coordinators.transaction.pending_markers import EndKey
 from penstock.coordinators.transaction.records import (
     State,
@@ -31,7 +31,7 @@ from penstock.coordinators.transaction.records import (
     TransactionRecord,
     encode_record,
 )
-from penstock.coordinators.transaction.requests import Described
+from penstock.coordinators.transaction.requests import DescribedTransaction
 from penstock.coordinators.transaction.result import NeedsProducerId, TransactionResult
 from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.coordinators.transaction.timeouts import abort_late, forget_unused
@@ -55,7 +55,7 @@ class TransactionDependencies:
     """What every shard of a broker shares."""
 
     log: CoordinatorLog
-    timers: Timers
+    timers: CoordinatorTimers
     channel: MarkerChannel
     known: KnownPartitions
     wall_ms: Callable[[], int]
@@ -70,7 +70,7 @@ class TransactionShard(CoordinatorShard[TransactionShardState]):
         self._to_tell: dict[str, int] = {}  # decided -> what must be committed before it is told
         self.connections = Connections()
         self._timers: dict[str, Timer[Callable[[], None]]] = {}  # by what they are for
-        self._marking = Marking(
+        self._marking = MarkerDelivery(
             channel=around.channel,
             known=around.known,
             timers=around.timers,
@@ -85,7 +85,7 @@ class TransactionShard(CoordinatorShard[TransactionShardState]):
         """Transactions that are decided and not known to all their partitions."""
         return len(self._to_tell) + len(self._marking)
 
-    def describe(self, transactional_id: str) -> Described:
+    def describe(self, transactional_id: str) -> DescribedTransaction:
         return queries.describe(self.state.known, transactional_id, self._marking.later)
 
     # -- commands --------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class TransactionShard(CoordinatorShard[TransactionShardState]):
                 self._to_tell[record.transactional_id] = end_offset
         return end_offset
 
-    def _on_written(self, write: Write, code: ErrorCode) -> None:
+    def _on_written(self, write: PendingWrite, code: ErrorCode) -> None:
         super()._on_written(write, code)
         if not self._to_tell:
             return
@@ -249,8 +249,8 @@ class TransactionShard(CoordinatorShard[TransactionShardState]):
     def _new_state(self) -> TransactionShardState:
         return TransactionShardState()
 
-    def _new_reader(self, report: Report) -> TransactionReader:
-        return TransactionReader(report)
+    def _new_reader(self, report: Report) -> TransactionsLoader:
+        return TransactionsLoader(report)
 
     def _take(self, entry: TransactionRecord) -> None:
         self.state.replay(entry)

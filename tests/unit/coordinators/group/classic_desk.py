@@ -21,12 +21,12 @@ from penstock.coordinators.group.records import (
 )
 from penstock.coordinators.group.requests import (
     Heartbeat,
-    Join,
-    Joined,
-    Leaver,
-    Protocol,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupReply,
+    LeavingMember,
+    MemberProtocol,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.coordinators.group.result import LATER, GroupResult, SetTimer, TimerKey
 from penstock.coordinators.runtime.pending_replies import Waiter
@@ -90,7 +90,7 @@ class Desk:
 
     # -- requests --------------------------------------------------------------------------
 
-    def join(self, request: Join, told: Callable[[Any], None] = lambda answer: None) -> Call:
+    def join(self, request: JoinGroup, told: Callable[[Any], None] = lambda answer: None) -> Call:
         return self._run(
             lambda waiter: classic.join(
                 self.group, request, waiter, self.now_ms, self.config, new_id=self._new_id
@@ -98,7 +98,7 @@ class Desk:
             told,
         )
 
-    def sync(self, request: Sync, told: Callable[[Any], None] = lambda answer: None) -> Call:
+    def sync(self, request: SyncGroup, told: Callable[[Any], None] = lambda answer: None) -> Call:
         return self._run(
             lambda waiter: classic.sync(self.group, request, waiter, self.now_ms, self.config),
             told,
@@ -107,7 +107,7 @@ class Desk:
     def heartbeat(self, request: Heartbeat) -> Call:
         return self._run(lambda _: classic.heartbeat(self.group, request, self.now_ms, self.config))
 
-    def leave(self, *leavers: Leaver) -> Call:
+    def leave(self, *leavers: LeavingMember) -> Call:
         return self._run(lambda _: classic.leave(self.group, leavers, self.now_ms, self.config))
 
     def delete(self) -> Call:
@@ -244,8 +244,8 @@ class Client:
     rebalance_timeout_ms: int = REBALANCE_MS
     id: str = ""
     generation: int = -1
-    joined: Joined | None = None
-    synced: Synced | None = None
+    joined: JoinGroupReply | None = None
+    synced: SyncGroupReply | None = None
     calls: list[Call] = field(default_factory=list)
 
     @property
@@ -274,7 +274,7 @@ class Client:
             "protocol": self.joined.protocol if self.joined else None,
             "assignments": assignments or {},
         }
-        call = self.desk.sync(Sync(**{**fields, **changes}), self._on_synced)
+        call = self.desk.sync(SyncGroup(**{**fields, **changes}), self._on_synced)
         self.calls.append(call)
         return call
 
@@ -292,7 +292,7 @@ class Client:
         return answer
 
     def leave(self) -> ErrorCode:
-        answer = self.desk.leave(Leaver(self.id, self.instance)).answer
+        answer = self.desk.leave(LeavingMember(self.id, self.instance)).answer
         error = answer[1][0].error
         assert isinstance(error, ErrorCode)
         return error
@@ -306,7 +306,7 @@ class Client:
         }
         return Heartbeat(**{**fields, **changes})
 
-    def join_request(self, **changes: Any) -> Join:
+    def join_request(self, **changes: Any) -> JoinGroup:
         metadata = subscription(*self.topics)
         fields = {
             "group": GROUP,
@@ -317,14 +317,14 @@ class Client:
             "session_timeout_ms": self.session_timeout_ms,
             "rebalance_timeout_ms": self.rebalance_timeout_ms,
             "protocol_type": "consumer",
-            "protocols": tuple(Protocol(each, metadata) for each in self.assignors),
+            "protocols": tuple(MemberProtocol(each, metadata) for each in self.assignors),
             "requires_known_member": self.requires_known_member,
             "supports_skipping_assignment": self.supports_skipping,
         }
-        return Join(**{**fields, **changes})
+        return JoinGroup(**{**fields, **changes})
 
     def _on_joined(self, answer: object) -> None:
-        if isinstance(answer, Joined):
+        if isinstance(answer, JoinGroupReply):
             if answer.error in (ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED):
                 self.id = answer.member
                 self.generation = answer.generation
@@ -332,7 +332,7 @@ class Client:
                 self.joined = answer
 
     def _on_synced(self, answer: object) -> None:
-        if isinstance(answer, Synced):
+        if isinstance(answer, SyncGroupReply):
             self.synced = answer
 
 

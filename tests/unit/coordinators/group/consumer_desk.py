@@ -20,7 +20,7 @@ from penstock.coordinators.group.consumer.requests import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
 )
 from penstock.coordinators.group.consumer.state import ConsumerGroup
 from penstock.coordinators.group.dependencies import TopicView
@@ -95,11 +95,11 @@ class ConsumerDesk:
         assert isinstance(group, ClassicGroup), f"there is none, but {group}"
         return group
 
-    def heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+    def heartbeat(self, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
         answer = self.carry_out(
             consumer.heartbeat(self.group, request, self.now_ms, self.config, self.topics)
         )
-        assert isinstance(answer, ConsumerHeartbeatAnswer)
+        assert isinstance(answer, ConsumerHeartbeatReply)
         return answer
 
     def ask(
@@ -200,9 +200,9 @@ class Consumer:
     assignor: str | None = None
     epoch: int = JOIN_EPOCH
     owned: Partitions = field(default_factory=dict)
-    answer: ConsumerHeartbeatAnswer | None = None
+    answer: ConsumerHeartbeatReply | None = None
 
-    def join(self, **changes: object) -> ConsumerHeartbeatAnswer:
+    def join(self, **changes: object) -> ConsumerHeartbeatReply:
         self.epoch, self.owned = JOIN_EPOCH, {}
         given: dict[str, object] = {
             "rebalance_timeout_ms": REBALANCE_MS,
@@ -213,17 +213,17 @@ class Consumer:
         }
         return self.send(**(given | changes))
 
-    def beat(self, **changes: object) -> ConsumerHeartbeatAnswer:
+    def beat(self, **changes: object) -> ConsumerHeartbeatReply:
         """A heartbeat that says what it owns."""
         return self.send(owned=to_topics(self.owned), **changes)
 
-    def send(self, **fields: object) -> ConsumerHeartbeatAnswer:
+    def send(self, **fields: object) -> ConsumerHeartbeatReply:
         """And takes what it is answered."""
         answer = self.desk.heartbeat(self.request(**fields))
         self.take(answer)
         return answer
 
-    def take(self, answer: ConsumerHeartbeatAnswer) -> None:
+    def take(self, answer: ConsumerHeartbeatReply) -> None:
         self.answer = answer
         if answer.error is ErrorCode.NONE:
             self.epoch = answer.member_epoch
@@ -243,12 +243,12 @@ class Consumer:
         }
         return ConsumerHeartbeat(**(given | fields))
 
-    def leave(self) -> ConsumerHeartbeatAnswer:
+    def leave(self) -> ConsumerHeartbeatReply:
         answer = self.desk.heartbeat(self.request(member_epoch=LEAVE_EPOCH))
         self.owned = {}
         return answer
 
-    def pause(self) -> ConsumerHeartbeatAnswer:
+    def pause(self) -> ConsumerHeartbeatReply:
         """A static member goes for a while."""
         answer = self.desk.heartbeat(self.request(member_epoch=STATIC_LEAVE_EPOCH))
         self.owned = {}

@@ -20,17 +20,17 @@ from penstock.coordinators.group.record_batches import Entry, read_batches
 from penstock.coordinators.group.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
-    Commit,
     CommitInTransaction,
     CommitOffsets,
     FetchedOffsets,
     FetchOffsets,
-    Join,
-    Protocol,
-    Sync,
+    JoinGroup,
+    MemberProtocol,
+    OffsetCommit,
+    SyncGroup,
 )
 from penstock.coordinators.group.state import GroupShardState
-from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, Chunk, Done, LogEnds
+from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, Done, LogChunk, LogEnds
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.markers import TransactionMarker
@@ -147,7 +147,7 @@ class TableLog:
         self.exists = True
         return NONE
 
-    def find_term(self, partition: int) -> Term | None:
+    def find_leadership(self, partition: int) -> Term | None:
         return self.terms[partition]
 
     def ends(self, partition: int) -> LogEnds:
@@ -157,7 +157,7 @@ class TableLog:
     def max_batch_bytes(self, partition: int) -> int:
         return self.tables[partition].config.max_message_bytes
 
-    async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
+    async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
         self.reads += 1
         await asyncio.sleep(0)
         taken, end_offset = b"", start
@@ -167,7 +167,7 @@ class TableLog:
             if taken and len(taken) + len(content) > max_bytes:
                 break
             taken, end_offset = taken + content, header.next_offset
-        return Chunk(taken, end_offset)
+        return LogChunk(taken, end_offset)
 
     def append(
         self, partition: int, batches: Sequence[bytearray], *, timeout_ms: int, done: Done
@@ -263,7 +263,7 @@ class Desk:
     # -- short hands -----------------------------------------------------------------------
 
     async def commit(
-        self, *commits: Commit, group: str = GROUP, member: str = "", generation: int = -1
+        self, *commits: OffsetCommit, group: str = GROUP, member: str = "", generation: int = -1
     ) -> list[ErrorCode]:
         """A code for each, in order."""
         request = commit_request(*commits, group=group, member=member, generation=generation)
@@ -272,7 +272,7 @@ class Desk:
 
     async def commit_in_transaction(
         self,
-        *commits: Commit,
+        *commits: OffsetCommit,
         producer: int,
         epoch: int = 0,
         refusal: ErrorCode = ErrorCode.NONE,
@@ -336,7 +336,7 @@ class Desk:
         )
         assert joined.error is NONE, joined
         synced = await self.coordinator.sync(
-            Sync(
+            SyncGroup(
                 group=group,
                 member=joined.member,
                 instance=None,
@@ -365,12 +365,14 @@ def told(story: Callable[[Desk], Coroutine[Any, Any, None]], desk: Desk | None =
     return asyncio.run(tell())
 
 
-def commit_of(partition: TopicPartition, offset: int, metadata: str = "", **more: Any) -> Commit:
-    return Commit(partition, offset, more.pop("leader_epoch", -1), metadata, **more)
+def commit_of(
+    partition: TopicPartition, offset: int, metadata: str = "", **more: Any
+) -> OffsetCommit:
+    return OffsetCommit(partition, offset, more.pop("leader_epoch", -1), metadata, **more)
 
 
 def commit_request(
-    *commits: Commit,
+    *commits: OffsetCommit,
     group: str = GROUP,
     member: str = UNKNOWN_MEMBER,
     generation: int = NO_GENERATION,
@@ -386,7 +388,7 @@ def commit_request(
     )
 
 
-def join_request(group: str = GROUP, *topics: str, **more: Any) -> Join:
+def join_request(group: str = GROUP, *topics: str, **more: Any) -> JoinGroup:
     names = b"".join(len(each).to_bytes(2, "big") + each.encode() for each in topics)
     metadata = b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
     asked: dict[str, Any] = {
@@ -397,10 +399,10 @@ def join_request(group: str = GROUP, *topics: str, **more: Any) -> Join:
         "session_timeout_ms": 10_000,
         "rebalance_timeout_ms": 60_000,
         "protocol_type": "consumer",
-        "protocols": (Protocol("range", metadata),),
+        "protocols": (MemberProtocol("range", metadata),),
         "requires_known_member": False,
     }
-    return Join(group=group, **{**asked, **more})
+    return JoinGroup(group=group, **{**asked, **more})
 
 
 def replayed(log: TableLog, partition: int = 0) -> GroupShardState:

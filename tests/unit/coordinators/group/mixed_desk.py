@@ -28,13 +28,13 @@ from penstock.coordinators.group.requests import (
     NO_GENERATION,
     UNKNOWN_MEMBER,
     Heartbeat,
-    Join,
-    Joined,
-    JoinedMember,
-    Leaver,
-    Protocol,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupMember,
+    JoinGroupReply,
+    LeavingMember,
+    MemberProtocol,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.coordinator_values import ValueWriter
@@ -68,7 +68,7 @@ class ClassicConsumer:
         if self.assignor == EAGER:
             self.owned = {}
         self.error, self.waits = None, True
-        request = Join(
+        request = JoinGroup(
             group=GROUP,
             member=self.id,
             instance=self.instance,
@@ -77,7 +77,7 @@ class ClassicConsumer:
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
             protocol_type=self.protocol_type,
-            protocols=(Protocol(self.assignor, self.metadata()),),
+            protocols=(MemberProtocol(self.assignor, self.metadata()),),
             requires_known_member=True,
         )
         desk = self.desk
@@ -91,10 +91,10 @@ class ClassicConsumer:
     def sync(self, assignments: dict[str, bytes]) -> None:
         desk, group = self.desk, self.desk.group
         if group is None:
-            self.on_synced(Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
+            self.on_synced(SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
             return
         self.error, self.waits = None, True
-        request = Sync(
+        request = SyncGroup(
             group=GROUP,
             member=self.id,
             instance=self.instance,
@@ -127,7 +127,7 @@ class ClassicConsumer:
     def leave(self) -> ErrorCode:
         desk, group = self.desk, self.desk.group
         assert group is not None
-        leaver = Leaver(self.id, self.instance)
+        leaver = LeavingMember(self.id, self.instance)
         answer: Any = desk.carry_out(
             consumer_or_classic.leave(group, [leaver], desk.now_ms, desk.config, desk.topics)
         )
@@ -146,7 +146,7 @@ class ClassicConsumer:
 
     # -- what it hears ---------------------------------------------------------------------
 
-    def on_joined(self, answer: Joined) -> None:
+    def on_joined(self, answer: JoinGroupReply) -> None:
         if self.is_dead:
             return
         self.error, self.waits = answer.error, False
@@ -162,7 +162,7 @@ class ClassicConsumer:
             if not self.forgets_to_sync:
                 self.sync(self._share_out(answer.members) if is_leader else {})
 
-    def on_synced(self, answer: Synced) -> None:
+    def on_synced(self, answer: SyncGroupReply) -> None:
         if self.is_dead:
             return
         self.error, self.waits = answer.error, False
@@ -204,7 +204,7 @@ class ClassicConsumer:
         writer.array(named, _write_named)
         return writer.done()
 
-    def _share_out(self, members: Iterable[JoinedMember]) -> dict[str, bytes]:
+    def _share_out(self, members: Iterable[JoinGroupMember]) -> dict[str, bytes]:
         """In turn, but nobody gets what another still has."""
         topics = self.desk.topics
         told = {each.member: read_subscription(each.metadata) for each in members}

@@ -9,7 +9,7 @@ from tests.unit.coordinators.group.classic_desk import Client, Desk, rejoin, set
 from penstock.coordinators.group.classic import protocol as classic
 from penstock.coordinators.group.classic.protocol import ClassicState
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import Leaver, Protocol
+from penstock.coordinators.group.requests import LeavingMember, MemberProtocol
 from penstock.model.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -51,7 +51,7 @@ def scene_in(state: ClassicState) -> Scene:
     if state is ClassicState.PREPARING_REBALANCE:
         other.leave()
     elif state is ClassicState.EMPTY:
-        desk.leave(*(Leaver(each.id, each.instance) for each in (leader, follower, other)))
+        desk.leave(*(LeavingMember(each.id, each.instance) for each in (leader, follower, other)))
     elif state is ClassicState.DEAD:
         desk.release(ErrorCode.NOT_COORDINATOR)
     return Scene(desk, leader, follower)
@@ -74,7 +74,7 @@ def join_of_other_type(scene: Scene) -> ErrorCode | None:
 
 
 def join_without_common_protocol(scene: Scene) -> ErrorCode | None:
-    return Client(scene.desk, "dora").join(protocols=(Protocol("sticky", b""),)).error
+    return Client(scene.desk, "dora").join(protocols=(MemberProtocol("sticky", b""),)).error
 
 
 def join_without_protocols(scene: Scene) -> ErrorCode | None:
@@ -167,30 +167,30 @@ def heartbeat_stale(scene: Scene) -> ErrorCode | None:
 
 
 def leave(scene: Scene) -> ErrorCode | None:
-    return leave_as(scene, Leaver(scene.follower.id, None))
+    return leave_as(scene, LeavingMember(scene.follower.id, None))
 
 
 def leave_by_instance(scene: Scene) -> ErrorCode | None:
-    return leave_as(scene, Leaver("", "anna-1"))
+    return leave_as(scene, LeavingMember("", "anna-1"))
 
 
 def leave_strange_instance(scene: Scene) -> ErrorCode | None:
-    return leave_as(scene, Leaver("", "dora-1"))
+    return leave_as(scene, LeavingMember("", "dora-1"))
 
 
 def leave_stranger(scene: Scene) -> ErrorCode | None:
-    return leave_as(scene, Leaver("dora-0", None))
+    return leave_as(scene, LeavingMember("dora-0", None))
 
 
 def leave_nobody(scene: Scene) -> ErrorCode | None:
-    return leave_as(scene, Leaver("", None))
+    return leave_as(scene, LeavingMember("", None))
 
 
 def leave_fenced(scene: Scene) -> ErrorCode | None:
-    return leave_as(scene, Leaver("anna-1-before", "anna-1"))
+    return leave_as(scene, LeavingMember("anna-1-before", "anna-1"))
 
 
-def leave_as(scene: Scene, leaver: Leaver) -> ErrorCode:
+def leave_as(scene: Scene, leaver: LeavingMember) -> ErrorCode:
     error, left = scene.desk.leave(leaver).answer
     answer = left[0].error if left else error
     assert isinstance(answer, ErrorCode)

@@ -5,7 +5,7 @@ from tests.unit.coordinators.group.classic_desk import Client, Desk, settle, sub
 from penstock.coordinators.group.classic import protocol as classic
 from penstock.coordinators.group.classic.protocol import ClassicGroup, ClassicState
 from penstock.coordinators.group.classic.subscription import find_topics
-from penstock.coordinators.group.requests import DescribedMember, ListedGroup, Protocol
+from penstock.coordinators.group.requests import DescribedMember, GroupListing, MemberProtocol
 from penstock.coordinators.group.result import SetTimer, TimerKey
 
 
@@ -45,8 +45,12 @@ def test_a_group_between_generations_is_described_without_a_protocol() -> None:
 def test_groups_are_listed_with_their_type_and_state() -> None:
     desk = Desk()
     settle(Client(desk, "anna"))
-    assert classic.list_group(desk.group) == ListedGroup("billing", "consumer", "Stable", "classic")
-    assert classic.list_group(ClassicGroup("plain")) == ListedGroup("plain", "", "Empty", "classic")
+    assert classic.list_group(desk.group) == GroupListing(
+        "billing", "consumer", "Stable", "classic"
+    )
+    assert classic.list_group(ClassicGroup("plain")) == GroupListing(
+        "plain", "", "Empty", "classic"
+    )
 
 
 def test_offsets_without_a_group_age_from_their_commit() -> None:
@@ -82,7 +86,7 @@ def test_offsets_do_not_age_while_members_are_called() -> None:
 def test_offsets_do_not_age_under_members_whose_wishes_are_not_known() -> None:
     desk = Desk()
     anna = Client(desk, "anna", requires_known_member=False)
-    anna.join(protocols=(Protocol("range", b"\x00"),))
+    anna.join(protocols=(MemberProtocol("range", b"\x00"),))
     anna.assign()
     assert desk.group.state is ClassicState.STABLE
     assert classic.expiry_base_ms(desk.group, "orders", 5) is None

@@ -13,7 +13,7 @@ from tests.unit.coordinators.group.classic_desk import (
 
 from penstock.coordinators.group.classic.protocol import ClassicState
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import Leaver, Protocol
+from penstock.coordinators.group.requests import LeavingMember, MemberProtocol
 from penstock.model.errors import ErrorCode
 
 SLOW_START = GroupConfig(initial_rebalance_delay_ms=3000)
@@ -220,7 +220,7 @@ def test_several_leave_in_one_request_and_the_rest_rebalance_once() -> None:
     settle(anna, ben, cleo)
     generation = desk.group.generation
     error, left = desk.leave(
-        Leaver("", "ben-1"), Leaver(cleo.id, "cleo-1"), Leaver("", "dora-1")
+        LeavingMember("", "ben-1"), LeavingMember(cleo.id, "cleo-1"), LeavingMember("", "dora-1")
     ).answer
     assert error is ErrorCode.NONE
     assert [(each.instance, each.error) for each in left] == [
@@ -238,13 +238,13 @@ def test_whoever_leaves_while_it_waits_is_answered() -> None:
     anna, ben = Client(desk, "anna"), Client(desk, "ben")
     settle(anna)
     joining = ben.come()
-    desk.leave(Leaver(_id_of_waiting(desk), None))
+    desk.leave(LeavingMember(_id_of_waiting(desk), None))
     assert joining.error is ErrorCode.UNKNOWN_MEMBER_ID
     ben.id = ""
     ben.come()
     anna.join()
     syncing = ben.sync()
-    desk.leave(Leaver(ben.id, None))
+    desk.leave(LeavingMember(ben.id, None))
     assert syncing.error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -267,7 +267,7 @@ def test_an_empty_group_may_become_one_of_another_type() -> None:
     anna, worker = Client(desk, "anna"), Client(desk, "worker", requires_known_member=False)
     settle(anna)
     anna.leave()
-    protocols = (Protocol("compatible", b"me"),)
+    protocols = (MemberProtocol("compatible", b"me"),)
     answer = worker.join(protocol_type="connect", protocols=protocols).answer
     assert (answer.generation, answer.protocol_type) == (3, "connect")
 

@@ -11,7 +11,7 @@ from tests.unit.coordinators.group.classic_desk import (
 )
 
 from penstock.coordinators.group.classic.protocol import ClassicState
-from penstock.coordinators.group.requests import Protocol
+from penstock.coordinators.group.requests import MemberProtocol
 from penstock.model.errors import ErrorCode
 
 
@@ -110,7 +110,7 @@ def test_what_a_consumer_owned_before_its_restart_is_no_change_of_topics() -> No
     anna, ben = Client(desk, "anna"), static(desk, "ben")
     settle(anna, ben)
     metadata = subscription("orders", user_data=b"owned nothing yet")
-    call = static(desk, "ben").join(protocols=(Protocol("range", metadata),))
+    call = static(desk, "ben").join(protocols=(MemberProtocol("range", metadata),))
     assert call.error is ErrorCode.NONE
     assert anna.heartbeat() is ErrorCode.NONE
 

@@ -20,9 +20,9 @@ from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.requests import (
     LEAVE_EPOCH,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
 )
-from penstock.coordinators.group.requests import FetchOffsets, Heartbeat, ListedGroup
+from penstock.coordinators.group.requests import FetchOffsets, GroupListing, Heartbeat
 from penstock.model.errors import ErrorCode
 
 DAY_MS = 86_400_000
@@ -41,11 +41,11 @@ def request(member: str = "anna", epoch: int = 0, **more: Any) -> ConsumerHeartb
     )
 
 
-async def beat(desk: Desk, *args: Any, **more: Any) -> ConsumerHeartbeatAnswer:
+async def beat(desk: Desk, *args: Any, **more: Any) -> ConsumerHeartbeatReply:
     return await desk.coordinator.consumer_heartbeat(request(*args, **more))
 
 
-async def joined(desk: Desk, member: str = "anna") -> ConsumerHeartbeatAnswer:
+async def joined(desk: Desk, member: str = "anna") -> ConsumerHeartbeatReply:
     answer = await beat(desk, member)
     assert answer.error is NONE, answer
     return answer
@@ -174,7 +174,7 @@ def test_groups_are_listed_and_described_by_their_kind() -> None:
         await joined(desk)
         await desk.settle_member("classic")
         code, listed = await desk.coordinator.list_groups(frozenset(), frozenset(["Consumer"]))
-        assert (code, listed) == (NONE, [ListedGroup(GROUP, "consumer", "Stable", "consumer")])
+        assert (code, listed) == (NONE, [GroupListing(GROUP, "consumer", "Stable", "consumer")])
         assert len((await desk.coordinator.list_groups(frozenset(), frozenset()))[1]) == 2
         described = await desk.coordinator.consumer_describe(GROUP)
         assert [each.member for each in described.members] == ["anna"]

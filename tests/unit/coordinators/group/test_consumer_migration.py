@@ -24,7 +24,7 @@ from penstock.coordinators.group.consumer.embedded_protocol import read_assignme
 from penstock.coordinators.group.consumer.partitions import overlap
 from penstock.coordinators.group.consumer.requests import JOIN_EPOCH
 from penstock.coordinators.group.consumer.state import ConsumerState
-from penstock.coordinators.group.requests import Join, Joined, Protocol
+from penstock.coordinators.group.requests import JoinGroup, JoinGroupReply, MemberProtocol
 from penstock.coordinators.group.result import TimerKey
 from penstock.model.errors import ErrorCode
 
@@ -285,7 +285,7 @@ def test_a_session_must_be_as_long_as_the_broker_allows() -> None:
 def test_what_is_no_subscription_is_refused() -> None:
     desk = ConsumerDesk(orders=2)
     Consumer(desk, "bob").join()
-    request = Join(
+    request = JoinGroup(
         group=GROUP,
         member="anna",
         instance=None,
@@ -294,11 +294,11 @@ def test_what_is_no_subscription_is_refused() -> None:
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=REBALANCE_MS,
         protocol_type="consumer",
-        protocols=(Protocol("range", b"\x00\x01\x7f"),),
+        protocols=(MemberProtocol("range", b"\x00\x01\x7f"),),
         requires_known_member=True,
     )
     outcome = consumer.join(desk.living, request, desk.now_ms, desk.config, desk.topics)
-    assert isinstance(outcome.answer, Joined)
+    assert isinstance(outcome.answer, JoinGroupReply)
     assert outcome.answer.error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert not outcome.records
 

@@ -15,7 +15,7 @@ from penstock.coordinators.group.consumer.queries import (
     list_group,
 )
 from penstock.coordinators.group.consumer.requests import MemberKind, NamedPartitions
-from penstock.coordinators.group.requests import ListedGroup
+from penstock.coordinators.group.requests import GroupListing
 from penstock.model.errors import ErrorCode
 
 
@@ -125,7 +125,7 @@ def test_the_states_of_a_group_are_listed() -> None:
     desk = ConsumerDesk(orders=2)
     anna = Consumer(desk, "anna")
     anna.join()
-    assert list_group(desk.living) == ListedGroup(GROUP, "consumer", "Stable", "consumer")
+    assert list_group(desk.living) == GroupListing(GROUP, "consumer", "Stable", "consumer")
     Consumer(desk, "bob").join()
     assert list_group(desk.living).state == "Reconciling"
     anna.leave()

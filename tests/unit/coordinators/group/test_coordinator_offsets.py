@@ -16,7 +16,7 @@ from tests.unit.coordinators.group.coordinator_desk import (
 )
 
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import Committed, FetchOffsets, Leaver
+from penstock.coordinators.group.requests import FetchedOffset, FetchOffsets, LeavingMember
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -31,9 +31,9 @@ def test_what_anybody_committed_to_a_group_without_members_comes_back() -> None:
             FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=(T0, T1, U0))
         )
         assert answer.offsets == (
-            Committed(T0, 7, 3, "note"),
-            Committed(T1, -1, -1, ""),
-            Committed(U0, 1, -1, ""),
+            FetchedOffset(T0, 7, 3, "note"),
+            FetchedOffset(T1, -1, -1, ""),
+            FetchedOffset(U0, 1, -1, ""),
         )
         assert await desk.fetch_all() == {T0: 7, U0: 1}
 
@@ -111,7 +111,7 @@ def test_members_commit_under_their_generation_and_nobody_else_does() -> None:
             ErrorCode.UNKNOWN_MEMBER_ID
         ]
         assert await desk.commit(one) == [ErrorCode.UNKNOWN_MEMBER_ID]
-        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert await desk.commit(commit_of(T0, 6)) == [NONE]
         assert await desk.fetch(T0) == [6]
 
@@ -210,7 +210,7 @@ def test_a_deleted_group_leaves_nothing_behind() -> None:
         member, generation = await desk.settle_member(GROUP, "orders")
         await desk.commit(commit_of(T0, 1), member=member, generation=generation)
         assert await desk.coordinator.delete_group(GROUP) is ErrorCode.NON_EMPTY_GROUP
-        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert await desk.coordinator.delete_group(GROUP) is NONE
         assert await desk.coordinator.delete_group(GROUP) is ErrorCode.GROUP_ID_NOT_FOUND
         assert await desk.fetch_all() == {}

@@ -26,7 +26,7 @@ from penstock.coordinators.group.records import (
     encode_record,
 )
 from penstock.coordinators.group.requests import FetchOffsets, Heartbeat
-from penstock.coordinators.runtime.dependencies import Chunk, LogEnds
+from penstock.coordinators.runtime.dependencies import LogChunk, LogEnds
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.records import Record, build_batch
@@ -330,7 +330,7 @@ def test_a_damaged_batch_is_passed_over() -> None:
             super().__init__()
             self.tables = log.tables
 
-        async def read(self, partition: int, start: int, max_bytes: int) -> Chunk:
+        async def read(self, partition: int, start: int, max_bytes: int) -> LogChunk:
             chunk = await super().read(partition, start, max_bytes)
             return chunk._replace(batches=bytes(data))
 

@@ -15,7 +15,7 @@ from tests.unit.coordinators.group.coordinator_desk import (
 )
 
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import Leaver
+from penstock.coordinators.group.requests import LeavingMember
 from penstock.model.errors import ErrorCode
 
 DAY_MS = 86_400_000
@@ -54,7 +54,7 @@ def test_offsets_of_a_group_go_a_week_after_its_last_member() -> None:
         member, generation = await desk.settle_member_for(20 * DAY_MS, GROUP, "orders")
         await desk.commit(commit_of(T0, 1), member=member, generation=generation)
         pass_days(desk, 8)
-        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         pass_days(desk, 6)
         assert await desk.fetch(T0) == [1]
         pass_days(desk, 2)
@@ -141,7 +141,7 @@ def test_what_could_not_be_written_goes_the_next_time() -> None:
 def test_an_empty_group_without_offsets_is_forgotten() -> None:
     async def story(desk: Desk) -> None:
         member, _ = await desk.settle_member(GROUP, "orders")
-        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert (await desk.coordinator.describe(GROUP)).error is NONE
         desk.clock.pass_ms(CHECK_MS)
         described = await desk.coordinator.describe(GROUP)

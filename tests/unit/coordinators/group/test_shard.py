@@ -19,7 +19,13 @@ from tests.unit.coordinators.group.coordinator_desk import (
 )
 
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import FetchOffsets, Heartbeat, Leaver, Protocol, Sync
+from penstock.coordinators.group.requests import (
+    FetchOffsets,
+    Heartbeat,
+    LeavingMember,
+    MemberProtocol,
+    SyncGroup,
+)
 from penstock.model.errors import ErrorCode
 
 FETCH = FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=(T0,))
@@ -145,7 +151,7 @@ def test_members_whose_group_could_not_be_written_are_sent_to_try_again() -> Non
         await desk.commit(commit_of(T0, 7))
         member, generation = await desk.settle_member(GROUP, "orders")
         desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        code, _ = await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        code, _ = await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await desk.commit(commit_of(T0, 8)) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
         desk.log.refusal = None
@@ -165,7 +171,7 @@ def test_no_timer_of_before_disturbs_a_group_that_is_being_loaded() -> None:
             await desk.commit(commit_of(T0, number), group=f"g{number}")
         written = desk.log.appends
         desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         desk.log.refusal = None
         desk.clock.pass_ms(100)
         await a_moment()
@@ -306,7 +312,7 @@ def test_the_state_is_what_the_log_says_after_a_life_of_a_group() -> None:
         member, generation = await desk.settle_member(GROUP, "orders")
         await desk.commit(commit_of(T0, 7), member=member, generation=generation)
         assert desk.state.snapshot() == replayed(desk.log).snapshot()
-        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert desk.state.snapshot() == replayed(desk.log).snapshot()
 
     told(story)
@@ -318,7 +324,7 @@ def test_the_state_is_what_the_log_says_after_a_life_of_a_group() -> None:
         {"client_id": "c" * 32_767},
         {"instance": "i" * 32_767},
         {"member": "m" * 32_768},
-        {"protocols": (Protocol("p" * 32_768, b""),)},
+        {"protocols": (MemberProtocol("p" * 32_768, b""),)},
     ],
 )
 def test_a_member_whose_name_no_record_can_hold_is_refused_before_it_costs_anybody(
@@ -337,7 +343,7 @@ def test_a_member_with_the_longest_names_is_taken() -> None:
         joined = await desk.coordinator.join(longest)
         assert joined.error is NONE
         synced = await desk.coordinator.sync(
-            Sync(
+            SyncGroup(
                 group=GROUP,
                 member=joined.member,
                 instance=None,

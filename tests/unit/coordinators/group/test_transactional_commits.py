@@ -15,7 +15,7 @@ from tests.unit.coordinators.group.coordinator_desk import (
     told,
 )
 
-from penstock.coordinators.group.requests import Committed
+from penstock.coordinators.group.requests import FetchedOffset
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
@@ -55,7 +55,7 @@ def test_readers_that_want_stable_offsets_are_told_which_are_not() -> None:
         await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         found = await desk.fetch_stable(T0, T1)
         assert found.unstable == {T0}
-        assert found.offsets == (Committed(T0, -1, -1, ""), Committed(T1, 2, -1, ""))
+        assert found.offsets == (FetchedOffset(T0, -1, -1, ""), FetchedOffset(T1, 2, -1, ""))
         await desk.end_transaction(OTHER, commit=True)
         assert (await desk.fetch_stable(T0)).unstable == {T0}
         await desk.end_transaction(PRODUCER, commit=True)

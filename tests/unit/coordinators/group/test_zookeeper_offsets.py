@@ -19,7 +19,7 @@ from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.coordinator import GroupCoordinator
 from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
 from penstock.coordinators.group.offsets.zookeeper_offsets import ZooKeeperOffsets
-from penstock.coordinators.group.requests import Leaver
+from penstock.coordinators.group.requests import LeavingMember
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import Session
 from penstock.model.errors import ErrorCode
@@ -101,7 +101,7 @@ def test_the_group_says_who_may_commit() -> None:
         assert await desk.commit(one, member=member, generation=generation) == [NONE]
         code, codes = await desk.coordinator.delete_offsets(GROUP, [T0])
         assert (code, codes) == (NONE, {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC})
-        await desk.coordinator.leave(GROUP, [Leaver(member, None)])
+        await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert await desk.coordinator.delete_offsets(GROUP, [T0]) == (NONE, {T0: NONE})
         assert await desk.fetch_all() == {}
 

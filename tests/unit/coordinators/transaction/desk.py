@@ -15,15 +15,15 @@ from tests.unit.storage.compacted_logs import iter_batches
 
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.coordinator import TransactionCoordinator
-from penstock.coordinators.transaction.dependencies import Marked, Marker
-from penstock.coordinators.transaction.loader import TransactionReader
+from penstock.coordinators.transaction.dependencies import MarkerCallback, TxnMarkerEntry
+from penstock.coordinators.transaction.loader import TransactionsLoader
 from penstock.coordinators.transaction.records import Transaction, TransactionRecord
 from penstock.coordinators.transaction.requests import (
     NO_PRODUCER,
-    Ended,
-    Initialised,
-    InitProducer,
-    Producer,
+    EndTxnReply,
+    InitProducerId,
+    InitProducerIdReply,
+    ProducerIdAndEpoch,
 )
 from penstock.coordinators.transaction.shard import TransactionShard
 from penstock.coordinators.transaction.state import TransactionShardState
@@ -57,7 +57,7 @@ class Ids:
 class Written(NamedTuple):
     """A marker in a partition."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     commit: bool
     coordinator_epoch: int
 
@@ -69,13 +69,13 @@ class Partitions:
         self.markers: dict[TopicPartition, list[Written]] = {T0: [], T1: [], U0: []}
         self.refusals: dict[TopicPartition, ErrorCode] = {}
         self.is_held = False
-        self.sent: list[Marker] = []
+        self.sent: list[TxnMarkerEntry] = []
         self._held: list[Callable[[], None]] = []
 
     def has_partition(self, partition: TopicPartition) -> bool:
         return partition in self.markers
 
-    def send(self, markers: Sequence[Marker], done: Marked) -> None:
+    def send(self, markers: Sequence[TxnMarkerEntry], done: MarkerCallback) -> None:
         self.sent += markers
         for marker in markers:
             self._held.append(partial(self._take, marker, done))
@@ -87,15 +87,15 @@ class Partitions:
         for each in held:
             each()
 
-    def _take(self, marker: Marker, done: Marked) -> None:
+    def _take(self, marker: TxnMarkerEntry, done: MarkerCallback) -> None:
         done(marker, {each: self._write_to(each, marker) for each in marker.partitions})
 
-    def _write_to(self, partition: TopicPartition, marker: Marker) -> ErrorCode:
+    def _write_to(self, partition: TopicPartition, marker: TxnMarkerEntry) -> ErrorCode:
         if partition in self.refusals:
             return self.refusals[partition]
         if partition not in self.markers:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        who = Producer(marker.producer_id, marker.producer_epoch)
+        who = ProducerIdAndEpoch(marker.producer_id, marker.producer_epoch)
         self.markers[partition].append(Written(who, marker.commit, marker.coordinator_epoch))
         return NONE
 
@@ -175,14 +175,14 @@ class Desk:
         self,
         name: str = TX,
         *,
-        claimed: Producer | None = None,
+        claimed: ProducerIdAndEpoch | None = None,
         timeout_ms: int = 60_000,
         two_phase: bool = False,
         keep_prepared: bool = False,
-    ) -> Initialised:
+    ) -> InitProducerIdReply:
         had = NO_PRODUCER if claimed is None else claimed
         return await self.coordinator.init_producer_id(
-            InitProducer(
+            InitProducerId(
                 transactional_id=name,
                 timeout_ms=timeout_ms,
                 two_phase=two_phase,
@@ -192,14 +192,14 @@ class Desk:
             )
         )
 
-    async def producer(self, name: str = TX, **how: Any) -> Producer:
+    async def producer(self, name: str = TX, **how: Any) -> ProducerIdAndEpoch:
         answer = await self.init(name, **how)
         assert answer.code is NONE, answer
-        return Producer(answer.producer_id, answer.producer_epoch)
+        return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
     async def add(
         self,
-        who: Producer,
+        who: ProducerIdAndEpoch,
         *partitions: TopicPartition,
         name: str = TX,
         version: int = NEW_ADD,
@@ -211,13 +211,13 @@ class Desk:
 
     async def end(
         self,
-        who: Producer,
+        who: ProducerIdAndEpoch,
         *,
         commit: bool = True,
         name: str = TX,
         version: int = NEW_END,
         connection: int | None = None,
-    ) -> Ended:
+    ) -> EndTxnReply:
         return await self.coordinator.end(
             name, who.id, who.epoch, commit=commit, version=version, connection=connection
         )
@@ -245,7 +245,7 @@ def replayed(log: TableLog, partition: int = 0) -> TransactionShardState:
 @lru_cache(maxsize=1 << 12)  # who looks after every step meets the same batches again
 def _records_of(batch: bytes) -> tuple[TransactionRecord, ...]:
     reports: list[str] = []
-    read = TransactionReader(reports.append).read(batch)
+    read = TransactionsLoader(reports.append).read(batch)
     records = tuple(record for record in read if record is not None)
     assert not reports
     return records

@@ -11,7 +11,11 @@ from penstock.config.raw_config import RawConfig
 from penstock.coordinators.runtime.key_hash import partition_for
 from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.records import State
-from penstock.coordinators.transaction.requests import Listed, ListTransactions, Producer
+from penstock.coordinators.transaction.requests import (
+    ListTransactions,
+    ProducerIdAndEpoch,
+    TransactionListing,
+)
 from penstock.model.errors import ErrorCode
 
 AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -154,7 +158,7 @@ def test_what_was_written_is_there_again_after_a_restart() -> None:
             "a": State.ONGOING,
             "b": State.COMPLETE_COMMIT,
         }
-        assert (await desk.end(Producer(1000, 0), name="a")).code is NONE
+        assert (await desk.end(ProducerIdAndEpoch(1000, 0), name="a")).code is NONE
         await desk.turns()
         assert replayed(desk.log).snapshot() == desk.shard.state.snapshot()
 
@@ -235,7 +239,7 @@ def test_a_listed_one_has_its_id_and_state() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer()
         (found,) = desk.coordinator.list(ListTransactions()).transactions
-        assert found == Listed(TX, who.id, "Empty")
+        assert found == TransactionListing(TX, who.id, "Empty")
 
     told(story)
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.coordinators.transaction.end_transaction import end
 from penstock.coordinators.transaction.records import State, Transaction
-from penstock.coordinators.transaction.requests import Ended, Producer
+from penstock.coordinators.transaction.requests import EndTxnReply, ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING, CLASSIC
 from penstock.model.errors import ErrorCode
@@ -22,8 +22,8 @@ AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
 
 NOW_MS = 2_000
 T0 = TopicPartition("orders", 0)
-OWNER = Producer(7, 4)
-BEFORE = Producer(7, 3)  # the owner's last epoch
+OWNER = ProducerIdAndEpoch(7, 4)
+BEFORE = ProducerIdAndEpoch(7, 3)  # the owner's last epoch
 COMMIT, ABORT = True, False
 
 
@@ -42,7 +42,9 @@ def in_state(state: State, **more: object) -> Transaction:
     return Transaction(**fields)  # type: ignore[arg-type]
 
 
-def ask(known: Transaction | None, who: Producer, *, commit: bool, version: int) -> Ended:
+def ask(
+    known: Transaction | None, who: ProducerIdAndEpoch, *, commit: bool, version: int
+) -> EndTxnReply:
     answer = end(
         {} if known is None else {"t": known},
         "t",
@@ -52,7 +54,7 @@ def ask(known: Transaction | None, who: Producer, *, commit: bool, version: int)
         new_producer_id=99,
         now_ms=NOW_MS,
     ).answer
-    assert isinstance(answer, Ended)
+    assert isinstance(answer, EndTxnReply)
     return answer
 
 
@@ -110,21 +112,21 @@ def test_the_epoch_before(state: State, commit: bool, bumping: ErrorCode) -> Non
 @pytest.mark.parametrize(
     ("who", "code"),
     [
-        (Producer(7, 2), FENCED),  # long gone
-        (Producer(7, 0), FENCED),
-        (Producer(7, -1), FENCED),
-        (Producer(7, 5), FENCED),  # never given to anybody
-        (Producer(7, MAX_EPOCH), FENCED),
-        (Producer(8, 4), WRONG_ID),
-        (Producer(-1, -1), WRONG_ID),
-        (Producer(0, 0), WRONG_ID),
-        (Producer(2**63 - 1, 4), WRONG_ID),
+        (ProducerIdAndEpoch(7, 2), FENCED),  # long gone
+        (ProducerIdAndEpoch(7, 0), FENCED),
+        (ProducerIdAndEpoch(7, -1), FENCED),
+        (ProducerIdAndEpoch(7, 5), FENCED),  # never given to anybody
+        (ProducerIdAndEpoch(7, MAX_EPOCH), FENCED),
+        (ProducerIdAndEpoch(8, 4), WRONG_ID),
+        (ProducerIdAndEpoch(-1, -1), WRONG_ID),
+        (ProducerIdAndEpoch(0, 0), WRONG_ID),
+        (ProducerIdAndEpoch(2**63 - 1, 4), WRONG_ID),
     ],
 )
 def test_a_stranger_learns_what_it_is_whatever_the_state(
-    state: State, commit: bool, version: int, who: Producer, code: ErrorCode
+    state: State, commit: bool, version: int, who: ProducerIdAndEpoch, code: ErrorCode
 ) -> None:
-    assert ask(in_state(state), who, commit=commit, version=version) == Ended(code)
+    assert ask(in_state(state), who, commit=commit, version=version) == EndTxnReply(code)
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
@@ -134,21 +136,21 @@ def test_an_id_that_nobody_has_registered(version: int) -> None:
 
 def test_a_client_of_old_keeps_its_epoch_and_a_new_one_gets_the_next() -> None:
     known = in_state(State.ONGOING)
-    assert ask(known, OWNER, commit=COMMIT, version=CLASSIC) == Ended(OK, *OWNER)
-    assert ask(known, OWNER, commit=COMMIT, version=BUMPING) == Ended(OK, 7, 5)
+    assert ask(known, OWNER, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *OWNER)
+    assert ask(known, OWNER, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 7, 5)
 
 
 def test_who_repeats_itself_is_told_the_same_again() -> None:
-    assert ask(in_state(State.COMPLETE_COMMIT), BEFORE, commit=COMMIT, version=BUMPING) == Ended(
-        OK, *OWNER
-    )
+    assert ask(
+        in_state(State.COMPLETE_COMMIT), BEFORE, commit=COMMIT, version=BUMPING
+    ) == EndTxnReply(OK, *OWNER)
 
 
 @pytest.mark.parametrize("epoch", [0, 1, LAST_EPOCH - 1])
 def test_the_next_epoch_follows(epoch: int) -> None:
     known = in_state(State.ONGOING, producer_epoch=epoch)
-    ended = ask(known, Producer(7, epoch), commit=COMMIT, version=BUMPING)
-    assert ended == Ended(OK, 7, epoch + 1)
+    ended = ask(known, ProducerIdAndEpoch(7, epoch), commit=COMMIT, version=BUMPING)
+    assert ended == EndTxnReply(OK, 7, epoch + 1)
 
 
 def test_after_the_last_epoch_comes_another_id() -> None:
@@ -156,24 +158,24 @@ def test_after_the_last_epoch_comes_another_id() -> None:
     outcome = end(
         {"t": known},
         "t",
-        Producer(7, LAST_EPOCH),
+        ProducerIdAndEpoch(7, LAST_EPOCH),
         commit=COMMIT,
         version=BUMPING,
         new_producer_id=99,
         now_ms=NOW_MS,
     )
-    assert outcome.answer == Ended(OK, 99, 0)
+    assert outcome.answer == EndTxnReply(OK, 99, 0)
     (record,) = outcome.records
     assert record.value is not None
     # Its markers are still the old one's, with the epoch that is kept for fencing.
     assert (record.value.producer_id, record.value.producer_epoch) == (7, MAX_EPOCH)
-    assert record.value.owner == Producer(99, 0)
+    assert record.value.owner == ProducerIdAndEpoch(99, 0)
 
 
 def test_a_client_of_old_keeps_even_the_last_epoch() -> None:
     known = in_state(State.ONGOING, producer_epoch=LAST_EPOCH)
-    last = Producer(7, LAST_EPOCH)
-    assert ask(known, last, commit=COMMIT, version=CLASSIC) == Ended(OK, *last)
+    last = ProducerIdAndEpoch(7, LAST_EPOCH)
+    assert ask(known, last, commit=COMMIT, version=CLASSIC) == EndTxnReply(OK, *last)
 
 
 OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch": MAX_EPOCH}
@@ -182,14 +184,14 @@ OVERFLOWN = {"next_producer_id": 99, "next_producer_epoch": 0, "producer_epoch":
 @pytest.mark.parametrize(
     ("who", "commit", "code"),
     [
-        (Producer(7, LAST_EPOCH), COMMIT, AGAIN),  # repeats itself
-        (Producer(7, LAST_EPOCH - 1), COMMIT, FENCED),
-        (Producer(7, MAX_EPOCH), COMMIT, FENCED),
-        (Producer(99, 0), COMMIT, AGAIN),  # has its answer, and is early
-        (Producer(99, 1), COMMIT, FENCED),
+        (ProducerIdAndEpoch(7, LAST_EPOCH), COMMIT, AGAIN),  # repeats itself
+        (ProducerIdAndEpoch(7, LAST_EPOCH - 1), COMMIT, FENCED),
+        (ProducerIdAndEpoch(7, MAX_EPOCH), COMMIT, FENCED),
+        (ProducerIdAndEpoch(99, 0), COMMIT, AGAIN),  # has its answer, and is early
+        (ProducerIdAndEpoch(99, 1), COMMIT, FENCED),
     ],
 )
-def test_while_the_id_changes(who: Producer, commit: bool, code: ErrorCode) -> None:
+def test_while_the_id_changes(who: ProducerIdAndEpoch, commit: bool, code: ErrorCode) -> None:
     known = in_state(State.PREPARE_COMMIT, **OVERFLOWN)
     assert ask(known, who, commit=commit, version=BUMPING).code is code
 
@@ -198,19 +200,24 @@ def test_who_repeats_itself_after_its_id_has_changed_is_told_the_new_one() -> No
     known = in_state(
         State.COMPLETE_COMMIT, producer_id=99, producer_epoch=0, previous_producer_id=7
     )
-    again = Producer(7, LAST_EPOCH)
-    assert ask(known, again, commit=COMMIT, version=BUMPING) == Ended(OK, 99, 0)
+    again = ProducerIdAndEpoch(7, LAST_EPOCH)
+    assert ask(known, again, commit=COMMIT, version=BUMPING) == EndTxnReply(OK, 99, 0)
     assert ask(known, again, commit=COMMIT, version=CLASSIC).code is WRONG_ID
-    assert ask(known, Producer(7, LAST_EPOCH - 1), commit=COMMIT, version=BUMPING).code is WRONG_ID
+    assert (
+        ask(known, ProducerIdAndEpoch(7, LAST_EPOCH - 1), commit=COMMIT, version=BUMPING).code
+        is WRONG_ID
+    )
 
 
 def test_nobody_is_taken_for_an_owner_that_had_no_id_before() -> None:
     known = in_state(State.COMPLETE_COMMIT, producer_epoch=0)
-    nobody = Producer(-1, LAST_EPOCH)
+    nobody = ProducerIdAndEpoch(-1, LAST_EPOCH)
     assert ask(known, nobody, commit=COMMIT, version=BUMPING).code is WRONG_ID
 
 
 def test_the_epoch_that_is_kept_for_fencing_is_given_to_nobody() -> None:
     """Its transaction was aborted for being late, and its abort comes only now."""
     known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
-    assert ask(known, Producer(7, LAST_EPOCH), commit=ABORT, version=BUMPING) == Ended(OK, 99, 0)
+    assert ask(
+        known, ProducerIdAndEpoch(7, LAST_EPOCH), commit=ABORT, version=BUMPING
+    ) == EndTxnReply(OK, 99, 0)

@@ -8,9 +8,9 @@ from penstock.coordinators.transaction.init_producer_id import init_producer
 from penstock.coordinators.transaction.records import State, Transaction
 from penstock.coordinators.transaction.requests import (
     NO_PRODUCER,
-    Initialised,
-    InitProducer,
-    Producer,
+    InitProducerId,
+    InitProducerIdReply,
+    ProducerIdAndEpoch,
 )
 from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.model.errors import ErrorCode
@@ -93,7 +93,7 @@ def test_it_may_repeat_itself_to_the_next_coordinator_too() -> None:
     told(begin, first)
 
     async def go_on(desk: Desk) -> None:
-        assert await desk.producer(claimed=Producer(FIRST_ID, 0)) == (FIRST_ID, 1)
+        assert await desk.producer(claimed=ProducerIdAndEpoch(FIRST_ID, 0)) == (FIRST_ID, 1)
 
     told(go_on, Desk(first.log, clock=first.clock))
 
@@ -135,7 +135,11 @@ def test_who_lost_the_answer_to_its_commit_may_ask_for_its_epoch() -> None:
 def test_a_foreign_id_is_fenced() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer()
-        for foreign in (Producer(who.id + 1, 0), Producer(0, 0), Producer(2**63 - 1, MAX_EPOCH)):
+        for foreign in (
+            ProducerIdAndEpoch(who.id + 1, 0),
+            ProducerIdAndEpoch(0, 0),
+            ProducerIdAndEpoch(2**63 - 1, MAX_EPOCH),
+        ):
             assert (await desk.init(claimed=foreign)).code is FENCED
 
     told(story)
@@ -143,15 +147,19 @@ def test_a_foreign_id_is_fenced() -> None:
 
 def test_an_id_from_elsewhere_is_replaced_where_nothing_is_known() -> None:
     async def story(desk: Desk) -> None:
-        assert await desk.producer(claimed=Producer(5, 5)) == (FIRST_ID, 0)
+        assert await desk.producer(claimed=ProducerIdAndEpoch(5, 5)) == (FIRST_ID, 0)
 
     told(story)
 
 
 def test_of_id_and_epoch_both_or_none() -> None:
     async def story(desk: Desk) -> None:
-        assert (await desk.init(claimed=Producer(5, -1))).code is ErrorCode.INVALID_REQUEST
-        assert (await desk.init(claimed=Producer(-1, 5))).code is ErrorCode.INVALID_REQUEST
+        assert (
+            await desk.init(claimed=ProducerIdAndEpoch(5, -1))
+        ).code is ErrorCode.INVALID_REQUEST
+        assert (
+            await desk.init(claimed=ProducerIdAndEpoch(-1, 5))
+        ).code is ErrorCode.INVALID_REQUEST
 
     told(story)
 
@@ -177,7 +185,7 @@ def test_a_time_out_has_its_limits(timeout_ms: int, code: ErrorCode) -> None:
 @pytest.mark.parametrize("name", ["", "x" * 32_768, "é" * 16_384])
 def test_a_name_that_no_record_could_hold_is_refused(name: str) -> None:
     async def story(desk: Desk) -> None:
-        who = Producer(1, 1)
+        who = ProducerIdAndEpoch(1, 1)
         assert (await desk.init(name)).code is ErrorCode.INVALID_REQUEST
         assert await desk.add(who, T0, name=name) is ErrorCode.INVALID_REQUEST
         assert (await desk.end(who, name=name)).code is ErrorCode.INVALID_REQUEST
@@ -217,15 +225,15 @@ def complete_at(epoch: int, **more: int) -> Transaction:
     )
 
 
-def ask(known: Transaction, claimed: Producer = NO_PRODUCER) -> Initialised:
-    request = InitProducer(
+def ask(known: Transaction, claimed: ProducerIdAndEpoch = NO_PRODUCER) -> InitProducerIdReply:
+    request = InitProducerId(
         transactional_id="t",
         timeout_ms=1,
         producer_id=claimed.id,
         producer_epoch=claimed.epoch,
     )
     answer = init_producer({"t": known}, request, new_producer_id=99, now_ms=0).answer
-    assert isinstance(answer, Initialised)
+    assert isinstance(answer, InitProducerIdReply)
     return answer
 
 
@@ -246,21 +254,23 @@ def test_after_the_last_epoch_comes_another_id(epoch: int, given: tuple[int, int
 def test_who_repeats_itself_after_its_id_has_changed_gets_the_new_one_again() -> None:
     first = init_producer(
         {"t": complete_at(LAST_EPOCH)},
-        InitProducer(transactional_id="t", timeout_ms=1, producer_id=7, producer_epoch=LAST_EPOCH),
+        InitProducerId(
+            transactional_id="t", timeout_ms=1, producer_id=7, producer_epoch=LAST_EPOCH
+        ),
         new_producer_id=99,
         now_ms=0,
     )
     after = first.records[0].value
     assert after is not None
-    again = ask(after, Producer(7, LAST_EPOCH))
+    again = ask(after, ProducerIdAndEpoch(7, LAST_EPOCH))
     assert (again.code, again.producer_id, again.producer_epoch) == (NONE, 99, 0)
-    assert ask(after, Producer(7, LAST_EPOCH - 1)).code is FENCED
+    assert ask(after, ProducerIdAndEpoch(7, LAST_EPOCH - 1)).code is FENCED
 
 
 def test_a_late_producer_at_the_last_epoch_gets_another_id() -> None:
     """The abort took the epoch that nobody may have."""
     known = complete_at(MAX_EPOCH, last_producer_epoch=LAST_EPOCH)
-    answer = ask(known, Producer(7, LAST_EPOCH))
+    answer = ask(known, ProducerIdAndEpoch(7, LAST_EPOCH))
     assert (answer.producer_id, answer.producer_epoch) == (99, 0)
 
 
@@ -272,7 +282,7 @@ def test_old_and_new_clients_may_take_turns() -> None:
             ended = await desk.end(who, version=version)
             assert ended.code is NONE
             await desk.turns()
-            who = Producer(ended.producer_id, ended.producer_epoch)
+            who = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
         assert who == (FIRST_ID, 2)
         assert [each.commit for each in desk.partitions.markers[T0]] == [True] * 4
         assert desk.coordinator.describe(TX).state == "CompleteCommit"

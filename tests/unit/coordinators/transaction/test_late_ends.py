@@ -3,20 +3,20 @@
 from tests.unit.coordinators.transaction.desk import NONE, OLD_ADD, OLD_END, T0, T1, Desk, told
 
 from penstock.coordinators.transaction.records import State
-from penstock.coordinators.transaction.requests import Producer
+from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
 from penstock.model.errors import ErrorCode
 
 AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
 FIRST, SECOND, THIRD = 1, 2, 3  # connections, in the order they were made
 
 
-async def in_its_second(desk: Desk, version: int) -> tuple[Producer, Producer]:
+async def in_its_second(desk: Desk, version: int) -> tuple[ProducerIdAndEpoch, ProducerIdAndEpoch]:
     """Whoever ended the first transaction over the first connection, and again over the second."""
     old = await desk.producer()
     assert await desk.add(old, T0, version=OLD_ADD, connection=FIRST) is NONE
     ended = await desk.end(old, version=version, connection=SECOND)
     await desk.turns()
-    new = Producer(ended.producer_id, ended.producer_epoch)
+    new = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
     assert await desk.add(new, T1, version=OLD_ADD, connection=SECOND) is NONE
     return old, new
 
@@ -79,7 +79,7 @@ def test_a_client_that_uses_several_connections_in_turn_is_not_late() -> None:
 def test_a_stranger_does_not_make_the_owner_look_late() -> None:
     async def story(desk: Desk) -> None:
         _, new = await in_its_second(desk, OLD_END)
-        zombie = Producer(new.id, new.epoch - 1)
+        zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
         assert await desk.add(zombie, T0, connection=THIRD) is ErrorCode.PRODUCER_FENCED
         assert (await desk.end(new, version=OLD_END, connection=SECOND)).code is NONE
 
@@ -91,7 +91,7 @@ def test_a_zombie_learns_that_it_is_fenced_though_its_connection_is_left() -> No
 
     async def story(desk: Desk) -> None:
         _, new = await in_its_second(desk, OLD_END)
-        zombie = Producer(new.id, new.epoch - 1)
+        zombie = ProducerIdAndEpoch(new.id, new.epoch - 1)
         late = await desk.end(zombie, version=OLD_END, connection=FIRST)
         assert late.code is ErrorCode.PRODUCER_FENCED
         assert desk.known().state is State.ONGOING

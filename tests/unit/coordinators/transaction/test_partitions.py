@@ -8,7 +8,7 @@ from tests.unit.coordinators.transaction.test_end_table import NOW_MS, OWNER, in
 
 from penstock.coordinators.transaction.partitions import add_partitions, verify_partitions
 from penstock.coordinators.transaction.records import State, Transaction
-from penstock.coordinators.transaction.requests import Producer
+from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING
 from penstock.model.errors import ErrorCode
@@ -20,15 +20,17 @@ AGAIN = ErrorCode.CONCURRENT_TRANSACTIONS
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
 
 STRANGERS = [
-    (Producer(7, 3), FENCED),
-    (Producer(7, 0), FENCED),
-    (Producer(7, 5), FENCED),
-    (Producer(8, 4), WRONG_ID),
-    (Producer(-1, -1), WRONG_ID),
+    (ProducerIdAndEpoch(7, 3), FENCED),
+    (ProducerIdAndEpoch(7, 0), FENCED),
+    (ProducerIdAndEpoch(7, 5), FENCED),
+    (ProducerIdAndEpoch(8, 4), WRONG_ID),
+    (ProducerIdAndEpoch(-1, -1), WRONG_ID),
 ]
 
 
-def add(known: Transaction | None, who: Producer, *partitions: TopicPartition) -> ErrorCode:
+def add(
+    known: Transaction | None, who: ProducerIdAndEpoch, *partitions: TopicPartition
+) -> ErrorCode:
     answer = add_partitions(
         {} if known is None else {"t": known},
         "t",
@@ -59,7 +61,7 @@ def test_the_owner_may_add_unless_one_is_being_ended(state: State, code: ErrorCo
 @pytest.mark.parametrize("state", State)
 @pytest.mark.parametrize(("who", "code"), STRANGERS)
 def test_a_stranger_learns_what_it_is_whatever_the_state(
-    state: State, who: Producer, code: ErrorCode
+    state: State, who: ProducerIdAndEpoch, code: ErrorCode
 ) -> None:
     assert add(in_state(state), who, T1) is code
     assert verify_partitions({"t": in_state(state)}, "t", who, [T0]) == {T0: code}
@@ -67,7 +69,7 @@ def test_a_stranger_learns_what_it_is_whatever_the_state(
 
 def test_the_epoch_that_is_kept_for_fencing_is_nobodys() -> None:
     known = in_state(State.COMPLETE_ABORT, producer_epoch=MAX_EPOCH)
-    assert add(known, Producer(7, MAX_EPOCH), T0) is FENCED
+    assert add(known, ProducerIdAndEpoch(7, MAX_EPOCH), T0) is FENCED
 
 
 def test_an_id_that_nobody_has_registered() -> None:
@@ -129,7 +131,7 @@ def test_a_partition_that_is_not_known_here_is_not_added() -> None:
         new = TopicPartition("new", 0)
         assert await desk.add(who, T0, new) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert desk.known().state is State.EMPTY
-        assert await desk.add(Producer(who.id, 9), new) is FENCED
+        assert await desk.add(ProducerIdAndEpoch(who.id, 9), new) is FENCED
         desk.partitions.markers[new] = []
         assert await desk.add(who, T0, new) is NONE
 

@@ -20,10 +20,10 @@ from penstock.coordinators.transaction import partitions as partition_rules
 from penstock.coordinators.transaction import records
 from penstock.coordinators.transaction import timeouts as time_rules
 from penstock.coordinators.transaction.connections import Connections
-from penstock.coordinators.transaction.marker_delivery import Marking
-from penstock.coordinators.transaction.pending_markers import OutstandingMarkers
+from penstock.coordinators.transaction.marker_delivery import MarkerDelivery
+from penstock.coordinators.transaction.pending_markers import PendingMarkers
 from penstock.coordinators.transaction.records import State, Transaction
-from penstock.coordinators.transaction.requests import Producer
+from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import MAX_EPOCH
 from penstock.coordinators.transaction.shard import TransactionShard
 from penstock.coordinators.transaction.state import TransactionShardState
@@ -75,7 +75,7 @@ BUGS = [
             State.EMPTY,
             commit=True,
             version=0,
-            who=Producer(7, 2),
+            who=ProducerIdAndEpoch(7, 2),
             code=ErrorCode.PRODUCER_FENCED,
         ),
     ),
@@ -130,7 +130,7 @@ BUGS = [
     ),
     Bug(
         "answers to a former life's markers count (KAFKA-9777)",
-        Marking,
+        MarkerDelivery,
         "forget",
         lambda self: None,
         telling.test_an_answer_to_the_last_coordinators_markers_is_nobodys,
@@ -144,7 +144,7 @@ BUGS = [
     ),
     Bug(
         "epochs that were lost are given away again",
-        Marking,
+        MarkerDelivery,
         "is_outlived",
         lambda self, key: False,
         partial(
@@ -154,14 +154,14 @@ BUGS = [
     ),
     Bug(
         "everybody waits for a partition that knows better",
-        OutstandingMarkers,
+        PendingMarkers,
         "is_through",
         property(lambda self: not self),
         telling.test_nobody_waits_longer_for_a_partition_that_knows_better,
     ),
     Bug(
         "a deleted topic holds up a transaction for ever",
-        Marking,
+        MarkerDelivery,
         "_judge",
         lambda self, partition, code: code,
         telling.test_a_partition_of_a_deleted_topic_needs_no_marker,

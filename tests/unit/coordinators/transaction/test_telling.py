@@ -25,21 +25,21 @@ from penstock.coordinators.transaction.marker_delivery import (
 )
 from penstock.coordinators.transaction.pending_markers import KNOWS_BETTER, PAST
 from penstock.coordinators.transaction.records import State
-from penstock.coordinators.transaction.requests import Producer
+from penstock.coordinators.transaction.requests import ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import MAX_EPOCH
 from penstock.model.errors import ErrorCode
 
 GONE = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def ended(desk: Desk, *, commit: bool = True) -> Producer:
+async def ended(desk: Desk, *, commit: bool = True) -> ProducerIdAndEpoch:
     """A transaction over all partitions that has just been decided."""
     who = await desk.producer()
     assert await desk.add(who, T0, T1, U0) is NONE
     answer = await desk.end(who, commit=commit)
     assert answer.code is NONE
     await desk.turns()
-    return Producer(answer.producer_id, answer.producer_epoch)
+    return ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
 
 
 def test_every_partition_is_told_and_then_it_is_over() -> None:
@@ -225,7 +225,7 @@ def test_where_partitions_are_past_it_the_end_is_over_and_the_id_begins_anew(ver
         await desk.turns()
         assert desk.known().state is State.COMPLETE_COMMIT
         assert "orders-1: PRODUCER_FENCED" in desk.reports[0]
-        go_on = Producer(after.producer_id, after.producer_epoch)
+        go_on = ProducerIdAndEpoch(after.producer_id, after.producer_epoch)
         assert await desk.add(go_on, T0) is ErrorCode.PRODUCER_FENCED
         await check_begins_with_another_id(desk)
 

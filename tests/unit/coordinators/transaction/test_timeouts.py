@@ -16,7 +16,7 @@ from tests.unit.coordinators.transaction.test_end_table import in_state
 
 from penstock.coordinators.transaction.end_transaction import abort
 from penstock.coordinators.transaction.records import State
-from penstock.coordinators.transaction.requests import Ended, Producer
+from penstock.coordinators.transaction.requests import EndTxnReply, ProducerIdAndEpoch
 from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.timeouts import is_late
 from penstock.model.errors import ErrorCode
@@ -52,8 +52,8 @@ def test_its_commit_came_too_late_and_its_abort_does_not_matter() -> None:
         await desk.turns()
         assert (await desk.end(who, commit=True)).code is FENCED
         ended = await desk.end(who, commit=False)
-        assert ended == Ended(NONE, who.id, who.epoch + 1)
-        assert await desk.add(Producer(*ended[1:]), T0) is NONE
+        assert ended == EndTxnReply(NONE, who.id, who.epoch + 1)
+        assert await desk.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
 
     told(story)
 

@@ -7,7 +7,12 @@ from penstock.coordinators.transaction.config import TransactionConfig
 from penstock.coordinators.transaction.end_transaction import end
 from penstock.coordinators.transaction.init_producer_id import init_producer
 from penstock.coordinators.transaction.records import State, Transaction
-from penstock.coordinators.transaction.requests import Ended, Initialised, InitProducer, Producer
+from penstock.coordinators.transaction.requests import (
+    EndTxnReply,
+    InitProducerId,
+    InitProducerIdReply,
+    ProducerIdAndEpoch,
+)
 from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING
 from penstock.model.errors import ErrorCode
@@ -51,22 +56,22 @@ def test_what_was_left_is_ended_by_whoever_kept_it() -> None:
             old = await desk.producer(two_phase=True)
             await desk.add(old, T0, T1)
             answer = await desk.init(two_phase=True, keep_prepared=True)
-            assert answer == Initialised(
+            assert answer == InitProducerIdReply(
                 code=NONE,
                 producer_id=old.id,
                 producer_epoch=old.epoch + 1,
                 ongoing_producer_id=old.id,
                 ongoing_producer_epoch=old.epoch,
             )
-            new = Producer(answer.producer_id, answer.producer_epoch)
+            new = ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch)
             ended = await desk.end(new, commit=commit)
-            assert ended == Ended(NONE, new.id, new.epoch + 1)
+            assert ended == EndTxnReply(NONE, new.id, new.epoch + 1)
             await desk.turns()
             for each in (T0, T1):
                 (marker,) = desk.partitions.markers[each]
                 assert (marker.producer, marker.commit) == ((new.id, new.epoch + 1), commit)
             assert await desk.end(new, commit=commit) == ended  # its answer was lost
-            assert await desk.add(Producer(*ended[1:]), T0) is NONE
+            assert await desk.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
 
         told(story)
 
@@ -86,7 +91,7 @@ def test_it_survives_every_kind_of_restart() -> None:
         desk.clock.pass_ms(YEAR_MS)
         answer = await desk.init(two_phase=True, keep_prepared=True)
         assert (answer.ongoing_producer_id, answer.ongoing_producer_epoch) == (FIRST_ID, 0)
-        ended = await desk.end(Producer(answer.producer_id, answer.producer_epoch))
+        ended = await desk.end(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
         assert ended.code is NONE
         await desk.turns()
         (marker,) = desk.partitions.markers[T0]
@@ -143,7 +148,7 @@ def test_who_does_not_want_it_aborts_it() -> None:
 def test_keeping_nothing_is_beginning_anew() -> None:
     async def story(desk: Desk) -> None:
         answer = await desk.init(two_phase=True, keep_prepared=True)
-        assert answer == Initialised(code=NONE, producer_id=FIRST_ID, producer_epoch=0)
+        assert answer == InitProducerIdReply(code=NONE, producer_id=FIRST_ID, producer_epoch=0)
 
     told(story)
 
@@ -153,7 +158,7 @@ def test_a_client_of_old_may_end_what_was_kept() -> None:
         old = await desk.producer(two_phase=True)
         await desk.add(old, T0)
         new = await desk.producer(two_phase=True, keep_prepared=True)
-        assert await desk.end(new, version=OLD_END) == Ended(NONE, *new)
+        assert await desk.end(new, version=OLD_END) == EndTxnReply(NONE, *new)
         await desk.turns()
         (marker,) = desk.partitions.markers[T0]
         assert marker.producer == new
@@ -166,9 +171,9 @@ def test_a_client_of_old_may_end_what_was_kept() -> None:
 
 
 def keep(known: Transaction, new_producer_id: int) -> Transaction:
-    request = InitProducer(transactional_id="t", timeout_ms=0, two_phase=True, keep_prepared=True)
+    request = InitProducerId(transactional_id="t", timeout_ms=0, two_phase=True, keep_prepared=True)
     outcome = init_producer({"t": known}, request, new_producer_id=new_producer_id, now_ms=NOW_MS)
-    assert isinstance(outcome.answer, Initialised)
+    assert isinstance(outcome.answer, InitProducerIdReply)
     assert outcome.answer.code is NONE
     kept = outcome.records[0].value
     assert kept is not None
@@ -184,13 +189,13 @@ def test_after_the_last_epoch_it_is_kept_for_another_id() -> None:
     outcome = end(
         {"t": kept},
         "t",
-        Producer(99, 0),
+        ProducerIdAndEpoch(99, 0),
         commit=True,
         version=BUMPING,
         new_producer_id=None,
         now_ms=NOW_MS,
     )
-    assert outcome.answer == Ended(NONE, 99, 1)
+    assert outcome.answer == EndTxnReply(NONE, 99, 1)
     decided = outcome.records[0].value
     assert decided is not None
     assert (decided.producer_id, decided.producer_epoch) == (7, MAX_EPOCH)
@@ -203,13 +208,13 @@ def test_whoever_keeps_it_at_the_last_epoch_goes_on_with_another_id() -> None:
     outcome = end(
         {"t": kept},
         "t",
-        Producer(7, LAST_EPOCH),
+        ProducerIdAndEpoch(7, LAST_EPOCH),
         commit=True,
         version=BUMPING,
         new_producer_id=99,
         now_ms=NOW_MS,
     )
-    assert outcome.answer == Ended(NONE, 99, 0)
+    assert outcome.answer == EndTxnReply(NONE, 99, 0)
     decided = outcome.records[0].value
     assert decided is not None
     assert (decided.producer_id, decided.producer_epoch) == (7, MAX_EPOCH)

@@ -8,7 +8,7 @@ from typing import TypeVar
 from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState, Member
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.records import GroupRecord, encode_record
-from penstock.coordinators.group.requests import Joined, JoinedMember, Synced
+from penstock.coordinators.group.requests import JoinGroupMember, JoinGroupReply, SyncGroupReply
 from penstock.coordinators.group.result import (
     LATER,
     CancelTimer,
@@ -78,24 +78,24 @@ class ClassicCommandContext:
         """Its session begins anew."""
         self.set_timer(SESSION, member.session_timeout_ms, member.id)
 
-    def answer_join(self, member: Member, answer: Joined) -> None:
+    def answer_join(self, member: Member, answer: JoinGroupReply) -> None:
         waiter = self.group.take_join_waiter(member)
         if waiter is not None:
             self._replies.append(Reply(waiter, answer))
 
     def refuse_join(self, member: Member, error: ErrorCode, *, member_id: str) -> None:
-        self.answer_join(member, Joined(error=error, member=member_id))
+        self.answer_join(member, JoinGroupReply(error=error, member=member_id))
 
-    def answer_sync(self, member: Member, answer: Synced) -> None:
+    def answer_sync(self, member: Member, answer: SyncGroupReply) -> None:
         if member.sync_waiter is not None:
             self._replies.append(Reply(member.sync_waiter, answer))
             member.sync_waiter = None
 
 
-def joined(group: ClassicGroup, member: Member) -> Joined:
+def joined(group: ClassicGroup, member: Member) -> JoinGroupReply:
     """The current generation, as one of its members is told; the leader hears who is in it."""
     is_leader = group.leader == member.id
-    return Joined(
+    return JoinGroupReply(
         error=ErrorCode.NONE,
         member=member.id,
         generation=group.generation,
@@ -106,16 +106,16 @@ def joined(group: ClassicGroup, member: Member) -> Joined:
     )
 
 
-def roll(group: ClassicGroup) -> tuple[JoinedMember, ...]:
+def roll(group: ClassicGroup) -> tuple[JoinGroupMember, ...]:
     assert group.state in (ClassicState.COMPLETING_REBALANCE, ClassicState.STABLE)
     return tuple(
-        JoinedMember(each.id, each.instance, each.find_metadata(group.protocol) or b"")
+        JoinGroupMember(each.id, each.instance, each.find_metadata(group.protocol) or b"")
         for each in group.members.values()
     )
 
 
-def synced(group: ClassicGroup, assignment: bytes) -> Synced:
-    return Synced(
+def synced(group: ClassicGroup, assignment: bytes) -> SyncGroupReply:
+    return SyncGroupReply(
         error=ErrorCode.NONE,
         protocol_type=group.protocol_type,
         protocol=group.protocol,

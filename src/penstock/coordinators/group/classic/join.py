@@ -9,7 +9,12 @@ from penstock.coordinators.group.classic.rebalance import expel, go_on, rebalanc
 from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState, Member
 from penstock.coordinators.group.classic.subscription import wants_the_same
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Join, Joined, Synced
+from penstock.coordinators.group.requests import (
+    UNKNOWN_MEMBER,
+    JoinGroup,
+    JoinGroupReply,
+    SyncGroupReply,
+)
 from penstock.coordinators.group.result import LATER, GroupResult, Later
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
@@ -17,13 +22,13 @@ from penstock.model.errors import ErrorCode
 
 def join(
     group: ClassicGroup,
-    request: Join,
+    request: JoinGroup,
     waiter: Waiter,
     now_ms: int,
     config: GroupConfig,
     *,
     new_id: Callable[[], UUID] = uuid4,
-) -> GroupResult[Joined]:
+) -> GroupResult[JoinGroupReply]:
     turn = ClassicCommandContext(group, now_ms, config)
     refusal = _find_refusal(turn, request)
     if refusal is not None:
@@ -33,11 +38,11 @@ def join(
     else:
         answer = _join_known(turn, request, waiter)
     if answer is LATER:
-        answer = cast("Joined | Later", turn.take_reply(waiter))
+        answer = cast("JoinGroupReply | Later", turn.take_reply(waiter))
     return turn.outcome(answer)
 
 
-def _find_refusal(turn: ClassicCommandContext, request: Join) -> Joined | None:
+def _find_refusal(turn: ClassicCommandContext, request: JoinGroup) -> JoinGroupReply | None:
     group, config = turn.group, turn.config
     timeout_ms = request.session_timeout_ms
     if not config.min_session_timeout_ms <= timeout_ms <= config.max_session_timeout_ms:
@@ -46,13 +51,13 @@ def _find_refusal(turn: ClassicCommandContext, request: Join) -> Joined | None:
         return _refused(request, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not _has_room(turn, request):
         _turn_away(turn, request.member)
-        return Joined(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
+        return JoinGroupReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
     if not group.supports(request.protocol_type, request.protocols):
         return _refused(request, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     return None
 
 
-def _has_room(turn: ClassicCommandContext, request: Join) -> bool:
+def _has_room(turn: ClassicCommandContext, request: JoinGroup) -> bool:
     """A member that is in already stays in, unless the limit fell: then the first to come do."""
     group, max_size = turn.group, turn.config.max_size
     member = group.members.get(_id_of(group, request))
@@ -63,7 +68,7 @@ def _has_room(turn: ClassicCommandContext, request: Join) -> bool:
     return member is not None or len(group.members) < max_size
 
 
-def _id_of(group: ClassicGroup, request: Join) -> str:
+def _id_of(group: ClassicGroup, request: JoinGroup) -> str:
     if request.member == UNKNOWN_MEMBER and request.instance is not None:
         return group.instances.get(request.instance, UNKNOWN_MEMBER)
     return request.member
@@ -85,8 +90,8 @@ def _turn_away(turn: ClassicCommandContext, member_id: str) -> None:
 
 
 def _join_new(
-    turn: ClassicCommandContext, request: Join, waiter: Waiter, new_id: Callable[[], UUID]
-) -> Joined | Later:
+    turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter, new_id: Callable[[], UUID]
+) -> JoinGroupReply | Later:
     group = turn.group
     member_id = f"{request.instance or request.client_id}-{new_id()}"
     if request.instance is not None:
@@ -98,17 +103,17 @@ def _join_new(
     return _add(turn, request, waiter, member_id)
 
 
-def _hand_out(turn: ClassicCommandContext, request: Join, member_id: str) -> Joined:
+def _hand_out(turn: ClassicCommandContext, request: JoinGroup, member_id: str) -> JoinGroupReply:
     """Gives an id to come back with, so that a lost answer leaves no member behind (KIP-394)."""
     group = turn.group
     if len(group.pending) >= turn.config.max_pending_members:
-        return Joined(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
+        return JoinGroupReply(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member=UNKNOWN_MEMBER)
     group.pending.add(member_id)
     turn.set_timer(SESSION, request.session_timeout_ms, member_id)
-    return Joined(error=ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
+    return JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member=member_id)
 
 
-def _add(turn: ClassicCommandContext, request: Join, waiter: Waiter, member_id: str) -> Later:
+def _add(turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter, member_id: str) -> Later:
     group = turn.group
     if not group.members:
         group.protocol_type = request.protocol_type
@@ -126,8 +131,8 @@ def _add(turn: ClassicCommandContext, request: Join, waiter: Waiter, member_id: 
 
 
 def _replace_static(
-    turn: ClassicCommandContext, request: Join, waiter: Waiter, old: Member, member_id: str
-) -> Joined | Later:
+    turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter, old: Member, member_id: str
+) -> JoinGroupReply | Later:
     """The same instance under a new id (KIP-345): whoever holds the old one is fenced."""
     group = turn.group
     was_leader = group.leader
@@ -154,12 +159,12 @@ def _store_id(turn: ClassicCommandContext, member: Member) -> None:
             turn.store(record)
 
 
-def _swap(turn: ClassicCommandContext, request: Join, old: Member, member_id: str) -> Member:
+def _swap(turn: ClassicCommandContext, request: JoinGroup, old: Member, member_id: str) -> Member:
     group = turn.group
     was_leader, was_unsynced = group.leader == old.id, old.id in group.unsynced
     fenced = ErrorCode.FENCED_INSTANCE_ID
     turn.refuse_join(old, fenced, member_id=old.id)
-    turn.answer_sync(old, Synced(error=fenced))
+    turn.answer_sync(old, SyncGroupReply(error=fenced))
     turn.cancel_timer(SESSION, old.id)
     group.remove(old)
     member = _member_of(request, member_id)
@@ -173,15 +178,15 @@ def _swap(turn: ClassicCommandContext, request: Join, old: Member, member_id: st
 
 
 def _back_again(
-    group: ClassicGroup, request: Join, member: Member, was_leader: str | None
-) -> Joined:
+    group: ClassicGroup, request: JoinGroup, member: Member, was_leader: str | None
+) -> JoinGroupReply:
     """Nothing changes for the others. A leader must not assign again: it is told so, or, where
     its client does not know that (before v9), it is told that the old id leads (KIP-814)."""
     answer = joined(group, member)
     if group.leader != member.id:
         return answer
     skips = request.supports_skipping_assignment
-    return Joined(
+    return JoinGroupReply(
         error=answer.error,
         member=answer.member,
         generation=answer.generation,
@@ -196,7 +201,9 @@ def _back_again(
 # Known members.
 
 
-def _join_known(turn: ClassicCommandContext, request: Join, waiter: Waiter) -> Joined | Later:
+def _join_known(
+    turn: ClassicCommandContext, request: JoinGroup, waiter: Waiter
+) -> JoinGroupReply | Later:
     group = turn.group
     if request.member in group.pending and request.instance is None:
         return _add(turn, request, waiter, request.member)
@@ -212,7 +219,7 @@ def _join_known(turn: ClassicCommandContext, request: Join, waiter: Waiter) -> J
     return LATER
 
 
-def _is_current(group: ClassicGroup, member: Member, request: Join) -> bool:
+def _is_current(group: ClassicGroup, member: Member, request: JoinGroup) -> bool:
     """It asks for what it was told already, perhaps because that answer was lost. A leader of a
     stable group asks for a new generation: something changed that only it can see."""
     if request.protocols != member.protocols:
@@ -222,7 +229,9 @@ def _is_current(group: ClassicGroup, member: Member, request: Join) -> bool:
     return group.state is ClassicState.STABLE and group.leader != member.id
 
 
-def _update(turn: ClassicCommandContext, member: Member, request: Join, waiter: Waiter) -> None:
+def _update(
+    turn: ClassicCommandContext, member: Member, request: JoinGroup, waiter: Waiter
+) -> None:
     # A second request in its name: the first came over a connection that it gave up.
     turn.refuse_join(member, ErrorCode.REBALANCE_IN_PROGRESS, member_id=member.id)
     fresh = _member_of(request, member.id)
@@ -233,7 +242,7 @@ def _update(turn: ClassicCommandContext, member: Member, request: Join, waiter: 
     turn.group.wait_for_generation(member, waiter)
 
 
-def _member_of(request: Join, member_id: str) -> Member:
+def _member_of(request: JoinGroup, member_id: str) -> Member:
     rebalance_ms = request.rebalance_timeout_ms
     return Member(
         id=member_id,
@@ -250,5 +259,5 @@ def _assignments(group: ClassicGroup) -> dict[str, bytes]:
     return {each.id: each.assignment for each in group.members.values()}
 
 
-def _refused(request: Join, error: ErrorCode) -> Joined:
-    return Joined(error=error, member=request.member)
+def _refused(request: JoinGroup, error: ErrorCode) -> JoinGroupReply:
+    return JoinGroupReply(error=error, member=request.member)

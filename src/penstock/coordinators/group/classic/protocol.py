@@ -27,7 +27,13 @@ from penstock.coordinators.group.classic.state import ClassicGroup, ClassicState
 from penstock.coordinators.group.classic.sync import sync
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.records import GroupKey, GroupRecord
-from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Heartbeat, Leaver, Left, Synced
+from penstock.coordinators.group.requests import (
+    UNKNOWN_MEMBER,
+    Heartbeat,
+    LeaveResult,
+    LeavingMember,
+    SyncGroupReply,
+)
 from penstock.coordinators.group.result import GroupResult, SetTimer, TimerKey
 from penstock.model.errors import ErrorCode
 
@@ -72,14 +78,16 @@ def heartbeat(
 
 
 def leave(
-    group: ClassicGroup, leavers: Sequence[Leaver], now_ms: int, config: GroupConfig
-) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
+    group: ClassicGroup, leavers: Sequence[LeavingMember], now_ms: int, config: GroupConfig
+) -> GroupResult[tuple[ErrorCode, tuple[LeaveResult, ...]]]:
     """All that may leave do, and the rest of the group rebalances once."""
     turn = ClassicCommandContext(group, now_ms, config)
     if group.state is ClassicState.DEAD:
         return turn.outcome((ErrorCode.COORDINATOR_NOT_AVAILABLE, ()))
     count = len(group.members)
-    left = tuple(Left(each.member, each.instance, _take_leave(turn, each)) for each in leavers)
+    left = tuple(
+        LeaveResult(each.member, each.instance, _take_leave(turn, each)) for each in leavers
+    )
     if len(group.members) < count:
         rebalance_or_go_on(turn)
     else:
@@ -87,7 +95,7 @@ def leave(
     return turn.outcome((ErrorCode.NONE, left))
 
 
-def _take_leave(turn: ClassicCommandContext, leaver: Leaver) -> ErrorCode:
+def _take_leave(turn: ClassicCommandContext, leaver: LeavingMember) -> ErrorCode:
     group = turn.group
     if leaver.member in group.pending:
         _drop_pending(turn, leaver.member)
@@ -158,7 +166,7 @@ def release(
     turn = ClassicCommandContext(group, now_ms, config)
     for member in group.members.values():
         turn.refuse_join(member, error, member_id=member.id)
-        turn.answer_sync(member, Synced(error=error))
+        turn.answer_sync(member, SyncGroupReply(error=error))
         turn.cancel_timer(SESSION, member.id)
     for member_id in group.pending:
         turn.cancel_timer(SESSION, member_id)

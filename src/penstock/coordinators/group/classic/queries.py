@@ -10,7 +10,7 @@ from penstock.coordinators.group.requests import (
     UNKNOWN_MEMBER,
     DescribedGroup,
     DescribedMember,
-    ListedGroup,
+    GroupListing,
 )
 from penstock.model.errors import ErrorCode
 
@@ -110,5 +110,5 @@ def _describe_member(member: Member, protocol: str | None) -> DescribedMember:
     )
 
 
-def list_group(group: ClassicGroup) -> ListedGroup:
-    return ListedGroup(group.name, group.protocol_type or "", group.state.value, CLASSIC)
+def list_group(group: ClassicGroup) -> GroupListing:
+    return GroupListing(group.name, group.protocol_type or "", group.state.value, CLASSIC)

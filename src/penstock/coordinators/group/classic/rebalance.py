@@ -11,7 +11,7 @@ from penstock.coordinators.group.classic.context import (
     joined,
 )
 from penstock.coordinators.group.classic.state import ClassicState, Member, next_generation
-from penstock.coordinators.group.requests import UNKNOWN_MEMBER, Synced
+from penstock.coordinators.group.requests import UNKNOWN_MEMBER, SyncGroupReply
 from penstock.model.errors import ErrorCode
 
 _LEAST_CALL_MS = 1000  # before those are called again of whom nobody came
@@ -88,7 +88,7 @@ def complete_join(turn: ClassicCommandContext) -> None:
 def expel(turn: ClassicCommandContext, member: Member) -> None:
     """Takes a member out; whoever still waits in its name learns that it is unknown now."""
     turn.refuse_join(member, ErrorCode.UNKNOWN_MEMBER_ID, member_id=UNKNOWN_MEMBER)
-    turn.answer_sync(member, Synced(error=ErrorCode.UNKNOWN_MEMBER_ID))
+    turn.answer_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_MEMBER_ID))
     turn.cancel_timer(SESSION, member.id)
     turn.group.remove(member)
 
@@ -118,7 +118,7 @@ def _stop_syncing(turn: ClassicCommandContext) -> None:
     group = turn.group
     for member in group.members.values():
         if member.sync_waiter is not None:
-            turn.answer_sync(member, Synced(error=ErrorCode.REBALANCE_IN_PROGRESS))
+            turn.answer_sync(member, SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
             turn.hear_from(member)
     group.unsynced.clear()
     turn.cancel_timer(SYNC)

@@ -17,7 +17,7 @@ from penstock.coordinators.group.records import (
     GroupValue,
     MemberValue,
 )
-from penstock.coordinators.group.requests import Protocol
+from penstock.coordinators.group.requests import MemberProtocol
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
 
@@ -44,7 +44,7 @@ class Member:
     client_host: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    protocols: tuple[Protocol, ...]  # in the order of its liking
+    protocols: tuple[MemberProtocol, ...]  # in the order of its liking
     assignment: bytes = NO_ASSIGNMENT
     is_new: bool = False  # has not been answered a join yet, so it cannot send heartbeats
     join_waiter: Waiter | None = None  # set and cleared by its group, which counts
@@ -113,7 +113,7 @@ class ClassicGroup:
         self.joining -= waiter is not None
         return waiter
 
-    def set_protocols(self, member: Member, protocols: tuple[Protocol, ...]) -> None:
+    def set_protocols(self, member: Member, protocols: tuple[MemberProtocol, ...]) -> None:
         if member.protocols != protocols:
             member.protocols = protocols
             self._common = None
@@ -147,7 +147,7 @@ class ClassicGroup:
                 return ErrorCode.UNKNOWN_MEMBER_ID
         return ErrorCode.NONE if member in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-    def supports(self, protocol_type: str, protocols: tuple[Protocol, ...]) -> bool:
+    def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
         """Whether a member that offers these could be one of the group."""
         if self.state is ClassicState.EMPTY:
             return bool(protocol_type and protocols)
@@ -218,7 +218,7 @@ class ClassicGroup:
         return self._common
 
 
-def _names(protocols: tuple[Protocol, ...]) -> set[str]:
+def _names(protocols: tuple[MemberProtocol, ...]) -> set[str]:
     return {each.name for each in protocols}
 
 
@@ -285,7 +285,7 @@ def _restore(known: Member | None, value: MemberValue, protocol: str | None) -> 
         client_host=value.client_host,
         session_timeout_ms=value.session_timeout_ms,
         rebalance_timeout_ms=value.rebalance_timeout_ms,
-        protocols=(Protocol(protocol or "", value.subscription),),
+        protocols=(MemberProtocol(protocol or "", value.subscription),),
         assignment=value.assignment,
     )
     if known is not None:

@@ -5,7 +5,7 @@ have metadata of their own, which the broker does not know.
 """
 
 from penstock.coordinators.group.classic.state import ClassicGroup, Member
-from penstock.coordinators.group.requests import Protocol
+from penstock.coordinators.group.requests import MemberProtocol
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader
 
 CONSUMER = "consumer"  # the protocol type of consumers
@@ -35,7 +35,9 @@ def find_subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     return frozenset(topics)
 
 
-def wants_the_same(group: ClassicGroup, member: Member, protocols: tuple[Protocol, ...]) -> bool:
+def wants_the_same(
+    group: ClassicGroup, member: Member, protocols: tuple[MemberProtocol, ...]
+) -> bool:
     """Whether the assignment of a member fits it still when it comes back with these protocols.
 
     What it owned or when it began may differ, a consumer's topics may not.

@@ -15,19 +15,19 @@ from penstock.coordinators.group.classic.state import (
     Member,
 )
 from penstock.coordinators.group.config import GroupConfig
-from penstock.coordinators.group.requests import Sync, Synced
+from penstock.coordinators.group.requests import SyncGroup, SyncGroupReply
 from penstock.coordinators.group.result import GroupResult, Later
 from penstock.coordinators.runtime.pending_replies import Waiter
 from penstock.model.errors import ErrorCode
 
 
 def sync(
-    group: ClassicGroup, request: Sync, waiter: Waiter, now_ms: int, config: GroupConfig
-) -> GroupResult[Synced]:
+    group: ClassicGroup, request: SyncGroup, waiter: Waiter, now_ms: int, config: GroupConfig
+) -> GroupResult[SyncGroupReply]:
     turn = ClassicCommandContext(group, now_ms, config)
     error = _find_error(group, request)
     if error is not ErrorCode.NONE:
-        return turn.outcome(Synced(error=error))
+        return turn.outcome(SyncGroupReply(error=error))
     member = group.members[request.member]
     _note_sync(turn, member)
     turn.hear_from(member)
@@ -36,10 +36,10 @@ def sync(
     _wait_for_assignment(turn, member, waiter)
     if group.leader == member.id:
         _assign(turn, request.assignments)
-    return turn.outcome(cast("Synced | Later", turn.take_reply(waiter)))
+    return turn.outcome(cast("SyncGroupReply | Later", turn.take_reply(waiter)))
 
 
-def _find_error(group: ClassicGroup, request: Sync) -> ErrorCode:
+def _find_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
     if group.state is ClassicState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     error = group.check_member(request.member, request.instance)
@@ -68,7 +68,7 @@ def _note_sync(turn: ClassicCommandContext, member: Member) -> None:
 
 def _wait_for_assignment(turn: ClassicCommandContext, member: Member, waiter: Waiter) -> None:
     # A second request in its name: the first came over a connection that it gave up.
-    turn.answer_sync(member, Synced(error=ErrorCode.REBALANCE_IN_PROGRESS))
+    turn.answer_sync(member, SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
     member.sync_waiter = waiter
 
 
@@ -89,5 +89,5 @@ def _assign(turn: ClassicCommandContext, assignments: Mapping[str, bytes]) -> No
 def _give_up(turn: ClassicCommandContext) -> None:
     """What was assigned is larger than a record may be."""
     for member in turn.group.members.values():
-        turn.answer_sync(member, Synced(error=ErrorCode.UNKNOWN_SERVER_ERROR))
+        turn.answer_sync(member, SyncGroupReply(error=ErrorCode.UNKNOWN_SERVER_ERROR))
     rebalance(turn)

@@ -11,7 +11,7 @@ from penstock.coordinators.group.classic.subscription import CONSUMER
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.context import JOIN, SYNC, ConsumerCommandContext
 from penstock.coordinators.group.consumer.embedded_protocol import (
-    Subscription,
+    ConsumerSubscription,
     identified,
     read_subscription,
     write_assignment,
@@ -26,19 +26,19 @@ from penstock.coordinators.group.records import ClassicMembership, ConsumerMembe
 from penstock.coordinators.group.requests import (
     UNKNOWN_MEMBER,
     Heartbeat,
-    Join,
-    Joined,
-    Leaver,
-    Left,
-    Sync,
-    Synced,
+    JoinGroup,
+    JoinGroupReply,
+    LeaveResult,
+    LeavingMember,
+    SyncGroup,
+    SyncGroupReply,
 )
 from penstock.coordinators.group.result import GroupResult
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.coordinator_values import MalformedRecord
 
 
-def join(turn: ConsumerCommandContext, request: Join) -> Joined:
+def join(turn: ConsumerCommandContext, request: JoinGroup) -> JoinGroupReply:
     """Refusal: nothing of it counts. The group has members."""
     group, config = turn.group, turn.config
     shortest_ms, longest_ms = config.min_session_timeout_ms, config.max_session_timeout_ms
@@ -47,7 +47,7 @@ def join(turn: ConsumerCommandContext, request: Join) -> Joined:
     _check_protocols(group, request)
     is_nobody = request.member == UNKNOWN_MEMBER and request.instance is None
     if is_nobody and request.requires_known_member:
-        return Joined(error=ErrorCode.MEMBER_ID_REQUIRED, member=_new_id(request))
+        return JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member=_new_id(request))
     before = _find_or_create(turn, request)
     wanted = _read(request)
     has_changed = update_member(turn, before, _subscription(request, wanted))
@@ -57,7 +57,7 @@ def join(turn: ConsumerCommandContext, request: Join) -> Joined:
     turn.cancel_timer(JOIN, after.id)
     turn.set_timer(SYNC, request.rebalance_timeout_ms, after.id)
     turn.hear_from(after)
-    return Joined(
+    return JoinGroupReply(
         error=ErrorCode.NONE,
         member=after.id,
         generation=after.epoch,
@@ -66,7 +66,7 @@ def join(turn: ConsumerCommandContext, request: Join) -> Joined:
     )
 
 
-def _check_protocols(group: ConsumerGroup, request: Join) -> None:
+def _check_protocols(group: ConsumerGroup, request: JoinGroup) -> None:
     offered = {each.name for each in request.protocols}
     for member in group.members.values():
         classic = member.subscription.classic
@@ -76,7 +76,7 @@ def _check_protocols(group: ConsumerGroup, request: Join) -> None:
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
-def _find_or_create(turn: ConsumerCommandContext, request: Join) -> ConsumerMember:
+def _find_or_create(turn: ConsumerCommandContext, request: JoinGroup) -> ConsumerMember:
     group = turn.group
     holder = group.find_instance(request.instance)
     if request.member != UNKNOWN_MEMBER and request.instance is not None:
@@ -91,11 +91,11 @@ def _find_or_create(turn: ConsumerCommandContext, request: Join) -> ConsumerMemb
     return ConsumerMember(id=member_id)
 
 
-def _new_id(request: Join) -> str:
+def _new_id(request: JoinGroup) -> str:
     return f"{request.instance or request.client_id}-{uuid4()}"
 
 
-def _read(request: Join) -> Subscription:
+def _read(request: JoinGroup) -> ConsumerSubscription:
     """All protocols of a consumer say the same about what it wants."""
     try:
         return read_subscription(request.protocols[0].metadata)
@@ -103,7 +103,7 @@ def _read(request: Join) -> Subscription:
         raise Refusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, str(error)) from None
 
 
-def _subscription(request: Join, wanted: Subscription) -> ConsumerMemberValue:
+def _subscription(request: JoinGroup, wanted: ConsumerSubscription) -> ConsumerMemberValue:
     return ConsumerMemberValue(
         instance=request.instance,
         rack=wanted.rack,
@@ -121,21 +121,21 @@ def _subscription(request: Join, wanted: Subscription) -> ConsumerMemberValue:
 
 
 def sync(
-    group: ConsumerGroup, request: Sync, now_ms: int, config: GroupConfig, topics: Topics
-) -> GroupResult[Synced]:
+    group: ConsumerGroup, request: SyncGroup, now_ms: int, config: GroupConfig, topics: Topics
+) -> GroupResult[SyncGroupReply]:
     turn = ConsumerCommandContext(group, now_ms, config, topics)
     try:
         member = _get_classic(group, request.member, request.instance, request.generation)
         _check_sync(member, request)
     except Refusal as refusal:
-        return GroupResult(answer=Synced(error=refusal.code))
+        return GroupResult(answer=SyncGroupReply(error=refusal.code))
     if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _call_to_join(turn, member)
-        return turn.outcome(Synced(error=ErrorCode.REBALANCE_IN_PROGRESS))
+        return turn.outcome(SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS))
     turn.cancel_timer(SYNC, member.id)
     turn.hear_from(member)
     return turn.outcome(
-        Synced(
+        SyncGroupReply(
             error=ErrorCode.NONE,
             protocol_type=request.protocol_type,
             protocol=request.protocol,
@@ -152,7 +152,7 @@ def assignment_of(member: ConsumerMember, topics: Topics) -> bytes:
     return write_assignment(member.assigned, version, topics)
 
 
-def _check_sync(member: ConsumerMember, request: Sync) -> None:
+def _check_sync(member: ConsumerMember, request: SyncGroup) -> None:
     classic = member.subscription.classic
     assert classic is not None
     protocol, _ = classic.protocols[0]
@@ -205,11 +205,11 @@ def _get_classic(
 
 def leave(
     group: ConsumerGroup,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[LeavingMember],
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
-) -> GroupResult[tuple[ErrorCode, tuple[Left, ...]]]:
+) -> GroupResult[tuple[ErrorCode, tuple[LeaveResult, ...]]]:
     turn = ConsumerCommandContext(group, now_ms, config, topics)
     left = tuple(_take_leave(turn, each) for each in leavers)
     if len(turn.group.members) < len(group.members):
@@ -217,16 +217,16 @@ def leave(
     return turn.outcome((ErrorCode.NONE, left))
 
 
-def _take_leave(turn: ConsumerCommandContext, leaver: Leaver) -> Left:
+def _take_leave(turn: ConsumerCommandContext, leaver: LeavingMember) -> LeaveResult:
     try:
         member = _find_leaver(turn.group, leaver)
     except Refusal as refusal:
-        return Left(leaver.member, leaver.instance, refusal.code)
+        return LeaveResult(leaver.member, leaver.instance, refusal.code)
     turn.remove(member.id)
-    return Left(member.id, leaver.instance, ErrorCode.NONE)
+    return LeaveResult(member.id, leaver.instance, ErrorCode.NONE)
 
 
-def _find_leaver(group: ConsumerGroup, leaver: Leaver) -> ConsumerMember:
+def _find_leaver(group: ConsumerGroup, leaver: LeavingMember) -> ConsumerMember:
     holder = group.find_instance(leaver.instance)
     if holder is not None and leaver.member == UNKNOWN_MEMBER:
         member = holder  # an operator removes a static member, whatever its id is now

@@ -25,7 +25,7 @@ from penstock.coordinators.group.records import (
     GroupRecord,
     TargetEpochKey,
 )
-from penstock.coordinators.group.requests import Protocol
+from penstock.coordinators.group.requests import MemberProtocol
 from penstock.coordinators.group.result import GroupResult
 
 DOWNGRADED = "consumer-downgraded"  # at once: the members of the new classic group are called
@@ -89,7 +89,7 @@ def _heir(group: ConsumerGroup) -> ClassicGroup:
                 client_host=subscription.client_host,
                 session_timeout_ms=subscription.classic.session_timeout_ms,
                 rebalance_timeout_ms=subscription.rebalance_timeout_ms,
-                protocols=tuple(Protocol(*each) for each in subscription.classic.protocols),
+                protocols=tuple(MemberProtocol(*each) for each in subscription.classic.protocols),
             )
         )
     heir.protocol = heir.elect_protocol()

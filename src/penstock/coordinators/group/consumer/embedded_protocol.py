@@ -21,14 +21,14 @@ class _Named(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class ConsumerSubscription:
     version: int
     topics: tuple[str, ...]
     owned: tuple[_Named, ...] = ()  # version 0 does not say: its members give all up to join
     rack: str | None = None
 
 
-def read_subscription(metadata: bytes) -> Subscription:
+def read_subscription(metadata: bytes) -> ConsumerSubscription:
     """MalformedRecord: it is none."""
     reader = ValueReader(metadata, flexible=False)
     version = _version(reader)
@@ -38,7 +38,7 @@ def read_subscription(metadata: bytes) -> Subscription:
     if version >= 2:
         reader.int32()  # the generation it owned them in
     rack = reader.nullable_string() if version >= 3 else None
-    return Subscription(version=version, topics=topics, owned=owned, rack=rack)
+    return ConsumerSubscription(version=version, topics=topics, owned=owned, rack=rack)
 
 
 def read_assignment(data: bytes, topics: Topics) -> Partitions:

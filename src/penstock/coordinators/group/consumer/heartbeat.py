@@ -13,7 +13,7 @@ from penstock.coordinators.group.consumer.reconciliation import reconcile
 from penstock.coordinators.group.consumer.requests import (
     JOIN_EPOCH,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
 )
 from penstock.coordinators.group.consumer.state import ConsumerMember, MemberState
 from penstock.coordinators.group.consumer.target_assignment import check_pattern, update_target
@@ -23,7 +23,7 @@ from penstock.model.errors import ErrorCode
 WAITING_INTERVAL_MS = 500
 
 
-def beat(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+def beat(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
     """Refusal: nothing of it counts."""
     is_known = request.member in turn.group.members
     before = find_or_join(turn, request)
@@ -35,7 +35,7 @@ def beat(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHe
     after = advance(turn, before.id, owned)
     turn.hear_from(after)
     is_told = _is_full(request) or after.assigned != before.assigned
-    return ConsumerHeartbeatAnswer(
+    return ConsumerHeartbeatReply(
         error=ErrorCode.NONE,
         member=after.id,
         member_epoch=after.epoch,

@@ -38,7 +38,7 @@ from penstock.coordinators.group.consumer.requests import (
     JOIN_EPOCH,
     STATIC_LEAVE_EPOCH,
     ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerHeartbeatReply,
 )
 from penstock.coordinators.group.consumer.state import (
     ConsumerGroup,
@@ -50,7 +50,7 @@ from penstock.coordinators.group.consumer.state import (
 from penstock.coordinators.group.consumer.target_assignment import check_assignor
 from penstock.coordinators.group.consumer.upgrade import end_classic, upgrade
 from penstock.coordinators.group.dependencies import Topics
-from penstock.coordinators.group.requests import Join, Joined
+from penstock.coordinators.group.requests import JoinGroup, JoinGroupReply
 from penstock.coordinators.group.result import GroupResult, SetTimer, TimerKey
 from penstock.model.errors import ErrorCode, Refusal
 
@@ -80,7 +80,7 @@ def heartbeat(
     now_ms: int,
     config: GroupConfig,
     topics: Topics,
-) -> GroupResult[ConsumerHeartbeatAnswer]:
+) -> GroupResult[ConsumerHeartbeatReply]:
     """None: there is no group of that name, which joining changes. A classic one is upgraded."""
     known = group if isinstance(group, ConsumerGroup) else ConsumerGroup(name=request.group)
     turn = ConsumerCommandContext(known, now_ms, config, topics)
@@ -89,7 +89,7 @@ def heartbeat(
             upgrade(turn, group, request)
         answer = _answer_heartbeat(turn, request)
     except Refusal as refusal:
-        return GroupResult(answer=ConsumerHeartbeatAnswer(error=refusal.code, message=str(refusal)))
+        return GroupResult(answer=ConsumerHeartbeatReply(error=refusal.code, message=str(refusal)))
     if isinstance(group, ClassicGroup):
         turn.take_over(end_classic(group, now_ms, config))
     return turn.outcome(answer)
@@ -97,7 +97,7 @@ def heartbeat(
 
 def _answer_heartbeat(
     turn: ConsumerCommandContext, request: ConsumerHeartbeat
-) -> ConsumerHeartbeatAnswer:
+) -> ConsumerHeartbeatReply:
     """Refusal: nothing of it counts."""
     may_lack_member = request.member_epoch == JOIN_EPOCH and not request.requires_member
     if request.member == "" and may_lack_member:
@@ -109,7 +109,7 @@ def _answer_heartbeat(
     return beat(turn, request)
 
 
-def _leave(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+def _leave(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> ConsumerHeartbeatReply:
     member = get_member(turn.group, request.member, request.instance)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         # It keeps its partitions for its session, and whoever comes under its instance has them.
@@ -117,21 +117,21 @@ def _leave(turn: ConsumerCommandContext, request: ConsumerHeartbeat) -> Consumer
         turn.cancel_timer(REBALANCE, member.id)
     else:
         expel(turn, [member])
-    return ConsumerHeartbeatAnswer(
+    return ConsumerHeartbeatReply(
         error=ErrorCode.NONE, member=member.id, member_epoch=request.member_epoch
     )
 
 
 def join(
-    group: ConsumerGroup, request: Join, now_ms: int, config: GroupConfig, topics: Topics
-) -> GroupResult[Joined]:
+    group: ConsumerGroup, request: JoinGroup, now_ms: int, config: GroupConfig, topics: Topics
+) -> GroupResult[JoinGroupReply]:
     """JoinGroup, to a group that has members; one without gives way to a classic group."""
     turn = ConsumerCommandContext(group, now_ms, config, topics)
     was_mixed = has_modern(group)
     try:
         answer = consumer_classic.join(turn, request)
     except Refusal as refusal:
-        return GroupResult(answer=Joined(error=refusal.code, member=request.member))
+        return GroupResult(answer=JoinGroupReply(error=refusal.code, member=request.member))
     if was_mixed:
         # It may have taken the place of the last one of the newer protocol, with what that had.
         try_downgrade(turn, is_settled=True)

@@ -6,15 +6,15 @@ Nothing changes here.
 from penstock.coordinators.group.config import GroupConfig
 from penstock.coordinators.group.consumer.partitions import Partitions, to_topics
 from penstock.coordinators.group.consumer.requests import (
-    ConsumerDescribed,
-    ConsumerDescribedMember,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
     MemberKind,
     NamedPartitions,
 )
 from penstock.coordinators.group.consumer.state import ConsumerGroup, ConsumerMember
 from penstock.coordinators.group.consumer.target_assignment import is_subscribed, preferred_assignor
 from penstock.coordinators.group.dependencies import Topics
-from penstock.coordinators.group.requests import UNKNOWN_MEMBER, ListedGroup
+from penstock.coordinators.group.requests import UNKNOWN_MEMBER, GroupListing
 from penstock.model.errors import ErrorCode
 
 CONSUMER = "consumer"  # the kind of the group, and its protocol type as well
@@ -80,12 +80,12 @@ def has_subscriber(group: ConsumerGroup, topic: str) -> bool:
     return any(is_subscribed(each.subscription, topic) for each in group.members.values())
 
 
-def list_group(group: ConsumerGroup) -> ListedGroup:
-    return ListedGroup(group.name, CONSUMER, group.state.value, CONSUMER)
+def list_group(group: ConsumerGroup) -> GroupListing:
+    return GroupListing(group.name, CONSUMER, group.state.value, CONSUMER)
 
 
-def describe(group: ConsumerGroup, config: GroupConfig, topics: Topics) -> ConsumerDescribed:
-    return ConsumerDescribed(
+def describe(group: ConsumerGroup, config: GroupConfig, topics: Topics) -> DescribedConsumerGroup:
+    return DescribedConsumerGroup(
         group=group.name,
         error=ErrorCode.NONE,
         state=group.state.value,
@@ -98,9 +98,9 @@ def describe(group: ConsumerGroup, config: GroupConfig, topics: Topics) -> Consu
 
 def _describe_member(
     group: ConsumerGroup, member: ConsumerMember, topics: Topics
-) -> ConsumerDescribedMember:
+) -> DescribedConsumerMember:
     subscription = member.subscription
-    return ConsumerDescribedMember(
+    return DescribedConsumerMember(
         member=member.id,
         instance=subscription.instance,
         rack=subscription.rack,

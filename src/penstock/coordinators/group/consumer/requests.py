@@ -36,7 +36,7 @@ class ConsumerHeartbeat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeatAnswer:
+class ConsumerHeartbeatReply:
     error: ErrorCode
     message: str | None = None
     member: str | None = None
@@ -60,7 +60,7 @@ class MemberKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerDescribedMember:
+class DescribedConsumerMember:
     member: str
     instance: str | None
     rack: str | None
@@ -75,7 +75,7 @@ class ConsumerDescribedMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerDescribed:
+class DescribedConsumerGroup:
     group: str
     error: ErrorCode
     message: str | None = None
@@ -83,4 +83,4 @@ class ConsumerDescribed:
     group_epoch: int = 0
     assignment_epoch: int = 0
     assignor: str = ""
-    members: tuple[ConsumerDescribedMember, ...] = ()
+    members: tuple[DescribedConsumerMember, ...] = ()

@@ -10,11 +10,11 @@ from penstock.coordinators.group.dependencies import Topics
 from penstock.coordinators.group.offsets.store import OffsetStore
 from penstock.coordinators.group.records import NO_TIME, GroupRecord, OffsetKey, OffsetValue
 from penstock.coordinators.group.requests import (
-    Commit,
     CommitOffsets,
-    Committed,
+    FetchedOffset,
     FetchedOffsets,
     FetchOffsets,
+    OffsetCommit,
 )
 from penstock.coordinators.group.result import GroupResult
 from penstock.model.errors import ErrorCode
@@ -48,7 +48,7 @@ def refuse_commit(request: CommitOffsets, code: ErrorCode) -> Codes:
     return dict.fromkeys((each.partition for each in request.offsets), code)
 
 
-def check_offset(commit: Commit, topics: Topics, config: GroupConfig) -> ErrorCode:
+def check_offset(commit: OffsetCommit, topics: Topics, config: GroupConfig) -> ErrorCode:
     topic, partition = commit.partition
     known = topics.find(topic)
     if known is None or not 0 <= partition < known.partitions:
@@ -66,7 +66,7 @@ def _is_too_long(metadata: str, limit: int) -> bool:
     return len(metadata) * 4 > MAX_TEXT_BYTES and len(metadata.encode()) > MAX_TEXT_BYTES
 
 
-def to_value(commit: Commit, now_ms: int) -> OffsetValue:
+def to_value(commit: OffsetCommit, now_ms: int) -> OffsetValue:
     return OffsetValue(
         offset=commit.offset,
         leader_epoch=commit.leader_epoch,
@@ -94,10 +94,10 @@ def fetch(store: OffsetStore, request: FetchOffsets) -> FetchedOffsets:
     return FetchedOffsets(error=ErrorCode.NONE, offsets=offsets, unstable=unstable)
 
 
-def _committed(partition: TopicPartition, value: OffsetValue | None) -> Committed:
+def _committed(partition: TopicPartition, value: OffsetValue | None) -> FetchedOffset:
     if value is None:
-        return Committed(partition, NO_OFFSET, -1, "")
-    return Committed(partition, value.offset, value.leader_epoch, value.metadata)
+        return FetchedOffset(partition, NO_OFFSET, -1, "")
+    return FetchedOffset(partition, value.offset, value.leader_epoch, value.metadata)
 
 
 # -- deleting ------------------------------------------------------------------------------

@@ -17,10 +17,10 @@ from penstock.coordinators.group.requests import (
     DescribedGroup,
     FetchedOffsets,
     FetchOffsets,
-    ListedGroup,
+    GroupListing,
 )
 from penstock.coordinators.group.result import GroupResult
-from penstock.coordinators.runtime.dependencies import CoordinatorLog, Timers
+from penstock.coordinators.runtime.dependencies import CoordinatorLog, CoordinatorTimers
 from penstock.coordinators.runtime.pending_replies import Failed
 from penstock.metadata_store.errors import MetadataStoreError
 from penstock.model.errors import ErrorCode
@@ -37,7 +37,7 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
         keeper: OffsetsStore,
         log: CoordinatorLog,
         topics: Topics,
-        timers: Timers,
+        timers: CoordinatorTimers,
         wall_ms: Callable[[], int],
         config: Callable[[], GroupConfig],
         report: Callable[[str], None],
@@ -140,7 +140,7 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
 
     async def list_groups(
         self, states: frozenset[str], kinds: frozenset[str]
-    ) -> tuple[ErrorCode, list[ListedGroup]]:
+    ) -> tuple[ErrorCode, list[GroupListing]]:
         code, found = await super().list_groups(frozenset(), frozenset())
         known = {each.group for each in found}
         try:
@@ -149,7 +149,7 @@ class ZooKeeperGroupCoordinator(GroupCoordinator):
             self._tell(error)
             return _AWAY, []
         found += [
-            ListedGroup(name, "", EMPTY, "classic")
+            GroupListing(name, "", EMPTY, "classic")
             for name in kept
             if name not in known and not isinstance(self._find_shard(name), ErrorCode)
         ]

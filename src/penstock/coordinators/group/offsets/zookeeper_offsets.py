@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from penstock.coordinators.group.offsets.commands import NO_OFFSET
-from penstock.coordinators.group.requests import Commit, Committed
+from penstock.coordinators.group.requests import FetchedOffset, OffsetCommit
 from penstock.metadata_store.errors import (
     InvalidPath,
     MetadataStoreError,
@@ -26,11 +26,11 @@ ROOT = "/consumers"
 class OffsetsStore(Protocol):
     """Where offsets are kept when not in the log."""
 
-    async def commit(self, group: str, offsets: Sequence[Commit]) -> None: ...
+    async def commit(self, group: str, offsets: Sequence[OffsetCommit]) -> None: ...
 
     async def fetch(
         self, group: str, partitions: Sequence[TopicPartition] | None
-    ) -> tuple[Committed, ...]: ...
+    ) -> tuple[FetchedOffset, ...]: ...
 
     async def delete(self, group: str, partitions: Iterable[TopicPartition]) -> None: ...
 
@@ -47,13 +47,13 @@ class ZooKeeperOffsets:
     def __init__(self, session: Session) -> None:
         self._session = session
 
-    async def commit(self, group: str, offsets: Sequence[Commit]) -> None:
+    async def commit(self, group: str, offsets: Sequence[OffsetCommit]) -> None:
         for each in offsets:
             await self._put(_path(group, each.partition), str(each.offset).encode())
 
     async def fetch(
         self, group: str, partitions: Sequence[TopicPartition] | None
-    ) -> tuple[Committed, ...]:
+    ) -> tuple[FetchedOffset, ...]:
         if partitions is None:
             found = [each for each in await self._all_of(group) if each.offset != NO_OFFSET]
         else:
@@ -83,7 +83,7 @@ class ZooKeeperOffsets:
         names = await self._children(ROOT)
         return [name for name in names if await self.has_group(name)]
 
-    async def _all_of(self, group: str) -> list[Committed]:
+    async def _all_of(self, group: str) -> list[FetchedOffset]:
         folder = f"{ROOT}/{group}/offsets"
         found: list[TopicPartition] = []
         for topic in await self._children(folder):
@@ -91,13 +91,13 @@ class ZooKeeperOffsets:
             found += [TopicPartition(topic, int(each)) for each in numbers if each.isdecimal()]
         return [await self._get(group, each) for each in sorted(found)]
 
-    async def _get(self, group: str, partition: TopicPartition) -> Committed:
+    async def _get(self, group: str, partition: TopicPartition) -> FetchedOffset:
         try:
             value = await self._session.get(_path(group, partition))
             offset = int(value.data)
         except (NoNode, ValueError):  # not there, or not written by anything like us
             offset = NO_OFFSET
-        return Committed(partition, offset, -1, "")
+        return FetchedOffset(partition, offset, -1, "")
 
     async def _children(self, path: str) -> tuple[str, ...]:
         try:
