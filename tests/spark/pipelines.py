@@ -13,9 +13,9 @@ from tests.spark.written import read_records
 
 import penstock
 from penstock.protocol.records import Record
-from penstock.spark.pipeline.progress import Progress, Totals
+from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals
 from penstock.spark.pipeline.reading import read_pipeline
-from penstock.spark.pipeline.run import Run, run_pipeline
+from penstock.spark.pipeline.run import PipelineRun, run_pipeline
 from penstock.spark.pipeline.spec import Pipeline
 
 
@@ -39,7 +39,9 @@ def write_pipeline(folder: Path, text: str, names: Mapping[str, str] | None = No
     return Written(path, path.read_text())
 
 
-def run_once(written: Written, spark: SparkSession, broker: penstock.Broker) -> dict[str, Totals]:
+def run_once(
+    written: Written, spark: SparkSession, broker: penstock.Broker
+) -> dict[str, QueryTotals]:
     """Everything that is there, read and written."""
     return run(written, spark, broker)
 
@@ -51,17 +53,17 @@ def run(
     *,
     once: bool = True,
     stop_when: int | None = None,
-) -> dict[str, Totals]:
+) -> dict[str, QueryTotals]:
     """`stop_when`: ends when a query has read so many rows."""
     stop, rows = threading.Event(), 0
 
-    def show(progress: Progress) -> None:
+    def show(progress: PipelineProgress) -> None:
         nonlocal rows
         rows += progress.rows
         if stop_when is not None and rows >= stop_when:
             stop.set()
 
-    asked = Run(
+    asked = PipelineRun(
         bootstrap=broker.bootstrap_servers, once=once, stop=stop, show=show, note=lambda _: None
     )
     totals = run_pipeline(written.read(), spark, asked)

@@ -15,11 +15,11 @@ import pyarrow.parquet
 
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.tables.follow import make_sync
-from penstock.spark.tables.opening import Place, Tables, open_tables
+from penstock.spark.tables.opening import TableFolder, TopicTables, open_tables
 from penstock.spark.tables.rules import RunTasks, SyncRules
 from penstock.spark.tables.spec import TableFormat, parse_spec
 from penstock.spark.tables.store import DEAD_LETTERS
-from penstock.spark.tables.sync import Progress, TableSync
+from penstock.spark.tables.sync import SyncProgress, TableSync
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -28,11 +28,11 @@ _Result = TypeVar("_Result")
 class Keeper(NamedTuple):
     """A table, its sync, and the folder that it is in."""
 
-    tables: Tables
+    tables: TopicTables
     sync: TableSync
     notes: list[str]
 
-    def drain(self) -> list[Progress]:
+    def drain(self) -> list[SyncProgress]:
         done = []
         while (progress := self.sync.run_batch()) is not None:
             done.append(progress)
@@ -65,7 +65,7 @@ def keep(
     """Said nothing: the table is there, and goes on as it is. Tasks are small, so that there are
     several."""
     spec = parse_spec({"topic": topic, **said}) if said else None
-    tables = open_tables(Place(folder=folder), spec, topic, client_of(broker))
+    tables = open_tables(TableFolder(folder=folder), spec, topic, client_of(broker))
     notes: list[str] = []
     rules = SyncRules(most_records=most_records, task_records=task_records, allows_loss=allows_loss)
     sync = make_sync(tables, client_of(broker), run_tasks, rules, notes.append)

@@ -19,13 +19,14 @@ from tests.spark.written import read_records
 
 import penstock
 from penstock.protocol.records import Record
+from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.audit import Audit, AuditResult, run_audit
 from penstock.spark.jobs.content import parse_identity
-from penstock.spark.jobs.failures import JobFailed, JobRefused, JobStopped, NotReady
+from penstock.spark.jobs.failures import JobFailed, JobRefused, JobStopped
 from penstock.spark.jobs.replay import Replay, ReplayResult, run_replay
 from penstock.spark.jobs.replay_function import load_function
-from penstock.spark.jobs.running import Progress, Watch
-from penstock.spark.jobs.scope import Edge, EdgeKind, Scope, connect
+from penstock.spark.jobs.running import JobProgress, JobWatch
+from penstock.spark.jobs.scope import Edge, EdgeKind, JobScope, connect
 from penstock.spark.jobs.stats import Stats, run_stats
 from penstock.spark.jobs.stats_summary import TopicStats
 
@@ -37,8 +38,8 @@ class Watched:
     """A job that nobody stops, and what it told."""
 
     def __init__(self) -> None:
-        self.told: list[Progress] = []
-        self.watch = Watch(stop=threading.Event(), show=self.told.append)
+        self.told: list[JobProgress] = []
+        self.watch = JobWatch(stop=threading.Event(), show=self.told.append)
 
 
 def audit(spark: SparkSession, servers: str, asked: Audit) -> AuditResult:
@@ -62,7 +63,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker
 def test_an_audit_names_every_planted_fault_and_no_other(
     spark: SparkSession, faulty: penstock.Broker
 ) -> None:
-    asked = Audit(scope=Scope((TOPIC,)), range_offsets=900)
+    asked = Audit(scope=JobScope((TOPIC,)), range_offsets=900)
     result = audit(spark, faulty.bootstrap_servers, asked)
     for partition, expected in EXPECTED.items():
         also = ALSO_EXPECTED.get(partition, [])
@@ -109,7 +110,7 @@ def test_a_clean_topic_is_clean(
     options = {"kafka.bootstrap.servers": servers, "topic": topic_name}
     rows.write.format("penstock").options(**options).mode("append").save()
     watched = Watched()
-    result = run_audit(spark, connect(servers), Audit(scope=Scope((topic_name,))), watched.watch)
+    result = run_audit(spark, connect(servers), Audit(scope=JobScope((topic_name,))), watched.watch)
     assert result.findings == []
     assert result.records == records
     assert {each.step for each in watched.told} == {"look at batches", "compare records"}
@@ -123,7 +124,7 @@ def test_the_same_record_again_is_told_and_so_are_numbers_out_of_step(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"1", b"2", b"4", b"3", b"3", b"7"])
-    scope = Scope((topic_name,), partitions=(0,))
+    scope = JobScope((topic_name,), partitions=(0,))
     assert problems(audit(spark, servers, Audit(scope=scope))) == [("duplicate", 4, 4)]
     whole = Audit(scope=scope, identity=parse_identity("key,value,timestamp"))
     assert problems(audit(spark, servers, whole)) == []
@@ -150,7 +151,7 @@ def test_where_very_many_records_are_there_twice_a_note_says_so(
     options = {"kafka.bootstrap.servers": servers, "topic": topic_name}
     rows.write.format("penstock").options(**options).mode("append").save()
     watched = Watched()
-    result = run_audit(spark, connect(servers), Audit(scope=Scope((topic_name,))), watched.watch)
+    result = run_audit(spark, connect(servers), Audit(scope=JobScope((topic_name,))), watched.watch)
     assert problems(result) == []
     (note,) = result.findings
     assert f"{contents:,} of {2 * contents:,} records have key and value" in note.message
@@ -179,7 +180,7 @@ def test_offsets_that_were_asked_for_and_are_deleted_are_told(
 ) -> None:
     servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
     trim(servers, topic_name, {0: 2})
-    scope = Scope((topic_name,), partitions=(0,))
+    scope = JobScope((topic_name,), partitions=(0,))
     assert audit(spark, servers, Audit(scope=scope, compares=False)).findings == []
     named = scope._replace(start=Edge(EdgeKind.OFFSET, 1))
     assert problems(audit(spark, servers, Audit(scope=named, compares=False))) == [
@@ -202,7 +203,7 @@ def test_a_replay_copies_a_span_of_time_into_the_same_partitions(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
-    scope = Scope((topic_name,), start=Edge(EdgeKind.TIME, hour_ms(0) + 1))
+    scope = JobScope((topic_name,), start=Edge(EdgeKind.TIME, hour_ms(0) + 1))
     asked = Replay(
         scope=scope._replace(end=Edge(EdgeKind.TIME, hour_ms(1) + 2)),
         target=f"{topic_name}.copy",
@@ -240,7 +241,7 @@ def test_a_replay_changes_records_by_sql_and_by_a_function(
     file = tmp_path / "changes_of_records.py"
     file.write_text(CHANGES)
     asked = Replay(
-        scope=Scope((topic_name,)),
+        scope=JobScope((topic_name,)),
         target=f"{topic_name}.changed",
         where="partition = 0",
         key="offset + 100",
@@ -261,14 +262,16 @@ def test_a_replay_that_cannot_be_done_is_refused(
 ) -> None:
     servers = create_with(broker, topic_name, [b"a"])
     create_topic(servers, f"{topic_name}.narrow")
-    asked = Replay(scope=Scope((topic_name,)), target=f"{topic_name}.narrow", keeps_partitions=True)
-    with pytest.raises(NotReady, match=r"has 1 partitions, and --keep-partitions needs 2"):
+    asked = Replay(
+        scope=JobScope((topic_name,)), target=f"{topic_name}.narrow", keeps_partitions=True
+    )
+    with pytest.raises(ClusterNotReady, match=r"has 1 partitions, and --keep-partitions needs 2"):
         replay(spark, servers, asked)
     with pytest.raises(JobRefused, match="copied into itself"):
-        replay(spark, servers, Replay(scope=Scope((topic_name,)), target=topic_name))
-    with pytest.raises(NotReady, match=r"does not exist.*--create makes the target"):
-        replay(spark, servers, Replay(scope=Scope((topic_name,)), target="nowhere-to-be-found"))
-    wrong = Replay(scope=Scope((topic_name,)), target=f"{topic_name}.narrow", value="no_such(1)")
+        replay(spark, servers, Replay(scope=JobScope((topic_name,)), target=topic_name))
+    with pytest.raises(ClusterNotReady, match=r"does not exist.*--create makes the target"):
+        replay(spark, servers, Replay(scope=JobScope((topic_name,)), target="nowhere-to-be-found"))
+    wrong = Replay(scope=JobScope((topic_name,)), target=f"{topic_name}.narrow", value="no_such(1)")
     with pytest.raises(JobRefused, match=r"the SQL cannot be used: .*no_such"):
         replay(spark, servers, wrong)
 
@@ -280,7 +283,7 @@ def test_a_function_that_fails_is_told_with_its_record(
     create_topic(servers, f"{topic_name}.out")
     file = tmp_path / "failing_on_records.py"
     file.write_text("def fail(record):\n    raise KeyError('price')\n")
-    scope = Scope((topic_name,), partitions=(0,))
+    scope = JobScope((topic_name,), partitions=(0,))
     function = load_function(f"{file}:fail")
     asked = Replay(scope=scope, target=f"{topic_name}.out", function=function)
     with pytest.raises(JobFailed, match=rf"failed for {topic_name}-0 offset 0: KeyError: 'price'"):
@@ -291,10 +294,10 @@ def test_a_job_that_is_stopped_ends_and_says_so(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"a"])
-    watch = Watch(stop=threading.Event(), show=lambda progress: None)
+    watch = JobWatch(stop=threading.Event(), show=lambda progress: None)
     watch.stop.set()
     with pytest.raises(JobStopped, match="stopped before the end of: look at batches"):
-        run_audit(spark, connect(servers), Audit(scope=Scope((topic_name,))), watch)
+        run_audit(spark, connect(servers), Audit(scope=JobScope((topic_name,))), watch)
     assert spark.range(3).count() == 3
 
 
@@ -314,7 +317,7 @@ def test_stats_count_sizes_keys_skew_and_rates(
     ]
     send(servers, topic_name, [*sent, Sent(None, None, 1, hour_ms(0) + 2_000)])
     watched = Watched()
-    asked = Stats(scope=Scope((topic_name,)), top=2)
+    asked = Stats(scope=JobScope((topic_name,)), top=2)
     (topic,) = run_stats(spark, connect(servers), asked, watched.watch).topics
     assert isinstance(topic, TopicStats)
     first, second = topic.partitions

@@ -16,8 +16,8 @@ from tests.spark.written import read_records
 
 from penstock.spark.jobs.audit import Audit, run_audit
 from penstock.spark.jobs.replay import Replay, run_replay
-from penstock.spark.jobs.running import Progress, Watch
-from penstock.spark.jobs.scope import Edge, EdgeKind, Scope, connect
+from penstock.spark.jobs.running import JobProgress, JobWatch
+from penstock.spark.jobs.scope import Edge, EdgeKind, JobScope, connect
 from penstock.spark.jobs.stats import Stats, run_stats
 from penstock.spark.tables.spark_runner import SparkRunner
 from penstock.spark.tables.spec import TableFormat
@@ -61,9 +61,9 @@ class KilledMeanwhile:
         self.steps_when_killed: list[str] = []
         self._cluster = cluster
         self._leader = cluster.leader(topic, 0)
-        self.watch = Watch(stop=threading.Event(), show=self._show)
+        self.watch = JobWatch(stop=threading.Event(), show=self._show)
 
-    def _show(self, progress: Progress) -> None:
+    def _show(self, progress: JobProgress) -> None:
         if not self.steps_when_killed and 0 < progress.done < progress.tasks:
             self.steps_when_killed.append(progress.step)
             self._cluster.kill(self._leader)
@@ -73,7 +73,7 @@ def test_an_audit_sees_everything_though_a_broker_is_killed(
     spark: SparkSession, cluster: Cluster, topic: str
 ) -> None:
     killed = KilledMeanwhile(cluster, topic)
-    asked = Audit(scope=Scope((topic,)), range_offsets=250)
+    asked = Audit(scope=JobScope((topic,)), range_offsets=250)
     result = run_audit(spark, connect(cluster.bootstrap_servers), asked, killed.watch)
     assert killed.steps_when_killed == ["look at batches"]
     assert result.findings == []
@@ -85,21 +85,21 @@ def test_a_replay_and_stats_miss_nothing_though_a_broker_is_killed(
 ) -> None:
     """A part is copied before: three brokers are needed to make the target."""
     servers, target = cluster.bootstrap_servers, f"{topic}.copy"
-    head = Scope((topic,), end=Edge(EdgeKind.OFFSET, 10))
+    head = JobScope((topic,), end=Edge(EdgeKind.OFFSET, 10))
     first = Replay(scope=head, target=target, creates_target=True, keeps_partitions=True)
     assert run_replay(spark, connect(servers), first, silent()).written == 10 * PARTITIONS
     cluster.kill(cluster.leader(topic, 1))
-    rest = Scope((topic,), start=Edge(EdgeKind.OFFSET, 10))
+    rest = JobScope((topic,), start=Edge(EdgeKind.OFFSET, 10))
     asked = Replay(scope=rest, target=target, keeps_partitions=True)
     assert run_replay(spark, connect(servers), asked, silent()).written == RECORDS - 10 * PARTITIONS
     copied, whole = read_records(servers, target), read_records(servers, topic)
     assert [each.value for each in copied[1]] == [each.value for each in whole[1]]
-    (stats,) = run_stats(spark, connect(servers), Stats(scope=Scope((topic,))), silent()).topics
+    (stats,) = run_stats(spark, connect(servers), Stats(scope=JobScope((topic,))), silent()).topics
     assert (stats.records, stats.keys) == (RECORDS, 97)
 
 
-def silent() -> Watch:
-    return Watch(stop=threading.Event(), show=lambda _: None)
+def silent() -> JobWatch:
+    return JobWatch(stop=threading.Event(), show=lambda _: None)
 
 
 def test_a_table_has_every_record_once_though_a_broker_is_killed(

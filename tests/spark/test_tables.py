@@ -31,9 +31,9 @@ from tests.spark.topics import (
 import penstock
 from penstock.config.java import JavaHome
 from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE
-from penstock.spark.tables.kill_points import KillPoint
 from penstock.spark.tables.spark_runner import SparkRunner
 from penstock.spark.tables.spec import TableFormat
+from penstock.spark.tables.sync_fail_points import SyncFailPoint
 
 PENSTOCK = str(Path(sys.executable).with_name("penstock"))
 PARTITIONS = 4
@@ -65,8 +65,8 @@ STORIES = [
 TOLD = [pytest.param(story, id=story.kind) for story in STORIES if story.kills]
 # Where one run after the other is killed: a point, and the batch of the run.
 KILLED_AT = (
-    *(f"{KillPoint.WRITING}@2", f"{KillPoint.COMMITTED}@2"),
-    *(f"{KillPoint.WRITTEN}@3", f"{KillPoint.PLANNED}@2"),
+    *(f"{SyncFailPoint.WRITING}@2", f"{SyncFailPoint.COMMITTED}@2"),
+    *(f"{SyncFailPoint.WRITTEN}@3", f"{SyncFailPoint.PLANNED}@2"),
 )
 
 

@@ -23,17 +23,17 @@ from tests.spark.table_keeping import (
 from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
 
 import penstock
-from penstock.cli.table_asked import Asked
+from penstock.cli.table_option_values import TableOptions
 from penstock.spark.tables.errors import TableError
-from penstock.spark.tables.follow import Follow, follow
-from penstock.spark.tables.opening import Place
-from penstock.spark.tables.parts import Held
+from penstock.spark.tables.follow import FollowOptions, follow
+from penstock.spark.tables.maintenance import DAY_MS, TableMaintenance, compact_table
+from penstock.spark.tables.opening import TableFolder
+from penstock.spark.tables.parts import HeldRange
 from penstock.spark.tables.rules import RunTasks, SyncRules
-from penstock.spark.tables.spec import BadValues, TableFormat
+from penstock.spark.tables.spec import DeadLetterPolicy, TableFormat
 from penstock.spark.tables.status import PartitionStatus, table_status
-from penstock.spark.tables.sync import Progress
+from penstock.spark.tables.sync import SyncProgress
 from penstock.spark.tables.table_schema import values_of_schema
-from penstock.spark.tables.upkeep import DAY_MS, Upkeep, compact_table
 
 PARTITIONS = 2
 RULES = SyncRules()
@@ -282,17 +282,17 @@ def test_tables_are_followed_until_they_hold_what_was_there(
 ) -> None:
     """What comes while it runs is left for the next time: else a busy topic would never end."""
     servers, names = broker.bootstrap_servers, (topic_name, f"{topic_name}-b")
-    shown: list[Progress] = []
+    shown: list[SyncProgress] = []
     for name in names:
         create_topic(servers, name)
         send(servers, name, [Sent(b"%d" % n) for n in range(30)])
 
-    def show(progress: Progress) -> None:
+    def show(progress: SyncProgress) -> None:
         shown.append(progress)
         send(servers, progress.topic, [Sent(b"later")])
 
     keepers = [keep(broker, tmp_path, name, said={"format": "parquet"}) for name in names]
-    how = Follow(
+    how = FollowOptions(
         once=True,
         every_s=60,
         stop=threading.Event(),
@@ -313,7 +313,7 @@ def test_a_sync_joins_small_files_and_deletes_old_ones_now_and_then(
     now_ms = time.time_ns() // 1_000_000
     with kept(broker, tmp_path, topic_name, said={"format": "iceberg"}) as keeper:
         store = keeper.tables.store
-        upkeep = Upkeep(store, run_here, RULES)
+        upkeep = TableMaintenance(store, run_here, RULES)
         done = []
         for number in range(16):
             send(servers, topic_name, [Sent(b"%d" % number)])
@@ -343,7 +343,7 @@ def test_what_the_topic_deleted_before_it_was_read_is_not_passed_over_in_silence
             keeper.drain()
     with kept(broker, tmp_path, topic_name, allows_loss=True) as keeper:
         keeper.drain()
-        assert keeper.tables.store.state.held == {0: Held(0, 30)}
+        assert keeper.tables.store.state.held == {0: HeldRange(0, 30)}
     rows = read_table(tmp_path, topic_name, TableFormat.PARQUET)
     assert [offset for _, offset in places_of(rows)] == [*range(10), *range(20, 30)]
 
@@ -361,7 +361,7 @@ def test_the_lag_of_a_table_is_what_the_topic_still_has_and_the_table_has_not(
         keeper.sync.run_batch()
         status = table_status(place, client_of(broker))
         assert (status.rows, status.lag) == (2, 4)
-        assert status.partitions == [PartitionStatus(0, Held(4, 6), 4)]
+        assert status.partitions == [PartitionStatus(0, HeldRange(4, 6), 4)]
     delete_topic(servers, topic_name)
     assert table_status(place, client_of(broker)).lag is None
 
@@ -402,7 +402,9 @@ def test_a_topic_says_itself_which_columns_its_table_has(
     wanted = {"format": "parquet", "value": "json", "schema": "price DECIMAL(9, 2), at TIMESTAMP"}
     config = {f"penstock.table.{name}": value for name, value in wanted.items()}
     create_topic(servers, topic_name, config=config)
-    (tables,) = Asked([topic_name], None, {}).open_tables(Place(folder=tmp_path), client_of(broker))
+    (tables,) = TableOptions([topic_name], None, {}).open_tables(
+        TableFolder(folder=tmp_path), client_of(broker)
+    )
     columns = values_of_schema(tables.spec, tables.store.schema)
     assert [str(each.type) for each in columns] == ["decimal128(9, 2)", "timestamp[us, tz=UTC]"]
     delete_topic(servers, topic_name)  # a sync that is told no topic keeps all such
@@ -416,10 +418,10 @@ def test_a_later_run_may_say_anew_what_becomes_of_bad_values(
     said = {"format": "parquet", "value": "json", "columns": "n INT"}
     with kept(broker, tmp_path, topic_name, said=said):
         pass
-    asked = Asked([topic_name], None, {"bad_values": "fail", "value": None})
-    (tables,) = asked.open_tables(Place(folder=tmp_path), client_of(broker))
-    assert (tables.spec.bad_values, tables.dead_letters) == (BadValues.FAIL, None)
-    assert tables.store.spec.bad_values is BadValues.DEAD_LETTER
+    asked = TableOptions([topic_name], None, {"bad_values": "fail", "value": None})
+    (tables,) = asked.open_tables(TableFolder(folder=tmp_path), client_of(broker))
+    assert (tables.spec.bad_values, tables.dead_letters) == (DeadLetterPolicy.FAIL, None)
+    assert tables.store.spec.bad_values is DeadLetterPolicy.DEAD_LETTER
 
 
 def test_a_bad_value_stops_the_sync_where_that_was_asked_for(

@@ -16,9 +16,9 @@ from penstock.spark.source.batch_reader import PenstockReader
 from penstock.spark.source.options import Mode, parse_source_options
 from penstock.spark.source.read_task import ReadPast
 from penstock.spark.source.stream_reader import PenstockStreamReader
+from penstock.spark.tables.maintenance import compact_table
 from penstock.spark.tables.rules import SyncRules
 from penstock.spark.tables.spec import TableFormat
-from penstock.spark.tables.upkeep import compact_table
 
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 START_MS = 1_700_000_000_000

@@ -21,7 +21,7 @@ from penstock.cli.connect import (
 from penstock.cli.job_output import show_audit, show_replay, show_stats, write_plots
 from penstock.cli.job_progress import job_progress
 from penstock.cli.pipeline_progress import note
-from penstock.cli.spark_work import MasterOption, spark_failures_told
+from penstock.cli.spark_work import MasterOption, exit_on_spark_errors
 from penstock.cli.stopping import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from penstock.client.data_calls import Isolation
     from penstock.spark.connect.connections import BlockingClient
-    from penstock.spark.jobs.running import Watch
-    from penstock.spark.jobs.scope import Scope
+    from penstock.spark.jobs.running import JobWatch
+    from penstock.spark.jobs.scope import JobScope
 
 _Result = TypeVar("_Result")
 
@@ -118,7 +118,7 @@ def audit(
     as_json: JsonOption = False,
 ) -> None:
     as_json = wants_json(ctx, as_json)
-    with spark_failures_told():
+    with exit_on_spark_errors():
         from penstock.spark.jobs.audit import Audit, run_audit
         from penstock.spark.jobs.content import Identity, parse_identity
 
@@ -179,7 +179,7 @@ def replay(
     as_json: JsonOption = False,
 ) -> None:
     as_json = wants_json(ctx, as_json)
-    with spark_failures_told():
+    with exit_on_spark_errors():
         from penstock.spark.jobs.replay import Replay, run_replay
         from penstock.spark.jobs.replay_function import load_function
 
@@ -223,7 +223,7 @@ def stats(
     as_json: JsonOption = False,
 ) -> None:
     as_json = wants_json(ctx, as_json)
-    with spark_failures_told():
+    with exit_on_spark_errors():
         from penstock.spark.jobs.stats import Stats, run_stats
 
         asked = Stats(
@@ -248,10 +248,10 @@ def _run(
     bootstrap: str,
     master: str | None,
     as_json: bool,
-    work: "Callable[[SparkSession, BlockingClient, Watch], _Result]",
+    work: "Callable[[SparkSession, BlockingClient, JobWatch], _Result]",
 ) -> _Result:
     """The cluster is asked before Spark is started: a wrong address shows at once."""
-    from penstock.spark.jobs.running import Watch
+    from penstock.spark.jobs.running import JobWatch
     from penstock.spark.jobs.scope import connect
     from penstock.spark.pipeline.launch import log_file_of, pipeline_session
     from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
@@ -265,13 +265,13 @@ def _run(
         stopped_by_signals(stop, "stopping"),
         job_progress(as_json=as_json) as show,
     ):
-        return work(spark, client, Watch(stop=stop, show=show))
+        return work(spark, client, JobWatch(stop=stop, show=show))
 
 
-def _scope(topics: list[str], partitions: str | None, start: str, end: str) -> "Scope":
-    from penstock.spark.jobs.scope import Scope, parse_edge, parse_partitions
+def _scope(topics: list[str], partitions: str | None, start: str, end: str) -> "JobScope":
+    from penstock.spark.jobs.scope import JobScope, parse_edge, parse_partitions
 
-    return Scope(
+    return JobScope(
         topics=tuple(dict.fromkeys(topics)),
         partitions=None if partitions is None else parse_partitions(partitions),
         start=parse_edge("--start", start),

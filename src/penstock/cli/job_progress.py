@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from penstock.cli.connect import show_json
 
 if TYPE_CHECKING:
-    from penstock.spark.jobs.running import Progress
+    from penstock.spark.jobs.running import JobProgress
 
-    Show = Callable[[Progress], None]
+    Show = Callable[[JobProgress], None]
 
 _LINE_EVERY_S = 2.0
 
@@ -37,14 +37,14 @@ class _Rarely:
         self._step = ""
         self._told_s = 0.0
 
-    def show(self, progress: "Progress") -> None:
+    def show(self, progress: "JobProgress") -> None:
         if progress.step == self._step and progress.seconds - self._told_s < _LINE_EVERY_S:
             return
         self._step, self._told_s = progress.step, progress.seconds
         self._tell(progress)
 
 
-def line(progress: "Progress") -> str:
+def line(progress: "JobProgress") -> str:
     parts = [f"{progress.step}: {progress.done:,} of {progress.tasks:,} tasks"]
     if progress.records is not None:
         parts.append(f"{progress.records:,} records")
@@ -61,7 +61,7 @@ def _bar() -> Iterator["Show"]:
     with Bar(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as drawn:
         task = drawn.add_task("starting")
 
-        def show(progress: "Progress") -> None:
+        def show(progress: "JobProgress") -> None:
             counted = "" if progress.records is None else f" ({progress.records:,} records)"
             drawn.update(
                 task,

@@ -25,10 +25,10 @@ from penstock.cli.stopping import stopped_by_signals
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.pipeline.progress import Totals
+    from penstock.spark.pipeline.progress import QueryTotals
     from penstock.spark.pipeline.spec import Pipeline
 
-app = command_group("Run pipelines from topics to topics, tables and files on Spark.")
+app = command_group("PipelineRun pipelines from topics to topics, tables and files on Spark.")
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="YAML with SQL, or Python with pyspark.pipelines.")
@@ -94,7 +94,7 @@ def run(
     show_totals(totals, as_json=as_json)
 
 
-class Place(NamedTuple):
+class SparkTarget(NamedTuple):
     """Where Spark runs. At most one is given."""
 
     master: str | None
@@ -102,8 +102,8 @@ class Place(NamedTuple):
 
 
 def _run_yaml(
-    pipeline: "Pipeline", place: Place, bootstrap: str, once: bool, as_json: bool
-) -> "Mapping[str, Totals]":
+    pipeline: "Pipeline", place: SparkTarget, bootstrap: str, once: bool, as_json: bool
+) -> "Mapping[str, QueryTotals]":
     from penstock.spark.pipeline.preflight import check_topics
 
     check_topics(pipeline, bootstrap)
@@ -113,14 +113,14 @@ def _run_yaml(
         stopped_by_signals(stop, _STOPPING),
         progress_display(as_json=as_json) as show,
     ):
-        from penstock.spark.pipeline.run import Run, run_pipeline
+        from penstock.spark.pipeline.run import PipelineRun, run_pipeline
 
-        asked = Run(bootstrap=bootstrap, once=once, stop=stop, show=show, note=note)
+        asked = PipelineRun(bootstrap=bootstrap, once=once, stop=stop, show=show, note=note)
         return run_pipeline(pipeline, spark, asked)
 
 
 @contextmanager
-def _session(pipeline: "Pipeline", place: Place) -> "Iterator[SparkSession]":
+def _session(pipeline: "Pipeline", place: SparkTarget) -> "Iterator[SparkSession]":
     from penstock.spark.pipeline.launch import log_file_of, pipeline_session
 
     log_file = log_file_of(pipeline.checkpoints, pipeline.name)
@@ -132,10 +132,12 @@ def _session(pipeline: "Pipeline", place: Place) -> "Iterator[SparkSession]":
         yield spark
 
 
-def _run_python(file: Path, place: Place, bootstrap: str, as_json: bool) -> "Mapping[str, Totals]":
+def _run_python(
+    file: Path, place: SparkTarget, bootstrap: str, as_json: bool
+) -> "Mapping[str, QueryTotals]":
     from penstock.spark.pipeline.declared import (
-        Declared,
-        Watch,
+        DeclaredPipeline,
+        QueryWatch,
         check_declared,
         run_declared,
         server_address,
@@ -144,7 +146,7 @@ def _run_python(file: Path, place: Place, bootstrap: str, as_json: bool) -> "Map
     from penstock.spark.pipeline.launch import pipeline_session
 
     check_declared(file)
-    declared = Declared.of(file, bootstrap)
+    declared = DeclaredPipeline.of(file, bootstrap)
     note(f"starting Spark for {file}; its log is {declared.log_file}")
     stop = threading.Event()
     if place.remote is not None:
@@ -157,7 +159,7 @@ def _run_python(file: Path, place: Place, bootstrap: str, as_json: bool) -> "Map
         stopped_by_signals(stop, _STOPPING),
         progress_display(as_json=as_json) as show,
     ):
-        watch = Watch(spark, show)
+        watch = QueryWatch(spark, show)
         run_declared(declared, server_address(spark), stop=stop, note=note, watch=watch)
         return watch.totals
 
@@ -192,7 +194,7 @@ def check(
     print(f"{file}: nothing is wrong")
 
 
-def _check_sql(pipeline: "Pipeline", place: Place, bootstrap: str) -> None:
+def _check_sql(pipeline: "Pipeline", place: SparkTarget, bootstrap: str) -> None:
     with _session(pipeline, place) as spark:
         from penstock.spark.pipeline.build import build_flow, build_sources_and_views
 
@@ -242,18 +244,18 @@ def _address(ctx: typer.Context, given: str | None, in_file: str | None = None) 
     return get_bootstrap(ctx, said or in_file)
 
 
-def _place(master: str | None, remote: str | None) -> Place:
+def _place(master: str | None, remote: str | None) -> SparkTarget:
     if master is not None and remote is not None:
         fail("say where Spark runs with --master or with --remote, not with both", 2)
-    return Place(master, remote)
+    return SparkTarget(master, remote)
 
 
 @contextmanager
 def _failures_told() -> Iterator[None]:
     """Without a stack trace: 2 for what is wrong with the file, 1 for what the world says."""
     from penstock.config.java import JavaMissing
+    from penstock.spark.failures import SparkWorkFailed
     from penstock.spark.pipeline.document import MissingYaml
-    from penstock.spark.pipeline.failures import PipelineFailed
     from penstock.spark.pipeline.problems import PipelineInvalid
 
     try:
@@ -262,5 +264,5 @@ def _failures_told() -> Iterator[None]:
         for line in str(error).splitlines():
             typer.echo(f"penstock: {line}", err=True)
         raise typer.Exit(2) from None
-    except (PipelineFailed, JavaMissing, MissingYaml) as error:
+    except (SparkWorkFailed, JavaMissing, MissingYaml) as error:
         fail(str(error), 1)

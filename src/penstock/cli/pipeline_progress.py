@@ -12,9 +12,9 @@ from penstock.cli.connect import show_json
 from penstock.cli.tables import show_table
 
 if TYPE_CHECKING:
-    from penstock.spark.pipeline.progress import Progress, Totals
+    from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals
 
-    Show = Callable[[Progress], None]
+    Show = Callable[[PipelineProgress], None]
 
 _LINE_EVERY_S = 1.0
 _COLUMNS = ("sink", "batch", "rows", "rows/s", "lag", "ms")
@@ -39,7 +39,7 @@ class _Lines:
         self._last_s: dict[str, float] = {}
         self._since: dict[str, int] = {}
 
-    def show(self, progress: "Progress") -> None:
+    def show(self, progress: "PipelineProgress") -> None:
         rows = self._since.get(progress.sink, 0) + progress.rows
         now_s = time.monotonic()
         if now_s - self._last_s.get(progress.sink, -_LINE_EVERY_S) < _LINE_EVERY_S:
@@ -50,7 +50,7 @@ class _Lines:
         print(_line(progress, rows), file=sys.stderr, flush=True)
 
 
-def _line(progress: "Progress", rows: int) -> str:
+def _line(progress: "PipelineProgress", rows: int) -> str:
     lag = "" if progress.lag is None else f", lag {progress.lag:,}"
     return (
         f"{progress.sink}: batch {progress.batch}, {rows:,} rows, "
@@ -63,11 +63,11 @@ def _live_table() -> Iterator["Show"]:
     from rich.console import Console
     from rich.live import Live
 
-    latest: dict[str, Progress] = {}
+    latest: dict[str, PipelineProgress] = {}
     rows: dict[str, int] = {}
     with Live(console=Console(stderr=True), transient=True, redirect_stdout=False) as live:
 
-        def show(progress: "Progress") -> None:
+        def show(progress: "PipelineProgress") -> None:
             latest[progress.sink] = progress
             rows[progress.sink] = rows.get(progress.sink, 0) + progress.rows
             live.update(_drawn(latest, rows), refresh=True)
@@ -75,7 +75,7 @@ def _live_table() -> Iterator["Show"]:
         yield show
 
 
-def _drawn(latest: "Mapping[str, Progress]", rows: Mapping[str, int]) -> Any:
+def _drawn(latest: "Mapping[str, PipelineProgress]", rows: Mapping[str, int]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.markup import escape
     from rich.table import Table
@@ -95,7 +95,7 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show_totals(totals: "Mapping[str, Totals]", *, as_json: bool) -> None:
+def show_totals(totals: "Mapping[str, QueryTotals]", *, as_json: bool) -> None:
     if as_json:
         show_json({"sinks": {sink: _as_json(each) for sink, each in totals.items()}})
         return
@@ -104,7 +104,7 @@ def show_totals(totals: "Mapping[str, Totals]", *, as_json: bool) -> None:
         show_table(("sink", "batches", "rows", "rows/s", "lag"), rows)
 
 
-def _as_json(totals: "Totals") -> dict[str, Any]:
+def _as_json(totals: "QueryTotals") -> dict[str, Any]:
     return {
         "batches": totals.batches,
         "rows": totals.rows,

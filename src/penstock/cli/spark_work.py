@@ -18,13 +18,13 @@ MasterOption = Annotated[
 
 
 @contextmanager
-def spark_failures_told() -> Iterator[None]:
+def exit_on_spark_errors() -> Iterator[None]:
     """Of jobs and tables."""
     from penstock.client.errors import ClientError
     from penstock.config.java import JavaMissing
     from penstock.spark.errors import SparkSourceError
-    from penstock.spark.jobs.failures import JobFailed, JobRefused
-    from penstock.spark.pipeline.failures import PipelineFailed
+    from penstock.spark.failures import SparkWorkFailed
+    from penstock.spark.jobs.failures import JobRefused
     from penstock.spark.tables.errors import BadTableOption
 
     try:
@@ -32,7 +32,7 @@ def spark_failures_told() -> Iterator[None]:
             yield
     except (JobRefused, BadTableOption) as error:
         fail(str(error), 2)
-    except (JobFailed, PipelineFailed, JavaMissing, ClientError, SparkSourceError) as error:
+    except (SparkWorkFailed, JavaMissing, ClientError, SparkSourceError) as error:
         fail(str(error), 1)
 
 

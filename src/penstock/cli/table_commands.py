@@ -18,9 +18,9 @@ from penstock.cli.connect import (
     wants_json,
 )
 from penstock.cli.pipeline_progress import note
-from penstock.cli.spark_work import MasterOption, spark_failures_told
+from penstock.cli.spark_work import MasterOption, exit_on_spark_errors
 from penstock.cli.stopping import stopped_by_signals
-from penstock.cli.table_asked import Asked, get_place, read_avro
+from penstock.cli.table_option_values import TableOptions, get_table_folder, read_avro
 from penstock.cli.table_options import (
     DEFAULT_DIR,
     DEFAULT_FILE_BYTES,
@@ -116,7 +116,7 @@ def sync(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    with spark_failures_told():
+    with exit_on_spark_errors():
         from penstock.spark.tables.rules import SyncRules
         from penstock.spark.tables.spec import REGISTRY_BYTES
 
@@ -131,7 +131,7 @@ def sync(
             "keeps_value": False if drop_value else None,
             "bad_values": bad_values,
         }
-        asked = Asked(topics or [], table_format, given)
+        asked = TableOptions(topics or [], table_format, given)
         rules = SyncRules(
             most_records=max_records,
             target_bytes=file_bytes,
@@ -153,15 +153,15 @@ class _Run(NamedTuple):
     every_s: float
 
 
-def _sync(asked: Asked, run: _Run, *, as_json: bool) -> None:
+def _sync(asked: TableOptions, run: _Run, *, as_json: bool) -> None:
     """The cluster is asked before Spark is started: a wrong address shows at once."""
-    from penstock.spark.tables.follow import Follow, close_all, follow
+    from penstock.spark.tables.follow import FollowOptions, close_all, follow
 
-    place = get_place(run.folder)
+    place = get_table_folder(run.folder)
     client = _connect(run.bootstrap)
     tables = asked.open_tables(place, client)
     display, stop = Display(as_json=as_json), threading.Event()
-    how = Follow(
+    how = FollowOptions(
         once=run.once,
         every_s=run.every_s,
         stop=stop,
@@ -204,14 +204,14 @@ def status(
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    with spark_failures_told():
+    with exit_on_spark_errors():
         from penstock.spark.tables.status import find_tables, table_status
 
         names = topics or find_tables(folder)
         if not names:
             fail(f"there are no tables in {folder}", 1)
         client = _connect(get_bootstrap(ctx, bootstrap))
-        found = [table_status(get_place(folder).of(name), client) for name in names]
+        found = [table_status(get_table_folder(folder).of(name), client) for name in names]
     show_statuses(found, as_json=wants_json(ctx, as_json))
 
 
@@ -223,10 +223,10 @@ def compact(
     keep_hours: KeepHoursOption = 168,
     master: MasterOption = None,
 ) -> None:
-    with spark_failures_told():
+    with exit_on_spark_errors():
         from penstock.spark.tables.store import get_tables
 
-        place = get_place(folder)
+        place = get_table_folder(folder)
         stores = [each for name in topics for each in get_tables(place.of(name))]
         with _session(folder, master) as spark:
             for store in stores:
@@ -234,11 +234,11 @@ def compact(
 
 
 def _compact(store: "TableStore", run_tasks: "RunTasks", file_bytes: int, keep_hours: int) -> None:
+    from penstock.spark.tables.maintenance import maintain_table
     from penstock.spark.tables.rules import SyncRules
-    from penstock.spark.tables.upkeep import tend
 
     rules, now_ms = SyncRules(target_bytes=file_bytes), time.time_ns() // 1_000_000
-    done = tend(store, run_tasks, rules, kept_ms=keep_hours * _HOUR_MS, now_ms=now_ms)
+    done = maintain_table(store, run_tasks, rules, kept_ms=keep_hours * _HOUR_MS, now_ms=now_ms)
     told = f"{done.compacted} files made into larger ones, {done.forgotten} deleted"
     print(f"{store.location.name}: {told}")
     store.close()

@@ -9,10 +9,10 @@ from penstock.cli.tables import show_table
 
 if TYPE_CHECKING:
     from penstock.spark.tables.status import TableStatus
-    from penstock.spark.tables.sync import Progress
+    from penstock.spark.tables.sync import SyncProgress
 
 
-class Totals(NamedTuple):
+class SyncTotals(NamedTuple):
     commits: int = 0
     rows: int = 0
     dead_letters: int = 0
@@ -29,11 +29,11 @@ class Display:
 
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
-        self.totals: dict[str, Totals] = {}
+        self.totals: dict[str, SyncTotals] = {}
 
-    def show(self, progress: "Progress") -> None:
-        before = self.totals.get(progress.topic, Totals())
-        self.totals[progress.topic] = Totals(
+    def show(self, progress: "SyncProgress") -> None:
+        before = self.totals.get(progress.topic, SyncTotals())
+        self.totals[progress.topic] = SyncTotals(
             before.commits + 1,
             before.rows + progress.rows,
             before.dead_letters + progress.bad,
@@ -47,7 +47,7 @@ class Display:
             print(_line(progress), file=sys.stderr, flush=True)
 
 
-def _line(progress: "Progress") -> str:
+def _line(progress: "SyncProgress") -> str:
     rate = progress.rows * 1000 / progress.batch_ms if progress.batch_ms else 0
     bad = f", {progress.bad:,} dead letters" if progress.bad else ""
     return (
@@ -56,7 +56,7 @@ def _line(progress: "Progress") -> str:
     )
 
 
-def show_totals(totals: Mapping[str, Totals], *, as_json: bool) -> None:
+def show_totals(totals: Mapping[str, SyncTotals], *, as_json: bool) -> None:
     if as_json:
         show_json({"tables": {topic: each._asdict() for topic, each in totals.items()}})
         return

@@ -13,7 +13,7 @@ from penstock.cli.job_progress import job_progress, line
 from penstock.cli.main import app
 from penstock.spark.jobs.audit import AuditResult
 from penstock.spark.jobs.replay import ReplayResult
-from penstock.spark.jobs.running import Progress
+from penstock.spark.jobs.running import JobProgress
 from penstock.spark.jobs.stats import StatsResult
 
 
@@ -113,15 +113,15 @@ def test_stats_are_tables_objects_and_pictures(
 def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
     with job_progress(as_json=False) as show:
         for seconds in (0.5, 1.0, 2.0, 2.6):
-            show(Progress("look at batches", 40, int(seconds * 10), seconds))
-        show(Progress("compare records", 40, 0, 0.5))
+            show(JobProgress("look at batches", 40, int(seconds * 10), seconds))
+        show(JobProgress("compare records", 40, 0, 0.5))
     assert capsys.readouterr().err.splitlines() == [
         "look at batches: 5 of 40 tasks, 0 s",
         "look at batches: 26 of 40 tasks, 3 s",
         "compare records: 0 of 40 tasks, 0 s",
     ]
     with job_progress(as_json=True) as show:
-        show(Progress("copy records", 1, 0, 1.0, records=1_234))
+        show(JobProgress("copy records", 1, 0, 1.0, records=1_234))
     told = json.loads(capsys.readouterr().out)
     assert (told["type"], told["records"]) == ("progress", 1_234)
-    assert line(Progress("copy", 1, 0, 1.0, 1_234)) == "copy: 0 of 1 tasks, 1,234 records, 1 s"
+    assert line(JobProgress("copy", 1, 0, 1.0, 1_234)) == "copy: 0 of 1 tasks, 1,234 records, 1 s"

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.cli.pipeline_progress import progress_display, show_totals
-from penstock.spark.pipeline.progress import Progress, Totals
+from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals
 
-FIRST = Progress(sink="out", batch=0, rows=1000, rows_per_s=2000.0, batch_ms=500, lag=1234)
-TOTALS = {"out": Totals(batches=2, rows=2000, busy_ms=1000, lag=0, last_batch=1)}
+FIRST = PipelineProgress(sink="out", batch=0, rows=1000, rows_per_s=2000.0, batch_ms=500, lag=1234)
+TOTALS = {"out": QueryTotals(batches=2, rows=2000, busy_ms=1000, lag=0, last_batch=1)}
 
 
 def test_short_batches_get_no_line_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from penstock.cli.table_commands import app
 from penstock.cli.table_output import Display, show_totals
 from penstock.spark.tables.errors import BadTableOption
 from penstock.spark.tables.spec import TableFormat, TableSpec, ValueKind
-from penstock.spark.tables.sync import Progress
+from penstock.spark.tables.sync import SyncProgress
 from penstock.spark.tables.topic_tables import read_settings
 
 
@@ -49,7 +49,7 @@ def test_a_folder_without_tables_is_told(tmp_path: Path) -> None:
 def test_progress_is_a_line_for_people_and_an_object_for_programs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    progress = Progress(topic="orders", rows=5000, bad=2, files=3, lag=1234, batch_ms=500)
+    progress = SyncProgress(topic="orders", rows=5000, bad=2, files=3, lag=1234, batch_ms=500)
     Display(as_json=False).show(progress)
     assert capsys.readouterr().err == (
         "orders: 5,000 records, 2 dead letters, 10,000 records/s, lag 1,234\n"

@@ -14,15 +14,25 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.admin_values import Resource, ResourceKind
 from penstock.client.errors import ClientError
 from penstock.spark.connect.connections import BlockingClient, ClientSettings
+from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.audit_task import audit_range
-from penstock.spark.jobs.content import Identity, Repeats, Step, find_repeats, find_steps
-from penstock.spark.jobs.content_verdict import judge_repeats, judge_steps, without_told
-from penstock.spark.jobs.failures import NotReady
-from penstock.spark.jobs.findings import Finding, Kind
+from penstock.spark.jobs.content import (
+    Duplicates,
+    Identity,
+    SequenceGap,
+    find_duplicates,
+    find_sequence_gaps,
+)
+from penstock.spark.jobs.content_verdict import (
+    judge_duplicates,
+    judge_sequence_gaps,
+    without_reported,
+)
+from penstock.spark.jobs.findings import AuditFinding, FindingKind
 from penstock.spark.jobs.range_audit import AuditRange
 from penstock.spark.jobs.record_rows import RecordRows, compared_of, read_twice
-from penstock.spark.jobs.running import Watch, run_watched
-from penstock.spark.jobs.scope import EdgeKind, Found, Scope, find_scope, topics_of
+from penstock.spark.jobs.running import JobWatch, run_watched
+from penstock.spark.jobs.scope import EdgeKind, JobScope, ResolvedScope, resolve_scope, topics_of
 from penstock.spark.jobs.verdict import PartitionTotals, Verdict, conclude
 from penstock.spark.source.plan import split_ranges
 
@@ -37,7 +47,7 @@ _POLICY = "cleanup.policy"
 class Audit:
     """What is asked of an audit."""
 
-    scope: Scope
+    scope: JobScope
     compares: bool = True  # records with each other, too
     identity: Identity = field(default_factory=Identity)
     sequence: str | None = None  # SQL for the number of a record among those of its key
@@ -47,7 +57,7 @@ class Audit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
     totals: Sequence[PartitionTotals]
-    findings: Sequence[Finding]
+    findings: Sequence[AuditFinding]
     left_out: int  # findings beyond the most that are told
     seconds: float
 
@@ -61,17 +71,17 @@ class AuditResult:
 
 
 def run_audit(
-    spark: "SparkSession", client: BlockingClient, audit: Audit, watch: Watch
+    spark: "SparkSession", client: BlockingClient, audit: Audit, watch: JobWatch
 ) -> AuditResult:
     started_s = time.monotonic()
-    found = find_scope(client, audit.scope)
+    found = resolve_scope(client, audit.scope)
     asked = plan_audit(found, find_compacted(client, topics_of(found)), audit.range_offsets)
     settings = client.settings
     verdict = _look_at_batches(spark, asked, settings, watch)
     findings = [*_deleted(audit.scope, found), *verdict.findings]
     if audit.compares or audit.sequence is not None:
         compared = _compare(spark, asked, settings, audit, verdict, watch)
-        findings += without_told(compared, verdict.findings)
+        findings += without_reported(compared, verdict.findings)
     findings.sort(key=lambda finding: (finding.partition, finding.offset))
     return AuditResult(
         totals=_with_problems(verdict.totals, findings),
@@ -81,7 +91,9 @@ def run_audit(
     )
 
 
-def plan_audit(found: Found, compacted: Mapping[str, bool], range_offsets: int) -> list[AuditRange]:
+def plan_audit(
+    found: ResolvedScope, compacted: Mapping[str, bool], range_offsets: int
+) -> list[AuditRange]:
     """By partition and offset; partitions with nothing to look at are left out."""
     sized = [each for each in found.ranges if each.size]
     starts = {each.partition: each.start for each in sized}
@@ -102,7 +114,9 @@ def find_compacted(client: BlockingClient, topics: Sequence[str]) -> dict[str, b
     try:
         described = client.run(lambda each: each.admin.describe_configs(resources, names=[_POLICY]))
     except ClientError as error:
-        raise NotReady(f"{error}; the audit must know whether topics are compacted") from None
+        raise ClusterNotReady(
+            f"{error}; the audit must know whether topics are compacted"
+        ) from None
     return {
         resource.name: any("compact" in (entry.value or "") for entry in entries)
         for resource, entries in described.items()
@@ -110,7 +124,7 @@ def find_compacted(client: BlockingClient, topics: Sequence[str]) -> dict[str, b
 
 
 def _look_at_batches(
-    spark: "SparkSession", asked: Sequence[AuditRange], settings: ClientSettings, watch: Watch
+    spark: "SparkSession", asked: Sequence[AuditRange], settings: ClientSettings, watch: JobWatch
 ) -> Verdict:
     if not asked:
         return Verdict([], [], 0)
@@ -125,8 +139,8 @@ def _compare(
     settings: ClientSettings,
     audit: Audit,
     verdict: Verdict,
-    watch: Watch,
-) -> Iterator[Finding]:
+    watch: JobWatch,
+) -> Iterator[AuditFinding]:
     if not asked:
         return
     records = RecordRows(spark, asked, settings)
@@ -134,16 +148,16 @@ def _compare(
         found = _find_repeats(spark, records, audit.identity, watch)
         totals = {each.partition: each.records for each in verdict.totals}
         compacted = {each.wanted.partition for each in asked if each.gaps_are_normal}
-        yield from judge_repeats(records.partitions, totals, compacted, found, audit.identity)
+        yield from judge_duplicates(records.partitions, totals, compacted, found, audit.identity)
     if audit.sequence is not None:
-        steps = find_steps(records.all(), audit.sequence)
+        steps = find_sequence_gaps(records.all(), audit.sequence)
         rows = run_watched(spark, "follow numbers", watch, steps.collect)
-        yield from judge_steps(records.partitions, (_step(row) for row in rows))
+        yield from judge_sequence_gaps(records.partitions, (_step(row) for row in rows))
 
 
 def _find_repeats(
-    spark: "SparkSession", records: RecordRows, identity: Identity, watch: Watch
-) -> list[Repeats]:
+    spark: "SparkSession", records: RecordRows, identity: Identity, watch: JobWatch
+) -> list[Duplicates]:
     compared = compared_of(identity)
     rows = records.all()
     if compared is not None:
@@ -152,17 +166,17 @@ def _find_repeats(
         if twice is not None and not twice.size:
             return []
         rows = rows if twice is None else records.those_of(twice, compared)
-    repeats = find_repeats(rows, identity, tasks=-(-records.offsets // RANGE_OFFSETS))
+    repeats = find_duplicates(rows, identity, tasks=-(-records.offsets // RANGE_OFFSETS))
     found = run_watched(spark, "look at repeated records", watch, repeats.collect)
-    return [Repeats(*row) for row in found]
+    return [Duplicates(*row) for row in found]
 
 
-def _step(row: Any) -> Step:
+def _step(row: Any) -> SequenceGap:
     key = None if row.key is None else bytes(row.key)
-    return Step(row.place, key, row.offset, row.number, row.highest)
+    return SequenceGap(row.place, key, row.offset, row.number, row.highest)
 
 
-def _deleted(scope: Scope, found: Found) -> Iterator[Finding]:
+def _deleted(scope: JobScope, found: ResolvedScope) -> Iterator[AuditFinding]:
     """Offsets that were named and are not there any more."""
     if scope.start.kind is not EdgeKind.OFFSET:
         return
@@ -170,11 +184,13 @@ def _deleted(scope: Scope, found: Found) -> Iterator[Finding]:
         first = found.log_starts[each.partition]
         if scope.start.value < first:
             text = f"deleted: the log begins at offset {first}"
-            yield Finding(Kind.DELETED, each.partition, scope.start.value, first - 1, text)
+            yield AuditFinding(
+                FindingKind.DELETED, each.partition, scope.start.value, first - 1, text
+            )
 
 
 def _with_problems(
-    totals: Sequence[PartitionTotals], findings: Sequence[Finding]
+    totals: Sequence[PartitionTotals], findings: Sequence[AuditFinding]
 ) -> list[PartitionTotals]:
     problems = [finding.partition for finding in findings if finding.is_problem]
     return [each._replace(problems=problems.count(each.partition)) for each in totals]

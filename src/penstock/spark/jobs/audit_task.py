@@ -12,7 +12,7 @@ from penstock.spark.codec.bulk_path import choose_decoder
 from penstock.spark.codec.row_columns import COLUMN_TYPES
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.jobs.range_audit import AuditRange, RangeAudit, RangeReport
-from penstock.spark.jobs.range_reading import Looked, RangeReading
+from penstock.spark.jobs.range_reading import AuditedReply, RangeReader
 from penstock.spark.source.visible_batches import Bounds, Placed
 
 if TYPE_CHECKING:
@@ -31,14 +31,14 @@ _SCHEMA = pa.schema(
 
 def audit_range(asked: AuditRange, client: ClientSettings) -> RangeReport:
     audit = RangeAudit(asked)
-    for _ in RangeReading(shared_client(client), audit):
+    for _ in RangeReader(shared_client(client), audit):
         pass
     return audit.report()
 
 
 def read_records(asked: AuditRange, place: int, client: ClientSettings) -> Iterator[pa.RecordBatch]:
     """Of the range's own sound batches; control batches have none. `place` names the partition."""
-    for looked in RangeReading(shared_client(client), RangeAudit(asked)):
+    for looked in RangeReader(shared_client(client), RangeAudit(asked)):
         for source, batches in groupby(looked.sound, key=_source):
             for chunk in _decode(looked, batches):
                 yield _rows(chunk, place, source)
@@ -52,7 +52,7 @@ def _source(placed: Placed) -> int:
     return (header.producer_id & (1 << 46) - 1) << 16 | header.producer_epoch & 0xFFFF
 
 
-def _decode(looked: Looked, batches: Iterable[Placed]) -> "Iterator[Chunk]":
+def _decode(looked: AuditedReply, batches: Iterable[Placed]) -> "Iterator[Chunk]":
     wanted = [each for each in batches if each.header.record_count and not each.header.is_control]
     decode = choose_decoder(None, sum(each.header.size for each in wanted))
     return decode(looked.fetched, wanted, Bounds(0, 2**63 - 1), _DECODED)

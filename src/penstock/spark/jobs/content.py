@@ -41,7 +41,7 @@ def parse_identity(text: str) -> Identity:
     return Identity(columns, is_given=True)
 
 
-class Repeats(NamedTuple):
+class Duplicates(NamedTuple):
     """Records of one content, and what its partition has of such in all."""
 
     place: int  # which partition
@@ -55,8 +55,8 @@ class Repeats(NamedTuple):
     all_repeats: int  # copies of any time
 
 
-def find_repeats(rows: "DataFrame", identity: Identity, tasks: int) -> "DataFrame":
-    """Rows of `ROW_SCHEMA` in, those of `Repeats` out. With many tasks, each has its contents in
+def find_duplicates(rows: "DataFrame", identity: Identity, tasks: int) -> "DataFrame":
+    """Rows of `ROW_SCHEMA` in, those of `Duplicates` out. With many tasks, each has its contents in
     memory; with few it would sort them on disk."""
     named = [name for name in IDENTITY_COLUMNS if name in identity.columns and name != "timestamp"]
     parts = ", ".join(f"{name} IS NULL, {name}" for name in named)  # nulls alone change no hash
@@ -100,7 +100,7 @@ FROM numbered WHERE number <= {most} ORDER BY place, number
 """
 
 
-class Step(NamedTuple):
+class SequenceGap(NamedTuple):
     """A record whose number does not follow the highest one of its key."""
 
     place: int
@@ -110,9 +110,9 @@ class Step(NamedTuple):
     highest: int  # before it
 
 
-def find_steps(rows: "DataFrame", expression: str) -> "DataFrame":
-    """Rows of `ROW_SCHEMA` in, those of `Step` out. The expression is SQL and gives whole numbers,
-    of each key one more than before; where it gives null, a record does not count."""
+def find_sequence_gaps(rows: "DataFrame", expression: str) -> "DataFrame":
+    """Rows of `ROW_SCHEMA` in, those of `SequenceGap` out. The expression is SQL and gives whole
+    numbers, of each key one more than before; where it gives null, a record does not count."""
     numbered = rows.selectExpr(
         "place", "key", "offset", f"try_cast(({expression}) AS bigint) AS number"
     ).where("number IS NOT NULL")

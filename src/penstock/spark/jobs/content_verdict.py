@@ -10,9 +10,9 @@ from itertools import groupby
 from typing import NamedTuple
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.jobs.content import Identity, Repeats, Step
-from penstock.spark.jobs.findings import Finding, Kind
-from penstock.spark.jobs.numbering import Anomaly, Flaw, Run, judge
+from penstock.spark.jobs.content import Duplicates, Identity, SequenceGap
+from penstock.spark.jobs.findings import AuditFinding, FindingKind
+from penstock.spark.jobs.numbering import Anomaly, Flaw, NumberRun, find_anomalies
 
 _FEW = 3
 # A problem up to one in so many records. Copies one after the other, all at the same distance, were
@@ -25,13 +25,13 @@ _SAME = "key, value and time"
 _ANOTHER_TIME = "key, value and headers, at another time or sequence"
 
 
-def judge_repeats(
+def judge_duplicates(
     partitions: Sequence[TopicPartition],
     records: Mapping[TopicPartition, int],
     compacted: Collection[TopicPartition],
-    repeats: Iterable[Repeats],
+    repeats: Iterable[Duplicates],
     identity: Identity,
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """`repeats` by partition, those with twins first. Of compacted ones, to say the same again is
     how they are used."""
     for place, found in groupby(repeats, key=lambda each: each.place):
@@ -58,7 +58,7 @@ class _Sort(NamedTuple):
 
 def _judge(
     partition: TopicPartition, total: int, sort: _Sort, is_believed: bool
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     joined = _together(sorted(sort.copies, key=lambda copy: copy.last))
     blocks = [each for each in joined if each.is_block]
     scattered = [each for each in joined if not each.is_block]
@@ -79,15 +79,19 @@ def _judge(
         yield _note(partition, untold[0], left, total, sort.same_in_short)
 
 
-def without_told(findings: Iterable[Finding], told: Iterable[Finding]) -> Iterator[Finding]:
+def without_reported(
+    findings: Iterable[AuditFinding], told: Iterable[AuditFinding]
+) -> Iterator[AuditFinding]:
     """What its producer's sequences show to be there twice is not told again for its content."""
-    known = [each for each in told if each.kind is Kind.DUPLICATE]
+    known = [each for each in told if each.kind is FindingKind.DUPLICATE]
     for each in findings:
-        if each.kind is not Kind.DUPLICATE or not any(_is_within(each, one) for one in known):
+        if each.kind is not FindingKind.DUPLICATE or not any(
+            _is_within(each, one) for one in known
+        ):
             yield each
 
 
-def _is_within(finding: Finding, other: Finding) -> bool:
+def _is_within(finding: AuditFinding, other: AuditFinding) -> bool:
     return (
         finding.partition == other.partition
         and other.offset <= finding.offset
@@ -112,7 +116,7 @@ class _Copies(NamedTuple):
         return self.size >= _BLOCK and not self.between
 
 
-def _twins(contents: Iterable[Repeats]) -> list[_Copies]:
+def _twins(contents: Iterable[Duplicates]) -> list[_Copies]:
     return [
         _Copies(each.twin_first, each.twin_last, 1, each.twins - 1)
         for each in contents
@@ -120,13 +124,15 @@ def _twins(contents: Iterable[Repeats]) -> list[_Copies]:
     ]
 
 
-def _others(contents: Iterable[Repeats]) -> list[_Copies]:
+def _others(contents: Iterable[Duplicates]) -> list[_Copies]:
     return [
         _Copies(each.first, each.last, 1, each.copies - 1) for each in contents if not each.twins
     ]
 
 
-def _problems(partition: TopicPartition, copies: Iterable[_Copies], same: str) -> Iterator[Finding]:
+def _problems(
+    partition: TopicPartition, copies: Iterable[_Copies], same: str
+) -> Iterator[AuditFinding]:
     for each in copies:
         end = each.last + each.size - 1
         if each.size > 1:
@@ -134,7 +140,9 @@ def _problems(partition: TopicPartition, copies: Iterable[_Copies], same: str) -
         else:
             text = f"the record is that of offset {each.first}"
         more = f"; {each.between} more lie between" if each.between else ""
-        yield Finding(Kind.DUPLICATE, partition, each.last, end, f"{text} again ({same}){more}")
+        yield AuditFinding(
+            FindingKind.DUPLICATE, partition, each.last, end, f"{text} again ({same}){more}"
+        )
 
 
 def _together(copies: Iterable[_Copies]) -> list[_Copies]:
@@ -158,53 +166,57 @@ def _goes_on(before: _Copies, copy: _Copies) -> bool:
 
 def _note(
     partition: TopicPartition, example: _Copies, copies: int, records: int, same: str
-) -> Finding:
+) -> AuditFinding:
     text = (
         f"{copies:,} of {records:,} records have {same} of an earlier one, as this one those of "
         f"offset {example.first}: whether some are duplicates cannot be seen; --identity says what "
         "makes records the same"
     )
-    return Finding(Kind.DUPLICATE, partition, example.last, example.last, text, is_problem=False)
+    return AuditFinding(
+        FindingKind.DUPLICATE, partition, example.last, example.last, text, is_problem=False
+    )
 
 
 # Numbers of the application.
 
 
-def judge_steps(partitions: Sequence[TopicPartition], steps: Iterable[Step]) -> Iterator[Finding]:
-    by_key: dict[tuple[int, bytes | None], list[Step]] = {}
+def judge_sequence_gaps(
+    partitions: Sequence[TopicPartition], steps: Iterable[SequenceGap]
+) -> Iterator[AuditFinding]:
+    by_key: dict[tuple[int, bytes | None], list[SequenceGap]] = {}
     for step in steps:
         by_key.setdefault((step.place, step.key), []).append(step)
     for (place, key), found in by_key.items():
-        for anomaly in judge(_runs(found)):
+        for anomaly in find_anomalies(_runs(found)):
             yield _number_finding(partitions[place], key, anomaly)
 
 
-def _runs(steps: Iterable[Step]) -> Iterator[Run]:
+def _runs(steps: Iterable[SequenceGap]) -> Iterator[NumberRun]:
     """All numbers of a key, as far as they matter: what lies between two steps was in order."""
     following: int | None = None
     for step in steps:
         if following is None or step.highest >= following:
             first = step.highest if following is None else following
-            yield Run(first, step.highest, step.offset)
+            yield NumberRun(first, step.highest, step.offset)
             following = step.highest + 1
-        yield Run(step.number, step.number, step.offset)
+        yield NumberRun(step.number, step.number, step.offset)
         following = max(following, step.number + 1)
 
 
-def _number_finding(partition: TopicPartition, key: bytes | None, anomaly: Anomaly) -> Finding:
+def _number_finding(partition: TopicPartition, key: bytes | None, anomaly: Anomaly) -> AuditFinding:
     of_key = "without a key" if key is None else f"of key {_shown(key)}"
     numbers = f"number {anomaly.first}"
     if anomaly.last > anomaly.first:
         numbers = f"numbers {anomaly.first} to {anomaly.last}"
     match anomaly.flaw:
         case Flaw.MISSING:
-            kind, text = Kind.MISSING, f"{numbers} {of_key} missing before this record"
+            kind, text = FindingKind.MISSING, f"{numbers} {of_key} missing before this record"
         case Flaw.LATE:
-            kind = Kind.ORDER
+            kind = FindingKind.ORDER
             text = f"{numbers} {of_key} comes after a higher one, at offset {anomaly.behind}"
         case Flaw.REPEATED:
-            kind, text = Kind.DUPLICATE, f"{numbers} {of_key} is there a second time"
-    return Finding(kind, partition, anomaly.offset, anomaly.offset, text)
+            kind, text = FindingKind.DUPLICATE, f"{numbers} {of_key} is there a second time"
+    return AuditFinding(kind, partition, anomaly.offset, anomaly.offset, text)
 
 
 def _shown(key: bytes) -> str:

@@ -24,14 +24,14 @@ _FOLD = np.uint64(32)
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], np.uint64)
 
 
-class Compared(NamedTuple):
+class DigestedColumns(NamedTuple):
     """What of records is digested."""
 
     columns: tuple[str, ...]  # of `key` and `value`
     leaves_out_tombstones: bool
 
 
-def digest_rows(rows: pa.RecordBatch, compared: Compared) -> Digests:
+def digest_rows(rows: pa.RecordBatch, compared: DigestedColumns) -> Digests:
     """One for each row. Rows of different places do not have the same."""
     digests: Digests = rows.column("place").to_numpy().astype(np.uint64)
     for name in compared.columns:
@@ -39,7 +39,7 @@ def digest_rows(rows: pa.RecordBatch, compared: Compared) -> Digests:
     return digests
 
 
-def compared_rows(rows: pa.RecordBatch, compared: Compared) -> pa.RecordBatch:
+def compared_rows(rows: pa.RecordBatch, compared: DigestedColumns) -> pa.RecordBatch:
     return rows.filter(rows.column("value").is_valid()) if compared.leaves_out_tombstones else rows
 
 

@@ -1,17 +1,15 @@
-"""What keeps a job from being done: one family, told without a trace."""
+"""Errors of jobs. Commands print them without a stack trace."""
+
+from penstock.spark.failures import SparkWorkFailed
 
 
-class JobFailed(Exception):
-    """The text says what, where and what to do next."""
+class JobFailed(SparkWorkFailed):
+    """The job did not complete."""
 
 
 class JobRefused(JobFailed):
-    """What was asked for cannot be meant: wrong usage."""
-
-
-class NotReady(JobFailed):
-    """The cluster cannot serve this job as it is."""
+    """The job's arguments are invalid: wrong usage."""
 
 
 class JobStopped(JobFailed):
-    """By whoever started it."""
+    """The job was stopped by its caller."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from penstock.model.ids import TopicPartition
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     CRC = "crc"  # the batch's bytes are not those that were written
     RECORDS = "records"  # the checksum holds, and the records do not decode
     UNREADABLE = "unreadable"  # no batch can be found there
@@ -19,8 +19,8 @@ class Kind(StrEnum):
     DELETED = "deleted"  # asked for, and before the log's start
 
 
-class Finding(NamedTuple):
-    kind: Kind
+class AuditFinding(NamedTuple):
+    kind: FindingKind
     partition: TopicPartition
     offset: int  # the first record concerned
     last_offset: int  # the last one, where they are known to be together

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import NamedTuple
 
 
-class Run(NamedTuple):
+class NumberRun(NamedTuple):
     """Numbers first to last, met one after the other without a gap. One that comes after higher
     numbers lies together in the log, so that the offset of each of its numbers is known."""
 
@@ -38,8 +38,8 @@ class _Gap(NamedTuple):
     offset: int
 
 
-def judge(
-    runs: Iterable[Run], *, start: int | None = None, end: int | None = None
+def find_anomalies(
+    runs: Iterable[NumberRun], *, start: int | None = None, end: int | None = None
 ) -> list[Anomaly]:
     """`start`: the number that ought to come first; None: whichever does. `end`: one past the
     last that there must be; None: nothing is expected after what was met."""
@@ -54,7 +54,7 @@ def judge(
         if run.first > expected:
             gaps.append(_Gap(expected, run.first - 1, run.offset))
         elif run.first < expected:
-            before = Run(run.first, min(run.last, expected - 1), run.offset)
+            before = NumberRun(run.first, min(run.last, expected - 1), run.offset)
             anomalies += _sort_out(before, gaps)
         expected = max(expected, run.last + 1)
     if end is not None and expected is not None and expected < end:
@@ -62,7 +62,7 @@ def judge(
     return anomalies + [Anomaly(Flaw.MISSING, *gap, gap.offset) for gap in gaps]
 
 
-def _sort_out(run: Run, gaps: list[_Gap]) -> list[Anomaly]:
+def _sort_out(run: NumberRun, gaps: list[_Gap]) -> list[Anomaly]:
     """Of a run that comes after higher numbers: what fills gaps is late, the rest is repeated."""
     found = []
     position = run.first
@@ -78,12 +78,12 @@ def _sort_out(run: Run, gaps: list[_Gap]) -> list[Anomaly]:
     return found
 
 
-def _repeated(run: Run, first: int, last: int) -> Anomaly:
+def _repeated(run: NumberRun, first: int, last: int) -> Anomaly:
     place = _place(run, first)
     return Anomaly(Flaw.REPEATED, first, last, place, place)
 
 
-def _place(run: Run, number: int) -> int:
+def _place(run: NumberRun, number: int) -> int:
     return run.offset + number - run.first
 
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import MAX_SEQUENCE, BatchHeader
-from penstock.spark.jobs.findings import Finding, Kind
-from penstock.spark.jobs.numbering import Anomaly, Flaw, Run, judge
+from penstock.spark.jobs.findings import AuditFinding, FindingKind
+from penstock.spark.jobs.numbering import Anomaly, Flaw, NumberRun, find_anomalies
 
 _SEQUENCES = MAX_SEQUENCE + 1  # 0 follows the last
 
@@ -108,7 +108,7 @@ def judge_producers(
     *,
     gaps_are_normal: bool,
     lost: Sequence[tuple[int, int]] = (),
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     """Runs of all ranges of a partition, in the order of the log. `lost` has the first and the last
     of offsets whose records are not known: that their sequences lack is no news."""
     for producer_runs in _by_producer(runs).values():
@@ -136,9 +136,9 @@ def _judge_epoch(
     runs: Sequence[ProducerRun],
     gaps_are_normal: bool,
     lost: Sequence[tuple[int, int]],
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     last_offsets = {run.offset: run.last_offset for run in runs}
-    for anomaly in judge(_straightened(runs)):
+    for anomaly in find_anomalies(_straightened(runs)):
         if anomaly.flaw is Flaw.MISSING and (gaps_are_normal or _is_lost(anomaly, runs, lost)):
             continue
         last_offset = min(
@@ -157,31 +157,31 @@ def _is_lost(
     return room > anomaly.last - anomaly.first
 
 
-def _straightened(runs: Iterable[ProducerRun]) -> Iterator[Run]:
+def _straightened(runs: Iterable[ProducerRun]) -> Iterator[NumberRun]:
     """Sequences as numbers that go on upwards where the circle closes."""
     position: int | None = None
     for run in runs:
         first = run.first if position is None else position + _distance(position, run.first)
-        yield Run(first, first + run.length - 1, run.offset)
+        yield NumberRun(first, first + run.length - 1, run.offset)
         position = first + run.length
 
 
 def _finding(
     partition: TopicPartition, producer: ProducerRun, anomaly: Anomaly, last_offset: int
-) -> Finding:
+) -> AuditFinding:
     who = f"producer {producer.producer_id} (epoch {producer.producer_epoch})"
     what = _numbers(anomaly)
     offset = anomaly.offset
     match anomaly.flaw:
         case Flaw.MISSING:
             text = f"{what} of {who} are missing before this record"
-            return Finding(Kind.MISSING, partition, offset, offset, text)
+            return AuditFinding(FindingKind.MISSING, partition, offset, offset, text)
         case Flaw.LATE:
             text = f"{what} of {who} come after later ones, which are at offset {anomaly.behind}"
-            return Finding(Kind.ORDER, partition, offset, last_offset, text)
+            return AuditFinding(FindingKind.ORDER, partition, offset, last_offset, text)
         case Flaw.REPEATED:
             text = f"{what} of {who} are there a second time"
-            return Finding(Kind.DUPLICATE, partition, offset, last_offset, text)
+            return AuditFinding(FindingKind.DUPLICATE, partition, offset, last_offset, text)
 
 
 def _numbers(anomaly: Anomaly) -> str:
@@ -189,7 +189,7 @@ def _numbers(anomaly: Anomaly) -> str:
     return f"sequences {first} to {last}"
 
 
-def _older_epochs(partition: TopicPartition, runs: Sequence[ProducerRun]) -> Iterator[Finding]:
+def _older_epochs(partition: TopicPartition, runs: Sequence[ProducerRun]) -> Iterator[AuditFinding]:
     latest = -1
     for run in runs:
         if run.producer_epoch < latest:
@@ -197,5 +197,5 @@ def _older_epochs(partition: TopicPartition, runs: Sequence[ProducerRun]) -> Ite
                 f"producer {run.producer_id} wrote with epoch {run.producer_epoch} after epoch "
                 f"{latest} had begun"
             )
-            yield Finding(Kind.EPOCH, partition, run.offset, run.last_offset, text)
+            yield AuditFinding(FindingKind.EPOCH, partition, run.offset, run.last_offset, text)
         latest = max(latest, run.producer_epoch)

@@ -17,8 +17,8 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.records import iter_keys
 from penstock.spark.codec.bulk_path import choose_decoder
-from penstock.spark.jobs.findings import Finding, Kind
-from penstock.spark.jobs.numbering import Run
+from penstock.spark.jobs.findings import AuditFinding, FindingKind
+from penstock.spark.jobs.numbering import NumberRun
 from penstock.spark.jobs.producer_runs import ProducerRun, ProducerRuns
 from penstock.spark.source.plan import OffsetRange
 from penstock.spark.source.visible_batches import Bounds, CorruptAt, Placed
@@ -47,13 +47,13 @@ class RangeReport(NamedTuple):
     vacant_offsets: int  # inside of batches, left by compaction
     first_epoch: int  # of leaders; -1: no batch was seen
     last_epoch: int
-    runs: list[Run]  # of offsets
+    runs: list[NumberRun]  # of offsets
     producer_runs: list[ProducerRun]
-    findings: list[Finding]
+    findings: list[AuditFinding]
     left_out: int  # findings beyond the most that are kept
 
 
-class Taken(NamedTuple):
+class AuditStep(NamedTuple):
     sound: list[Placed]
     next_offset: int  # where to go on
     is_done: bool  # the range has been seen to its end
@@ -66,8 +66,8 @@ class RangeAudit:
         self.is_done = not asked.wanted.size
         self.next_offset = asked.wanted.start
         self._producers = ProducerRuns(gaps_are_normal=asked.gaps_are_normal)
-        self._runs: list[Run] = []
-        self._findings: list[Finding] = []
+        self._runs: list[NumberRun] = []
+        self._findings: list[AuditFinding] = []
         self._left_out = 0
         self._damaged: BatchHeader | None = None  # the batch before: how far it goes is not known
         self._decoys: set[tuple[int, int]] = set()
@@ -75,7 +75,7 @@ class RangeAudit:
         self._batches = self._records = self._markers = self._size_bytes = self._vacant = 0
         self._has_begun = asked.is_first
 
-    def take(self, fetched: memoryview) -> Taken:
+    def take(self, fetched: memoryview) -> AuditStep:
         """A reply to a fetch of `next_offset`, which moves on."""
         headers, damage = _read_headers(fetched)
         headers = self._without_resent(headers)
@@ -94,9 +94,9 @@ class RangeAudit:
         sound = self._with_sound_records(fetched, sound)
         for placed in sound:
             self._count(placed, fetched)
-        return Taken(sound, self.next_offset, self.is_done, damage)
+        return AuditStep(sound, self.next_offset, self.is_done, damage)
 
-    def skip(self, until: int, kind: Kind, reason: str, *, is_problem: bool = True) -> None:
+    def skip(self, until: int, kind: FindingKind, reason: str, *, is_problem: bool = True) -> None:
         """Offsets from where `take` stopped that cannot be had."""
         first = self.next_offset
         if until > first:
@@ -210,7 +210,7 @@ class RangeAudit:
         right = header._replace(base_offset=self.next_offset)
         self._decoys.add(_name(header))
         reason = f"the batch at this place says that it begins at offset {header.base_offset}"
-        self._report(Kind.ORDER, right.base_offset, right.last_offset, reason)
+        self._report(FindingKind.ORDER, right.base_offset, right.last_offset, reason)
         return right
 
     def _go_on(self, next_offset: int) -> None:
@@ -236,7 +236,7 @@ class RangeAudit:
         if before is not None and before.last + 1 == first:
             self._runs[-1] = before._replace(last=last)
         elif first <= last:
-            self._runs.append(Run(first, last, first))
+            self._runs.append(NumberRun(first, last, first))
 
     def _note_epoch(self, header: BatchHeader) -> None:
         if self._first_epoch == _NO_EPOCH:
@@ -246,7 +246,7 @@ class RangeAudit:
                 f"the batch has leader epoch {header.leader_epoch}, the one before it "
                 f"{self._last_epoch}"
             )
-            self._report(Kind.EPOCH, header.base_offset, header.last_offset, reason)
+            self._report(FindingKind.EPOCH, header.base_offset, header.last_offset, reason)
         self._last_epoch = header.leader_epoch
 
     def _count(self, placed: Placed, fetched: memoryview) -> None:
@@ -260,7 +260,9 @@ class RangeAudit:
         self._vacant += vacant
         if vacant and not self.asked.gaps_are_normal:
             for first, last in _vacant_offsets(placed, fetched):
-                self._report(Kind.MISSING, first, last, "the batch has no record of this offset")
+                self._report(
+                    FindingKind.MISSING, first, last, "the batch has no record of this offset"
+                )
 
     def _with_sound_records(self, fetched: memoryview, batches: list[Placed]) -> list[Placed]:
         if not batches or _find_bad_records(fetched, batches) is None:
@@ -272,17 +274,17 @@ class RangeAudit:
                 sound.append(placed)
             else:
                 first, last = placed.header.base_offset, placed.header.last_offset
-                self._report(Kind.RECORDS, first, last, error.reason)
+                self._report(FindingKind.RECORDS, first, last, error.reason)
         return sound
 
     def _report(
-        self, kind: Kind, first: int, last: int, reason: str, *, is_problem: bool = True
+        self, kind: FindingKind, first: int, last: int, reason: str, *, is_problem: bool = True
     ) -> None:
         if len(self._findings) == MAX_FINDINGS:
             self._left_out += 1
             return
         partition = self.asked.wanted.partition
-        self._findings.append(Finding(kind, partition, first, last, reason, is_problem))
+        self._findings.append(AuditFinding(kind, partition, first, last, reason, is_problem))
 
 
 def _read_headers(fetched: memoryview) -> tuple[list[Placed], str | None]:
@@ -300,15 +302,15 @@ def _name(header: BatchHeader) -> tuple[int, int]:
     return header.base_offset, header.crc
 
 
-def _find_problem(placed: Placed, fetched: memoryview) -> tuple[Kind, str] | None:
+def _find_problem(placed: Placed, fetched: memoryview) -> tuple[FindingKind, str] | None:
     position, header = placed
     if not is_crc_valid(fetched, position, header.size):
-        return Kind.CRC, f"the CRC of the batch's {header.size} bytes does not match"
+        return FindingKind.CRC, f"the CRC of the batch's {header.size} bytes does not match"
     try:
         # What it says of its offset is looked at elsewhere.
         check_header(header._replace(base_offset=0), len(fetched) - position)
     except CorruptBatch as error:
-        return Kind.RECORDS, error.reason
+        return FindingKind.RECORDS, error.reason
     return None
 
 

@@ -16,7 +16,7 @@ from penstock.model.ids import Offset
 from penstock.protocol.batch import BatchHeader, CorruptBatch, iter_headers
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.jobs.findings import Kind
+from penstock.spark.jobs.findings import FindingKind
 from penstock.spark.jobs.range_audit import RangeAudit
 from penstock.spark.source.fetch_ahead import next_offset
 from penstock.spark.source.visible_batches import Placed
@@ -31,7 +31,7 @@ _PATIENCE_S = 60.0  # with brokers that fail or move
 _UNREADABLE = "the broker finds no batch there"
 
 
-class Looked(NamedTuple):
+class AuditedReply(NamedTuple):
     """A reply, and which of its batches are sound."""
 
     fetched: memoryview
@@ -42,8 +42,8 @@ class _Damaged(Exception):
     """The broker cannot read what it has there."""
 
 
-class RangeReading:
-    """`for looked in RangeReading(client, audit)`; afterwards the audit has its report."""
+class RangeReader:
+    """`for looked in RangeReader(client, audit)`; afterwards the audit has its report."""
 
     def __init__(
         self, client: BlockingClient, audit: RangeAudit, patience_s: float = _PATIENCE_S
@@ -55,7 +55,7 @@ class RangeReading:
         self._ahead: tuple[int, Future[list[Fetched]]] | None = None
         self._readable_from = audit.asked.wanted.start  # no fetch before it can succeed
 
-    def __iter__(self) -> Iterator[Looked]:
+    def __iter__(self) -> Iterator[AuditedReply]:
         offset = self._wanted.start
         try:
             while not self._audit.is_done:
@@ -67,7 +67,7 @@ class RangeReading:
         finally:
             self._drop_ahead()
 
-    def _step(self, offset: int) -> Iterator[Looked]:
+    def _step(self, offset: int) -> Iterator[AuditedReply]:
         """One reply. If it brings the audit no further, there is no more."""
         try:
             fetched = self._wait(offset)
@@ -79,7 +79,7 @@ class RangeReading:
         elif fetched.batches:
             self._ask_ahead(offset, fetched.batches)
             taken = self._audit.take(fetched.batches)
-            yield Looked(fetched.batches, taken.sound)
+            yield AuditedReply(fetched.batches, taken.sound)
             if taken.damage is not None or (taken.next_offset == offset and not taken.is_done):
                 self._pass_damage(taken.next_offset, taken.damage or _UNREADABLE)
 
@@ -150,7 +150,9 @@ class RangeReading:
         earliest = self._client.list_offsets({partition: EARLIEST})[partition].offset
         if earliest > offset:
             text = "deleted while the audit ran, by retention or on demand"
-            self._audit.skip(min(earliest, self._wanted.end), Kind.DELETED, text, is_problem=False)
+            self._audit.skip(
+                min(earliest, self._wanted.end), FindingKind.DELETED, text, is_problem=False
+            )
 
     def _pass_damage(self, offset: int, reason: str) -> None:
         """Step further and further until a batch is found, then back to the first such offset: a
@@ -169,7 +171,9 @@ class RangeReading:
             else:
                 good, found = middle, nearer
         until = max(offset, min(found, self._wanted.end))
-        self._audit.skip(until, Kind.UNREADABLE, f"{reason}; no batch can be read before {until}")
+        self._audit.skip(
+            until, FindingKind.UNREADABLE, f"{reason}; no batch can be read before {until}"
+        )
         self._readable_from = good
 
     def _find_base(self, offset: int, timeout_ms: int = _PROBE_MS) -> int | None:

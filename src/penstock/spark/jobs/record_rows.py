@@ -15,7 +15,7 @@ from penstock.spark.connect.connections import ClientSettings
 from penstock.spark.jobs.audit_task import read_records
 from penstock.spark.jobs.content import ROW_SCHEMA, Identity
 from penstock.spark.jobs.digests import (
-    Compared,
+    DigestedColumns,
     Digests,
     compared_rows,
     digest_rows,
@@ -50,7 +50,7 @@ class RecordRows:
         """Rows of `ROW_SCHEMA`."""
         return self._map(lambda rows: rows, ROW_SCHEMA)
 
-    def those_of(self, digests: Digests, compared: Compared) -> "DataFrame":
+    def those_of(self, digests: Digests, compared: DigestedColumns) -> "DataFrame":
         """As `all`, but only those that have one of these digests."""
 
         def choose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -61,7 +61,7 @@ class RecordRows:
 
         return self._map(choose, ROW_SCHEMA)
 
-    def twice(self, compared: Compared) -> "DataFrame":
+    def twice(self, compared: DigestedColumns) -> "DataFrame":
         """For `read_twice`."""
         shares = -(-self.offsets // _SHARE)
         most = -(-_MOST_TWICE * _UNEVEN // shares)
@@ -94,12 +94,12 @@ class RecordRows:
         return self._spark.range(0, len(asked), 1, len(asked)).mapInArrow(run, schema)
 
 
-def compared_of(identity: Identity) -> Compared | None:
+def compared_of(identity: Identity) -> DigestedColumns | None:
     """None: what tells records apart is in neither key nor value. Headers and times are looked at
     where these are the same."""
     columns = tuple(name for name in ("key", "value") if name in identity.columns)
     # To delete what is deleted is nothing to tell of, unless somebody asks.
-    return Compared(columns, not identity.is_given) if columns else None
+    return DigestedColumns(columns, not identity.is_given) if columns else None
 
 
 def read_twice(rows: Sequence[tuple[int, bytes]]) -> Digests | None:

@@ -21,10 +21,11 @@ from penstock.client.errors import ClientError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient
-from penstock.spark.jobs.failures import JobRefused, NotReady
-from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, Change, change_batches
-from penstock.spark.jobs.running import Progress, Watch, run_watched
-from penstock.spark.jobs.scope import Found, Scope, find_scope, source_options
+from penstock.spark.failures import ClusterNotReady
+from penstock.spark.jobs.failures import JobRefused
+from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, RecordFunction, change_batches
+from penstock.spark.jobs.running import JobProgress, JobWatch, run_watched
+from penstock.spark.jobs.scope import JobScope, ResolvedScope, resolve_scope, source_options
 from penstock.spark.pipeline.spark_messages import explain
 
 if TYPE_CHECKING:
@@ -39,12 +40,12 @@ _RECORDS = "records"
 class Replay:
     """What is asked of a replay: of one topic into another."""
 
-    scope: Scope
+    scope: JobScope
     target: str
     where: str | None = None  # SQL
     key: str | None = None  # SQL
     value: str | None = None  # SQL
-    function: Change | None = None
+    function: RecordFunction | None = None
     keeps_partitions: bool = False
     marks_origin: bool = False
     creates_target: bool = False
@@ -60,10 +61,10 @@ class ReplayResult:
 
 
 def run_replay(
-    spark: "SparkSession", client: BlockingClient, replay: Replay, watch: Watch
+    spark: "SparkSession", client: BlockingClient, replay: Replay, watch: JobWatch
 ) -> ReplayResult:
     started_s = time.monotonic()
-    found = find_scope(client, replay.scope, replay.isolation)
+    found = resolve_scope(client, replay.scope, replay.isolation)
     targets = prepare_target(client, replay, found)
     written = 0
     if found.offsets:
@@ -87,7 +88,9 @@ def _write(rows: "DataFrame", client: BlockingClient, replay: Replay) -> int:
 # Where to.
 
 
-def prepare_target(client: BlockingClient, replay: Replay, found: Found) -> list[TopicPartition]:
+def prepare_target(
+    client: BlockingClient, replay: Replay, found: ResolvedScope
+) -> list[TopicPartition]:
     """The partitions of the target, which exists afterwards."""
     if replay.target in replay.scope.topics:
         raise JobRefused(f"{replay.target} would be copied into itself: name another target")
@@ -100,9 +103,11 @@ def prepare_target(client: BlockingClient, replay: Replay, found: Found) -> list
             return [TopicPartition(replay.target, each) for each in range(most)]
         told.check()
     except ClientError as error:
-        raise NotReady(f"{error}; --create makes the target, with as many partitions") from None
+        raise ClusterNotReady(
+            f"{error}; --create makes the target, with as many partitions"
+        ) from None
     if replay.keeps_partitions and len(told.partitions) < most:
-        raise NotReady(
+        raise ClusterNotReady(
             f"topic {replay.target!r} has {len(told.partitions)} partitions, and --keep-partitions "
             f"needs {most}: penstock topic alter {replay.target} --partitions {most}"
         )
@@ -114,18 +119,20 @@ def _end(client: BlockingClient, targets: Sequence[TopicPartition]) -> int:
     return sum(each.offset for each in listed.values())
 
 
-def _counting(client: BlockingClient, targets: Sequence[TopicPartition], watch: Watch) -> Watch:
+def _counting(
+    client: BlockingClient, targets: Sequence[TopicPartition], watch: JobWatch
+) -> JobWatch:
     """Tasks are few here, so that progress is told in records: how far the target has grown."""
     before = _end(client, targets)
 
-    def show(progress: Progress) -> None:
+    def show(progress: JobProgress) -> None:
         try:
             records = _end(client, targets) - before
         except ClientError:
             return  # if the cluster is gone, the copy will say so
         watch.show(progress._replace(records=records))
 
-    return Watch(stop=watch.stop, show=show)
+    return JobWatch(stop=watch.stop, show=show)
 
 
 def _sink_options(client: BlockingClient, replay: Replay) -> dict[str, str]:
@@ -139,7 +146,9 @@ def _sink_options(client: BlockingClient, replay: Replay) -> dict[str, str]:
 # What.
 
 
-def _read(spark: "SparkSession", bootstrap: str, found: Found, replay: Replay) -> "DataFrame":
+def _read(
+    spark: "SparkSession", bootstrap: str, found: ResolvedScope, replay: Replay
+) -> "DataFrame":
     return (
         spark.read.format(_FORMAT)
         .options(**source_options(bootstrap, found))

@@ -33,7 +33,7 @@ class ReplayRecord(NamedTuple):
     timestamp_ms: int
 
 
-Change = Callable[[ReplayRecord], ReplayRecord | Iterable[ReplayRecord] | None]
+RecordFunction = Callable[[ReplayRecord], ReplayRecord | Iterable[ReplayRecord] | None]
 OUTPUT_SCHEMA = (
     "key binary, value binary, headers array<struct<key:string,value:binary>>, partition int, "
     "topic string, offset bigint, timestamp timestamp"
@@ -46,11 +46,11 @@ _OUTPUT = pa.schema(
 )
 
 
-class BadChange(JobFailed):
+class BadReplayFunction(JobFailed):
     """The function raised, or returned what is no record."""
 
 
-def load_function(text: str) -> Change:
+def load_function(text: str) -> RecordFunction:
     """Found beside the user, that is in the current folder, or where Python looks."""
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
@@ -96,7 +96,9 @@ def _send_along(module: ModuleType) -> None:
 # On executors.
 
 
-def change_batches(change: Change, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def change_batches(
+    change: RecordFunction, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         changed = [each for row in _records(batch) for each in _apply(change, row)]
         if changed:
@@ -117,16 +119,16 @@ def _records(batch: pa.RecordBatch) -> Iterator[ReplayRecord]:
         )
 
 
-def _apply(change: Change, record: ReplayRecord) -> Iterable[ReplayRecord]:
+def _apply(change: RecordFunction, record: ReplayRecord) -> Iterable[ReplayRecord]:
     where = f"{record.topic}-{record.partition} offset {record.offset}"
     try:
         made = change(record)
         changed = () if made is None else (made,) if isinstance(made, ReplayRecord) else tuple(made)
     except Exception as error:
-        raise BadChange(f"the function failed for {where}: {_said(error)}") from error
+        raise BadReplayFunction(f"the function failed for {where}: {_said(error)}") from error
     for each in changed:
         if not isinstance(each, ReplayRecord):
-            raise BadChange(
+            raise BadReplayFunction(
                 f"the function returned {type(each).__name__} for {where}: return the record, "
                 "changed with record._replace(...), a list of such, or None to leave it out"
             )

@@ -24,7 +24,7 @@ _GROUP = "spark.jobGroup.id"
 _SUCCEEDED = "SUCCEEDED"
 
 
-class Progress(NamedTuple):
+class JobProgress(NamedTuple):
     step: str
     tasks: int  # known so far
     done: int
@@ -33,15 +33,15 @@ class Progress(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class JobWatch:
     """How a job is run this time."""
 
     stop: threading.Event  # whoever sets it ends the job
-    show: Callable[[Progress], None]  # called on a thread of its own
+    show: Callable[[JobProgress], None]  # called on a thread of its own
 
 
 def run_watched(
-    spark: "SparkSession", step: str, watch: Watch, work: Callable[[], _Result]
+    spark: "SparkSession", step: str, watch: JobWatch, work: Callable[[], _Result]
 ) -> _Result:
     """The result of `work`, which runs Spark's actions on this thread: Spark finds data sources
     through the session that is active on it."""
@@ -64,13 +64,13 @@ def run_watched(
         context.setLocalProperty(_GROUP, None)  # type: ignore[arg-type] # removes it
 
 
-def _check_stop(step: str, watch: Watch) -> None:
+def _check_stop(step: str, watch: JobWatch) -> None:
     if watch.stop.is_set():
         raise JobStopped(f"stopped before the end of: {step}")
 
 
 class _Watcher(threading.Thread):
-    def __init__(self, context: "SparkContext", step: str, watch: Watch) -> None:
+    def __init__(self, context: "SparkContext", step: str, watch: JobWatch) -> None:
         super().__init__(name=f"penstock-job {step}", daemon=True)
         self.group = f"penstock-{uuid.uuid4()}"
         self._context = context
@@ -95,7 +95,7 @@ class _Watcher(threading.Thread):
     def _look(self) -> None:
         tasks, done = self._count_tasks()
         seconds = time.monotonic() - self._started_s
-        self._watch.show(Progress(self._step, tasks, done, seconds))
+        self._watch.show(JobProgress(self._step, tasks, done, seconds))
 
     def _count_tasks(self) -> tuple[int, int]:
         tracker = self._context.statusTracker()

@@ -14,7 +14,8 @@ from penstock.client.data_calls import EARLIEST, LATEST, Isolation
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
-from penstock.spark.jobs.failures import JobRefused, NotReady
+from penstock.spark.failures import ClusterNotReady
+from penstock.spark.jobs.failures import JobRefused
 from penstock.spark.source.offset_json import nest, show
 from penstock.spark.source.plan import OffsetRange
 
@@ -33,14 +34,14 @@ class Edge(NamedTuple):
     value: int = 0
 
 
-class Scope(NamedTuple):
+class JobScope(NamedTuple):
     topics: tuple[str, ...]
     partitions: tuple[int, ...] | None = None  # None: all
     start: Edge = Edge(EdgeKind.EARLIEST)
     end: Edge = Edge(EdgeKind.LATEST)
 
 
-class Found(NamedTuple):
+class ResolvedScope(NamedTuple):
     """A scope as the cluster has it."""
 
     ranges: list[OffsetRange]  # by partition; may be empty ranges
@@ -81,16 +82,16 @@ def connect(bootstrap: str) -> BlockingClient:
     try:
         client.run(lambda each: each.connect())
     except ClientError as error:
-        raise NotReady(
+        raise ClusterNotReady(
             f"{error}; is the broker running? `penstock up` starts one here, --bootstrap says "
             "where it is"
         ) from None
     return client
 
 
-def find_scope(
-    client: BlockingClient, scope: Scope, isolation: Isolation = Isolation.READ_UNCOMMITTED
-) -> Found:
+def resolve_scope(
+    client: BlockingClient, scope: JobScope, isolation: Isolation = Isolation.READ_UNCOMMITTED
+) -> ResolvedScope:
     try:
         partitions = _find_partitions(client, scope)
         earliest = _listed(client, dict.fromkeys(partitions, EARLIEST), isolation)
@@ -98,12 +99,12 @@ def find_scope(
         starts = _resolve(client, scope.start, earliest, latest, isolation)
         ends = _resolve(client, scope.end, earliest, latest, isolation)
     except ClientError as error:
-        raise NotReady(str(error)) from None
+        raise ClusterNotReady(str(error)) from None
     ranges = [OffsetRange(each, starts[each], max(starts[each], ends[each])) for each in partitions]
-    return Found(ranges, earliest, latest)
+    return ResolvedScope(ranges, earliest, latest)
 
 
-def source_options(bootstrap: str, found: Found) -> dict[str, str]:
+def source_options(bootstrap: str, found: ResolvedScope) -> dict[str, str]:
     """For `format("penstock")`: just these ranges."""
     ranges = [each for each in found.ranges if each.size]
     numbers: dict[str, list[int]] = {}
@@ -117,7 +118,7 @@ def source_options(bootstrap: str, found: Found) -> dict[str, str]:
     }
 
 
-def _find_partitions(client: BlockingClient, scope: Scope) -> list[TopicPartition]:
+def _find_partitions(client: BlockingClient, scope: JobScope) -> list[TopicPartition]:
     found = client.metadata(scope.topics).topics
     for topic in scope.topics:
         found[topic].check()
@@ -131,7 +132,7 @@ def _find_partitions(client: BlockingClient, scope: Scope) -> list[TopicPartitio
     wanted = [TopicPartition(topic, each) for topic in scope.topics for each in scope.partitions]
     missing = set(wanted) - set(existing)
     if missing:
-        raise NotReady(f"the cluster does not have {show(missing)}: correct --partitions")
+        raise ClusterNotReady(f"the cluster does not have {show(missing)}: correct --partitions")
     return [each for each in existing if each.partition in scope.partitions]
 
 
@@ -162,5 +163,5 @@ def _listed(
     return {each: found.offset for each, found in listed.items()}
 
 
-def topics_of(found: Found) -> list[str]:
+def topics_of(found: ResolvedScope) -> list[str]:
     return sorted({each.partition.topic for each in found.ranges})

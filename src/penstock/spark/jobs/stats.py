@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.data_calls import Isolation
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient
-from penstock.spark.jobs.running import Watch, run_watched
-from penstock.spark.jobs.scope import Scope, find_scope, source_options
+from penstock.spark.jobs.running import JobWatch, run_watched
+from penstock.spark.jobs.scope import JobScope, resolve_scope, source_options
 from penstock.spark.jobs.stats_summary import (
     Cell,
     KeyCount,
@@ -31,7 +31,7 @@ _COLUMNS = "topic string, partition int, timestamp timestamp, key binary, value 
 class Stats:
     """What is asked for."""
 
-    scope: Scope
+    scope: JobScope
     top: int = 10  # keys that are named
     isolation: Isolation = Isolation.READ_COMMITTED
     min_tasks: int = 8  # so that progress shows
@@ -44,10 +44,10 @@ class StatsResult:
 
 
 def run_stats(
-    spark: "SparkSession", client: BlockingClient, stats: Stats, watch: Watch
+    spark: "SparkSession", client: BlockingClient, stats: Stats, watch: JobWatch
 ) -> StatsResult:
     started_s = time.monotonic()
-    found = find_scope(client, stats.scope, stats.isolation)
+    found = resolve_scope(client, stats.scope, stats.isolation)
     topics: list[TopicStats] = []
     if found.offsets:
         options = source_options(client.settings.bootstrap, found)
@@ -59,7 +59,7 @@ def run_stats(
 
 
 def _measure(
-    spark: "SparkSession", rows: "DataFrame", stats: Stats, watch: Watch
+    spark: "SparkSession", rows: "DataFrame", stats: Stats, watch: JobWatch
 ) -> list[TopicStats]:
     measured = spark.sql(_PARTITIONS, rows=rows)
     partitions = [

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 
 from penstock.spark.jobs.charts import Column, column_chart, show_amount
-from penstock.spark.jobs.stats_summary import Bucket, TopicStats, show_key
+from penstock.spark.jobs.stats_summary import TimeBucket, TopicStats, show_key
 
 _MINUTE_MS = 60_000
 _DAY_MS = 86_400_000
@@ -45,11 +45,11 @@ def rate_columns(stats: TopicStats) -> list[Column]:
     ]
 
 
-def _with_empty(buckets: list[Bucket], width_ms: int) -> list[Bucket]:
+def _with_empty(buckets: list[TimeBucket], width_ms: int) -> list[TimeBucket]:
     filled = buckets[:1]
     for before, after in pairwise(buckets):
         starts = range(before.start_ms + width_ms, after.start_ms, width_ms)
-        filled += [Bucket(start_ms, 0, 0) for start_ms in starts]
+        filled += [TimeBucket(start_ms, 0, 0) for start_ms in starts]
         filled.append(after)
     return filled
 

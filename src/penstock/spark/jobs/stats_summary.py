@@ -48,7 +48,7 @@ class KeyCount(NamedTuple):
     keys: int  # of the topic, in all
 
 
-class Bucket(NamedTuple):
+class TimeBucket(NamedTuple):
     start_ms: int
     records: int
     size_bytes: int
@@ -66,7 +66,7 @@ class TopicStats(NamedTuple):
     records_per_s: float
     peak_records_per_s: float  # of the busiest bucket
     bucket_ms: int
-    buckets: list[Bucket]  # those with records, by time
+    buckets: list[TimeBucket]  # those with records, by time
     sizes: list[tuple[int, int]]  # (values are smaller than this, records)
     top_keys: list[KeyCount]
 
@@ -145,11 +145,11 @@ def skew(counts: Sequence[int]) -> float:
     return max(counts) * len(counts) / total if total else 1.0
 
 
-def _buckets(cells: Iterable[Cell]) -> list[Bucket]:
-    sums: dict[int, Bucket] = {}
+def _buckets(cells: Iterable[Cell]) -> list[TimeBucket]:
+    sums: dict[int, TimeBucket] = {}
     for each in cells:
-        known = sums.get(each.start_ms, Bucket(each.start_ms, 0, 0))
-        sums[each.start_ms] = Bucket(
+        known = sums.get(each.start_ms, TimeBucket(each.start_ms, 0, 0))
+        sums[each.start_ms] = TimeBucket(
             each.start_ms, known.records + each.records, known.size_bytes + each.size_bytes
         )
     return [sums[start_ms] for start_ms in sorted(sums)]

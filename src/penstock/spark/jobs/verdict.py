@@ -8,14 +8,20 @@ from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.jobs.findings import Finding, Kind
-from penstock.spark.jobs.numbering import Anomaly, Flaw, judge
+from penstock.spark.jobs.findings import AuditFinding, FindingKind
+from penstock.spark.jobs.numbering import Anomaly, Flaw, find_anomalies
 from penstock.spark.jobs.producer_runs import judge_producers
 from penstock.spark.jobs.range_audit import AuditRange, RangeReport
 
 _LOSSES = (
-    *(Kind.MISSING, Kind.CRC, Kind.RECORDS, Kind.UNREADABLE, Kind.DELETED),
-    Kind.ORDER,  # a wrong offset: whose records they are is not known
+    *(
+        FindingKind.MISSING,
+        FindingKind.CRC,
+        FindingKind.RECORDS,
+        FindingKind.UNREADABLE,
+        FindingKind.DELETED,
+    ),
+    FindingKind.ORDER,  # a wrong offset: whose records they are is not known
 )
 
 
@@ -38,7 +44,7 @@ class PartitionTotals(NamedTuple):
 
 class Verdict(NamedTuple):
     totals: list[PartitionTotals]
-    findings: list[Finding]  # by partition and offset
+    findings: list[AuditFinding]  # by partition and offset
     left_out: int  # more of the kind of those that are told
 
 
@@ -61,7 +67,7 @@ def _conclude_partition(asked: Sequence[AuditRange], by_range: dict[Any, RangeRe
     partition, gaps_are_normal = asked[0].wanted.partition, asked[0].gaps_are_normal
     start, end = asked[0].wanted.start, asked[-1].wanted.end
     runs = chain.from_iterable(report.runs for report in reports)
-    anomalies = judge(runs, start=start, end=end)
+    anomalies = find_anomalies(runs, start=start, end=end)
     producer_runs = chain.from_iterable(report.producer_runs for report in reports)
     findings = [
         *chain.from_iterable(report.findings for report in reports),
@@ -98,23 +104,23 @@ def _size(anomaly: Anomaly) -> int:
 
 def _of_offsets(
     partition: TopicPartition, anomalies: Iterable[Anomaly], gaps_are_normal: bool
-) -> Iterator[Finding]:
+) -> Iterator[AuditFinding]:
     for each in anomalies:
         first, last = each.first, each.last
         match each.flaw:
             case Flaw.MISSING:
                 if not gaps_are_normal:
                     text = f"{_size(each)} offsets are missing, and the topic is not compacted"
-                    yield Finding(Kind.MISSING, partition, first, last, text)
+                    yield AuditFinding(FindingKind.MISSING, partition, first, last, text)
             case Flaw.LATE:
                 text = f"the batch comes after offset {each.behind}, which is higher"
-                yield Finding(Kind.ORDER, partition, first, last, text)
+                yield AuditFinding(FindingKind.ORDER, partition, first, last, text)
             case Flaw.REPEATED:
                 text = "the log has these offsets a second time"
-                yield Finding(Kind.DUPLICATE, partition, first, last, text)
+                yield AuditFinding(FindingKind.DUPLICATE, partition, first, last, text)
 
 
-def _of_epochs(partition: TopicPartition, reports: Iterable[RangeReport]) -> Iterator[Finding]:
+def _of_epochs(partition: TopicPartition, reports: Iterable[RangeReport]) -> Iterator[AuditFinding]:
     """Within ranges the tasks have looked."""
     latest = -1
     for report in reports:
@@ -123,5 +129,5 @@ def _of_epochs(partition: TopicPartition, reports: Iterable[RangeReport]) -> Ite
         if report.first_epoch < latest:
             offset = report.runs[0].first
             text = f"leader epoch {report.first_epoch} follows epoch {latest}"
-            yield Finding(Kind.EPOCH, partition, offset, offset, text)
+            yield AuditFinding(FindingKind.EPOCH, partition, offset, offset, text)
         latest = report.last_epoch

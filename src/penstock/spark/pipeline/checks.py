@@ -16,12 +16,12 @@ from penstock.spark.pipeline.problems import Problems, listed, suggest
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
     PLACE_COLUMNS,
-    BadValues,
+    BadValuePolicy,
     Encoding,
     FileSource,
     FileTarget,
-    Mode,
     Options,
+    OutputMode,
     Pipeline,
     Sink,
     Source,
@@ -113,7 +113,7 @@ def _check_value_columns(source: TopicSource, where: str, problems: Problems) ->
                 f"{where}: columns {listed(taken)} are the record's own place; rename yours",
             )
     is_plain = value.encoding in (Encoding.TEXT, Encoding.BINARY)
-    if is_plain and source.bad_values is not BadValues.FAIL:
+    if is_plain and source.bad_values is not BadValuePolicy.FAIL:
         problems.add(
             value.line,
             f"{where}: every value is {value.encoding}, so nothing can fail to parse; give the "
@@ -131,7 +131,10 @@ def _check_sink(sink: Sink, pipeline: Pipeline, problems: Problems) -> None:
                 f"{where}: there is no source or view {sink.reads!r}{suggest(sink.reads, known)}; "
                 f"there are: {listed(known) or 'none'}",
             )
-    if isinstance(sink.target, FileTarget) and sink.mode in (Mode.UPDATE, Mode.COMPLETE):
+    if isinstance(sink.target, FileTarget) and sink.mode in (
+        OutputMode.UPDATE,
+        OutputMode.COMPLETE,
+    ):
         problems.add(
             sink.line,
             f"{where}: files can only be added to, not be changed ({sink.mode}): drop `mode:` and "
@@ -151,7 +154,7 @@ def _check_topic_target(
         parse_sink_options(sink_options(target, sink, pipeline.bootstrap or _ANY_BOOTSTRAP))
     except SparkSourceError as error:
         problems.add(_line_of(error, sink.options, sink.line), f"{where}: {error}")
-    if sink.mode is Mode.OVERWRITE:
+    if sink.mode is OutputMode.OVERWRITE:
         problems.add(sink.line, f"{where}: a topic is only ever appended to: drop `mode:`")
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from penstock.spark.pipeline.failures import PipelineFailed, QueryFailed
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
-from penstock.spark.pipeline.progress import Progress, Totals, read_progress
+from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals, read_progress
 from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
 
@@ -32,7 +32,7 @@ _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
 _LOOK_EVERY_S = 0.5
 
 
-class Declared(NamedTuple):
+class DeclaredPipeline(NamedTuple):
     file: Path
     folder: Path  # of its checkpoints, absolute
     bootstrap: str
@@ -61,7 +61,7 @@ def check_declared(file: Path) -> None:
 
 
 def server_settings(
-    declared: Declared, environment: MutableMapping[str, str] = os.environ
+    declared: DeclaredPipeline, environment: MutableMapping[str, str] = os.environ
 ) -> dict[str, str]:
     """For a session that is a server of Spark Connect too; its password is in the environment."""
     environment.setdefault(_TOKEN, secrets.token_hex())
@@ -84,12 +84,12 @@ def server_address(spark: "SparkSession") -> str:
 
 
 def run_declared(
-    declared: Declared,
+    declared: DeclaredPipeline,
     address: str,
     *,
     stop: Event,
     note: Callable[[str], None],
-    watch: "Watch | None" = None,
+    watch: "QueryWatch | None" = None,
 ) -> None:
     """Until everything that was there is read, or `stop` is set. Raises QueryFailed."""
     spec = declared.folder / "spark-pipeline.yml"
@@ -128,7 +128,7 @@ def run_declared(
         raise QueryFailed(f"{declared.file}: {reason}; more is in {declared.log_file}")
 
 
-def specification(declared: Declared) -> dict[str, object]:
+def specification(declared: DeclaredPipeline) -> dict[str, object]:
     """What Spark's runner reads."""
     include = os.path.relpath(declared.file.absolute(), declared.folder)
     return {
@@ -149,7 +149,7 @@ def _said(
         yield line
 
 
-def _wait(process: "subprocess.Popen[str]", stop: Event, watch: "Watch | None") -> None:
+def _wait(process: "subprocess.Popen[str]", stop: Event, watch: "QueryWatch | None") -> None:
     while process.poll() is None and not stop.wait(_LOOK_EVERY_S):
         if watch is not None:
             watch.look()
@@ -157,14 +157,14 @@ def _wait(process: "subprocess.Popen[str]", stop: Event, watch: "Watch | None") 
         watch.look()
 
 
-class Watch:
+class QueryWatch:
     """The queries of a server in this process's Java, whoever started them."""
 
-    def __init__(self, spark: "SparkSession", show: Callable[[Progress], None]) -> None:
+    def __init__(self, spark: "SparkSession", show: Callable[[PipelineProgress], None]) -> None:
         self._spark: Any = spark
         self._show = show
         self._seen: dict[str, Any] = {}  # a query tells of its last batch when it has ended
-        self.totals: dict[str, Totals] = {}
+        self.totals: dict[str, QueryTotals] = {}
 
     def look(self) -> None:
         shared = self._spark._jsparkSession.sharedState()  # noqa: SLF001 (of all sessions)
@@ -176,7 +176,7 @@ class Watch:
 
     def _note(self, name: str, told: dict[str, Any]) -> None:
         progress = read_progress(name, told)
-        before = self.totals.get(name, Totals())
+        before = self.totals.get(name, QueryTotals())
         if progress.batch > before.last_batch:
             self.totals[name] = before.after(progress)
             self._show(progress)

@@ -1,12 +1,12 @@
-"""What keeps a pipeline from running that is not in its file: one family, told without a trace."""
+"""Errors of a pipeline that are not mistakes in its file. Commands print them without a stack
+trace.
+"""
+
+from penstock.spark.failures import SparkWorkFailed
 
 
-class PipelineFailed(Exception):
-    """The text says what, where and what to do next."""
-
-
-class NotReady(PipelineFailed):
-    """The cluster cannot serve this pipeline as it is."""
+class PipelineFailed(SparkWorkFailed):
+    """The pipeline cannot run, or stopped running."""
 
 
 class SparkMissing(PipelineFailed):
@@ -14,4 +14,4 @@ class SparkMissing(PipelineFailed):
 
 
 class QueryFailed(PipelineFailed):
-    """A query of a pipeline ended by itself."""
+    """A streaming query of the pipeline terminated with an error."""

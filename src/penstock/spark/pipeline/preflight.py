@@ -9,7 +9,7 @@ from penstock.client.errors import ClientError
 from penstock.client.metadata import ClusterMetadata
 from penstock.model.errors import ErrorCode
 from penstock.spark.connect.connections import ClientSettings, shared_client
-from penstock.spark.pipeline.failures import NotReady
+from penstock.spark.failures import ClusterNotReady
 from penstock.spark.pipeline.spec import Pipeline, TopicTarget
 
 _TIMEOUT_MS = 15_000
@@ -29,12 +29,12 @@ def check_topics(pipeline: Pipeline, bootstrap: str) -> None:
         made = client.metadata(written, allow_auto_creation=True)
         missing = [*_missing(found, read), *_missing(made, written)]
     except ClientError as error:
-        raise NotReady(
+        raise ClusterNotReady(
             f"{error}; is the broker running? `penstock up` starts one here, --bootstrap and "
             f"`bootstrap:` in {pipeline.file} say where it is"
         ) from None
     if missing:
-        raise NotReady(_say_missing(pipeline, missing, bootstrap))
+        raise ClusterNotReady(_say_missing(pipeline, missing, bootstrap))
 
 
 def _written_topics(pipeline: Pipeline) -> set[str]:

@@ -8,7 +8,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.source.offset_json import Offsets, read_offset
 
 
-class Progress(NamedTuple):
+class PipelineProgress(NamedTuple):
     """One micro-batch of one sink."""
 
     sink: str
@@ -19,7 +19,7 @@ class Progress(NamedTuple):
     lag: int | None  # records that the topics hold and that were not read yet; None: not known
 
 
-class Totals(NamedTuple):
+class QueryTotals(NamedTuple):
     """Of a query since this run began."""
 
     batches: int = 0
@@ -28,8 +28,8 @@ class Totals(NamedTuple):
     lag: int | None = None
     last_batch: int = -1
 
-    def after(self, progress: Progress) -> "Totals":
-        return Totals(
+    def after(self, progress: PipelineProgress) -> "QueryTotals":
+        return QueryTotals(
             self.batches + 1,
             self.rows + progress.rows,
             self.busy_ms + progress.batch_ms,
@@ -42,11 +42,11 @@ class Totals(NamedTuple):
         return self.rows * 1000 / self.busy_ms if self.busy_ms else 0.0
 
 
-def read_progress(sink: str, told: Mapping[str, Any]) -> Progress:
+def read_progress(sink: str, told: Mapping[str, Any]) -> PipelineProgress:
     """From the JSON of Spark's StreamingQueryProgress."""
     batch_ms = int(told.get("durationMs", {}).get("triggerExecution", 0))
     rows = int(told.get("numInputRows", 0))
-    return Progress(
+    return PipelineProgress(
         sink=sink,
         batch=int(told["batchId"]),
         rows=rows,

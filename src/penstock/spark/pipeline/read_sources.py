@@ -15,7 +15,7 @@ from penstock.spark.pipeline.read_values import (
     read_watermark,
 )
 from penstock.spark.pipeline.spec import (
-    BadValues,
+    BadValuePolicy,
     Encoding,
     FileSource,
     Source,
@@ -77,15 +77,15 @@ def _subscription(kind: str, named: list[str]) -> tuple[str, str]:
     return "subscribe", ",".join(named)
 
 
-def _read_bad_values(section: Section, dead_letter: str | None) -> BadValues:
-    said = section.find_choice("bad_values", BadValues)
+def _read_bad_values(section: Section, dead_letter: str | None) -> BadValuePolicy:
+    said = section.find_choice("bad_values", BadValuePolicy)
     if dead_letter is not None:
-        if said not in (None, BadValues.DEAD_LETTER):
+        if said not in (None, BadValuePolicy.DEAD_LETTER):
             section.wrong("bad_values", f"{said} does not go with a dead_letter topic; drop one")
-        return BadValues.DEAD_LETTER
-    if said is BadValues.DEAD_LETTER:
+        return BadValuePolicy.DEAD_LETTER
+    if said is BadValuePolicy.DEAD_LETTER:
         section.wrong("bad_values", "name the topic instead: `dead_letter: TOPIC`")
-    return said or BadValues.FAIL
+    return said or BadValuePolicy.FAIL
 
 
 def _read_start(section: Section, group: str | None) -> Mapping[str, str]:

@@ -13,7 +13,14 @@ from penstock.spark.pipeline.problems import Problems
 from penstock.spark.pipeline.read_sinks import read_sink
 from penstock.spark.pipeline.read_sources import read_source
 from penstock.spark.pipeline.read_values import Reading
-from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS, Pipeline, Sink, Source, Sql, View
+from penstock.spark.pipeline.spec import (
+    DEFAULT_CHECKPOINTS,
+    Pipeline,
+    PipelineView,
+    Sink,
+    Source,
+    Sql,
+)
 
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TABLE = re.compile(r"[A-Za-z_]\w*")
@@ -74,7 +81,7 @@ def _read_sources(document: Section, reading: Reading) -> tuple[Source, ...]:
     return tuple(found)
 
 
-def _read_views(document: Section) -> tuple[View, ...]:
+def _read_views(document: Section) -> tuple[PipelineView, ...]:
     section = document.find_section("views", "views")
     if section is None:
         return ()
@@ -82,7 +89,9 @@ def _read_views(document: Section) -> tuple[View, ...]:
     for name, text in section.texts():
         _check_table_name(document, section, name, section.line_of(name))
         views.append(
-            View(name=name, line=section.line_of(name), sql=Sql(text=text.value, line=text.line))
+            PipelineView(
+                name=name, line=section.line_of(name), sql=Sql(text=text.value, line=text.line)
+            )
         )
     return tuple(views)
 

@@ -19,7 +19,12 @@ from penstock.spark.pipeline.build import (
 )
 from penstock.spark.pipeline.failures import QueryFailed
 from penstock.spark.pipeline.group_progress import GroupProgress
-from penstock.spark.pipeline.progress import Progress, Totals, end_offsets, read_progress
+from penstock.spark.pipeline.progress import (
+    PipelineProgress,
+    QueryTotals,
+    end_offsets,
+    read_progress,
+)
 from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import Pipeline
 from penstock.spark.pipeline.writing import Query, start_query, write_once
@@ -35,17 +40,19 @@ _NOT_PLANNED = ("Initializing StreamExecution", "Initializing sources")  # as Sp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class PipelineRun:
     """How a pipeline is run this time."""
 
     bootstrap: str
     once: bool  # read what is there now, then end
     stop: threading.Event  # whoever sets it ends the run
-    show: Callable[[Progress], None]  # each micro-batch
+    show: Callable[[PipelineProgress], None]  # each micro-batch
     note: Callable[[str], None]  # what else happens, in words
 
 
-def run_pipeline(pipeline: Pipeline, spark: "SparkSession", run: Run) -> dict[str, Totals]:
+def run_pipeline(
+    pipeline: Pipeline, spark: "SparkSession", run: PipelineRun
+) -> dict[str, QueryTotals]:
     """What each query has done. Raises PipelineInvalid or QueryFailed, with all queries stopped."""
     build_sources_and_views(pipeline, spark, run.bootstrap)
     flows = [build_flow(pipeline, spark, sink) for sink in pipeline.sinks]
@@ -60,7 +67,9 @@ def run_pipeline(pipeline: Pipeline, spark: "SparkSession", run: Run) -> dict[st
     return _run_streams(pipeline, streams, run)
 
 
-def _run_streams(pipeline: Pipeline, flows: Sequence[Flow], run: Run) -> dict[str, Totals]:
+def _run_streams(
+    pipeline: Pipeline, flows: Sequence[Flow], run: PipelineRun
+) -> dict[str, QueryTotals]:
     queries: list[Query] = []
     watch = _Watch(pipeline, [flow.sink.name for flow in flows], run)
     try:
@@ -88,8 +97,8 @@ def _wait_until_planned(query: Query, stop: threading.Event) -> None:
 class _Watch:
     """What is known of the queries of one run."""
 
-    def __init__(self, pipeline: Pipeline, names: Sequence[str], run: Run) -> None:
-        self.totals = {name: Totals() for name in names}
+    def __init__(self, pipeline: Pipeline, names: Sequence[str], run: PipelineRun) -> None:
+        self.totals = {name: QueryTotals() for name in names}
         self._pipeline = pipeline
         self._run = run
         self._groups = GroupProgress(pipeline, names)

@@ -23,7 +23,7 @@ class Encoding(StrEnum):
     BINARY = "binary"
 
 
-class BadValues(StrEnum):
+class BadValuePolicy(StrEnum):
     """What becomes of a pipeline whose record does not parse."""
 
     FAIL = "fail"
@@ -31,7 +31,7 @@ class BadValues(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
-class Mode(StrEnum):
+class OutputMode(StrEnum):
     APPEND = "append"
     UPDATE = "update"
     COMPLETE = "complete"
@@ -80,7 +80,7 @@ class TopicSource:
     key: Encoding  # text or binary
     start: Mapping[str, str]  # the connector's options
     group: str | None
-    bad_values: BadValues
+    bad_values: BadValuePolicy
     dead_letter: str | None
     has_headers: bool
     is_stream: bool
@@ -114,7 +114,7 @@ Source = TopicSource | FileSource | TableSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class PipelineView:
     name: str
     line: int
     sql: Sql
@@ -159,7 +159,7 @@ class Sink:
     line: int
     reads: str | Sql  # the name of a source or view, or a query of its own
     target: Target
-    mode: Mode | None  # None: append
+    mode: OutputMode | None  # None: append
     trigger: str | None
     checkpoint: str
     options: Options
@@ -174,7 +174,7 @@ class Pipeline:
     low_latency: bool
     settings: Mapping[str, str]  # Spark's
     sources: tuple[Source, ...]
-    views: tuple[View, ...]
+    views: tuple[PipelineView, ...]
     sinks: tuple[Sink, ...]
 
     def topic_sources(self) -> list[TopicSource]:

@@ -17,7 +17,7 @@ from penstock.spark.pipeline.spark_messages import BAD_VALUE_MARK
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
     PLACE_COLUMNS,
-    BadValues,
+    BadValuePolicy,
     Encoding,
     TopicSource,
     TopicTarget,
@@ -121,7 +121,7 @@ def _is_bad() -> "Column":
 
 
 def _keeps(source: TopicSource) -> "Column":
-    if source.bad_values is BadValues.FAIL:
+    if source.bad_values is BadValuePolicy.FAIL:
         return f.when(_is_bad(), f.raise_error(_complaint(source)).cast("boolean")).otherwise(True)
     return ~_is_bad()
 

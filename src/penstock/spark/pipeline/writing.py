@@ -12,7 +12,7 @@ from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import (
     FileTarget,
     FormatTarget,
-    Mode,
+    OutputMode,
     Pipeline,
     Sink,
     TableTarget,
@@ -34,9 +34,9 @@ class Query(NamedTuple):
 
 def start_query(pipeline: Pipeline, flow: Flow, bootstrap: str, *, once: bool) -> Query:
     sink = flow.sink
-    if sink.mode is Mode.OVERWRITE:
+    if sink.mode is OutputMode.OVERWRITE:
         raise _invalid(pipeline, sink, "a stream cannot overwrite: drop `mode:`")
-    writer = flow.rows.writeStream.queryName(sink.name).outputMode(sink.mode or Mode.APPEND)
+    writer = flow.rows.writeStream.queryName(sink.name).outputMode(sink.mode or OutputMode.APPEND)
     writer = writer.option("checkpointLocation", sink.checkpoint)
     if once:
         writer = writer.trigger(availableNow=True)
@@ -52,7 +52,7 @@ def _start(writer: "DataStreamWriter", sink: Sink, bootstrap: str) -> "Streaming
     target = sink.target
     if isinstance(target, TopicTarget):
         options = sink_options(target, sink, bootstrap)
-        if sink.mode is Mode.UPDATE:
+        if sink.mode is OutputMode.UPDATE:
             return write_updates(writer, options).start()
         return writer.format(FORMAT).options(**options).start()
     writer = writer.options(**values_of(sink.options))
@@ -67,10 +67,10 @@ def _start(writer: "DataStreamWriter", sink: Sink, bootstrap: str) -> "Streaming
 
 def write_once(pipeline: Pipeline, flow: Flow, bootstrap: str) -> None:
     sink = flow.sink
-    if sink.mode in (Mode.UPDATE, Mode.COMPLETE):
+    if sink.mode in (OutputMode.UPDATE, OutputMode.COMPLETE):
         raise _invalid(pipeline, sink, f"{sink.mode} is for streams, and what it reads is none")
     try:
-        _save(flow.rows.write.mode(sink.mode or Mode.APPEND), sink, bootstrap)
+        _save(flow.rows.write.mode(sink.mode or OutputMode.APPEND), sink, bootstrap)
     except PySparkException as error:
         message = f"{pipeline.file}:{sink.line}: {sink.name}: {explain(str(error))}"
         raise QueryFailed(message) from None

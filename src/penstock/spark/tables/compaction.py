@@ -8,7 +8,7 @@ stay.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from penstock.spark.tables.part_reader import Located, read_part
+from penstock.spark.tables.part_reader import LocatedPart, read_part
 from penstock.spark.tables.part_writer import PartWriter, WriteRules
 from penstock.spark.tables.parts import Part
 
@@ -17,7 +17,7 @@ _MOST_FILES = 512  # in one task
 
 
 class CompactTask(NamedTuple):
-    files: tuple[Located, ...]
+    files: tuple[LocatedPart, ...]
     rules: WriteRules
 
 

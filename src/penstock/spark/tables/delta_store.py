@@ -21,7 +21,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.part_writer import Layout
 from penstock.spark.tables.partitioning import as_text
-from penstock.spark.tables.parts import Change, Held, Part, TableState, write_held
+from penstock.spark.tables.parts import HeldRange, Part, TableChange, TableState, write_held
 from penstock.spark.tables.plain_schema import plain_schema
 from penstock.spark.tables.spec import PROPERTY, TableSpec, read_spec, write_spec
 from penstock.spark.tables.table_schema import OFFSET, PARTITION, TIMESTAMP, divisions_of
@@ -70,13 +70,13 @@ class DeltaStore:
     def state(self) -> TableState:
         return TableState(self._table.version(), dict(self._held()))
 
-    def _held(self) -> Iterator[tuple[int, Held]]:
+    def _held(self) -> Iterator[tuple[int, HeldRange]]:
         for number in count():
             end = self._table.transaction_version(_END.format(number))
             start = self._table.transaction_version(_START.format(number))
             if start is None or end is None:
                 return
-            yield number, Held(start, end)
+            yield number, HeldRange(start, end)
 
     def load(self) -> None:
         self._table.update_incremental()
@@ -89,7 +89,7 @@ class DeltaStore:
     def path_of(self, part: Part) -> str:
         return str(self.location / part.path)
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         now_ms = time.time_ns() // 1_000_000
         removed = [_remove(each, change.is_new_data, now_ms) for each in change.removed]
         added = [_add(each, change.is_new_data, now_ms) for each in change.added]
@@ -144,7 +144,7 @@ def _property(table: DeltaTable, location: Path) -> str:
     return found
 
 
-def _transactions(change: Change) -> list[Transaction]:
+def _transactions(change: TableChange) -> list[Transaction]:
     return [
         Transaction(name.format(number), at)
         for number, held in change.held.items()

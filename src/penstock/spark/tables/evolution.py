@@ -13,13 +13,13 @@ from penstock.spark.tables.arrow_types import list_of
 from penstock.spark.tables.table_schema import can_be_column
 
 
-class Grown(NamedTuple):
+class GrownFields(NamedTuple):
     fields: list[pa.Field]
     added: list[str]  # names, dotted where a struct grew
     refused: list[str]  # fields of values that no column can be named after
 
 
-def grow(known: Sequence[pa.Field], found: Iterable[pa.Field]) -> Grown:
+def grow(known: Sequence[pa.Field], found: Iterable[pa.Field]) -> GrownFields:
     """Known columns as they are, then the new ones."""
     fields, added, refused = list(known), [], []
     places = {each.name.lower(): place for place, each in enumerate(fields)}
@@ -36,7 +36,7 @@ def grow(known: Sequence[pa.Field], found: Iterable[pa.Field]) -> Grown:
             places[each.name.lower()] = len(fields)
             fields.append(pa.field(each.name, settled))
             added.append(each.name)
-    return Grown(fields, added, refused)
+    return GrownFields(fields, added, refused)
 
 
 def _keep_and_add(known: pa.DataType, found: pa.DataType) -> pa.DataType:

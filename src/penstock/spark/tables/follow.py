@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.source.discovery import Discovery
 from penstock.spark.tables.errors import CommitConflict
-from penstock.spark.tables.opening import Tables, find_topic_id, sync_options
+from penstock.spark.tables.maintenance import TableMaintenance
+from penstock.spark.tables.opening import TopicTables, find_topic_id, sync_options
 from penstock.spark.tables.rules import RunTasks, SyncRules
-from penstock.spark.tables.sync import Progress, TableSync
-from penstock.spark.tables.upkeep import Upkeep
+from penstock.spark.tables.sync import SyncProgress, TableSync
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follow:
+class FollowOptions:
     """How tables are kept this time."""
 
     once: bool  # end when the tables hold what their topics have
     every_s: float  # how long to wait when nothing has come
     stop: threading.Event
     rules: SyncRules
-    show: Callable[[Progress], None]
+    show: Callable[[SyncProgress], None]
     note: Callable[[str], None]
 
 
 def follow(
-    tables: Iterable[Tables], client: BlockingClient, run_tasks: RunTasks, how: Follow
+    tables: Iterable[TopicTables], client: BlockingClient, run_tasks: RunTasks, how: FollowOptions
 ) -> None:
     behind = [_Kept(each, client, run_tasks, how) for each in tables]
     while behind and not how.stop.is_set():
@@ -42,11 +42,11 @@ class _Kept:
     """A table and its upkeep."""
 
     def __init__(
-        self, tables: Tables, client: BlockingClient, run_tasks: RunTasks, how: Follow
+        self, tables: TopicTables, client: BlockingClient, run_tasks: RunTasks, how: FollowOptions
     ) -> None:
         self._sync = make_sync(tables, client, run_tasks, how.rules, how.note)
         stores = [each for each in (tables.store, tables.dead_letters) if each is not None]
-        self._upkeep = [Upkeep(each, run_tasks, how.rules) for each in stores]
+        self._upkeep = [TableMaintenance(each, run_tasks, how.rules) for each in stores]
         self._how = how
 
     def run_batch(self) -> int:
@@ -59,7 +59,7 @@ class _Kept:
             self._tend(each)
         return progress.lag
 
-    def _tend(self, upkeep: Upkeep) -> None:
+    def _tend(self, upkeep: TableMaintenance) -> None:
         try:
             done = upkeep.after_commit(time.time_ns() // 1_000_000)
         except CommitConflict as conflict:
@@ -70,7 +70,7 @@ class _Kept:
 
 
 def make_sync(
-    tables: Tables,
+    tables: TopicTables,
     client: BlockingClient,
     run_tasks: RunTasks,
     rules: SyncRules,
@@ -91,6 +91,6 @@ def make_sync(
     )
 
 
-def close_all(tables: Sequence[Tables]) -> None:
+def close_all(tables: Sequence[TopicTables]) -> None:
     for each in tables:
         each.close()

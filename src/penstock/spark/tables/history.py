@@ -15,10 +15,10 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import BadOption
 from penstock.spark.source.plan import OffsetRange
-from penstock.spark.tables.history_plan import Cut, cut, earliest, parts_within
+from penstock.spark.tables.history_plan import HistoryCut, cut, earliest, parts_within
 from penstock.spark.tables.history_task import PastFiles
-from penstock.spark.tables.part_reader import Located, read_columns
-from penstock.spark.tables.parts import Held
+from penstock.spark.tables.part_reader import LocatedPart, read_columns
+from penstock.spark.tables.parts import HeldRange
 from penstock.spark.tables.spec import TableSpec
 from penstock.spark.tables.store import TableStore, dead_letters_of, find_format, find_store
 from penstock.spark.tables.table_schema import OFFSET, TIMESTAMP
@@ -58,7 +58,7 @@ class History:
             if past is not None and starts[each.partition].offset > each.start:
                 past.load()
 
-    def cut(self, wanted: OffsetRange) -> Cut:
+    def cut(self, wanted: OffsetRange) -> HistoryCut:
         return cut(wanted, self._held(wanted.partition))
 
     def files(self, wanted: OffsetRange) -> PastFiles:
@@ -66,7 +66,7 @@ class History:
         assert past is not None, "only ranges that a table holds"
         return past.files(wanted)
 
-    def _held(self, partition: TopicPartition) -> Held | None:
+    def _held(self, partition: TopicPartition) -> HeldRange | None:
         past = self._find(partition.topic)
         return None if past is None else past.held.get(partition.partition)
 
@@ -113,7 +113,7 @@ class _Past:
         found = []
         for store in self._stores:
             inside = parts_within(store.parts(), wanted)
-            found += [Located(each, store.path_of(each)) for each in inside]
+            found += [LocatedPart(each, store.path_of(each)) for each in inside]
         return PastFiles(tuple(found), self._stores[0].schema)
 
     def first_at(self, partition: TopicPartition, time_ms: int) -> int | None:

@@ -7,26 +7,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.spark.source.plan import OffsetRange
-from penstock.spark.tables.parts import Held, Part
+from penstock.spark.tables.parts import HeldRange, Part
 
 _WINDOW_OFFSETS = 256 * 1024  # sorted in memory at once
 
 
-class Cut(NamedTuple):
+class HistoryCut(NamedTuple):
     past: OffsetRange | None  # in the table
     live: OffsetRange | None  # in the topic
 
 
-def cut(wanted: OffsetRange, held: Held | None) -> Cut:
+def cut(wanted: OffsetRange, held: HeldRange | None) -> HistoryCut:
     """As far as the table goes it is read: nobody deletes it while it is."""
     if held is None or not held.start <= wanted.start < held.end:
-        return Cut(None, wanted)
+        return HistoryCut(None, wanted)
     seam = min(wanted.end, held.end)
     live = wanted._replace(start=seam) if seam < wanted.end else None
-    return Cut(wanted._replace(end=seam), live)
+    return HistoryCut(wanted._replace(end=seam), live)
 
 
-def earliest(log_start: int, held: Held | None) -> int:
+def earliest(log_start: int, held: HeldRange | None) -> int:
     return log_start if held is None else min(log_start, held.start)
 
 
@@ -42,13 +42,13 @@ def parts_within(parts: Iterable[Part], wanted: OffsetRange) -> list[Part]:
     ]
 
 
-class Window(NamedTuple):
+class HistoryWindow(NamedTuple):
     start: int
     end: int
     places: list[int]  # of the files that may have rows of it
 
 
-def windows(parts: Sequence[Part], wanted: OffsetRange) -> Iterator[Window]:
+def windows(parts: Sequence[Part], wanted: OffsetRange) -> Iterator[HistoryWindow]:
     """The range in pieces that can be sorted in memory; those that no file has are left out."""
     at = wanted.start
     while at < wanted.end:
@@ -61,5 +61,5 @@ def windows(parts: Sequence[Part], wanted: OffsetRange) -> Iterator[Window]:
             if each.first_offset < end and each.last_offset >= at
         ]
         if places:
-            yield Window(at, end, places)
+            yield HistoryWindow(at, end, places)
         at = end

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from penstock.spark.codec.row_columns import MAX_ROWS, arrow_schema
 from penstock.spark.source.plan import OffsetRange
 from penstock.spark.tables.errors import TableError
-from penstock.spark.tables.history_plan import Window, windows
-from penstock.spark.tables.part_reader import Located, read_columns
+from penstock.spark.tables.history_plan import HistoryWindow, windows
+from penstock.spark.tables.part_reader import LocatedPart, read_columns
 from penstock.spark.tables.table_schema import OFFSET, PARTITION, SOURCE_COLUMNS
 
 _TABLE_NAMES = {source: name for name, source in SOURCE_COLUMNS.items()}
@@ -24,7 +24,7 @@ _TOPIC = "topic"
 class PastFiles(NamedTuple):
     """Files of a table and of its dead letters that may have rows of a range."""
 
-    files: tuple[Located, ...]
+    files: tuple[LocatedPart, ...]
     schema: pa.Schema  # of the table
 
 
@@ -39,7 +39,7 @@ def read_past(
 
 
 def _read_window(
-    window: Window, wanted: OffsetRange, past: PastFiles, columns: Sequence[str]
+    window: HistoryWindow, wanted: OffsetRange, past: PastFiles, columns: Sequence[str]
 ) -> pa.Table:
     names = [_TABLE_NAMES[each] for each in columns if each != _TOPIC]
     needed = list(dict.fromkeys([*names, OFFSET]))
@@ -58,7 +58,7 @@ def _read_window(
     return whole if _is_sorted(whole.column(OFFSET)) else whole.sort_by(OFFSET)
 
 
-def _keep(window: Window, wanted: OffsetRange, located: Located) -> pc.Expression:
+def _keep(window: HistoryWindow, wanted: OffsetRange, located: LocatedPart) -> pc.Expression:
     offset = pc.field(OFFSET)
     keep = (offset >= window.start) & (offset < window.end)
     if located.part.topic_partition is None:

@@ -24,7 +24,7 @@ from pyiceberg.types import PrimitiveType
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.part_writer import Layout
 from penstock.spark.tables.partitioning import as_text
-from penstock.spark.tables.parts import Change, Part, TableState, read_held, write_held
+from penstock.spark.tables.parts import Part, TableChange, TableState, read_held, write_held
 from penstock.spark.tables.plain_schema import plain_schema
 from penstock.spark.tables.spec import PROPERTY, TableSpec, read_spec, write_spec
 from penstock.spark.tables.table_schema import OFFSET, PARTITION, TIMESTAMP, divisions_of
@@ -99,7 +99,7 @@ class IcebergStore:
     def path_of(self, part: Part) -> str:
         return str(self.location.absolute() / part.path)
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         removed = {self.path_of(each) for each in change.removed}
         with self._conflicts_told(), self._table.transaction() as transaction:
             transaction.set_properties({_HELD: json.dumps(write_held(change.held))})

@@ -21,13 +21,13 @@ _BLOCK = 8192
 _LEAF = 64  # a block that Arrow refuses is halved down to this
 
 
-class Parsed(NamedTuple):
+class ParsedValues(NamedTuple):
     columns: pa.Table  # as many rows as there were values
     bad: dict[int, str]  # place of a value that is none of these columns, and why
     found: list[pa.Field]  # all fields that were seen, if they were asked for
 
 
-def parse_json(values: pa.Array, fields: Sequence[pa.Field], *, finds_fields: bool) -> Parsed:
+def parse_json(values: pa.Array, fields: Sequence[pa.Field], *, finds_fields: bool) -> ParsedValues:
     """`values` are binary; a null is a row of nulls. `finds_fields`: say also what is in them
     besides `fields`."""
     schema = pa.schema(list(fields))
@@ -39,12 +39,12 @@ def parse_json(values: pa.Array, fields: Sequence[pa.Field], *, finds_fields: bo
         bad |= {done + place: reason for place, reason in piece.bad.items()}
         done += rows
     columns = pa.concat_tables(tables) if fields else _empty_rows(done)
-    return Parsed(columns, bad, join_fields(found))
+    return ParsedValues(columns, bad, join_fields(found))
 
 
 def _pieces(
     values: pa.Array, schema: pa.Schema, finds_fields: bool
-) -> Iterator[tuple[int, Parsed]]:
+) -> Iterator[tuple[int, ParsedValues]]:
     is_simple = all(_is_fast(each.type) for each in schema)
     waiting = [values.slice(at, _BLOCK) for at in range(0, len(values), _BLOCK)][::-1]
     while waiting:
@@ -71,7 +71,7 @@ def _is_fast(kind: pa.DataType) -> bool:
     return not (pa.types.is_map(kind) or pa.types.is_binary(kind) or pa.types.is_date(kind))
 
 
-def _parse_block(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Parsed | None:
+def _parse_block(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> ParsedValues | None:
     """None: not every value is one object of these columns.
 
     Values stand on lines of their own. Each begins and ends with a brace, and no object of JSON has
@@ -80,7 +80,7 @@ def _parse_block(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Par
     if values.null_count:
         return _around_nulls(values, schema, finds_fields)
     if not len(values):
-        return Parsed(schema.empty_table(), {}, [])
+        return ParsedValues(schema.empty_table(), {}, [])
     try:
         texts = pc.utf8_trim_whitespace(values.cast(pa.string()))
         are_objects = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
@@ -94,7 +94,7 @@ def _parse_block(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Par
     found = list(table.schema) if finds_fields else []
     if finds_fields:
         table = _only_known(table, schema)
-    return Parsed(table, {}, found)
+    return ParsedValues(table, {}, found)
 
 
 def _read_lines(texts: pa.Array, schema: pa.Schema, finds_fields: bool) -> pa.Table:
@@ -117,7 +117,7 @@ def _only_known(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return conform(table, schema)
 
 
-def _around_nulls(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Parsed | None:
+def _around_nulls(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> ParsedValues | None:
     rest = _parse_block(values.drop_null(), schema, finds_fields)
     if rest is None:
         return None
@@ -135,7 +135,7 @@ def _empty_rows(count: int) -> pa.Table:
 # One by one.
 
 
-def _parse_singly(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Parsed:
+def _parse_singly(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> ParsedValues:
     rows: list[dict[str, Any]] = []
     bad: dict[int, str] = {}
     found: list[list[pa.Field]] = []
@@ -149,7 +149,7 @@ def _parse_singly(values: pa.Array, schema: pa.Schema, finds_fields: bool) -> Pa
             rows.append({})
             bad[place] = str(error)
     columns = pa.Table.from_pylist(rows, schema) if len(schema) else _empty_rows(len(rows))
-    return Parsed(columns, bad, join_fields(found))
+    return ParsedValues(columns, bad, join_fields(found))
 
 
 def _load(value: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.source.options import Mode, SourceOptions, parse_source_options
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.spec import (
-    BadValues,
+    DeadLetterPolicy,
     TableSpec,
     changes_of,
     check_spec,
@@ -24,7 +24,7 @@ from penstock.spark.tables.store import (
 from penstock.spark.tables.table_schema import dead_letter_schema, table_schema, value_fields
 
 
-class Tables(NamedTuple):
+class TopicTables(NamedTuple):
     """Of one topic."""
 
     spec: TableSpec  # as it is for this run
@@ -38,7 +38,7 @@ class Tables(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TableFolder:
     """A folder of tables."""
 
     folder: Path
@@ -48,12 +48,12 @@ class Place:
 
 
 def open_tables(
-    place: Place,
+    place: TableFolder,
     spec: TableSpec | None,
     topic: str,
     client: BlockingClient,
     changes: Mapping[str, Any] | None = None,
-) -> Tables:
+) -> TopicTables:
     """`spec` None: the table is there, and is taken as it is. `changes`: for this run."""
     location = place.of(topic)
     store = find_store(location)
@@ -69,7 +69,7 @@ def open_tables(
     else:
         _check_same(store, spec, topic_id)
     now = replace(store.spec, **changes_of(spec), **(changes or {}))
-    return Tables(now, store, _open_dead_letters(location, now))
+    return TopicTables(now, store, _open_dead_letters(location, now))
 
 
 def check_same_topic(store: TableStore, topic_id: str | None) -> None:
@@ -105,7 +105,7 @@ def _create(location: Path, spec: TableSpec) -> TableStore:
 
 
 def _open_dead_letters(location: Path, spec: TableSpec) -> TableStore | None:
-    if not spec.can_be_bad or spec.bad_values is BadValues.FAIL:
+    if not spec.can_be_bad or spec.bad_values is DeadLetterPolicy.FAIL:
         return None
     place = dead_letters_of(location)
     found = find_store(place)

@@ -17,7 +17,14 @@ import pyarrow as pa
 
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.part_writer import Layout, sync_folder
-from penstock.spark.tables.parts import Change, Held, Part, TableState, read_held, write_held
+from penstock.spark.tables.parts import (
+    HeldRange,
+    Part,
+    TableChange,
+    TableState,
+    read_held,
+    write_held,
+)
 from penstock.spark.tables.spec import TableSpec, read_spec, write_spec
 
 _LOG, _ASIDE = "_penstock", "_penstock/aside/"
@@ -30,7 +37,7 @@ class _Commit(NamedTuple):
     version: int
     spec: str
     schema: str  # Arrow's own form, in hexadecimal digits
-    held: Mapping[int, Held]
+    held: Mapping[int, HeldRange]
     parts: tuple[Part, ...]
     removed: tuple[str, ...]  # by this commit: paths
 
@@ -76,7 +83,7 @@ class ParquetStore:
         place = self.location / part.path
         return str(place if place.exists() else self.location / _ASIDE / part.path)
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         self._finish()
         gone = {each.path for each in change.removed}
         kept = [each for each in self._commit.parts if each.path not in gone]

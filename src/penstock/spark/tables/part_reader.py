@@ -12,19 +12,19 @@ from penstock.spark.tables.parts import Part
 _BATCH_ROWS = 64 * 1024
 
 
-class Located(NamedTuple):
+class LocatedPart(NamedTuple):
     part: Part
     path: str  # where it is
 
 
-def read_part(located: Located, schema: pa.Schema) -> Iterator[pa.Table]:
+def read_part(located: LocatedPart, schema: pa.Schema) -> Iterator[pa.Table]:
     """Every row, with the columns by which the table is divided."""
     with pq.ParquetFile(located.path) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             yield _with_divisions(pa.Table.from_batches([batch]), located.part, schema)
 
 
-def has_any(located: Located, column: str, values: pa.Array) -> bool:
+def has_any(located: LocatedPart, column: str, values: pa.Array) -> bool:
     """Whether a row of the file has one of these in the column."""
     with pq.ParquetFile(located.path) as file:
         held = file.read(columns=[column]).column(column)
@@ -32,7 +32,7 @@ def has_any(located: Located, column: str, values: pa.Array) -> bool:
 
 
 def read_columns(
-    located: Located, schema: pa.Schema, columns: Sequence[str], keep: pc.Expression
+    located: LocatedPart, schema: pa.Schema, columns: Sequence[str], keep: pc.Expression
 ) -> pa.Table:
     """Rows that pass; groups of rows whose bounds say that none can are not read."""
     with pq.ParquetFile(located.path) as file:

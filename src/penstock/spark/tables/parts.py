@@ -22,7 +22,7 @@ class Part(NamedTuple):
     last_time_us: int | None
 
 
-class Held(NamedTuple):
+class HeldRange(NamedTuple):
     """What a table holds of a partition of its topic: everything from `start` up to `end`."""
 
     start: int
@@ -33,21 +33,21 @@ class TableState(NamedTuple):
     """A table as it was when it was loaded."""
 
     version: Any  # the format's own name of that moment
-    held: Mapping[int, Held]  # by number of the topic's partition
+    held: Mapping[int, HeldRange]  # by number of the topic's partition
 
 
-class Change(NamedTuple):
+class TableChange(NamedTuple):
     """What one commit does, all of it or nothing."""
 
     added: Sequence[Part]
     removed: Sequence[Part]
-    held: Mapping[int, Held]  # of all partitions, as of this commit
+    held: Mapping[int, HeldRange]  # of all partitions, as of this commit
     is_new_data: bool = True  # False: the same rows in other files
 
 
-def write_held(held: Mapping[int, Held]) -> dict[str, list[int]]:
+def write_held(held: Mapping[int, HeldRange]) -> dict[str, list[int]]:
     return {str(number): [each.start, each.end] for number, each in sorted(held.items())}
 
 
-def read_held(written: Mapping[str, Sequence[int]]) -> dict[int, Held]:
-    return {int(number): Held(int(each[0]), int(each[1])) for number, each in written.items()}
+def read_held(written: Mapping[str, Sequence[int]]) -> dict[int, HeldRange]:
+    return {int(number): HeldRange(int(each[0]), int(each[1])) for number, each in written.items()}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from penstock.model.ids import TopicPartition
 from penstock.spark.source.plan import OffsetRange, backlog, limit_ends
-from penstock.spark.tables.parts import Held
+from penstock.spark.tables.parts import HeldRange
 
 
 class TopicEdges(NamedTuple):
@@ -20,19 +20,19 @@ class TopicEdges(NamedTuple):
 
 class SyncPlan(NamedTuple):
     ranges: list[OffsetRange]  # to be read now; none is empty
-    held: dict[int, Held]  # of every partition, once they are
+    held: dict[int, HeldRange]  # of every partition, once they are
     lag: int  # records that are left after that
     losses: list[str]  # what can never be in the table, for people
 
 
 def plan_sync(
-    topic: str, held: Mapping[int, Held], edges: TopicEdges, *, most_records: int
+    topic: str, held: Mapping[int, HeldRange], edges: TopicEdges, *, most_records: int
 ) -> SyncPlan:
     begins, losses = _begins(topic, held, edges)
     ends = limit_ends(begins, edges.ends, most_records)
     ranges = [OffsetRange(each, at, ends[each]) for each, at in sorted(begins.items())]
     after = {
-        each.partition.partition: Held(_start(held, each), max(each.start, each.end))
+        each.partition.partition: HeldRange(_start(held, each), max(each.start, each.end))
         for each in ranges
     }
     left = sum(backlog(ends, edges.ends).values())
@@ -40,7 +40,7 @@ def plan_sync(
 
 
 def _begins(
-    topic: str, held: Mapping[int, Held], edges: TopicEdges
+    topic: str, held: Mapping[int, HeldRange], edges: TopicEdges
 ) -> tuple[dict[TopicPartition, int], list[str]]:
     begins, losses = {}, []
     for partition, start in edges.starts.items():
@@ -59,6 +59,6 @@ def _begins(
     return begins, losses
 
 
-def _start(held: Mapping[int, Held], wanted: OffsetRange) -> int:
+def _start(held: Mapping[int, HeldRange], wanted: OffsetRange) -> int:
     known = held.get(wanted.partition.partition)
     return wanted.start if known is None else known.start

@@ -30,7 +30,7 @@ class ValueKind(enum.StrEnum):
     AVRO = "avro"
 
 
-class BadValues(enum.StrEnum):
+class DeadLetterPolicy(enum.StrEnum):
     """What becomes of a record whose value does not fit."""
 
     DEAD_LETTER = "dead-letter"  # a row of the table beside this one
@@ -50,7 +50,7 @@ class TableSpec:
     partition_by: tuple[str, ...] = ()  # as people write it: `country`, `day(_timestamp)`
     upserts: bool = False  # one row for each key, its latest
     keeps_value: bool = True
-    bad_values: BadValues = BadValues.DEAD_LETTER
+    bad_values: DeadLetterPolicy = DeadLetterPolicy.DEAD_LETTER
 
     @property
     def infers(self) -> bool:
@@ -126,7 +126,7 @@ _FIELDS = (
 _WORDS: Mapping[str, type[enum.StrEnum]] = {
     "format": TableFormat,
     "value": ValueKind,
-    "bad_values": BadValues,
+    "bad_values": DeadLetterPolicy,
 }
 # What a later run may say otherwise: it is about records to come.
 MAY_CHANGE = ("bad_values", "evolves")

@@ -8,7 +8,7 @@ from penstock.client.errors import ClientError
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.source.discovery import Discovery
 from penstock.spark.tables.opening import sync_options
-from penstock.spark.tables.parts import Held
+from penstock.spark.tables.parts import HeldRange
 from penstock.spark.tables.store import (
     DEAD_LETTERS,
     TableStore,
@@ -21,7 +21,7 @@ from penstock.spark.tables.store import (
 
 class PartitionStatus(NamedTuple):
     partition: int
-    held: Held
+    held: HeldRange
     lag: int | None  # records that the topic has and the table has not; None: not known
 
 
@@ -76,16 +76,16 @@ class _Log(NamedTuple):
     end: int
 
 
-def _partitions(held: Mapping[int, Held], logs: Mapping[int, _Log]) -> list[PartitionStatus]:
+def _partitions(held: Mapping[int, HeldRange], logs: Mapping[int, _Log]) -> list[PartitionStatus]:
     """Of the table and of the topic: of a partition that is new, nothing is held yet."""
-    new = {number: Held(log.start, log.start) for number, log in logs.items()}
+    new = {number: HeldRange(log.start, log.start) for number, log in logs.items()}
     return [
         PartitionStatus(number, each, _lag(each, logs.get(number)))
         for number, each in sorted({**new, **held}.items())
     ]
 
 
-def _lag(held: Held, log: _Log | None) -> int | None:
+def _lag(held: HeldRange, log: _Log | None) -> int | None:
     return None if log is None else max(0, log.end - held.end)
 
 

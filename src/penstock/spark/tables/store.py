@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.spark.tables.errors import TableError, TableMissing
 from penstock.spark.tables.part_writer import Layout
-from penstock.spark.tables.parts import Change, Part, TableState
+from penstock.spark.tables.parts import Part, TableChange, TableState
 from penstock.spark.tables.spec import TableFormat, TableSpec
 
 DEAD_LETTERS = "@dead"  # behind a table's name; no topic's name has this letter
@@ -48,7 +48,7 @@ class TableStore(Protocol):
         """Where a file of the table is."""
         ...
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: TableChange) -> None:
         """Returns with the table loaded as it is then."""
         ...
 

@@ -17,15 +17,15 @@ from penstock.spark.source.plan import split_ranges
 from penstock.spark.source.read_task import read_settings
 from penstock.spark.tables.errors import CommitConflict, TableError
 from penstock.spark.tables.evolution import grow, join_fields
-from penstock.spark.tables.kill_points import KillPoint
 from penstock.spark.tables.opening import check_same_topic
-from penstock.spark.tables.part_reader import Located
+from penstock.spark.tables.part_reader import LocatedPart
 from penstock.spark.tables.part_writer import remove_parts
-from penstock.spark.tables.parts import Change, Held, Part
+from penstock.spark.tables.parts import HeldRange, Part, TableChange
 from penstock.spark.tables.plan import SyncPlan, TopicEdges, plan_sync
 from penstock.spark.tables.rules import RunTasks, SyncRules, write_rules
 from penstock.spark.tables.spec import TableSpec
 from penstock.spark.tables.store import TableStore
+from penstock.spark.tables.sync_fail_points import SyncFailPoint
 from penstock.spark.tables.sync_task import SyncSettings, SyncTask, SyncTaskResult, run_sync_task
 from penstock.spark.tables.table_schema import values_of_schema
 from penstock.spark.tables.values import READ_COLUMNS
@@ -35,7 +35,7 @@ _MOST_CONFLICTS = 3  # in a row
 _NO_TYPE = pa.null()
 
 
-class Progress(NamedTuple):
+class SyncProgress(NamedTuple):
     """One batch that is in the table."""
 
     topic: str
@@ -73,7 +73,7 @@ class TableSync:
         self._note = note
         self._batches = 0  # tried so far
 
-    def run_batch(self) -> Progress | None:
+    def run_batch(self) -> SyncProgress | None:
         """What has come since the last one is in the table. None: nothing has."""
         for _ in range(_MOST_CONFLICTS):
             try:
@@ -84,18 +84,18 @@ class TableSync:
             f"somebody else changes {self._store.location} all the time: does another sync run?"
         )
 
-    def _try_batch(self) -> Progress | None:
+    def _try_batch(self) -> SyncProgress | None:
         began_at = time.monotonic()
         self._batches += 1
         self._store.load()
         plan = self._plan()
         if not plan.ranges:
             return None
-        halt_at(KillPoint.PLANNED, self._batches)
+        halt_at(SyncFailPoint.PLANNED, self._batches)
         outcomes = self._write(plan)
-        halt_at(KillPoint.WRITTEN, self._batches)
+        halt_at(SyncFailPoint.WRITTEN, self._batches)
         self._commit(plan, outcomes)
-        halt_at(KillPoint.COMMITTED, self._batches)
+        halt_at(SyncFailPoint.COMMITTED, self._batches)
         batch_ms = round((time.monotonic() - began_at) * 1000)
         return _progress(self._spec.topic, plan, outcomes, batch_ms)
 
@@ -177,11 +177,11 @@ class TableSync:
             batch=self._batches,
         )
 
-    def _located(self) -> Mapping[int, list[Located]]:
-        found: dict[int, list[Located]] = {}
+    def _located(self) -> Mapping[int, list[LocatedPart]]:
+        found: dict[int, list[LocatedPart]] = {}
         for part in self._store.parts():
             assert part.topic_partition is not None, "divided by the topic's partitions"
-            place = Located(part, self._store.path_of(part))
+            place = LocatedPart(part, self._store.path_of(part))
             found.setdefault(part.topic_partition, []).append(place)
         return found
 
@@ -191,7 +191,7 @@ class TableSync:
             if self._dead is not None:
                 remove_parts(str(self._dead.location), each.dead)
 
-    def _find_dead_held(self) -> Mapping[int, Held]:
+    def _find_dead_held(self) -> Mapping[int, HeldRange]:
         if self._dead is None:
             return {}
         self._dead.load()
@@ -208,36 +208,39 @@ class TableSync:
         if dead:
             self._commit_dead(dead, plan.held, outcomes)
         try:
-            self._store.commit(Change(added, removed, plan.held))
+            self._store.commit(TableChange(added, removed, plan.held))
         except CommitConflict:
             remove_parts(str(self._store.location), added)
             raise
 
     def _commit_dead(
-        self, parts: Sequence[Part], held: Mapping[int, Held], outcomes: Sequence[SyncTaskResult]
+        self,
+        parts: Sequence[Part],
+        held: Mapping[int, HeldRange],
+        outcomes: Sequence[SyncTaskResult],
     ) -> None:
         assert self._dead is not None, "only where values can be bad"
         before = self._dead.state.held
         after = {number: _later(before.get(number), each) for number, each in held.items()}
         try:
-            self._dead.commit(Change(parts, [], after))
+            self._dead.commit(TableChange(parts, [], after))
         except CommitConflict:
             self._discard(outcomes)
             raise
 
 
-def _dead_from(held: Mapping[int, Held], number: int) -> int:
+def _dead_from(held: Mapping[int, HeldRange], number: int) -> int:
     return held[number].end if number in held else 0
 
 
-def _later(one: Held | None, other: Held) -> Held:
-    return other if one is None else Held(min(one.start, other.start), max(one.end, other.end))
+def _later(one: HeldRange | None, other: HeldRange) -> HeldRange:
+    return other if one is None else HeldRange(min(one.start, other.start), max(one.end, other.end))
 
 
 def _progress(
     topic: str, plan: SyncPlan, outcomes: Sequence[SyncTaskResult], batch_ms: int
-) -> Progress:
-    return Progress(
+) -> SyncProgress:
+    return SyncProgress(
         topic=topic,
         rows=sum(each.rows for each in outcomes),
         bad=sum(each.bad for each in outcomes),

@@ -16,11 +16,11 @@ from penstock.spark.source.plan import OffsetRange
 from penstock.spark.source.read_task import ReadSettings, read_range
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.evolution import grow, join_fields
-from penstock.spark.tables.kill_points import KillPoint
-from penstock.spark.tables.part_reader import Located
+from penstock.spark.tables.part_reader import LocatedPart
 from penstock.spark.tables.part_writer import PartWriter, WriteRules
 from penstock.spark.tables.parts import Part
-from penstock.spark.tables.spec import BadValues, TableSpec
+from penstock.spark.tables.spec import DeadLetterPolicy, TableSpec
+from penstock.spark.tables.sync_fail_points import SyncFailPoint
 from penstock.spark.tables.table_schema import ERROR, OFFSET, VALUE
 from penstock.spark.tables.upsert import latest_rows, rewrite_without
 from penstock.spark.tables.values import Shaped, Shaper
@@ -42,7 +42,7 @@ class SyncTask(NamedTuple):
     wanted: OffsetRange
     dead_from: int  # earlier dead letters are in their table already
     settings: SyncSettings
-    existing: Sequence[Located] = ()  # of this partition, where rows are replaced
+    existing: Sequence[LocatedPart] = ()  # of this partition, where rows are replaced
 
 
 class SyncTaskResult(NamedTuple):
@@ -92,7 +92,7 @@ class _Work:
             self._waiting.append(shaped.rows)
         else:
             self._good.add(shaped.rows)
-        halt_at(KillPoint.WRITING, self._settings.batch)
+        halt_at(SyncFailPoint.WRITING, self._settings.batch)
 
     def finish(self) -> SyncTaskResult:
         found = join_fields(self._found)
@@ -113,7 +113,7 @@ class _Work:
     def _add_dead(self, shaped: Shaped) -> None:
         if not shaped.dead.num_rows:
             return
-        if self._settings.spec.bad_values is BadValues.FAIL:
+        if self._settings.spec.bad_values is DeadLetterPolicy.FAIL:
             raise TableError(_complaint(self._task, shaped.dead))
         is_new = pc.greater_equal(shaped.dead.column(OFFSET), self._task.dead_from)
         self._bad += shaped.dead.num_rows

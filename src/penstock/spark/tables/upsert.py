@@ -10,27 +10,27 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.tables.part_reader import Located, has_any, read_part
+from penstock.spark.tables.part_reader import LocatedPart, has_any, read_part
 from penstock.spark.tables.part_writer import PartWriter
 from penstock.spark.tables.parts import Part
 from penstock.spark.tables.table_schema import KEY, OFFSET, VALUE
 
 
-class Latest(NamedTuple):
+class LatestRows(NamedTuple):
     rows: pa.Table  # in the order of offsets; keys whose latest record has no value are not there
     keys: pa.Array  # all that the batch has, those without a value too
 
 
-def latest_rows(rows: pa.Table) -> Latest:
+def latest_rows(rows: pa.Table) -> LatestRows:
     """Of records of one partition. Each has a key and its value as it came."""
     newest = rows.select([KEY, OFFSET]).group_by(KEY).aggregate([(OFFSET, "max")])
     is_newest = pc.is_in(rows.column(OFFSET), value_set=newest.column(f"{OFFSET}_max"))
     kept = rows.filter(pc.and_(is_newest, rows.column(VALUE).is_valid()))
-    return Latest(kept, newest.column(KEY).combine_chunks())
+    return LatestRows(kept, newest.column(KEY).combine_chunks())
 
 
 def rewrite_without(
-    keys: pa.Array, existing: Sequence[Located], schema: pa.Schema, writer: PartWriter
+    keys: pa.Array, existing: Sequence[LocatedPart], schema: pa.Schema, writer: PartWriter
 ) -> list[Part]:
     """Files that have one of the keys, their other rows written anew; all else stays as it is."""
     removed = []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.spark.tables.json_values import Parsed, parse_json
+from penstock.spark.tables.json_values import ParsedValues, parse_json
 from penstock.spark.tables.partitioning import computed_fields
 from penstock.spark.tables.spec import TableSpec, ValueKind
 from penstock.spark.tables.table_schema import (
@@ -60,10 +60,10 @@ class Shaper:
         dead = _dead(records.filter(pc.invert(is_good)), reasons)
         return Shaped(rows.filter(is_good), dead, parsed.found)
 
-    def _parse(self, values: pa.Array) -> Parsed:
+    def _parse(self, values: pa.Array) -> ParsedValues:
         match self._spec.value:
             case ValueKind.RAW:
-                return Parsed(pa.table({}), {}, [])
+                return ParsedValues(pa.table({}), {}, [])
             case ValueKind.TEXT:
                 return _parse_text(values, self._fields)
             case ValueKind.JSON:
@@ -74,7 +74,7 @@ class Shaper:
             case ValueKind.AVRO:
                 return self._parse_avro(values)
 
-    def _parse_avro(self, values: pa.Array) -> Parsed:
+    def _parse_avro(self, values: pa.Array) -> ParsedValues:
         from penstock.spark.pipeline.avro_types import without_unused_logical_types
         from penstock.spark.pipeline.avro_values import decode_values
 
@@ -85,10 +85,10 @@ class Shaper:
         columns = pa.Table.from_arrays(decoded.flatten(), names=[each.name for each in result])
         reasons = columns.column(ERROR).to_pylist()
         bad = {place: reason for place, reason in enumerate(reasons) if reason is not None}
-        return Parsed(columns.drop_columns([ERROR]), bad, [])
+        return ParsedValues(columns.drop_columns([ERROR]), bad, [])
 
 
-def _parse_text(values: pa.Array, fields: Sequence[pa.Field]) -> Parsed:
+def _parse_text(values: pa.Array, fields: Sequence[pa.Field]) -> ParsedValues:
     bad: dict[int, str] = {}
     try:
         texts = values.cast(pa.string())
@@ -98,7 +98,7 @@ def _parse_text(values: pa.Array, fields: Sequence[pa.Field]) -> Parsed:
             if value.is_valid and found[place] is None:
                 bad[place] = "it is no UTF-8 text"
         texts = pa.array(found, pa.string())
-    return Parsed(pa.Table.from_arrays([texts], schema=pa.schema(fields)), bad, [])
+    return ParsedValues(pa.Table.from_arrays([texts], schema=pa.schema(fields)), bad, [])
 
 
 def _find_text(value: bytes | None) -> str | None:

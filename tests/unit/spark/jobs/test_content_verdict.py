@@ -1,24 +1,24 @@
 """What repeated records and numbers out of step mean."""
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.jobs.content import Identity, Repeats, Step, parse_identity
+from penstock.spark.jobs.content import Duplicates, Identity, SequenceGap, parse_identity
 from penstock.spark.jobs.content_verdict import (
     is_rare,
-    judge_repeats,
-    judge_steps,
-    without_told,
+    judge_duplicates,
+    judge_sequence_gaps,
+    without_reported,
 )
-from penstock.spark.jobs.findings import Finding, Kind
+from penstock.spark.jobs.findings import AuditFinding, FindingKind
 
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 RECORDS = dict.fromkeys(PARTITIONS, 10_000)
 
 
 def judged(
-    *repeats: Repeats, identity: Identity | None = None, compacted: bool = False
-) -> list[Finding]:
+    *repeats: Duplicates, identity: Identity | None = None, compacted: bool = False
+) -> list[AuditFinding]:
     return list(
-        judge_repeats(
+        judge_duplicates(
             PARTITIONS,
             RECORDS,
             PARTITIONS if compacted else (),
@@ -28,17 +28,19 @@ def judged(
     )
 
 
-def twin(first: int, last: int, *, twins: int = 1, all_twins: int = 1) -> Repeats:
-    return Repeats(1, first, last, twins, twins, first, last, all_twins, all_twins)
+def twin(first: int, last: int, *, twins: int = 1, all_twins: int = 1) -> Duplicates:
+    return Duplicates(1, first, last, twins, twins, first, last, all_twins, all_twins)
 
 
-def later(first: int, last: int, *, copies: int = 1, all_copies: int = 1) -> Repeats:
-    return Repeats(1, first, last, copies, 0, None, None, 0, all_copies)
+def later(first: int, last: int, *, copies: int = 1, all_copies: int = 1) -> Duplicates:
+    return Duplicates(1, first, last, copies, 0, None, None, 0, all_copies)
 
 
-def numbered(*steps: tuple[int, int, int], key: bytes | None = b"k") -> list[tuple[Kind, int, str]]:
+def numbered(
+    *steps: tuple[int, int, int], key: bytes | None = b"k"
+) -> list[tuple[FindingKind, int, str]]:
     """(offset, number, highest before)."""
-    found = list(judge_steps(PARTITIONS, [Step(1, key, *each) for each in steps]))
+    found = list(judge_sequence_gaps(PARTITIONS, [SequenceGap(1, key, *each) for each in steps]))
     assert {each.partition for each in found} == {PARTITIONS[1]}
     return [(each.kind, each.offset, each.message) for each in found]
 
@@ -111,32 +113,32 @@ def test_rare_is_one_in_so_many_or_very_few() -> None:
 
 def test_numbers_that_lack_are_missing_before_the_next() -> None:
     assert numbered((10, 8, 5)) == [
-        (Kind.MISSING, 10, "numbers 6 to 7 of key 'k' missing before this record")
+        (FindingKind.MISSING, 10, "numbers 6 to 7 of key 'k' missing before this record")
     ]
 
 
 def test_a_swapped_pair_of_numbers_is_out_of_order() -> None:
     assert numbered((10, 7, 5), (11, 6, 7)) == [
-        (Kind.ORDER, 11, "number 6 of key 'k' comes after a higher one, at offset 10")
+        (FindingKind.ORDER, 11, "number 6 of key 'k' comes after a higher one, at offset 10")
     ]
 
 
 def test_a_number_that_comes_again_is_a_duplicate() -> None:
     assert numbered((10, 5, 5), (20, 9, 9), key=None) == [
-        (Kind.DUPLICATE, 10, "number 5 without a key is there a second time"),
-        (Kind.DUPLICATE, 20, "number 9 without a key is there a second time"),
+        (FindingKind.DUPLICATE, 10, "number 5 without a key is there a second time"),
+        (FindingKind.DUPLICATE, 20, "number 9 without a key is there a second time"),
     ]
 
 
 def test_what_the_producers_sequences_show_is_not_told_twice() -> None:
-    told = Finding(Kind.DUPLICATE, PARTITIONS[0], 1_050, 1_099, "by its sequences")
+    told = AuditFinding(FindingKind.DUPLICATE, PARTITIONS[0], 1_050, 1_099, "by its sequences")
     same = told._replace(message="by its content")
     others = [
         same._replace(offset=1_100, last_offset=1_149),
         same._replace(last_offset=1_100),
         same._replace(partition=PARTITIONS[1]),
-        same._replace(kind=Kind.ORDER),
+        same._replace(kind=FindingKind.ORDER),
     ]
-    assert list(without_told([same, *others], [told])) == others
-    missing = told._replace(kind=Kind.MISSING)
-    assert list(without_told([same], [missing])) == [same]
+    assert list(without_reported([same, *others], [told])) == others
+    missing = told._replace(kind=FindingKind.MISSING)
+    assert list(without_reported([same], [missing])) == [same]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.jobs.digests import (
-    Compared,
+    DigestedColumns,
     compared_rows,
     digest_rows,
     find_twice,
@@ -20,7 +20,7 @@ from penstock.spark.jobs.digests import (
     split,
 )
 
-BOTH = Compared(("key", "value"), leaves_out_tombstones=True)
+BOTH = DigestedColumns(("key", "value"), leaves_out_tombstones=True)
 Content = tuple[bytes | None, bytes | None]
 LONG = [b"x" * 2047, b"x" * 2048, b"x" * 2049, b"x" * 2999 + b"y", b"y" + b"x" * 2999]
 CONTENTS = st.tuples(
@@ -110,4 +110,4 @@ def test_rows_are_chosen_by_their_digests(wanted: list[int]) -> None:
 def test_tombstones_are_left_out_where_nobody_asked_for_them() -> None:
     rows = rows_of([(b"k", None), (b"k", b"v")])
     assert compared_rows(rows, BOTH).num_rows == 1
-    assert compared_rows(rows, Compared(("key",), leaves_out_tombstones=False)).num_rows == 2
+    assert compared_rows(rows, DigestedColumns(("key",), leaves_out_tombstones=False)).num_rows == 2

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import MAX_SEQUENCE, BatchHeader, read_header
 from penstock.protocol.records import Record, build_batch
-from penstock.spark.jobs.findings import Kind
+from penstock.spark.jobs.findings import FindingKind
 from penstock.spark.jobs.producer_runs import ProducerRun, ProducerRuns, judge_producers
 
 PARTITION = TopicPartition("t", 0)
@@ -43,7 +43,7 @@ def gather(batches: Sequence[BatchHeader], *, compacted: bool = False) -> list[P
     return runs.runs()
 
 
-def judged(*sent: Sent, compacted: bool = False) -> list[tuple[Kind, int, int]]:
+def judged(*sent: Sent, compacted: bool = False) -> list[tuple[FindingKind, int, int]]:
     """The same findings wherever the log is cut into ranges."""
     batches = headers(*sent)
     outcomes = []
@@ -72,7 +72,7 @@ def test_clean_producers_have_no_findings() -> None:
 
 
 def test_a_batch_that_is_gone_is_missing_before_the_next() -> None:
-    assert judged(Sent(0), Sent(20), Sent(30)) == [(Kind.MISSING, 10, 10)]
+    assert judged(Sent(0), Sent(20), Sent(30)) == [(FindingKind.MISSING, 10, 10)]
 
 
 def test_gaps_of_a_compacted_topic_are_normal() -> None:
@@ -80,23 +80,25 @@ def test_gaps_of_a_compacted_topic_are_normal() -> None:
 
 
 def test_a_batch_that_came_twice_is_a_duplicate_at_its_second_place() -> None:
-    assert judged(Sent(0), Sent(10), Sent(10), Sent(20)) == [(Kind.DUPLICATE, 20, 29)]
+    assert judged(Sent(0), Sent(10), Sent(10), Sent(20)) == [(FindingKind.DUPLICATE, 20, 29)]
     assert judged(Sent(0), Sent(10), Sent(10), Sent(20), compacted=True) == [
-        (Kind.DUPLICATE, 20, 29)
+        (FindingKind.DUPLICATE, 20, 29)
     ]
 
 
 def test_a_swapped_pair_is_out_of_order_and_nothing_is_missing() -> None:
-    assert judged(Sent(0), Sent(20), Sent(10), Sent(30)) == [(Kind.ORDER, 20, 29)]
+    assert judged(Sent(0), Sent(20), Sent(10), Sent(30)) == [(FindingKind.ORDER, 20, 29)]
 
 
 def test_sequences_go_in_a_circle() -> None:
     last = MAX_SEQUENCE - 4
     assert judged(Sent(last - 10), Sent(last), Sent(5), Sent(15)) == []
-    assert judged(Sent(last - 10), Sent(last), Sent(last), Sent(5)) == [(Kind.DUPLICATE, 20, 29)]
-    assert judged(Sent(last - 10), Sent(last), Sent(15)) == [(Kind.MISSING, 20, 20)]
+    assert judged(Sent(last - 10), Sent(last), Sent(last), Sent(5)) == [
+        (FindingKind.DUPLICATE, 20, 29)
+    ]
+    assert judged(Sent(last - 10), Sent(last), Sent(15)) == [(FindingKind.MISSING, 20, 20)]
 
 
 def test_a_new_epoch_begins_anew_and_an_old_one_may_not_come_back() -> None:
     assert judged(Sent(0), Sent(10), Sent(0, epoch=1), Sent(10, epoch=1)) == []
-    assert judged(Sent(0), Sent(0, epoch=1), Sent(10)) == [(Kind.EPOCH, 20, 29)]
+    assert judged(Sent(0), Sent(0, epoch=1), Sent(10)) == [(FindingKind.EPOCH, 20, 29)]

@@ -27,7 +27,7 @@ from penstock.protocol.batch import (
 )
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.jobs.range_audit import RangeAudit
-from penstock.spark.jobs.range_reading import RangeReading
+from penstock.spark.jobs.range_reading import RangeReader
 from penstock.spark.jobs.verdict import Verdict, conclude
 
 INDEXED = 40  # every so many offsets a batch has an index entry
@@ -105,7 +105,7 @@ def read(broker: TwinBroker, *, cuts: Sequence[int] = ()) -> Verdict:
     reports = []
     for each in asked:
         audit = RangeAudit(each)
-        for looked in RangeReading(cast("BlockingClient", broker), audit):
+        for looked in RangeReader(cast("BlockingClient", broker), audit):
             assert looked.fetched
         reports.append(audit.report())
     return conclude(asked, reports)
@@ -162,7 +162,7 @@ def test_a_log_that_ends_early_is_told_and_not_waited_for() -> None:
     broker = TwinBroker(batches(4))
     (asked,) = ranges(60)
     audit = RangeAudit(asked)
-    for _ in RangeReading(cast("BlockingClient", broker), audit, patience_s=0):
+    for _ in RangeReader(cast("BlockingClient", broker), audit, patience_s=0):
         pass
     assert told(conclude([asked], [audit.report()])) == [("missing", 40, 59)]
 

@@ -6,19 +6,24 @@ import numpy as np
 import pytest
 
 from penstock.spark.jobs.content import IDENTITY_COLUMNS, Identity, parse_identity
-from penstock.spark.jobs.digests import Compared
+from penstock.spark.jobs.digests import DigestedColumns
 from penstock.spark.jobs.record_rows import compared_of, read_twice
 
 
 @pytest.mark.parametrize(
     ("identity", "compared"),
     [
-        (Identity(IDENTITY_COLUMNS), Compared(("key", "value"), leaves_out_tombstones=True)),
-        (parse_identity("timestamp,value"), Compared(("value",), leaves_out_tombstones=False)),
+        (Identity(IDENTITY_COLUMNS), DigestedColumns(("key", "value"), leaves_out_tombstones=True)),
+        (
+            parse_identity("timestamp,value"),
+            DigestedColumns(("value",), leaves_out_tombstones=False),
+        ),
         (parse_identity("headers,timestamp"), None),
     ],
 )
-def test_keys_and_values_are_compared_first(identity: Identity, compared: Compared | None) -> None:
+def test_keys_and_values_are_compared_first(
+    identity: Identity, compared: DigestedColumns | None
+) -> None:
     assert compared_of(identity) == compared
 
 

@@ -11,8 +11,8 @@ from pyspark import cloudpickle
 from penstock.spark.codec.row_columns import COLUMN_TYPES
 from penstock.spark.jobs.failures import JobRefused
 from penstock.spark.jobs.replay_function import (
-    BadChange,
-    Change,
+    BadReplayFunction,
+    RecordFunction,
     ReplayRecord,
     change_batches,
     load_function,
@@ -41,7 +41,7 @@ ROWS: list[dict[str, Any]] = [
 SCHEMA = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in ROWS[0]])
 
 
-def apply(change: Change) -> list[dict[str, Any]]:
+def apply(change: RecordFunction) -> list[dict[str, Any]]:
     batch = pa.RecordBatch.from_pylist(ROWS, schema=SCHEMA)
     return [row for made in change_batches(change, [batch]) for row in made.to_pylist()]
 
@@ -77,9 +77,11 @@ def test_what_a_function_does_wrong_is_told_with_the_records_place() -> None:
     def fail(record: ReplayRecord) -> ReplayRecord:
         raise KeyError("price")
 
-    with pytest.raises(BadChange, match=r"failed for t-1 offset 7: KeyError: 'price'"):
+    with pytest.raises(BadReplayFunction, match=r"failed for t-1 offset 7: KeyError: 'price'"):
         apply(fail)
-    with pytest.raises(BadChange, match=r"returned int for t-1 offset 7: return the record"):
+    with pytest.raises(
+        BadReplayFunction, match=r"returned int for t-1 offset 7: return the record"
+    ):
         apply(lambda record: [1])  # type: ignore[list-item]
 
 

@@ -7,17 +7,18 @@ import pytest
 from tests.unit.spark.source.source_log import Log
 
 import penstock
+from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.audit import find_compacted, plan_audit
-from penstock.spark.jobs.failures import JobRefused, NotReady
+from penstock.spark.jobs.failures import JobRefused
 from penstock.spark.jobs.scope import (
     Edge,
     EdgeKind,
-    Found,
-    Scope,
+    JobScope,
+    ResolvedScope,
     connect,
-    find_scope,
     parse_edge,
     parse_partitions,
+    resolve_scope,
     source_options,
 )
 
@@ -35,14 +36,16 @@ def log(penstock_broker: penstock.Broker) -> Log:
     return log
 
 
-def found(log: Log, start: str = "earliest", end: str = "latest", partitions: str = "0,1") -> Found:
-    scope = Scope(
+def found(
+    log: Log, start: str = "earliest", end: str = "latest", partitions: str = "0,1"
+) -> ResolvedScope:
+    scope = JobScope(
         topics=(log.topic,),
         partitions=parse_partitions(partitions),
         start=parse_edge("--start", start),
         end=parse_edge("--end", end),
     )
-    return find_scope(log.client, scope)
+    return resolve_scope(log.client, scope)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +93,13 @@ def test_compacted_topics_are_told_from_others(log: Log) -> None:
 
 
 def test_what_is_not_there_is_told(log: Log) -> None:
-    with pytest.raises(NotReady, match=r"does not have job-scope-\d+-2: correct --partitions"):
+    with pytest.raises(
+        ClusterNotReady, match=r"does not have job-scope-\d+-2: correct --partitions"
+    ):
         found(log, partitions="0,2")
-    with pytest.raises(NotReady, match="penstock topic create no-such-topic"):
-        find_scope(log.client, Scope(("no-such-topic",)))
-    with pytest.raises(NotReady, match="is the broker running"):
+    with pytest.raises(ClusterNotReady, match="penstock topic create no-such-topic"):
+        resolve_scope(log.client, JobScope(("no-such-topic",)))
+    with pytest.raises(ClusterNotReady, match="is the broker running"):
         connect("127.0.0.1:1")
 
 

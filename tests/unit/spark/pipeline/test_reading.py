@@ -8,11 +8,11 @@ import pytest
 from penstock.spark.pipeline.problems import PipelineInvalid
 from penstock.spark.pipeline.reading import read_pipeline
 from penstock.spark.pipeline.spec import (
-    BadValues,
+    BadValuePolicy,
     Encoding,
     FileSource,
     FileTarget,
-    Mode,
+    OutputMode,
     Pipeline,
     Sql,
     TableTarget,
@@ -57,7 +57,7 @@ def test_a_short_file_has_defaults_for_all_that_it_does_not_say() -> None:
     assert source.subscription == ("subscribe", "clicks")
     assert (source.value.encoding, source.key) == (Encoding.TEXT, Encoding.TEXT)
     assert source.start == {"startingOffsets": "earliest"}
-    assert (source.bad_values, source.is_stream) == (BadValues.FAIL, True)
+    assert (source.bad_values, source.is_stream) == (BadValuePolicy.FAIL, True)
     assert sink.checkpoint == "penstock-checkpoints/clicks/out"
     assert (sink.mode, sink.trigger) == (None, None)
 
@@ -105,7 +105,7 @@ sinks:
     assert pipeline.settings == {"spark.sql.shuffle.partitions": "4"}
     assert clicks.topics == ("clicks", "taps")
     assert json.loads(clicks.start["startingOffsets"]) == {"clicks": {"0": 23, "1": -2}}
-    assert (clicks.dead_letter, clicks.bad_values) == ("dead", BadValues.DEAD_LETTER)
+    assert (clicks.dead_letter, clicks.bad_values) == ("dead", BadValuePolicy.DEAD_LETTER)
     assert clicks.watermark is not None
     assert clicks.watermark.delay == "10 minutes"
     assert (pages.columns, pages.is_stream) == ("`page` string", True)
@@ -113,7 +113,7 @@ sinks:
     assert isinstance(topic.target, TopicTarget)
     assert topic.target.value.encoding is Encoding.JSON
     assert topic.target.key == Sql(text="user", line=27)
-    assert (topic.mode, topic.trigger) == (Mode.UPDATE, "1 minutes")
+    assert (topic.mode, topic.trigger) == (OutputMode.UPDATE, "1 minutes")
     assert files.target == FileTarget(path="/tables/a", format="orc", partition_by=("a", "b"))
     assert (files.reads, files.trigger) == (Sql(text="SELECT 1 AS a", line=31), "5 seconds")
     assert table.target == TableTarget(table="pages", format=None, partition_by=())

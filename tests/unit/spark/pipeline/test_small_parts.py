@@ -4,7 +4,7 @@ import pytest
 
 from penstock.spark.pipeline.columns import NotColumns, column_names, to_ddl
 from penstock.spark.pipeline.durations import find_span
-from penstock.spark.pipeline.progress import Totals, read_progress
+from penstock.spark.pipeline.progress import QueryTotals, read_progress
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_offsets_as_text_are_read_too_and_others_have_no_lag() -> None:
 
 
 def test_totals_add_up_batches() -> None:
-    totals = Totals()
+    totals = QueryTotals()
     for batch in (0, 1):
         offsets = {"clicks": {"0": batch}}
         totals = totals.after(read_progress("out", told(batch, end=offsets, latest=offsets)))
-    assert totals == Totals(batches=2, rows=600, busy_ms=400, lag=0, last_batch=1)
+    assert totals == QueryTotals(batches=2, rows=600, busy_ms=400, lag=0, last_batch=1)
     assert totals.rows_per_s == 1500.0

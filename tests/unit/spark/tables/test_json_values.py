@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from penstock.spark.tables.arrow_types import arrow_fields
 from penstock.spark.tables.evolution import grow
-from penstock.spark.tables.json_values import Parsed, parse_json
+from penstock.spark.tables.json_values import ParsedValues, parse_json
 
 
-def parse(values: Sequence[bytes | None], columns: str = "", *, finds: bool = False) -> Parsed:
+def parse(
+    values: Sequence[bytes | None], columns: str = "", *, finds: bool = False
+) -> ParsedValues:
     fields = arrow_fields(columns) if columns else []
     return parse_json(pa.array(values, pa.binary()), fields, finds_fields=finds)
 

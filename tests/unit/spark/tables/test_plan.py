@@ -11,7 +11,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.source.plan import OffsetRange
 from penstock.spark.tables.compaction import choose_groups
 from penstock.spark.tables.history_plan import cut, earliest, parts_within, windows
-from penstock.spark.tables.parts import Held, Part
+from penstock.spark.tables.parts import HeldRange, Part
 from penstock.spark.tables.plan import TopicEdges, plan_sync
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -25,34 +25,34 @@ def part(first: int, last: int, *, size: int = 10, number: int | None = 0) -> Pa
 def test_a_new_table_begins_where_its_topic_does() -> None:
     plan = plan_sync("t", {}, TopicEdges({P0: 5, P1: 0}, {P0: 9, P1: 0}), most_records=EVERYTHING)
     assert plan.ranges == [OffsetRange(P0, 5, 9)]
-    assert plan.held == {0: Held(5, 9), 1: Held(0, 0)}
+    assert plan.held == {0: HeldRange(5, 9), 1: HeldRange(0, 0)}
     assert (plan.lag, plan.losses) == (0, [])
 
 
 def test_a_table_goes_on_where_it_ends_and_keeps_its_beginning() -> None:
     edges = TopicEdges({P0: 7}, {P0: 30})
-    plan = plan_sync("t", {0: Held(5, 9)}, edges, most_records=10)
+    plan = plan_sync("t", {0: HeldRange(5, 9)}, edges, most_records=10)
     assert plan.ranges == [OffsetRange(P0, 9, 19)]
-    assert plan.held == {0: Held(5, 19)}
+    assert plan.held == {0: HeldRange(5, 19)}
     assert plan.lag == 11
 
 
 def test_what_was_deleted_before_it_was_read_is_told() -> None:
     edges = TopicEdges({P0: 20}, {P0: 30})
-    plan = plan_sync("t", {0: Held(0, 10)}, edges, most_records=EVERYTHING)
+    plan = plan_sync("t", {0: HeldRange(0, 10)}, edges, most_records=EVERYTHING)
     assert plan.losses == ["offsets 10 to 19 of t-0 are deleted"]
     assert plan.ranges == [OffsetRange(P0, 20, 30)]
 
 
 def test_a_topic_that_ends_before_its_table_was_made_anew() -> None:
     edges = TopicEdges({P0: 0}, {P0: 3})
-    plan = plan_sync("t", {0: Held(0, 10), 1: Held(0, 1)}, edges, most_records=EVERYTHING)
+    plan = plan_sync("t", {0: HeldRange(0, 10), 1: HeldRange(0, 1)}, edges, most_records=EVERYTHING)
     assert [loss.split(";")[0] for loss in plan.losses] == [
         "t-0 ends at offset 3, before 10 where the table goes on",
         "t-1 is gone",
     ]
     assert plan.ranges == []
-    assert plan.held == {0: Held(0, 10)}
+    assert plan.held == {0: HeldRange(0, 10)}
 
 
 @given(
@@ -64,7 +64,7 @@ def test_old_and_live_meet_without_gap_or_overlap(
     start: int, size: int, held: tuple[int, int] | None
 ) -> None:
     wanted = OffsetRange(P0, start, start + size)
-    known = None if held is None else Held(min(held), max(held))
+    known = None if held is None else HeldRange(min(held), max(held))
     parts = cut(wanted, known)
     covered = [offset for each in parts if each for offset in range(each.start, each.end)]
     assert covered == list(range(wanted.start, wanted.end))
@@ -73,8 +73,8 @@ def test_old_and_live_meet_without_gap_or_overlap(
 
 
 def test_a_query_begins_with_the_table_where_it_is_older() -> None:
-    assert earliest(10, Held(2, 8)) == 2
-    assert earliest(1, Held(2, 8)) == 1
+    assert earliest(10, HeldRange(2, 8)) == 2
+    assert earliest(1, HeldRange(2, 8)) == 1
     assert earliest(10, None) == 10
 
 

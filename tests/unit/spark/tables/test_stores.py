@@ -10,7 +10,7 @@ import pytest
 
 from penstock.spark.tables.errors import BadTableOption, CommitConflict, TableError, TableMissing
 from penstock.spark.tables.part_writer import PartWriter
-from penstock.spark.tables.parts import Change, Held, Part
+from penstock.spark.tables.parts import HeldRange, Part, TableChange
 from penstock.spark.tables.rules import write_rules
 from penstock.spark.tables.spec import (
     TableFormat,
@@ -62,9 +62,9 @@ def rows_of(store: TableStore) -> list[int]:
 
 def test_files_and_offsets_enter_in_one_commit(store: TableStore) -> None:
     assert store.state.held == {}
-    store.commit(Change(write(store, 0, 3), [], {0: Held(0, 3), 1: Held(7, 7)}))
+    store.commit(TableChange(write(store, 0, 3), [], {0: HeldRange(0, 3), 1: HeldRange(7, 7)}))
     again = get_store(store.location)
-    assert again.state.held == {0: Held(0, 3), 1: Held(7, 7)}
+    assert again.state.held == {0: HeldRange(0, 3), 1: HeldRange(7, 7)}
     assert rows_of(again) == [0, 1, 2]
     first, *_ = sorted(again.parts(), key=lambda part: part.first_offset)
     assert (first.rows, first.topic_partition, first.last_offset) == (1, 0, 0)
@@ -77,23 +77,25 @@ def test_files_and_offsets_enter_in_one_commit(store: TableStore) -> None:
 
 def test_who_planned_on_an_older_table_changes_nothing(store: TableStore) -> None:
     rival = get_store(store.location)
-    store.commit(Change(write(store, 0, 3), [], {0: Held(0, 3)}))
+    store.commit(TableChange(write(store, 0, 3), [], {0: HeldRange(0, 3)}))
     with pytest.raises(CommitConflict, match="somebody else"):
-        rival.commit(Change(write(rival, 0, 3), [], {0: Held(0, 3)}))
+        rival.commit(TableChange(write(rival, 0, 3), [], {0: HeldRange(0, 3)}))
     rival.load()
     assert rows_of(rival) == [0, 1, 2]
-    rival.commit(Change([], [], {0: Held(0, 9)}))
+    rival.commit(TableChange([], [], {0: HeldRange(0, 9)}))
     with pytest.raises(CommitConflict):
-        store.commit(Change([], [], {0: Held(0, 4)}))  # without files, it is no less a conflict
+        store.commit(
+            TableChange([], [], {0: HeldRange(0, 4)})
+        )  # without files, it is no less a conflict
     store.load()
-    assert store.state.held == {0: Held(0, 9)}
+    assert store.state.held == {0: HeldRange(0, 9)}
     rival.close()
 
 
 def test_files_are_replaced_in_one_commit(store: TableStore) -> None:
-    store.commit(Change(write(store, 0, 2), [], {0: Held(0, 2)}))
+    store.commit(TableChange(write(store, 0, 2), [], {0: HeldRange(0, 2)}))
     old = store.parts()
-    store.commit(Change(write(store, 0, 4), old, {0: Held(0, 4)}))
+    store.commit(TableChange(write(store, 0, 4), old, {0: HeldRange(0, 4)}))
     assert rows_of(store) == [0, 1, 2, 3]
     assert not {each.path for each in old} & {each.path for each in store.parts()}
 
@@ -104,7 +106,7 @@ def test_columns_come_and_structs_grow(store: TableStore) -> None:
     again = get_store(store.location)
     assert again.schema.field("extra").type == pa.float64()
     assert again.schema.field("s").type == pa.struct(inner)
-    store.commit(Change(write(store, 0, 1), [], {0: Held(0, 1)}))
+    store.commit(TableChange(write(store, 0, 1), [], {0: HeldRange(0, 1)}))
     assert rows_of(store) == [0]
     again.close()
 
@@ -121,7 +123,7 @@ def test_columns_that_somebody_else_was_first_to_add_are_a_conflict(store: Table
 
 
 def test_files_that_no_commit_named_are_deleted_when_they_are_old(store: TableStore) -> None:
-    store.commit(Change(write(store, 0, 1), [], {0: Held(0, 1)}))
+    store.commit(TableChange(write(store, 0, 1), [], {0: HeldRange(0, 1)}))
     (left,) = write(store, 5, 1)
     path = store.location / left.path
     now_ms = int(path.stat().st_mtime * 1000)
@@ -147,13 +149,13 @@ def test_a_move_that_a_crash_cut_short_is_finished_by_the_next_commit(tmp_path: 
     spec = TableSpec(topic="orders", format=TableFormat.PARQUET)
     store = create_store(tmp_path / "orders", spec, table_schema(spec, []))
     (part,) = write(store, 0, 1)
-    store.commit(Change([part], [], {0: Held(0, 1)}))
+    store.commit(TableChange([part], [], {0: HeldRange(0, 1)}))
     place = store.location / store.parts()[0].path
     aside = store.location / part.path
     place.rename(aside)  # as it was before the move
     again = get_store(store.location)
     assert rows_of(again) == [0]
-    again.commit(Change(write(again, 1, 1), [], {0: Held(0, 2)}))
+    again.commit(TableChange(write(again, 1, 1), [], {0: HeldRange(0, 2)}))
     assert place.exists()
     assert not aside.exists()
     assert rows_of(again) == [0, 1]

@@ -12,11 +12,11 @@ from penstock.cli.connect import fail
 
 if TYPE_CHECKING:
     from penstock.spark.connect.connections import BlockingClient
-    from penstock.spark.tables.opening import Place, Tables
+    from penstock.spark.tables.opening import TableFolder, TopicTables
     from penstock.spark.tables.spec import TableSpec
 
 
-class Asked:
+class TableOptions:
     """`given`: by the names of a TableSpec; None is what was not said."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Asked:
             topic: self._spec(topic, table_format) for topic in topics if table_format is not None
         }
 
-    def open_tables(self, place: "Place", client: "BlockingClient") -> "list[Tables]":
+    def open_tables(self, place: "TableFolder", client: "BlockingClient") -> "list[TopicTables]":
         from penstock.spark.tables.opening import open_tables
 
         return [
@@ -76,9 +76,9 @@ def read_avro(file: Path | None) -> Any:
         fail(f"--schema-file {file}: {error}", 2)
 
 
-def get_place(folder: Path) -> "Place":
-    from penstock.spark.tables.opening import Place
+def get_table_folder(folder: Path) -> "TableFolder":
+    from penstock.spark.tables.opening import TableFolder
 
     if "://" in str(folder) or ":/" in str(folder)[:8]:
         fail(f"--dir {folder}: tables are kept in folders of this machine, or mounted on it", 2)
-    return Place(folder=folder)
+    return TableFolder(folder=folder)

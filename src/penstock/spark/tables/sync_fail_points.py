@@ -5,7 +5,7 @@ run of a sync.
 import enum
 
 
-class KillPoint(enum.StrEnum):
+class SyncFailPoint(enum.StrEnum):
     PLANNED = "table-planned"  # nothing is written
     WRITING = "table-writing"  # a task has written some of its rows
     WRITTEN = "table-written"  # files are there, and in no table

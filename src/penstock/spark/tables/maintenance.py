@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from penstock.spark.tables.compaction import CompactTask, choose_groups, run_compact_task
 from penstock.spark.tables.errors import CommitConflict
-from penstock.spark.tables.part_reader import Located
+from penstock.spark.tables.part_reader import LocatedPart
 from penstock.spark.tables.part_writer import remove_parts
-from penstock.spark.tables.parts import Change
+from penstock.spark.tables.parts import TableChange
 from penstock.spark.tables.rules import RunTasks, SyncRules, write_rules
 from penstock.spark.tables.store import TableStore
 
@@ -17,12 +17,12 @@ _FORGET_EVERY = 256  # commits
 _KEPT_MS = DAY_MS  # a reader may be busy with them
 
 
-class Done(NamedTuple):
+class MaintenanceResult(NamedTuple):
     compacted: int = 0  # files that went into larger ones
     forgotten: int = 0  # files deleted
 
 
-class Upkeep:
+class TableMaintenance:
     """Of one table while it is synced: from time to time."""
 
     def __init__(self, store: TableStore, run_tasks: RunTasks, rules: SyncRules) -> None:
@@ -35,10 +35,10 @@ class Upkeep:
     def table(self) -> str:
         return self._store.location.name
 
-    def after_commit(self, now_ms: int) -> Done:
+    def after_commit(self, now_ms: int) -> MaintenanceResult:
         self._commits += 1
         if not self._rules.compacts:
-            return Done()
+            return MaintenanceResult()
         compacted = forgotten = 0
         if self._commits % _COMPACT_EVERY == 0:
             compacted = compact_table(
@@ -46,15 +46,15 @@ class Upkeep:
             )
         if self._commits % _FORGET_EVERY == 0:
             forgotten = self._store.forget_older_than(_KEPT_MS, now_ms)
-        return Done(compacted, forgotten)
+        return MaintenanceResult(compacted, forgotten)
 
 
-def tend(
+def maintain_table(
     store: TableStore, run_tasks: RunTasks, rules: SyncRules, *, kept_ms: int, now_ms: int
-) -> Done:
+) -> MaintenanceResult:
     """All of it, now."""
     compacted = compact_table(store, run_tasks, rules, least_files=2)
-    return Done(compacted, store.forget_older_than(kept_ms, now_ms))
+    return MaintenanceResult(compacted, store.forget_older_than(kept_ms, now_ms))
 
 
 def compact_table(
@@ -66,13 +66,13 @@ def compact_table(
     groups = choose_groups(store.parts(), target_bytes=target, least_files=least_files)
     if not groups:
         return 0
-    files = [tuple(Located(part, store.path_of(part)) for part in group) for group in groups]
+    files = [tuple(LocatedPart(part, store.path_of(part)) for part in group) for group in groups]
     tasks = [CompactTask(group, write_rules(store, target)) for group in files]
     done = run_tasks(run_compact_task, tasks)
     added = [part for each in done for part in each.added]
     removed = [part for each in done for part in each.removed]
     try:
-        store.commit(Change(added, removed, store.state.held, is_new_data=False))
+        store.commit(TableChange(added, removed, store.state.held, is_new_data=False))
     except CommitConflict:
         remove_parts(str(store.location), added)
         raise
