@@ -19,10 +19,10 @@ from penstock.protocol.batch import BatchHeader, iter_headers, read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import EndMarker, build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.storage.engine import Appended, AppendItem, Origin
+from penstock.storage.engine import NO_TOPIC_ID, Appended, AppendItem, Origin
 from penstock.storage.group_commit import Background
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import NO_TOPIC_ID, SegmentedEngine
+from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
 
 DATA = "/data"

@@ -15,12 +15,12 @@ from tests.properties.log_model import (
 )
 
 from penstock.protocol.records import build_batch
+from penstock.storage.engine import NO_TOPIC_ID
 from penstock.storage.errors import (
     DirectoryFailed,
     LogFenced,
 )
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import NO_TOPIC_ID
 from penstock.testing.simulated_disk import (
     Choice,
     KeepEverything,

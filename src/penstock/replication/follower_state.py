@@ -13,11 +13,10 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
 from penstock.replication.config import FollowerConfig
 from penstock.replication.partition import Partition, Role
-from penstock.replication.partition_roles import ReplicaEngine
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.topic_config import Report
 from penstock.replication.truncation import restart_offset, truncation_offset
-from penstock.storage.engine import AppendItem, Origin
+from penstock.storage.engine import AppendItem, Engine, Origin
 from penstock.storage.epochs import EpochEnd
 from penstock.storage.errors import LogFenced, StorageError
 
@@ -77,7 +76,7 @@ class FollowerState:
     def __init__(
         self,
         *,
-        engine: ReplicaEngine,
+        engine: Engine,
         throttling: ReplicationQuota,
         upkeep: FollowerDependencies,
         now_ms: Callable[[], int],

@@ -5,11 +5,8 @@ broker, changes nothing; an order that repeats the last one is harmless.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
-from uuid import UUID
 
 from penstock.config.effective_config import EffectiveConfig
-from penstock.config.log_config import LogConfig
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -20,29 +17,13 @@ from penstock.model.cluster import (
     UpdateMetadataRequest,
 )
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.model.ids import TopicId, TopicPartition
+from penstock.model.ids import TopicPartition
 from penstock.replication.metadata_cache import MetadataCache, refuse_stale_controller
 from penstock.replication.partition import Partition
 from penstock.replication.storage_errors import code_of
 from penstock.replication.topic_config import Report, TopicConfig, TopicConfigs
-from penstock.storage.engine import Engine, PartitionLog
+from penstock.storage.engine import NO_TOPIC_ID, Engine, PartitionLog
 from penstock.storage.errors import StorageError
-
-NO_TOPIC_ID = TopicId(UUID(int=0))  # of a log that an engine could not learn the id of
-
-
-class ReplicaEngine(Engine, Protocol):
-    """An engine that can be told whether records of a partition may be in a failed directory."""
-
-    def create(
-        self,
-        partition: TopicPartition,
-        topic_id: TopicId,
-        config: LogConfig,
-        now_ms: int,
-        *,
-        is_new: bool = True,
-    ) -> PartitionLog: ...
 
 
 class Hosted:
@@ -52,7 +33,7 @@ class Hosted:
         self,
         *,
         broker_id: BrokerId,
-        engine: ReplicaEngine,
+        engine: Engine,
         cluster: MetadataCache,
         settings: Callable[[], EffectiveConfig],
         now_ms: Callable[[], int],

@@ -35,11 +35,11 @@ from penstock.replication.follower_state import FollowerState
 from penstock.replication.isr_manager import IsrManager
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionStatistics, Role
-from penstock.replication.partition_roles import Hosted, ReplicaEngine
+from penstock.replication.partition_roles import Hosted
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
-from penstock.storage.engine import AppendItem, Origin, PartitionLog
+from penstock.storage.engine import AppendItem, Engine, Origin, PartitionLog
 from penstock.storage.errors import LogFenced, StorageError
 
 # Beyond what any number of connections that fit in memory leaves waiting; a bound all the same.
@@ -89,7 +89,7 @@ class ReplicaManager:
         self,
         *,
         broker_id: BrokerId,
-        engine: ReplicaEngine,
+        engine: Engine,
         cluster: MetadataCache,
         settings: Callable[[], EffectiveConfig],
         timers: Clock,

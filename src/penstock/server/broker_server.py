@@ -69,7 +69,7 @@ from penstock.server.startup_retry import ask_patiently
 from penstock.server.storage_jobs import StorageJobs
 from penstock.server.transaction_parts import TransactionParts
 from penstock.storage.background import Threads
-from penstock.storage.engine import PartitionLog
+from penstock.storage.engine import Engine, PartitionLog
 from penstock.storage.errors import MalformedCheckpoint, StorageError
 from penstock.storage.segmented import SegmentedEngine
 
@@ -115,7 +115,7 @@ class BrokerServer:
         self._loop: asyncio.AbstractEventLoop
         self._timers: LoopTimers
         self._shares: Shares
-        self._engine: SegmentedEngine | None = None
+        self._engine: Engine | None = None
         self._settings: DynamicBrokerConfig
         self._coordination: MetadataStore | None = None
         self._session: CurrentSession
@@ -177,7 +177,7 @@ class BrokerServer:
         if warning is not None:
             self._report(warning)
 
-    def _make_engine(self, storage: StorageConfig) -> SegmentedEngine:
+    def _make_engine(self, storage: StorageConfig) -> Engine:
         return SegmentedEngine(
             storage,
             config_of=self._config_of,
@@ -234,7 +234,7 @@ class BrokerServer:
         """A tree that takes nothing any more ends the broker: nobody could tell who leads."""
         await coordination.wait_end()
 
-    async def _recover(self, engine: SegmentedEngine) -> None:
+    async def _recover(self, engine: Engine) -> None:
         """Off the loop: after a crash it reads logs for as long as it takes."""
         self._topic_configs = await self._ask_tree(read_topic_configs)
         progress = _RecoveryProgress(self._report)
@@ -242,7 +242,7 @@ class BrokerServer:
             self._journal_thread, lambda: engine.recover(progress, wall_ms())
         )
 
-    async def _join(self, broker_id: BrokerId, cluster_id: str, engine: SegmentedEngine) -> None:
+    async def _join(self, broker_id: BrokerId, cluster_id: str, engine: Engine) -> None:
         self._timers = LoopTimers()
         self._tasks.create_task(self._timers.run(), name="timers")
         self._replicas = ReplicaManager(
@@ -298,7 +298,7 @@ class BrokerServer:
         if node is not None and node.epoch == self._orders.broker_epoch:
             told.set()
 
-    async def _wait_committed(self, engine: SegmentedEngine) -> None:
+    async def _wait_committed(self, engine: Engine) -> None:
         """Of synchronous topics only what is on the disk counts, and after a crash nobody knows
         what is: a client must not be told of an end that lies before what it was acknowledged."""
         loop = asyncio.get_running_loop()
@@ -414,7 +414,7 @@ class BrokerServer:
         self,
         broker_id: BrokerId,
         cluster_id: str,
-        engine: SegmentedEngine,
+        engine: Engine,
         producer_ids: ProducerIds,
     ) -> Services:
         slots = self._settings()["max.incremental.fetch.session.cache.slots"]
@@ -521,7 +521,7 @@ class BrokerServer:
         self._background.stop()
 
 
-def _find_working(engine: SegmentedEngine, directories: Sequence[str]) -> Sequence[str]:
+def _find_working(engine: Engine, directories: Sequence[str]) -> Sequence[str]:
     """Those that the engine could lock: the broker goes on with what is left of its disks. But not
     without the first, where the tree is."""
     failed = engine.statistics().failed_directories

@@ -128,6 +128,11 @@ class LogDirectory:
         except OSError as error:
             report(f"{folder} of a deleted partition cannot be removed ({error}); remove it")
 
+    def checkpointed(self) -> set[TopicPartition]:
+        """The partitions that the checkpoints name, with a folder or without."""
+        named = set().union(*self._checkpoints)
+        return {tp for tp in named if tp.topic != METADATA_TOPIC}
+
     def remembered(self, partition: TopicPartition) -> Remembered:
         checkpoints, zero = self._checkpoints, Offset(0)
         return Remembered(

@@ -1,14 +1,16 @@
-"""What a storage engine promises to the rooms above; the segmented log is one, a model is its twin.
+"""The interface between storage and the packages above it: engines, logs and their values.
 
-An engine and its logs belong to one owner thread. Only what a `Job` does between its visits to the
-owner, and the syncing behind `flush`, run elsewhere. Invariant of every log after every call:
-log_start_offset <= high_watermark <= log_end_offset, and durable_offset <= log_end_offset.
+No implementation, and no replicas. An engine and its logs belong to one owner thread; only the work
+of a `Job` between its visits to the owner, and the syncing behind `flush`, run elsewhere.
+Invariant of every log after every call: log_start_offset <= high_watermark <= log_end_offset, and
+durable_offset <= log_end_offset.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
+from uuid import UUID
 
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
@@ -19,6 +21,7 @@ from penstock.storage.producers import ProducerState
 from penstock.storage.transaction_index import AbortedTransaction
 
 Result = TypeVar("Result")
+NO_TOPIC_ID = TopicId(UUID(int=0))  # of a log whose topic id could not be read
 
 
 class Origin(Enum):
@@ -99,7 +102,7 @@ class Job(Protocol):
     def run(self, on_owner: OnOwner) -> None: ...
 
 
-class Progress(Protocol):
+class RecoveryProgress(Protocol):
     def __call__(self, *, done: int, total: int) -> None: ...
 
 
@@ -135,20 +138,97 @@ class PartitionLog(Protocol):
 
 
 class Engine(Protocol):
-    def recover(self, progress: Progress, now_ms: int) -> Mapping[TopicPartition, PartitionLog]: ...
+    """All logs of one broker: everything that the packages above storage may ask for.
+
+    Call `lock` or `recover` first, and `close` or `abandon` last; afterwards every log handed out
+    answers LogFenced. Methods belong to the owner thread unless their docstring says otherwise.
+    """
+
+    def lock(self) -> None:
+        """Take the locks of all log directories that work, so that no other process uses them.
+
+        `recover` does it too; call it earlier to touch other files in those directories. Calling it
+        twice is harmless. DirectoryLocked if another process holds one; then none is held.
+        A directory that cannot be locked for another reason counts as failed.
+        """
+        ...
+
+    def recover(
+        self, progress: RecoveryProgress, now_ms: int
+    ) -> Mapping[TopicPartition, PartitionLog]:
+        """Open every log of every directory that works, repairing what a crash left behind.
+
+        May run off the owner thread, which must not use the engine before it returns.
+        DirectoryFailed if no directory works; then no lock is held.
+        """
+        ...
+
+    def missing(self) -> Set[TopicPartition]:
+        """The partitions whose data is gone: checkpoints name them, but `recover` found no log.
+
+        Partitions of a failed directory are offline, not missing. A partition is no longer missing
+        once it is created again. One that was deleted just before a crash may be listed too, as
+        checkpoints are rewritten later: compare with the cluster's metadata. The next checkpoint
+        forgets these partitions, so a later start does not list them again.
+        """
+        ...
+
     def create(
-        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
-    ) -> PartitionLog: ...
-    def delete(self, partition: TopicPartition) -> None: ...
-    def append(
-        self, items: Sequence[AppendItem], now_ms: int
-    ) -> list[Appended | StorageError]: ...  # one call per request, an answer per item
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        is_new: bool = True,
+    ) -> PartitionLog:
+        """Make an empty log. PartitionExists if there is one; DirectoryFailed if none can be made.
+
+        `is_new=False` means that the partition may already have records. While a directory is
+        failed they may be there, and an empty log would hide them: DirectoryFailed is raised.
+        """
+        ...
+
+    def delete(self, partition: TopicPartition) -> None:
+        """Remove a log at once; reads that hold a lease finish. UnknownPartition if there is none.
+
+        A job of `due_jobs` removes the files.
+        """
+        ...
+
+    def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
+        """Append all items of one request. One result per item; a failed item affects no other."""
+        ...
+
     def flush(
         self,
         log: PartitionLog,
         upto: Offset,
         done: Callable[[StorageError | None], None],
-    ) -> None: ...  # group commit; `done` runs on the owner once durable_offset >= upto
-    def due_jobs(self, now_ms: int) -> Sequence[Job]: ...
+    ) -> None:
+        """Group commit: `done` runs on the owner once durable_offset >= upto, or with the error."""
+        ...
+
+    def due_jobs(self, now_ms: int) -> Sequence[Job]:
+        """Checkpoints, retention, compaction and removals that are due. The caller runs them."""
+        ...
+
+    def check_any_works(self) -> None:
+        """DirectoryFailed if every log directory has failed, so that no record can be stored."""
+        ...
+
     def statistics(self) -> EngineStatistics: ...
-    def close(self) -> None: ...  # clean: the next start checks nothing
+
+    def close(self) -> None:
+        """Flush everything, mark the shutdown as clean and unlock: the next start checks nothing.
+
+        Flushes and jobs must have ended. May run off the owner thread, as the last call.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Close files and unlock without flushing, as a crash would: the next start recovers.
+
+        Harmless after `close` and when called twice.
+        """
+        ...

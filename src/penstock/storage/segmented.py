@@ -4,10 +4,9 @@ Assembles directories, logs, group commit and upkeep; decides nothing about a si
 All methods belong to the owner thread. A directory that fails takes only its own logs offline.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from errno import ECANCELED, ENOENT
 from functools import cache, partial
-from uuid import UUID
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import REPLACE, Disk, RealDisk, write_fully
@@ -21,13 +20,14 @@ from penstock.storage.checkpoints import (
 from penstock.storage.compaction_throttle import Throttle
 from penstock.storage.directory import LogDirectory
 from penstock.storage.engine import (
+    NO_TOPIC_ID,
     Appended,
     AppendItem,
     EngineStatistics,
     Job,
     Origin,
     PartitionLog,
-    Progress,
+    RecoveryProgress,
 )
 from penstock.storage.errors import (
     DirectoryFailed,
@@ -52,7 +52,6 @@ from penstock.storage.swap import find_last_replaced, finish_swaps
 from penstock.storage.upkeep import CheckpointJob, RemovalJob, RetentionJob
 
 _REPLICA = Origin.REPLICA
-NO_TOPIC_ID = TopicId(UUID(int=0))
 _ALL_CHECKPOINTS = frozenset(
     (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 )
@@ -85,6 +84,7 @@ class SegmentedEngine:
         }
         self._logs: dict[TopicPartition, SegmentedLog] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._missing: set[TopicPartition] = set()  # named by checkpoints, without a folder
         self._removals: list[RemovalJob] = []
         # One for all passes: the limit is the broker's, not a pass's.
         self._throttle = Throttle(config.cleaner_io_max_bytes_per_second)
@@ -101,25 +101,18 @@ class SegmentedEngine:
 
     # -- opening ---------------------------------------------------------------------------
 
-    def recover(self, progress: Progress, now_ms: int) -> Mapping[TopicPartition, PartitionLog]:
+    def recover(
+        self, progress: RecoveryProgress, now_ms: int
+    ) -> Mapping[TopicPartition, PartitionLog]:
         """Open every log of every directory that works; DirectoryFailed if none does."""
-        found: list[tuple[LogDirectory, TopicPartition, str]] = []
         self.lock()
-        for directory in self._working():
-            try:
-                directory.open(self._report)
-                found += [
-                    (directory, partition, folder)
-                    for partition, folder in directory.partitions(self._report)
-                ]
-            except OSError as error:
-                self._fail_directory(directory, error)
-        config_of = cache(self._config_of)  # to resolve a topic's is a quarter of opening a log
-        for done, (directory, partition, folder) in enumerate(found):
-            progress(done=done, total=len(found))
+        folders = self._list_folders()
+        config_of = cache(self._config_of)  # resolving one is a quarter of opening a log
+        for done, (directory, tp, folder) in enumerate(folders):
+            progress(done=done, total=len(folders))
             if directory.failure is None:
-                self._open(directory, partition, folder, config_of(partition.topic), now_ms)
-        progress(done=len(found), total=len(found))
+                self._open(directory, tp, folder, config_of(tp.topic), now_ms)
+        progress(done=len(folders), total=len(folders))
         try:
             self.check_any_works()
         except DirectoryFailed:
@@ -127,11 +120,26 @@ class SegmentedEngine:
             raise
         return dict(self._logs)
 
-    def lock(self) -> None:
-        """All directories that work, or none: a refused start leaves nothing locked behind.
+    def _list_folders(self) -> list[tuple[LogDirectory, TopicPartition, str]]:
+        """Also notes the partitions that checkpoints name and that have no folder anywhere."""
+        folders: list[tuple[LogDirectory, TopicPartition, str]] = []
+        for directory in self._working():
+            try:
+                directory.open(self._report)
+                partitions = directory.partitions(self._report)
+            except OSError as error:
+                self._fail_directory(directory, error)
+                continue
+            folders += [(directory, tp, folder) for tp, folder in partitions]
+            self._missing |= directory.checkpointed()
+        self._missing.difference_update(tp for _, tp, _ in folders)
+        return folders
 
-        Before `recover`, by who keeps other files there that one process alone may touch.
-        """
+    def missing(self) -> Set[TopicPartition]:
+        return frozenset(self._missing)
+
+    def lock(self) -> None:
+        """Lock all directories that work, or none: a refused start leaves no lock behind."""
         for directory in self._directories:
             try:
                 directory.lock()
@@ -146,7 +154,7 @@ class SegmentedEngine:
         return [directory for directory in self._directories if directory.failure is None]
 
     def check_any_works(self) -> None:
-        """DirectoryFailed if nothing can be kept any more."""
+        """DirectoryFailed if no directory works any more."""
         failed = [directory for directory in self._directories if directory.failure is not None]
         if len(failed) == len(self._directories):
             first = failed[0]
@@ -268,6 +276,7 @@ class SegmentedEngine:
             self._fail_directory(directory, error)
             raise DirectoryFailed(directory.path, error) from error
         self._register(directory, log)
+        self._missing.discard(partition)
         return log
 
     def _put_topic_id(self, log: SegmentedLog) -> None:

@@ -23,6 +23,7 @@ from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
 from penstock.replication.topic_config import resolve_topic_config
+from penstock.storage.engine import Engine
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
@@ -85,7 +86,7 @@ class SimulatedBroker(Process):
         self.replicas.in_sync.changes = self
         self.replicas.following.on_news = self._on_news
 
-    def _open_engine(self) -> SegmentedEngine:
+    def _open_engine(self) -> Engine:
         return SegmentedEngine(
             _STORAGE,
             config_of=partial(_log_config, tuple(self.world.topic.configs.items())),

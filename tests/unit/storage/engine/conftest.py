@@ -1,26 +1,25 @@
-"""Both engines: every test here is asked of segments on a disk and of lists in memory."""
+"""Every engine: each test of this folder runs once per entry of `ENGINES`."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.storage.engine.cases import CONFIG, Case
+from tests.unit.storage.engine.cases import Case
+from tests.unit.storage.engine.engines import ENGINES, EngineData
 
-from penstock.config.log_config import StorageConfig
 from penstock.storage.engine import Engine
-from penstock.storage.segmented import SegmentedEngine
-from penstock.testing.memory_engine import MemoryEngine
 
 
-@pytest.fixture(params=["segmented", "memory"])
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
-    if request.param == "memory":
-        yield MemoryEngine()
-        return
-    storage = StorageConfig(log_dirs=(str(tmp_path / "logs"),))
-    segmented = SegmentedEngine(storage, config_of=lambda topic: CONFIG)
-    yield segmented
-    segmented.close()
+@pytest.fixture(params=ENGINES)
+def engine_data(request: pytest.FixtureRequest, tmp_path: Path) -> EngineData:
+    return ENGINES[request.param](tmp_path / "logs")
+
+
+@pytest.fixture
+def engine(engine_data: EngineData) -> Iterator[Engine]:
+    engine = engine_data.make_engine()
+    yield engine
+    engine.close()
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
-"""The storage engine's twin in memory: lists of batches, no segments, no files but for reads.
+"""The smallest engine that passes the contract suite: a list of batches per log, in memory.
 
-For tests of what stands on storage. Obeys the same interface and the same tests as the segmented
-engine; what it holds is durable once it was flushed, and lives as long as the engine object.
+It shows what the interface asks of every engine, and what it does not: segments, files and jobs.
+Tests of replication run on the segmented engine over a simulated disk, whose failures they need.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from penstock.config.log_config import LogConfig
@@ -38,13 +38,15 @@ from penstock.storage.engine import (
     LogStatistics,
     Origin,
     PartitionLog,
-    Progress,
     Read,
+    RecoveryProgress,
     TimedOffset,
 )
 from penstock.storage.epochs import EpochCache, EpochEnd
 from penstock.storage.errors import (
     CorruptRecords,
+    DirectoryFailed,
+    DirectoryLocked,
     InvalidRecords,
     LogFenced,
     OffsetOutOfRange,
@@ -82,7 +84,7 @@ class _Nothing:
     def release(self) -> None: ...
 
 
-_DELETED = FileNotFoundError("it was deleted")
+_DIRECTORY = "memory"
 
 
 class MemoryLog:
@@ -97,14 +99,10 @@ class MemoryLog:
         self.durable_offset = Offset(0)
         self.high_watermark = Offset(0)
         self.producers = ProducerState(str(partition))
-        self.is_deleted = False
+        self.failure: OSError | None = None
         self._batches: list[_Stored] = []
         self._epochs = EpochCache()
         self._aborted: list[AbortedTransaction] = []
-
-    @property
-    def failure(self) -> OSError | None:
-        return _DELETED if self.is_deleted else None
 
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config
@@ -112,8 +110,8 @@ class MemoryLog:
     # -- appending -------------------------------------------------------------------------
 
     def append(self, item: AppendItem, now_ms: int) -> Appended:
-        if self.is_deleted:
-            raise LogFenced(self.partition, _DELETED)
+        if self.failure is not None:
+            raise LogFenced(self.partition, self.failure)
         if item.origin is Origin.REPLICA:
             return self._append_as_follower(item.batches, now_ms)
         header = BatchHeader._make(read_incoming(item.batches, item.origin, self.partition))
@@ -295,7 +293,7 @@ class MemoryLog:
     def statistics(self) -> LogStatistics:
         return LogStatistics(
             partition=self.partition,
-            directory="memory",
+            directory=_DIRECTORY,
             log_start_offset=self.log_start_offset,
             last_stable_offset=self.last_stable_offset,
             high_watermark=self.high_watermark,
@@ -312,31 +310,67 @@ def _timed(record: Record, epoch: int) -> TimedOffset:
     return TimedOffset(Offset(record.offset), TimestampMs(record.timestamp_ms), LeaderEpoch(epoch))
 
 
-class MemoryEngine:
-    """Every log in one dict. `close` keeps them, so that `recover` finds them again."""
+class MemoryData:
+    """What outlives an engine, as log directories do on a disk."""
 
     def __init__(self) -> None:
-        self._logs: dict[TopicPartition, MemoryLog] = {}
+        self.logs: dict[TopicPartition, MemoryLog] = {}
+        self.checkpointed: set[TopicPartition] = set()
+        self.failure: OSError | None = None
+        self.owner: MemoryEngine | None = None  # the engine that holds the lock
 
-    def recover(self, progress: Progress, now_ms: int) -> Mapping[TopicPartition, PartitionLog]:
+
+class MemoryEngine:
+    """Every log in one dict, which the next engine over the same data finds again."""
+
+    def __init__(self, data: MemoryData) -> None:
+        self._data = data
+        self._logs: dict[TopicPartition, MemoryLog] = {}
+        self._missing: set[TopicPartition] = set()
+
+    def lock(self) -> None:
+        if self._data.owner not in (None, self):
+            raise DirectoryLocked(_DIRECTORY)
+        if self._data.failure is None:
+            self._data.owner = self
+
+    def recover(
+        self, progress: RecoveryProgress, now_ms: int
+    ) -> Mapping[TopicPartition, PartitionLog]:
+        self.lock()
+        self.check_any_works()
+        self._logs = self._data.logs
+        for log in self._logs.values():
+            log.failure = None
+        self._missing = self._data.checkpointed - self._logs.keys()
         progress(done=len(self._logs), total=len(self._logs))
         return dict(self._logs)
 
+    def missing(self) -> Set[TopicPartition]:
+        return frozenset(self._missing)
+
     def create(
-        self, partition: TopicPartition, topic_id: TopicId, config: LogConfig, now_ms: int
+        self,
+        partition: TopicPartition,
+        topic_id: TopicId,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        is_new: bool = True,
     ) -> PartitionLog:
         check_topic_name(partition.topic)
         check_partition(partition.partition)
         if partition in self._logs:
             raise PartitionExists(partition)
         log = self._logs[partition] = MemoryLog(partition, topic_id, config)
+        self._missing.discard(partition)
         return log
 
     def delete(self, partition: TopicPartition) -> None:
         log = self._logs.pop(partition, None)
         if log is None:
             raise UnknownPartition(partition)
-        log.is_deleted = True
+        log.failure = FileNotFoundError("the partition was deleted")
 
     def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
         return [_try_append(item, now_ms) for item in items]
@@ -345,8 +379,8 @@ class MemoryEngine:
         self, log: PartitionLog, upto: Offset, done: Callable[[StorageError | None], None]
     ) -> None:
         assert isinstance(log, MemoryLog)
-        if log.is_deleted:
-            done(LogFenced(log.partition, FileNotFoundError("it was deleted")))
+        if log.failure is not None:
+            done(LogFenced(log.partition, log.failure))
             return
         if log.durable_offset < upto:
             log.durable_offset = log.log_end_offset
@@ -355,13 +389,29 @@ class MemoryEngine:
     def due_jobs(self, now_ms: int) -> Sequence[Job]:
         return ()
 
+    def check_any_works(self) -> None:
+        if self._data.failure is not None:
+            raise DirectoryFailed(_DIRECTORY, self._data.failure)
+
     def statistics(self) -> EngineStatistics:
         logs = tuple(log.statistics() for log in self._logs.values())
-        return EngineStatistics(logs=logs, failed_directories={}, open_files=0)
+        failure = self._data.failure
+        failed = {} if failure is None else {_DIRECTORY: str(failure)}
+        return EngineStatistics(logs=logs, failed_directories=failed, open_files=0)
 
     def close(self) -> None:
         for log in self._logs.values():
             log.durable_offset = log.log_end_offset
+        if self._data.owner is self:
+            self._data.checkpointed = set(self._logs)
+        self.abandon()
+
+    def abandon(self) -> None:
+        for log in self._logs.values():
+            log.failure = OSError("the engine is closed")
+        self._logs = {}
+        if self._data.owner is self:
+            self._data.owner = None
 
 
 def _try_append(item: AppendItem, now_ms: int) -> Appended | StorageError:

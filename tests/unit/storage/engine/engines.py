@@ -1,0 +1,66 @@
+"""The engines that the contract suite runs on. A new engine is one more entry of `ENGINES`."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from tests.unit.storage.engine.cases import CONFIG
+from tests.unit.storage.engine.memory_engine import MemoryData, MemoryEngine
+
+from penstock.config.log_config import StorageConfig
+from penstock.model.ids import TopicPartition
+from penstock.storage.engine import Engine
+from penstock.storage.segmented import SegmentedEngine
+
+
+class EngineData(Protocol):
+    """The data of one broker: it makes engines, and can be damaged while none of them is open."""
+
+    def make_engine(self) -> Engine:
+        """A new engine over this data, not recovered yet."""
+        ...
+
+    def lose(self, tp: TopicPartition) -> None:
+        """Remove the records of one partition behind the engine's back."""
+        ...
+
+    def fail(self) -> None:
+        """Make the data unusable, as a broken disk does."""
+        ...
+
+
+class SegmentedData:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def make_engine(self) -> Engine:
+        storage = StorageConfig(log_dirs=(str(self._path),))
+        return SegmentedEngine(storage, config_of=lambda topic: CONFIG)
+
+    def lose(self, tp: TopicPartition) -> None:
+        shutil.rmtree(self._path / str(tp))
+
+    def fail(self) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+        self._path.write_bytes(b"a file where the directory should be")
+
+
+class InMemoryData:
+    def __init__(self, path: Path) -> None:
+        self._data = MemoryData()
+
+    def make_engine(self) -> Engine:
+        return MemoryEngine(self._data)
+
+    def lose(self, tp: TopicPartition) -> None:
+        del self._data.logs[tp]
+
+    def fail(self) -> None:
+        self._data.failure = OSError("the disk is broken")
+
+
+ENGINES: Mapping[str, Callable[[Path], EngineData]] = {
+    "segmented": SegmentedData,
+    "memory": InMemoryData,
+}
