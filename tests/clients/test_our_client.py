@@ -10,16 +10,16 @@ from tests.clients.our_topics import ask, new_name, new_topic
 from tests.clients.under_test import BrokerUnderTest
 
 from penstock.client.admin_values import (
-    ConfigChange,
+    AlterConfigOp,
     ConfigOperation,
-    ConfigSource,
-    NewTopic,
+    DescribedConfigSource,
+    NewTopicSpec,
     Resource,
     ResourceKind,
 )
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST, MAX_TIMESTAMP, FetchFrom
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import compute_crc, iter_headers
@@ -172,7 +172,7 @@ def test_a_batch_above_the_topics_limit_is_refused(broker: BrokerUnderTest) -> N
     topic = new_topic(broker, partitions=1, max__message__bytes="1000")
 
     async def work(client: ClusterClient) -> None:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedByBroker) as caught:
             await client.produce(TopicPartition(topic, 0), batch_of(bytes(2_000)))
         assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
@@ -187,7 +187,7 @@ def test_records_are_deleted_up_to_an_offset(broker: BrokerUnderTest) -> None:
         assert await client.admin.delete_records({partition: Offset(2)}) == {partition: 2}
         assert (await client.list_offsets({partition: EARLIEST}))[partition].offset == 2
         assert await client.admin.delete_records({partition: Offset(-1)}) == {partition: 3}
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedByBroker) as caught:
             await client.admin.delete_records({partition: Offset(9)})
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -198,22 +198,22 @@ def test_a_topic_lives_from_its_creation_to_its_deletion(broker: BrokerUnderTest
     name = new_name()
 
     async def work(client: ClusterClient) -> None:
-        topic = NewTopic(name=name, partitions=2, replication_factor=1)
+        topic = NewTopicSpec(name=name, partitions=2, replication_factor=1)
         (created,) = await client.admin.create_topics([topic])
         found = (await client.metadata([name])).topics[name]
         assert (created.partitions, len(found.partitions)) == (2, 2)
         assert created.topic_id == found.topic_id is not None
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedByBroker) as caught:
             await client.admin.create_topics([topic])
         assert caught.value.code is ErrorCode.TOPIC_ALREADY_EXISTS
         await client.admin.create_partitions({name: 5})
         assert len((await client.metadata([name])).topics[name].partitions) == 5
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedByBroker) as caught:
             await client.admin.create_partitions({name: 3})
         assert caught.value.code is ErrorCode.INVALID_PARTITIONS
         assert name in (await client.metadata()).topics
         await client.admin.delete_topics([name])
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedByBroker) as caught:
             await client.admin.delete_topics([name])
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -224,9 +224,9 @@ def test_creation_can_be_tried_out_without_creating(broker: BrokerUnderTest) -> 
     name = new_name()
 
     async def work(client: ClusterClient) -> None:
-        await client.admin.create_topics([NewTopic(name=name)], validate_only=True)
-        bad = NewTopic(name=name, configs={"retention.ms": "soon"})
-        with pytest.raises(Refused) as caught:
+        await client.admin.create_topics([NewTopicSpec(name=name)], validate_only=True)
+        bad = NewTopicSpec(name=name, configs={"retention.ms": "soon"})
+        with pytest.raises(RefusedByBroker) as caught:
             await client.admin.create_topics([bad])
         assert caught.value.code is ErrorCode.INVALID_CONFIG
         assert name not in (await client.metadata()).topics
@@ -244,19 +244,19 @@ def test_settings_are_set_seen_and_taken_back(broker: BrokerUnderTest) -> None:
         (entry,) = found[topic]
         assert entry.documentation
         assert bool(entry.synonyms) >= entry.is_own
-        return entry.value, entry.source is ConfigSource.TOPIC
+        return entry.value, entry.source is DescribedConfigSource.TOPIC
 
     async def work(client: ClusterClient) -> None:
         assert await retention(client) == ("1000000", True)
-        change = ConfigChange("retention.ms", "2000000")
+        change = AlterConfigOp("retention.ms", "2000000")
         await client.admin.incremental_alter_configs({topic: [change]})
         assert await retention(client) == ("2000000", True)
-        back = ConfigChange("retention.ms", None, ConfigOperation.DELETE)
+        back = AlterConfigOp("retention.ms", None, ConfigOperation.DELETE)
         await client.admin.incremental_alter_configs({topic: [back]})
         assert await retention(client) == ("604800000", False)
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedByBroker) as caught:
             await client.admin.incremental_alter_configs(
-                {topic: [ConfigChange("retention.ms", "soon")]}
+                {topic: [AlterConfigOp("retention.ms", "soon")]}
             )
         assert caught.value.code is ErrorCode.INVALID_CONFIG
 

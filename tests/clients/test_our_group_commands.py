@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import penstock
 from penstock.cli.main import app
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.group_values import CommittedOffset
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -218,7 +218,7 @@ def test_a_group_that_is_read_is_neither_reset_nor_deleted(
         assert "stop the consumers first" in refused.errors
         kept = group_command("delete", group)
         assert (kept.status, "NON_EMPTY_GROUP" in kept.errors) == (1, True)
-        with pytest.raises(Refused) as raced:  # joined after the look, before the commit
+        with pytest.raises(RefusedByBroker) as raced:  # joined after the look, before the commit
             commit(broker, group, topic, 5)
         assert raced.value.code is ErrorCode.UNKNOWN_MEMBER_ID
     assert committed(broker, group) == {}
@@ -245,7 +245,7 @@ def test_single_offsets_can_be_deleted(broker: BrokerUnderTest) -> None:
     ask(broker, lambda client: client.groups.delete_offsets(group, gone))
     assert committed(broker, group) == {1: 1}
     left = [TopicPartition(topic, 1)]
-    with reading(broker, group, topic), pytest.raises(Refused) as refused:
+    with reading(broker, group, topic), pytest.raises(RefusedByBroker) as refused:
         ask(broker, lambda client: client.groups.delete_offsets(group, left))
     assert refused.value.code is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 

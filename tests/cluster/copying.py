@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, Isolation
+from penstock.client.data_calls import LATEST, IsolationLevel
 from penstock.model import ids
 from penstock.testing import Cluster
 
@@ -177,7 +177,7 @@ def wait_decided(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> 
 
     async def look(client: ClusterClient) -> list[tuple[int, int]]:
         ends = await client.list_offsets(wanted)
-        stable = await client.list_offsets(wanted, isolation=Isolation.READ_COMMITTED)
+        stable = await client.list_offsets(wanted, isolation=IsolationLevel.READ_COMMITTED)
         return [(stable[each].offset, ends[each].offset) for each in wanted]
 
     cluster.wait(lambda: cluster.ask(look), lambda seen: all(a == b for a, b in seen))

@@ -12,9 +12,9 @@ from tests.cluster.load import PARTITIONS, Load
 from tests.cluster.records import read, send, wait_stored
 from tests.zookeeper_tree import looking_into
 
-from penstock.client.admin_values import NewTopic
+from penstock.client.admin_values import NewTopicSpec
 from penstock.client.metadata import PartitionMetadata
-from penstock.client.placement import Moving
+from penstock.client.reassignments import PartitionReassignment
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
@@ -66,7 +66,7 @@ def test_partitions_move_to_other_brokers_under_load(cluster: Cluster) -> None:
     targets = {0: (3, 2), 1: (3, 1), 2: (2, 3)}
     with working(cluster, "moving"):
         wanted = {TopicPartition("moving", number): to for number, to in targets.items()}
-        outcomes = cluster.ask(lambda client: client.placement.move(wanted))
+        outcomes = cluster.ask(lambda client: client.reassignments.alter(wanted))
         assert {each.code for each in outcomes.values()} == {ErrorCode.NONE}
         cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
         for number, to in targets.items():  # the controller knows; the brokers hear of it
@@ -83,12 +83,12 @@ def _is_on(brokers: tuple[int, ...], found: PartitionMetadata) -> bool:
 
 def _create(cluster: Cluster, topic: str, assignment: dict[int, tuple[int, ...]]) -> None:
     on = {number: tuple(map(BrokerId, brokers)) for number, brokers in assignment.items()}
-    new = NewTopic(name=topic, assignment=on)
+    new = NewTopicSpec(name=topic, assignment=on)
     cluster.ask(lambda client: client.admin.create_topics([new]))
 
 
-def _find_moving(cluster: Cluster) -> dict[TopicPartition, Moving]:
-    return cluster.ask(lambda client: client.placement.list_moving())
+def _find_moving(cluster: Cluster) -> dict[TopicPartition, PartitionReassignment]:
+    return cluster.ask(lambda client: client.reassignments.list_ongoing())
 
 
 def test_a_topic_is_deleted_and_made_anew_under_load(cluster: Cluster) -> None:
@@ -136,10 +136,10 @@ def test_a_broker_that_is_stopped_hands_over_first_and_leads_again_when_asked(
         cluster.start(1)
         heal(cluster, "handed")
         assert _stored(cluster, "handed")[0] == 2
-        outcomes = cluster.ask(lambda client: client.placement.elect_leaders([place]))
+        outcomes = cluster.ask(lambda client: client.reassignments.elect_leaders([place]))
         assert outcomes[place].code is ErrorCode.NONE
         cluster.wait_partition("handed", 0, lambda found: found.leader == 1)
-        again = cluster.ask(lambda client: client.placement.elect_leaders([place]))
+        again = cluster.ask(lambda client: client.reassignments.elect_leaders([place]))
         assert again[place].code is ErrorCode.ELECTION_NOT_NEEDED
 
 

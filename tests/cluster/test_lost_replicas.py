@@ -13,7 +13,7 @@ from tests.cluster.records import (
     wait_stored,
 )
 
-from penstock.client.placement import LeaderChoice
+from penstock.client.reassignments import ElectionType
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -134,13 +134,13 @@ def _wait_led_by(cluster: Cluster, topic: str, broker: int) -> None:
 def _lead_again(cluster: Cluster) -> None:
     """Broker 1, what it is preferred for; the next story begins there."""
     cluster.wait_in_sync("last-straw", 0, 3)
-    cluster.ask(lambda client: client.placement.elect_leaders(None))
+    cluster.ask(lambda client: client.reassignments.elect_leaders(None))
     _wait_led_by(cluster, "last-straw", 1)
 
 
 def _ask_for_leader(cluster: Cluster, topic: str) -> ErrorCode:
     place = TopicPartition(topic, 0)
     outcomes = cluster.ask(
-        lambda client: client.placement.elect_leaders([place], choice=LeaderChoice.PREFERRED)
+        lambda client: client.reassignments.elect_leaders([place], choice=ElectionType.PREFERRED)
     )
     return outcomes[place].code

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from tests.clients.transactions.worker_confluent_kafka import Worker
 
-from penstock.client.admin_values import NewTopic
+from penstock.client.admin_values import NewTopicSpec
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.raw_transaction import RawTransaction
 from penstock.client.transaction_values import TransactionalProducerId
 from penstock.model.cluster import BrokerId
@@ -83,7 +83,7 @@ def cast(cluster: Cluster) -> tuple[int, int, int]:
 
 
 def create_on(cluster: Cluster, topic: str, broker: int) -> None:
-    placed = NewTopic(name=topic, assignment={0: (BrokerId(broker),)})
+    placed = NewTopicSpec(name=topic, assignment={0: (BrokerId(broker),)})
     cluster.ask(lambda client: client.admin.create_topics([placed]))
 
 
@@ -110,7 +110,7 @@ async def decide(client: ClusterClient, producers: Producers) -> None:
 
 async def move(client: ClusterClient, target: int) -> None:
     name = TopicPartition(STATE_TOPIC, 0)
-    outcomes = await client.placement.move({name: [target]})
+    outcomes = await client.reassignments.alter({name: [target]})
     assert [each.code for each in outcomes.values()] == [ErrorCode.NONE]
 
 
@@ -119,7 +119,7 @@ async def end_rest(client: ClusterClient, producers: Producers) -> None:
     for name in ("ongoing", "prepared", "committed"):
         await client.transactions.end(producers[name], commit=True)
     await client.transactions.end(producers["aborted"], commit=False)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedByBroker) as refused:
         await client.transactions.end(producers["aborted"], commit=True)
     assert refused.value.code is ErrorCode.INVALID_TXN_STATE
 

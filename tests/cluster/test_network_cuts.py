@@ -122,7 +122,7 @@ def _lead_one(cluster: Cluster, broker: int) -> int:
         each for each in range(PARTITIONS) if cluster.partition(TOPIC, each).replicas[0] == broker
     )
     place = TopicPartition(TOPIC, partition)
-    cluster.ask(lambda client: client.placement.elect_leaders([place]))
+    cluster.ask(lambda client: client.reassignments.elect_leaders([place]))
     cluster.wait_partition(TOPIC, partition, lambda found: found.leader == broker)
     return partition
 

@@ -20,7 +20,7 @@ from tests.interop.kafka_jars import KafkaJars
 from tests.interop.our_logs import NOW_MS, OurLogs, read_batches
 from tests.unit.coordinators.group.test_records import WRITTEN
 
-from penstock.client.admin_values import NewTopic
+from penstock.client.admin_values import NewTopicSpec
 from penstock.client.cluster import ClusterClient
 from penstock.client.group_values import CommittedOffset
 from penstock.coordinators.group.classic.state import ClassicGroup
@@ -202,7 +202,9 @@ def test_we_load_the_groups_and_offsets_of_a_kafka_broker(
 
 async def _use_groups(bootstrap: str) -> None:
     async with ClusterClient(bootstrap) as client:
-        await client.admin.create_topics([NewTopic(name="t", partitions=2, replication_factor=1)])
+        await client.admin.create_topics(
+            [NewTopicSpec(name="t", partitions=2, replication_factor=1)]
+        )
         await client.groups.commit_offsets("simple", {T0: CommittedOffset(5, -1, "note")})
         await client.groups.commit_offsets("deleted", {T0: CommittedOffset(5)})
         await client.groups.delete("deleted")

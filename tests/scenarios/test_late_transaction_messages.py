@@ -24,7 +24,7 @@ from tests.clients.under_test import BrokerUnderTest
 from tests.scenarios.late_gate import LateGate
 
 import penstock
-from penstock.client.admin_values import NewTopic
+from penstock.client.admin_values import NewTopicSpec
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -190,6 +190,6 @@ def two_brokers(connect: str) -> Iterator[tuple[BrokerUnderTest, dict[int, LateG
 
 def create_on(broker: BrokerUnderTest, leader: int) -> str:
     name = new_name()
-    topic = NewTopic(name=name, assignment={0: (BrokerId(leader),)})
+    topic = NewTopicSpec(name=name, assignment={0: (BrokerId(leader),)})
     ask(broker, lambda client: client.admin.create_topics([topic]))
     return name

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 import penstock
 from penstock.cli.main import app
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, Isolation
-from penstock.client.errors import ProducerFenced, Refused
+from penstock.client.data_calls import LATEST, IsolationLevel
+from penstock.client.errors import ProducerFenced, RefusedByBroker
 from penstock.client.raw_transaction import RawTransaction
 from penstock.client.transaction_values import PreparedState
 from penstock.model.errors import ErrorCode
@@ -155,12 +155,12 @@ def test_a_prepared_transaction_outlives_its_producer_and_its_broker(
         async def decide() -> None:
             async with ClusterClient(broker.bootstrap_servers) as client:
                 undecided = await client.list_offsets(
-                    dict.fromkeys(names, LATEST), isolation=Isolation.READ_COMMITTED
+                    dict.fromkeys(names, LATEST), isolation=IsolationLevel.READ_COMMITTED
                 )
                 assert [each.offset for each in undecided.values()] == [0, 0]
                 for _ in range(2):
                     await client.transactions.end(state, commit=commit)
-                with pytest.raises(Refused) as refused:
+                with pytest.raises(RefusedByBroker) as refused:
                     await client.transactions.end(state, commit=not commit)
                 assert refused.value.code is ErrorCode.INVALID_TXN_STATE
 
@@ -184,7 +184,9 @@ def test_what_is_prepared_can_be_found_and_taken_over(broker: penstock.Broker) -
                 "taken", two_phase=True, keep_prepared=True
             )
             assert found.prepared == state
-            with pytest.raises(Refused) as refused:  # the former owner decides nothing any more
+            with pytest.raises(
+                RefusedByBroker
+            ) as refused:  # the former owner decides nothing any more
                 await client.transactions.end(state, commit=False)
             assert refused.value.code is ErrorCode.PRODUCER_FENCED
             await client.transactions.end(found.producer, commit=True)

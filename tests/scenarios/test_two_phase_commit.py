@@ -14,7 +14,7 @@ import pytest
 from tests.clients.transactions.worker_confluent_kafka import Worker
 from tests.scenarios.preparer import PARTITIONS, TIMEOUT_MS
 
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.transaction_values import PreparedState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -89,7 +89,7 @@ def take_over(cluster: Cluster, state: PreparedState) -> PreparedState:
         )
     )
     assert found.prepared == state
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedByBroker) as refused:
         cluster.ask(lambda client: client.transactions.end(state, commit=False))
     assert refused.value.code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
     return PreparedState(*found.producer)

@@ -6,14 +6,14 @@ from __future__ import annotations
 from tests.spark.topics import ask
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, FetchFrom, Isolation
+from penstock.client.data_calls import LATEST, FetchFrom, IsolationLevel
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, iter_records
 from penstock.spark.source.visible_batches import Bounds, visible_batches
 
-_COMMITTED = Isolation.READ_COMMITTED
+_COMMITTED = IsolationLevel.READ_COMMITTED
 
 
 def read_records(servers: str, topic: str) -> dict[int, list[Record]]:
@@ -50,7 +50,7 @@ def has_undecided(servers: str, topic: str) -> bool:
     async def look(client: ClusterClient) -> bool:
         wanted = dict.fromkeys(await _partitions(client, topic), LATEST)
         all_ends, stable_ends = [
-            await client.list_offsets(wanted, isolation=each) for each in Isolation
+            await client.list_offsets(wanted, isolation=each) for each in IsolationLevel
         ]
         return any(all_ends[each].offset != stable_ends[each].offset for each in wanted)
 

@@ -19,7 +19,7 @@ from penstock.cli.connect import (
 if TYPE_CHECKING:
     from penstock.cli.cluster_status import ClusterStatus
     from penstock.client.cluster import ClusterClient
-    from penstock.client.placement import PlacementResult
+    from penstock.client.reassignments import ReassignmentResult
     from penstock.model.ids import TopicPartition
 
 app = command_group("Look at a cluster, move partitions between its brokers, elect leaders.")
@@ -126,10 +126,10 @@ def reassign(
     if throttle is not None and brokers is None:
         fail("--throttle is for a move: say where to with --to", 2)
 
-    async def move(client: "ClusterClient") -> "Mapping[TopicPartition, PlacementResult]":
+    async def move(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
         if throttle is None or brokers is None:
-            return await client.placement.move({name: brokers})
-        from penstock.cli.throttled_moves import move_throttled
+            return await client.reassignments.alter({name: brokers})
+        from penstock.cli.throttled_reassignments import move_throttled
 
         return await move_throttled(client, name, brokers, rate=throttle)
 
@@ -140,7 +140,7 @@ def reassign(
 def _show_moving(where: str, as_json: bool) -> None:
     from penstock.cli.tables import show_table
 
-    moving = ask_cluster(where, lambda client: client.placement.list_moving())
+    moving = ask_cluster(where, lambda client: client.reassignments.list_ongoing())
     rows = [
         [str(name), *(",".join(map(str, brokers)) for brokers in each)]
         for name, each in sorted(moving.items())
@@ -156,7 +156,7 @@ def _show_moving(where: str, as_json: bool) -> None:
 
 @app.command(help=_UNTHROTTLE_HELP)
 def unthrottle(ctx: typer.Context, bootstrap: BootstrapOption = None) -> None:
-    from penstock.cli.throttled_moves import end_throttles
+    from penstock.cli.throttled_reassignments import end_throttles
 
     ask_cluster(get_bootstrap(ctx, bootstrap), end_throttles)
     print("nothing is throttled any more")
@@ -182,17 +182,19 @@ def elect_leaders(
         fail("--unclean loses records: name the partitions that it is for", 2)
     wanted = [parse_partition(each) for each in partitions] if partitions else None
 
-    async def work(client: "ClusterClient") -> "Mapping[TopicPartition, PlacementResult]":
-        from penstock.client.placement import LeaderChoice
+    async def work(client: "ClusterClient") -> "Mapping[TopicPartition, ReassignmentResult]":
+        from penstock.client.reassignments import ElectionType
 
-        choice = LeaderChoice.UNCLEAN if unclean else LeaderChoice.PREFERRED
-        return await client.placement.elect_leaders(wanted, choice=choice)
+        choice = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
+        return await client.reassignments.elect_leaders(wanted, choice=choice)
 
     outcomes = ask_cluster(get_bootstrap(ctx, bootstrap), work)
     _end(outcomes, "has its leader", as_json=wants_json(ctx, as_json))
 
 
-def _end(outcomes: "Mapping[TopicPartition, PlacementResult]", done: str, *, as_json: bool) -> None:
+def _end(
+    outcomes: "Mapping[TopicPartition, ReassignmentResult]", done: str, *, as_json: bool
+) -> None:
     """Show what came of it; exit code 1 if one was refused."""
     from penstock.model.errors import ErrorCode
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.metadata import BrokerMetadata, PartitionMetadata
-from penstock.client.placement import Moving
+from penstock.client.reassignments import PartitionReassignment
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.ids import TopicPartition
 
@@ -17,7 +17,7 @@ class ClusterStatus:
     controller_id: BrokerId
     brokers: Mapping[BrokerId, BrokerMetadata]
     partitions: Mapping[TopicPartition, PartitionMetadata]
-    moving: Mapping[TopicPartition, Moving]
+    moving: Mapping[TopicPartition, PartitionReassignment]
 
     @property
     def leaderless(self) -> list[TopicPartition]:
@@ -88,5 +88,5 @@ async def find_status(client: ClusterClient) -> ClusterStatus:
             for _, topic in sorted(metadata.topics.items())
             for each in topic.partitions
         },
-        moving=await client.placement.list_moving(),
+        moving=await client.reassignments.list_ongoing(),
     )

@@ -53,7 +53,7 @@ Examples:
 """
 
 
-class Isolation(StrEnum):
+class IsolationOption(StrEnum):
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
@@ -76,9 +76,9 @@ def consume(
         typer.Option("--timeout-s", min=0, help="End when nothing has come for so long."),
     ] = None,
     isolation: Annotated[
-        Isolation,
+        IsolationOption,
         typer.Option("--isolation", help="read_committed leaves out what transactions aborted."),
-    ] = Isolation.READ_UNCOMMITTED,
+    ] = IsolationOption.READ_UNCOMMITTED,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:

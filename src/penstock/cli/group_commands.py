@@ -18,7 +18,7 @@ from penstock.cli.connect import (
 
 if TYPE_CHECKING:
     from penstock.cli.group_description import GroupReport
-    from penstock.cli.offset_reset import PlannedReset, Scope, Target
+    from penstock.cli.offset_reset import PlannedReset, ResetScope, ResetTarget
     from penstock.client.cluster import ClusterClient
 
 app = command_group("List, describe and delete consumer groups; reset their offsets.")
@@ -184,14 +184,14 @@ def reset_offsets(
         _show_planned(group, planned, execute)
 
 
-def _parse_scopes(topics: list[str], all_topics: bool) -> "list[Scope] | None":
-    from penstock.cli.offset_reset import Invalid, parse_scope
+def _parse_scopes(topics: list[str], all_topics: bool) -> "list[ResetScope] | None":
+    from penstock.cli.offset_reset import InvalidReset, parse_scope
 
     if all_topics == bool(topics):
         fail("say which partitions: either --topic TOPIC[:P,P..] or --all-topics", 2)
     try:
         return None if all_topics else [parse_scope(each) for each in topics]
-    except Invalid as error:
+    except InvalidReset as error:
         fail(f"--topic {error}", 2)
 
 
@@ -202,25 +202,31 @@ def _parse_target(
     to_datetime: str | None,
     by_duration: str | None,
     shift_by: int | None,
-) -> "Target":
-    from penstock.cli.offset_reset import Invalid, Kind, Target, parse_duration_ms, parse_time_ms
+) -> "ResetTarget":
+    from penstock.cli.offset_reset import (
+        InvalidReset,
+        ResetKind,
+        ResetTarget,
+        parse_duration_ms,
+        parse_time_ms,
+    )
 
-    found: list[Target] = []
+    found: list[ResetTarget] = []
     try:
         if to_earliest:
-            found.append(Target(Kind.EARLIEST))
+            found.append(ResetTarget(ResetKind.EARLIEST))
         if to_latest:
-            found.append(Target(Kind.LATEST))
+            found.append(ResetTarget(ResetKind.LATEST))
         if to_offset is not None:
-            found.append(Target(Kind.OFFSET, to_offset))
+            found.append(ResetTarget(ResetKind.OFFSET, to_offset))
         if to_datetime is not None:
-            found.append(Target(Kind.TIME, parse_time_ms(to_datetime)))
+            found.append(ResetTarget(ResetKind.TIME, parse_time_ms(to_datetime)))
         if by_duration is not None:
             now_ms = round(time.time() * 1000)
-            found.append(Target(Kind.TIME, now_ms - parse_duration_ms(by_duration)))
+            found.append(ResetTarget(ResetKind.TIME, now_ms - parse_duration_ms(by_duration)))
         if shift_by is not None:
-            found.append(Target(Kind.SHIFT, shift_by))
-    except Invalid as error:
+            found.append(ResetTarget(ResetKind.SHIFT, shift_by))
+    except InvalidReset as error:
         fail(str(error), 2)
     if len(found) != 1:
         fail(
@@ -233,12 +239,12 @@ def _parse_target(
 
 async def _check_empty(client: "ClusterClient", group: str) -> None:
     """A group that does not exist is made by the reset."""
-    from penstock.client.errors import Refused
+    from penstock.client.errors import RefusedByBroker
     from penstock.model.errors import ErrorCode
 
     try:
         known = await client.groups.describe(group)
-    except Refused as error:
+    except RefusedByBroker as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
             return
         raise
@@ -249,10 +255,10 @@ async def _check_empty(client: "ClusterClient", group: str) -> None:
 
 
 def _still_read(group: str, by: str) -> Exception:
-    from penstock.client.errors import Refused
+    from penstock.client.errors import RefusedByBroker
     from penstock.model.errors import ErrorCode
 
-    return Refused(
+    return RefusedByBroker(
         f"reset offsets of group {group!r}",
         ErrorCode.NON_EMPTY_GROUP,
         f"it is read by {by}; stop the consumers first, they would go on where they are",
@@ -260,14 +266,14 @@ def _still_read(group: str, by: str) -> Exception:
 
 
 async def _commit(client: "ClusterClient", group: str, planned: "list[PlannedReset]") -> None:
-    from penstock.client.errors import Refused
+    from penstock.client.errors import RefusedByBroker
     from penstock.client.group_values import CommittedOffset
     from penstock.model.errors import ErrorCode
 
     offsets = {each.partition: CommittedOffset(each.offset) for each in planned}
     try:
         await client.groups.commit_offsets(group, offsets)
-    except Refused as error:
+    except RefusedByBroker as error:
         members_came = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS)
         if error.code in members_came:
             raise _still_read(group, "members that joined meanwhile") from error
@@ -299,12 +305,12 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     async def work(client: "ClusterClient") -> bool:
-        from penstock.client.errors import Refused
+        from penstock.client.errors import RefusedByBroker
         from penstock.model.errors import ErrorCode
 
         try:
             await client.groups.delete(group)
-        except Refused as error:
+        except RefusedByBroker as error:
             if if_exists and error.code is ErrorCode.GROUP_ID_NOT_FOUND:
                 return False
             raise

@@ -27,7 +27,7 @@ from penstock.cli.stopping import stopped_by_signals
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.client.data_calls import Isolation
+    from penstock.client.data_calls import IsolationLevel
     from penstock.spark.connect.connections import BlockingClient
     from penstock.spark.jobs.running import JobWatch
     from penstock.spark.jobs.scope import JobScope
@@ -279,10 +279,10 @@ def _scope(topics: list[str], partitions: str | None, start: str, end: str) -> "
     )
 
 
-def _isolation(text: str) -> "Isolation":
-    from penstock.client.data_calls import Isolation
+def _isolation(text: str) -> "IsolationLevel":
+    from penstock.client.data_calls import IsolationLevel
 
-    names = {each.name.lower(): each for each in Isolation}
+    names = {each.name.lower(): each for each in IsolationLevel}
     if text not in names:
         fail(f"--isolation {text!r}: write one of {', '.join(names)}", 2)
     return names[text]

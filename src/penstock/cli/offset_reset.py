@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.group_values import CommittedOffset
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -23,11 +23,11 @@ _ISO_SPAN = re.compile(rf"P{_DAYS}(?:T{_CLOCK})?", re.IGNORECASE)
 _SHORT_SPAN = re.compile(rf"{_DAYS}{_CLOCK}", re.IGNORECASE)
 
 
-class Invalid(ValueError):
+class InvalidReset(ValueError):
     """What was asked for cannot be read; the text says how to write it."""
 
 
-class Kind(Enum):
+class ResetKind(Enum):
     EARLIEST = auto()
     LATEST = auto()
     OFFSET = auto()
@@ -35,12 +35,12 @@ class Kind(Enum):
     SHIFT = auto()  # from what is committed
 
 
-class Target(NamedTuple):
-    kind: Kind
+class ResetTarget(NamedTuple):
+    kind: ResetKind
     value: int = 0
 
 
-class Scope(NamedTuple):
+class ResetScope(NamedTuple):
     """Partitions of a topic; None: all of them."""
 
     topic: str
@@ -64,13 +64,13 @@ class PlannedReset(NamedTuple):
 # Reading what was asked for.
 
 
-def parse_scope(text: str) -> Scope:
+def parse_scope(text: str) -> ResetScope:
     topic, colon, numbers = text.partition(":")
     if not colon:
-        return Scope(topic)
+        return ResetScope(topic)
     if not topic or not re.fullmatch(r"\d+(,\d+)*", numbers):
-        raise Invalid(f"{text!r}: write TOPIC or TOPIC:0,1,2")
-    return Scope(topic, tuple(int(each) for each in numbers.split(",")))
+        raise InvalidReset(f"{text!r}: write TOPIC or TOPIC:0,1,2")
+    return ResetScope(topic, tuple(int(each) for each in numbers.split(",")))
 
 
 def parse_time_ms(text: str) -> int:
@@ -78,7 +78,7 @@ def parse_time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise Invalid(
+        raise InvalidReset(
             f"{text!r}: write 2026-01-31T13:45:00, with Z or +02:00 if you like"
         ) from None
     if moment.tzinfo is None:
@@ -91,7 +91,7 @@ def parse_duration_ms(text: str) -> int:
     found = _ISO_SPAN.fullmatch(text) or _SHORT_SPAN.fullmatch(text)
     given = {} if found is None else {k: v for k, v in found.groupdict().items() if v is not None}
     if not given:
-        raise Invalid(f"{text!r}: write P1DT2H30M, or 90m, 1d12h, 45s")
+        raise InvalidReset(f"{text!r}: write P1DT2H30M, or 90m, 1d12h, 45s")
     span = timedelta(**{unit: float(value) for unit, value in given.items()})
     return round(span.total_seconds() * 1000)
 
@@ -100,13 +100,13 @@ def parse_duration_ms(text: str) -> int:
 
 
 async def plan_reset(
-    client: ClusterClient, group: str, scopes: Sequence[Scope] | None, target: Target
+    client: ClusterClient, group: str, scopes: Sequence[ResetScope] | None, target: ResetTarget
 ) -> list[PlannedReset]:
     """Scopes None: every partition that the group has committed."""
     committed = await client.groups.fetch_offsets(group)
     partitions = await _choose(client, scopes, committed)
     if not partitions:
-        raise Refused(
+        raise RefusedByBroker(
             f"reset offsets of group {group!r}",
             ErrorCode.GROUP_ID_NOT_FOUND,
             "it has committed nothing; name the topics with --topic",
@@ -129,7 +129,7 @@ async def plan_reset(
 
 async def _choose(
     client: ClusterClient,
-    scopes: Sequence[Scope] | None,
+    scopes: Sequence[ResetScope] | None,
     committed: Mapping[TopicPartition, CommittedOffset],
 ) -> list[TopicPartition]:
     topics = {each.topic for each in committed} if scopes is None else {s.topic for s in scopes}
@@ -143,7 +143,7 @@ async def _choose(
         count = len(topic.partitions)
         numbers = range(count) if scope.partitions is None else scope.partitions
         if max(numbers) >= count:
-            raise Refused(
+            raise RefusedByBroker(
                 f"partition {max(numbers)} of topic {scope.topic!r}",
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"there is none: it has {count}, counted from 0",
@@ -156,24 +156,24 @@ async def _find_wanted(
     client: ClusterClient,
     group: str,
     partitions: Sequence[TopicPartition],
-    target: Target,
+    target: ResetTarget,
     committed: Mapping[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, int | None]:
     """None: the end."""
     match target.kind:
-        case Kind.EARLIEST:
+        case ResetKind.EARLIEST:
             return dict.fromkeys(partitions, 0)
-        case Kind.LATEST:
+        case ResetKind.LATEST:
             return dict.fromkeys(partitions, None)
-        case Kind.OFFSET:
+        case ResetKind.OFFSET:
             return dict.fromkeys(partitions, target.value)
-        case Kind.TIME:
+        case ResetKind.TIME:
             found = await client.list_offsets(dict.fromkeys(partitions, target.value))
             return {each: None if at.offset < 0 else at.offset for each, at in found.items()}
-        case Kind.SHIFT:
+        case ResetKind.SHIFT:
             for each in partitions:
                 if each not in committed:
-                    raise Refused(
+                    raise RefusedByBroker(
                         f"shift offsets of group {group!r}",
                         ErrorCode.INVALID_REQUEST,
                         f"it has committed nothing in {each}; leave it out, or name an offset",

@@ -53,7 +53,7 @@ class Acks(StrEnum):
     ALL = "all"
 
 
-class Codec(StrEnum):
+class CompressionOption(StrEnum):
     NONE = "none"
     GZIP = "gzip"
     SNAPPY = "snappy"
@@ -90,8 +90,8 @@ def produce(
         Acks, typer.Option("--acks", help="Who must have a record before it counts as sent.")
     ] = Acks.ALL,
     compression: Annotated[
-        Codec, typer.Option("--compression", help="How batches are compressed.")
-    ] = Codec.NONE,
+        CompressionOption, typer.Option("--compression", help="How batches are compressed.")
+    ] = CompressionOption.NONE,
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="N", help="At most so many records a second.")
     ] = None,
@@ -142,7 +142,12 @@ class _Sender:
     """Counts what became of the records; delivery is told on another thread."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partition: int | None, acks: Acks, codec: Codec
+        self,
+        bootstrap: str,
+        topic: str,
+        partition: int | None,
+        acks: Acks,
+        codec: CompressionOption,
     ) -> None:
         from penstock.client.producer import Producer
 

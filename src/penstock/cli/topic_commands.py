@@ -102,11 +102,11 @@ def create(
     configs = parse_pairs("--config", config or [])
 
     async def work(client: "ClusterClient") -> "CreatedTopic | None":
-        from penstock.client.admin_values import NewTopic
-        from penstock.client.errors import Refused
+        from penstock.client.admin_values import NewTopicSpec
+        from penstock.client.errors import RefusedByBroker
         from penstock.model.errors import ErrorCode
 
-        topic = NewTopic(
+        topic = NewTopicSpec(
             name=name,
             partitions=partitions or -1,
             replication_factor=replication_factor or -1,
@@ -114,7 +114,7 @@ def create(
         )
         try:
             return (await client.admin.create_topics([topic]))[0]
-        except Refused as error:
+        except RefusedByBroker as error:
             if if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                 return None
             raise
@@ -246,15 +246,15 @@ def alter(
 
     async def work(client: "ClusterClient") -> None:
         from penstock.client.admin_values import (
-            ConfigChange,
+            AlterConfigOp,
             ConfigOperation,
             Resource,
             ResourceKind,
         )
 
-        changes = [ConfigChange(setting, value) for setting, value in configs.items()]
+        changes = [AlterConfigOp(setting, value) for setting, value in configs.items()]
         changes += [
-            ConfigChange(setting, None, ConfigOperation.DELETE) for setting in delete_config or []
+            AlterConfigOp(setting, None, ConfigOperation.DELETE) for setting in delete_config or []
         ]
         if changes:
             topic = Resource(ResourceKind.TOPIC, name)
@@ -280,12 +280,12 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     async def work(client: "ClusterClient") -> bool:
-        from penstock.client.errors import Refused
+        from penstock.client.errors import RefusedByBroker
         from penstock.model.errors import ErrorCode
 
         try:
             await client.admin.delete_topics([name])
-        except Refused as error:
+        except RefusedByBroker as error:
             if if_exists and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
             raise

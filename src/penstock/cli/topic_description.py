@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from penstock.client.admin_values import ConfigEntry, Resource, ResourceKind
+from penstock.client.admin_values import DescribedConfig, Resource, ResourceKind
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import EARLIEST, LATEST, ListedOffset
 from penstock.client.errors import ClientError
@@ -66,7 +66,7 @@ class TopicDescription:
     topic_id: str | None
     is_internal: bool
     partitions: list[PartitionDescription]
-    configs: list[ConfigEntry]  # the topic's own
+    configs: list[DescribedConfig]  # the topic's own
 
     def as_json(self) -> dict[str, object]:
         return {
@@ -162,7 +162,7 @@ async def _leader_sizes(client: ClusterClient, topic: TopicMetadata) -> dict[Top
     }
 
 
-async def _own_configs(client: ClusterClient, name: str) -> list[ConfigEntry]:
+async def _own_configs(client: ClusterClient, name: str) -> list[DescribedConfig]:
     topic = Resource(ResourceKind.TOPIC, name)
     entries = (await client.admin.describe_configs([topic])).get(topic, [])
     return sorted(entry for entry in entries if entry.is_own)

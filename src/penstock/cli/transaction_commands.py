@@ -20,7 +20,7 @@ from penstock.cli.connect import (
 if TYPE_CHECKING:
     from penstock.cli.transaction_search import TransactionReport
     from penstock.client.cluster import ClusterClient
-    from penstock.client.transaction_values import ListedTransaction, OpenTransaction
+    from penstock.client.transaction_values import OpenTransaction, TransactionListing
 
 app = command_group("List, describe and abort transactions; find those that hang.")
 
@@ -95,7 +95,7 @@ def list_transactions(
     min_duration_ms = -1 if older_than is None else _parse_span("--older-than", older_than)
     wanted = _parse_pattern(pattern)
 
-    async def work(client: "ClusterClient") -> "list[ListedTransaction]":
+    async def work(client: "ClusterClient") -> "list[TransactionListing]":
         found = await client.transactions.list_transactions(
             states=state or (), min_duration_ms=min_duration_ms
         )
@@ -266,11 +266,11 @@ def _open_json(found: "OpenTransaction") -> dict[str, object]:
 
 
 def _parse_span(option: str, text: str) -> int:
-    from penstock.cli.offset_reset import Invalid, parse_duration_ms
+    from penstock.cli.offset_reset import InvalidReset, parse_duration_ms
 
     try:
         return parse_duration_ms(text)
-    except Invalid as error:
+    except InvalidReset as error:
         fail(f"{option} {error}", 2)
 
 

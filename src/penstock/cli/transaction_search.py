@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.transaction_values import ONGOING, OpenTransaction, TransactionDescription
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -76,7 +76,7 @@ async def _describe_producers(
     for each in listed:
         try:
             described.append(await client.transactions.describe(each.transactional_id))
-        except Refused as error:
+        except RefusedByBroker as error:
             if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
                 raise
     return described
@@ -104,14 +104,14 @@ async def abort_by_id(client: ClusterClient, transactional_id: str) -> Transacti
     aborted by one that is newer still."""
     known = await client.transactions.describe(transactional_id)
     if known.state != ONGOING:
-        raise Refused(
+        raise RefusedByBroker(
             f"abort {transactional_id!r}",
             ErrorCode.INVALID_TXN_STATE,
             f"it has no transaction that could be decided: its state is {known.state}",
         )
     try:
         await client.transactions.end(known.producer, commit=False)
-    except Refused as error:
+    except RefusedByBroker as error:
         if error.code not in _FENCED:
             raise
         await client.transactions.init_producer(transactional_id)
@@ -128,7 +128,7 @@ async def abort_in_partition(
             await client.transactions.abort_hanging(each)
             return each
     starts = ", ".join(str(each.start_offset) for each in found) or "none"
-    raise Refused(
+    raise RefusedByBroker(
         f"abort in {partition}",
         ErrorCode.INVALID_TXN_STATE,
         f"no open transaction begins at offset {start_offset}; those that are open begin at "

@@ -11,14 +11,14 @@ from typing import Any
 
 from penstock.client.address import Address
 from penstock.client.admin_values import (
+    AlterConfigOp,
     ClusterDescription,
-    ConfigChange,
-    ConfigEntry,
-    ConfigSource,
     ConfigSynonym,
     CreatedTopic,
-    LogDirectory,
-    NewTopic,
+    DescribedConfig,
+    DescribedConfigSource,
+    LogDirDescription,
+    NewTopicSpec,
     ReplicaSize,
     Resource,
     ResourceKind,
@@ -26,7 +26,7 @@ from penstock.client.admin_values import (
 from penstock.client.call import Call
 from penstock.client.data_calls import group_by_topic
 from penstock.client.deadline import Deadline
-from penstock.client.errors import ClientError, ConnectionLost, Refused, UnsupportedByBroker
+from penstock.client.errors import ClientError, Disconnected, RefusedByBroker, UnsupportedByBroker
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.cluster import BrokerId
@@ -41,7 +41,7 @@ class Admin:
 
     async def create_topics(
         self,
-        topics: Sequence[NewTopic],
+        topics: Sequence[NewTopicSpec],
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
@@ -94,9 +94,9 @@ class Admin:
         with_synonyms: bool = False,
         with_documentation: bool = False,
         timeout_ms: int | None = None,
-    ) -> dict[Resource, list[ConfigEntry]]:
+    ) -> dict[Resource, list[DescribedConfig]]:
         """Settings with their sources; `names` asks for some of them only."""
-        found: dict[Resource, list[ConfigEntry]] = {}
+        found: dict[Resource, list[DescribedConfig]] = {}
         for broker_id, part in _by_broker(resources).items():
             fields = {
                 "resources": [_resource(each) | {"configuration_keys": names} for each in part],
@@ -113,7 +113,7 @@ class Admin:
 
     async def incremental_alter_configs(
         self,
-        changes: Mapping[Resource, Sequence[ConfigChange]],
+        changes: Mapping[Resource, Sequence[AlterConfigOp]],
         *,
         validate_only: bool = False,
         timeout_ms: int | None = None,
@@ -153,7 +153,7 @@ class Admin:
         brokers: Iterable[BrokerId] | None = None,
         partitions: Iterable[TopicPartition] | None = None,
         timeout_ms: int | None = None,
-    ) -> dict[BrokerId, list[LogDirectory]]:
+    ) -> dict[BrokerId, list[LogDirDescription]]:
         """Of every broker unless some are named; `partitions` limits what is told of."""
         topics = None if partitions is None else _group_numbers(partitions)
         call = Call(ApiKey.DESCRIBE_LOG_DIRS, range(1, 5), {"topics": topics})
@@ -222,7 +222,7 @@ class Admin:
                     answer = await self._router.ask_controller(call, deadline)
                 else:
                     answer = await self._router.ask_broker(broker_id, call, deadline)
-            except ConnectionLost as error:
+            except Disconnected as error:
                 raise _Unknown(
                     f"{error}; whether {api_key.title} was carried out is not known: look before "
                     "trying again"
@@ -233,14 +233,14 @@ class Admin:
         return await self._router.persist(api_key.title, deadline, attempt)
 
 
-class _Unknown(ConnectionLost):
+class _Unknown(Disconnected):
     is_retriable = False
 
 
 def _check(what: str, result: Any) -> None:
     code = read_error(getattr(result, "error_code", 0))
     if code:
-        raise Refused(what, code, getattr(result, "error_message", None))
+        raise RefusedByBroker(what, code, getattr(result, "error_message", None))
 
 
 def _check_controller(api_key: ApiKey, answer: Any) -> None:
@@ -248,10 +248,10 @@ def _check_controller(api_key: ApiKey, answer: Any) -> None:
     for name in ("topics", "responses", "results"):
         for each in getattr(answer, name, ()):
             if read_error(each.error_code) is ErrorCode.NOT_CONTROLLER:
-                raise Refused(api_key.title, ErrorCode.NOT_CONTROLLER)
+                raise RefusedByBroker(api_key.title, ErrorCode.NOT_CONTROLLER)
 
 
-def _new_topic(topic: NewTopic) -> Mapping[str, Any]:
+def _new_topic(topic: NewTopicSpec) -> Mapping[str, Any]:
     has_assignment = bool(topic.assignment)
     return {
         "name": topic.name,
@@ -279,7 +279,7 @@ def _resource(resource: Resource) -> dict[str, Any]:
     return {"resource_type": resource.kind, "resource_name": resource.name}
 
 
-def _change(change: ConfigChange) -> Mapping[str, Any]:
+def _change(change: AlterConfigOp) -> Mapping[str, Any]:
     return {
         "name": change.name,
         "config_operation": change.operation,
@@ -287,11 +287,11 @@ def _change(change: ConfigChange) -> Mapping[str, Any]:
     }
 
 
-def _read_entry(entry: Any) -> ConfigEntry:
+def _read_entry(entry: Any) -> DescribedConfig:
     synonyms = tuple(
         ConfigSynonym(each.name, each.value, _source(each.source)) for each in entry.synonyms
     )
-    return ConfigEntry(
+    return DescribedConfig(
         name=entry.name,
         value=entry.value,
         source=_source(entry.config_source),
@@ -302,11 +302,11 @@ def _read_entry(entry: Any) -> ConfigEntry:
     )
 
 
-def _source(number: int) -> ConfigSource:
-    return ConfigSource(number) if number in _SOURCES else ConfigSource.UNKNOWN
+def _source(number: int) -> DescribedConfigSource:
+    return DescribedConfigSource(number) if number in _SOURCES else DescribedConfigSource.UNKNOWN
 
 
-_SOURCES = frozenset(ConfigSource)
+_SOURCES = frozenset(DescribedConfigSource)
 
 
 def _delete_records_call(before: Mapping[TopicPartition, Offset], deadline: Deadline) -> Call:
@@ -327,7 +327,7 @@ def _read_deleted(answer: Any) -> Mapping[TopicPartition, Offset | ClientError]:
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition_index)
             code = read_error(each.error_code)
-            refused = Refused(f"delete records of {partition}", code)
+            refused = RefusedByBroker(f"delete records of {partition}", code)
             found[partition] = refused if code else Offset(each.low_watermark)
     return found
 
@@ -339,8 +339,8 @@ def _group_numbers(partitions: Iterable[TopicPartition]) -> list[Mapping[str, An
     return [{"topic": name, "partitions": numbers} for name, numbers in grouped.items()]
 
 
-def _read_directory(directory: Any) -> LogDirectory:
-    return LogDirectory(
+def _read_directory(directory: Any) -> LogDirDescription:
+    return LogDirDescription(
         path=directory.log_dir,
         error=read_error(directory.error_code),
         replicas={

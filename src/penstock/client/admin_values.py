@@ -12,7 +12,7 @@ from penstock.model.ids import TopicId, TopicPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class NewTopicSpec:
     name: str
     partitions: int = -1  # -1: the cluster's default
     replication_factor: int = -1
@@ -38,7 +38,7 @@ class Resource(NamedTuple):
     name: str  # of a broker, its id; empty for what holds for all brokers
 
 
-class ConfigSource(enum.IntEnum):
+class DescribedConfigSource(enum.IntEnum):
     """Where a setting's value comes from, the nearest first."""
 
     UNKNOWN = 0
@@ -55,13 +55,13 @@ class ConfigSource(enum.IntEnum):
 class ConfigSynonym(NamedTuple):
     name: str
     value: str | None
-    source: ConfigSource
+    source: DescribedConfigSource
 
 
-class ConfigEntry(NamedTuple):
+class DescribedConfig(NamedTuple):
     name: str
     value: str | None  # None also for what is sensitive
-    source: ConfigSource
+    source: DescribedConfigSource
     is_read_only: bool
     is_sensitive: bool
     synonyms: tuple[ConfigSynonym, ...] = ()
@@ -70,7 +70,7 @@ class ConfigEntry(NamedTuple):
     @property
     def is_own(self) -> bool:
         """Set on the topic itself, rather than inherited."""
-        return self.source is ConfigSource.TOPIC
+        return self.source is DescribedConfigSource.TOPIC
 
 
 class ConfigOperation(enum.IntEnum):
@@ -80,7 +80,7 @@ class ConfigOperation(enum.IntEnum):
     SUBTRACT = 3
 
 
-class ConfigChange(NamedTuple):
+class AlterConfigOp(NamedTuple):
     name: str
     value: str | None
     operation: ConfigOperation = ConfigOperation.SET
@@ -93,7 +93,7 @@ class ReplicaSize(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogDirectory:
+class LogDirDescription:
     path: str
     error: ErrorCode
     replicas: Mapping[TopicPartition, ReplicaSize]

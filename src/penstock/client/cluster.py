@@ -11,11 +11,12 @@ from typing import Self
 from penstock.client.address import parse_bootstrap
 from penstock.client.admin import Admin
 from penstock.client.connection import ConnectionLimits
+from penstock.client.connection_pool import Lane
 from penstock.client.data_calls import (
-    Fetched,
+    FetchedPartition,
     FetchFrom,
     FetchOptions,
-    Isolation,
+    IsolationLevel,
     ListedOffset,
     Produced,
     epoch_ends_call,
@@ -28,13 +29,12 @@ from penstock.client.data_calls import (
     read_produced,
 )
 from penstock.client.deadline import Deadline
-from penstock.client.errors import ClientError, Refused
-from penstock.client.groups import Groups
-from penstock.client.links import Lane
+from penstock.client.errors import ClientError, RefusedByBroker
+from penstock.client.groups import GroupClient
 from penstock.client.metadata import BrokerMetadata, ClusterMetadata
-from penstock.client.placement import Placement
+from penstock.client.reassignments import ReassignmentClient
 from penstock.client.router import Router, RouterSettings
-from penstock.client.transactions import Transactions
+from penstock.client.transactions import TransactionClient
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import Buffer
@@ -66,9 +66,9 @@ class ClusterClient:
         )
         self._router = Router(parse_bootstrap(bootstrap), settings)
         self.admin = Admin(self._router)
-        self.groups = Groups(self._router)
-        self.placement = Placement(self._router)
-        self.transactions = Transactions(self._router)
+        self.groups = GroupClient(self._router)
+        self.reassignments = ReassignmentClient(self._router)
+        self.transactions = TransactionClient(self._router)
 
     async def __aenter__(self) -> Self:
         try:
@@ -142,7 +142,7 @@ class ClusterClient:
                 return {partition: Produced(Offset(-1))}
             answer = await self._router.ask(node.address, call, deadline)
             code, message, produced = read_produced(answer)
-            return {partition: produced if not code else Refused(what, code, message)}
+            return {partition: produced if not code else RefusedByBroker(what, code, message)}
 
         done = await self._router.persist_with_leaders(what, {partition: batches}, ask, deadline)
         return done[partition]
@@ -151,12 +151,12 @@ class ClusterClient:
         self,
         wanted: Sequence[FetchFrom],
         *,
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
         timeout_ms: int | None = None,
-    ) -> list[Fetched]:
+    ) -> list[FetchedPartition]:
         """What each partition holds from an offset on, in the order asked for.
 
         Waits up to `max_wait_ms` for `min_bytes`. Each result has its own error; the call fails
@@ -171,10 +171,10 @@ class ClusterClient:
         )
         by_partition = {each.partition: each for each in wanted}
 
-        async def attempt() -> list[Fetched]:
+        async def attempt() -> list[FetchedPartition]:
             async def ask(
                 node: BrokerMetadata, part: Mapping[TopicPartition, FetchFrom]
-            ) -> Mapping[TopicPartition, Fetched | ClientError]:
+            ) -> Mapping[TopicPartition, FetchedPartition | ClientError]:
                 return await self._fetch_from(node, list(part.values()), options, deadline)
 
             answers = await self._router.ask_leaders("fetch", by_partition, ask, deadline)
@@ -188,7 +188,7 @@ class ClusterClient:
         part: Sequence[FetchFrom],
         options: FetchOptions,
         deadline: Deadline,
-    ) -> Mapping[TopicPartition, Fetched | ClientError]:
+    ) -> Mapping[TopicPartition, FetchedPartition | ClientError]:
         metadata = self._router.metadata
         ids = {each.partition.topic: metadata.find_topic_id(each.partition.topic) for each in part}
         names = {topic_id: name for name, topic_id in ids.items() if topic_id is not None}
@@ -196,12 +196,12 @@ class ClusterClient:
         answer = await self._router.ask(node.address, call, deadline, lane=Lane.FETCHES)
         code, fetched = read_fetched(answer, names)
         if code:
-            raise Refused("fetch", code)
+            raise RefusedByBroker("fetch", code)
         return {each.partition: each for each in fetched}
 
     def _settle(
-        self, answers: Sequence[Fetched | ClientError], wanted: Sequence[FetchFrom]
-    ) -> list[Fetched]:
+        self, answers: Sequence[FetchedPartition | ClientError], wanted: Sequence[FetchFrom]
+    ) -> list[FetchedPartition]:
         """Good answers are not held back by bad ones; bad ones alone are worth another attempt."""
         failures = [error for each in answers if (error := _failure(each)) is not None]
         for error in failures:
@@ -212,7 +212,7 @@ class ClusterClient:
         if failures and len(failures) == len(answers):
             raise failures[0]
         return [
-            each if isinstance(each, Fetched) else _failed(asked.partition, each)
+            each if isinstance(each, FetchedPartition) else _failed(asked.partition, each)
             for asked, each in zip(wanted, answers, strict=True)
         ]
 
@@ -220,7 +220,7 @@ class ClusterClient:
         self,
         wanted: Mapping[TopicPartition, int],
         *,
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, ListedOffset]:
         """The offset of EARLIEST, LATEST, MAX_TIMESTAMP or of a time in milliseconds. LATEST is the
@@ -233,7 +233,7 @@ class ClusterClient:
             call = list_offsets_call(part, isolation=isolation)
             answers = read_listed(await self._router.ask(node.address, call, deadline))
             return {
-                partition: listed if not code else Refused(f"offsets of {partition}", code)
+                partition: listed if not code else RefusedByBroker(f"offsets of {partition}", code)
                 for partition, (code, listed) in answers.items()
             }
 
@@ -255,7 +255,9 @@ class ClusterClient:
             )
             answers = read_epoch_ends(await self._router.ask(node.address, call, deadline))
             return {
-                partition: end.end_offset if not code else Refused(f"end of {partition}", code)
+                partition: end.end_offset
+                if not code
+                else RefusedByBroker(f"end of {partition}", code)
                 for partition, (code, end) in answers.items()
             }
 
@@ -263,16 +265,16 @@ class ClusterClient:
         return await self._router.persist_with_leaders("log end offsets", wanted, ask, deadline)
 
 
-def _failure(answer: Fetched | ClientError) -> ClientError | None:
+def _failure(answer: FetchedPartition | ClientError) -> ClientError | None:
     """What another attempt may heal, or what nothing can; a partition's own error is neither."""
     if isinstance(answer, ClientError):
         return answer
     if answer.error.is_retriable:
-        return Refused(f"fetch from {answer.partition}", answer.error)
+        return RefusedByBroker(f"fetch from {answer.partition}", answer.error)
     return None
 
 
-def _failed(partition: TopicPartition, error: ClientError) -> Fetched:
-    code = error.code if isinstance(error, Refused) else ErrorCode.NETWORK_EXCEPTION
+def _failed(partition: TopicPartition, error: ClientError) -> FetchedPartition:
+    code = error.code if isinstance(error, RefusedByBroker) else ErrorCode.NETWORK_EXCEPTION
     nowhere = Offset(-1)
-    return Fetched(partition, code, nowhere, nowhere, nowhere, (), memoryview(b""))
+    return FetchedPartition(partition, code, nowhere, nowhere, nowhere, (), memoryview(b""))

@@ -16,7 +16,7 @@ from penstock.client.call import Call, LeanCall, PrivateCall
 from penstock.client.errors import (
     ClientError,
     ConnectFailed,
-    ConnectionLost,
+    Disconnected,
     RequestTimedOut,
     UnsupportedByBroker,
 )
@@ -107,7 +107,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except BaseException as error:
             if connection is not None:
                 connection.abort()
-            if isinstance(error, OSError | ConnectionLost):
+            if isinstance(error, OSError | Disconnected):
                 raise ConnectFailed(address, _reason(error, limits)) from error
             raise
         return connection
@@ -157,7 +157,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def abort(self, reason: ClientError | None = None) -> None:
         """End it now; whoever waits for a reply gets `reason`."""
-        self._give_up(reason or ConnectionLost(f"the connection to {self.address} was closed"))
+        self._give_up(reason or Disconnected(f"the connection to {self.address} was closed"))
 
     async def close(self) -> None:
         self.abort()
@@ -174,7 +174,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             self._ranges = {API_VERSIONS.api_key: served}
             answer = await self.call(API_VERSIONS, timeout_ms=timeout_ms)
         if answer.error_code != ErrorCode.NONE:
-            raise ConnectionLost(f"it refuses to name its versions ({answer.error_code.name})")
+            raise Disconnected(f"it refuses to name its versions ({answer.error_code.name})")
         self._ranges = read_ranges(answer)
 
     async def _wait_slot(self, call: AnyCall, deadline: float, timeout_ms: int) -> None:
@@ -276,15 +276,13 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             self._receiver.take(nbytes)
         except FrameSizeRefused:
-            self._give_up(ConnectionLost(f"{self.address} does not answer in Kafka's protocol"))
+            self._give_up(Disconnected(f"{self.address} does not answer in Kafka's protocol"))
         except MalformedMessage as error:
-            self._give_up(
-                ConnectionLost(f"{self.address} sent a reply that makes no sense: {error}")
-            )
+            self._give_up(Disconnected(f"{self.address} sent a reply that makes no sense: {error}"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         reason = f": {exc}" if exc else ""
-        self._give_up(ConnectionLost(f"the broker at {self.address} closed the connection{reason}"))
+        self._give_up(Disconnected(f"the broker at {self.address} closed the connection{reason}"))
         self._closed.set()
 
     def pause_writing(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from penstock.client.address import Address
 from penstock.client.call import Call
 from penstock.client.deadline import Deadline
-from penstock.client.errors import ClientError, Refused
+from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.cluster import BrokerId
@@ -82,5 +82,5 @@ def read_coordinator(what: str, answer: Any) -> BrokerMetadata:
     found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
     code = read_error(found.error_code)
     if code:
-        raise Refused(what, code, getattr(found, "error_message", None))
+        raise RefusedByBroker(what, code, getattr(found, "error_message", None))
     return BrokerMetadata(BrokerId(found.node_id), Address(found.host, found.port))

@@ -34,7 +34,7 @@ _NOTHING = memoryview(b"")
 _FIRST_FETCH_BY_ID = 13
 
 
-class Isolation(enum.IntEnum):
+class IsolationLevel(enum.IntEnum):
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
@@ -80,7 +80,7 @@ class FetchFrom(NamedTuple):
 
 
 class FetchOptions(NamedTuple):
-    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 50 * 1024 * 1024
@@ -89,12 +89,12 @@ class FetchOptions(NamedTuple):
     broker_epoch: int = -1  # followers
 
 
-class AbortedTransaction(NamedTuple):
+class AbortedTransactionStart(NamedTuple):
     producer_id: ProducerId
     first_offset: Offset
 
 
-class Fetched(NamedTuple):
+class FetchedPartition(NamedTuple):
     """Of one partition. `batches` is a view of the reply: it lives as long as someone holds it."""
 
     partition: TopicPartition
@@ -102,7 +102,7 @@ class Fetched(NamedTuple):
     high_watermark: Offset
     last_stable_offset: Offset
     log_start_offset: Offset
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTransactionStart, ...]
     batches: memoryview  # whole batches; the last may be cut off, and the first begin earlier
     diverging: tuple[LeaderEpoch, Offset] | None = None  # followers: truncate by this
 
@@ -148,7 +148,9 @@ def _fetch_partition(wanted: FetchFrom) -> Mapping[str, Any]:
     }
 
 
-def read_fetched(answer: Any, names: Mapping[TopicId, str]) -> tuple[ErrorCode, list[Fetched]]:
+def read_fetched(
+    answer: Any, names: Mapping[TopicId, str]
+) -> tuple[ErrorCode, list[FetchedPartition]]:
     """The error of the whole request (before version 7 there was none), and each partition's."""
     fetched = []
     for topic in answer.responses:
@@ -158,15 +160,15 @@ def read_fetched(answer: Any, names: Mapping[TopicId, str]) -> tuple[ErrorCode, 
     return read_error(getattr(answer, "error_code", 0)), fetched
 
 
-def _read_fetched(topic: str, data: Any) -> Fetched:
+def _read_fetched(topic: str, data: Any) -> FetchedPartition:
     aborted = [
-        AbortedTransaction(each.producer_id, each.first_offset)
+        AbortedTransactionStart(each.producer_id, each.first_offset)
         for each in data.aborted_transactions or ()
     ]
     diverging: Any = getattr(data, "diverging_epoch", None)
     if diverging is not None:
         diverging = (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 else None
-    return Fetched(
+    return FetchedPartition(
         partition=TopicPartition(topic, data.partition_index),
         error=read_error(data.error_code),
         high_watermark=data.high_watermark,
@@ -184,7 +186,7 @@ class ListedOffset(NamedTuple):
     leader_epoch: LeaderEpoch
 
 
-def list_offsets_call(wanted: Mapping[TopicPartition, int], *, isolation: Isolation) -> Call:
+def list_offsets_call(wanted: Mapping[TopicPartition, int], *, isolation: IsolationLevel) -> Call:
     """Times in milliseconds, or EARLIEST, LATEST, MAX_TIMESTAMP (which needs version 7)."""
     by_topic = group_by_topic(
         (partition, {"partition_index": partition.partition, "timestamp": time})
@@ -212,7 +214,7 @@ def read_listed(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, ListedOffs
     }
 
 
-class EpochEnd(NamedTuple):
+class EpochEndOffset(NamedTuple):
     epoch: LeaderEpoch  # the largest up to the one asked for; -1: the log knows none
     end_offset: Offset  # where it ended; of the leader's own epoch, the log end offset
 
@@ -235,11 +237,11 @@ def epoch_ends_call(wanted: Mapping[TopicPartition, LeaderEpoch]) -> Call:
     return Call(ApiKey.OFFSET_FOR_LEADER_EPOCH, range(2, 5), fields)
 
 
-def read_epoch_ends(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, EpochEnd]]:
+def read_epoch_ends(answer: Any) -> dict[TopicPartition, tuple[ErrorCode, EpochEndOffset]]:
     return {
         TopicPartition(topic.topic, each.partition): (
             read_error(each.error_code),
-            EpochEnd(each.leader_epoch, each.end_offset),
+            EpochEndOffset(each.leader_epoch, each.end_offset),
         )
         for topic in answer.topics
         for each in topic.partitions

@@ -26,13 +26,13 @@ class ConnectFailed(ClientError):
         self.reason = reason
 
 
-class ConnectionLost(ClientError):
+class Disconnected(ClientError):
     """The connection ended before the reply: the broker may have done what was asked, or not."""
 
     is_retriable = True
 
 
-class RequestTimedOut(ConnectionLost):
+class RequestTimedOut(Disconnected):
     """The broker did not answer in time; its connection was given up with it."""
 
 
@@ -40,7 +40,7 @@ class UnsupportedByBroker(ClientError):
     """The broker and this client know no common version of a request."""
 
 
-class Refused(ClientError):
+class RefusedByBroker(ClientError):
     """The cluster answered, and the answer is no."""
 
     def __init__(self, what: str, code: ErrorCode, message: str | None = None) -> None:
@@ -77,7 +77,7 @@ class FlushTimedOut(ClientError):
     """Records are still on their way when the time for flushing is over."""
 
 
-class TransactionFailed(ClientError):
+class TransactionAbortable(ClientError):
     """Something of the transaction was not done: abort it, and do it again in the next one."""
 
 

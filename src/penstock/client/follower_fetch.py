@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from penstock.client.call import LeanCall
-from penstock.client.data_calls import AbortedTransaction, Fetched, FetchFrom, FetchOptions
+from penstock.client.data_calls import (
+    AbortedTransactionStart,
+    FetchedPartition,
+    FetchFrom,
+    FetchOptions,
+)
 from penstock.client.metadata import read_error
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, ProducerId, TopicId, TopicPartition
@@ -38,7 +43,7 @@ _DIVERGING_TAG = 0
 _NOBODY_DIVERGES = -1
 _EMPTY = memoryview(b"")
 
-Answer = tuple[ErrorCode, list[Fetched]]  # of the whole request, and of each partition
+Answer = tuple[ErrorCode, list[FetchedPartition]]  # of the whole request, and of each partition
 
 
 def follower_fetch_call(
@@ -97,7 +102,7 @@ def read_follower_fetched(names: Mapping[bytes, str], version: int, body: memory
 def _read(names: Mapping[bytes, str], body: memoryview) -> Answer:
     _, code, _ = _ANSWER.unpack_from(body)
     topics, position = read_unsigned_varint(body, _ANSWER.size)
-    fetched: list[Fetched] = []
+    fetched: list[FetchedPartition] = []
     for _ in range(topics - 1):
         name = names.get(bytes(body[position : position + _ID_BYTES]))
         count, position = read_unsigned_varint(body, position + _ID_BYTES)
@@ -112,24 +117,26 @@ def _read(names: Mapping[bytes, str], body: memoryview) -> Answer:
     return read_error(code), fetched
 
 
-def _read_partition(topic: str, body: memoryview, position: int) -> tuple[Fetched, int]:
+def _read_partition(topic: str, body: memoryview, position: int) -> tuple[FetchedPartition, int]:
     number, code, high_watermark, last_stable, log_start = _PARTITION.unpack_from(body, position)
     aborted, position = _read_aborted(body, position + _PARTITION.size)
     records, position = _read_records(body, position + _INT32_BYTES)  # past the preferred replica
     diverging, position = _read_tags(body, position)
     name = TopicPartition(topic, number)
     marks = Offset(high_watermark), Offset(last_stable), Offset(log_start)
-    return Fetched(name, read_error(code), *marks, aborted, records, diverging), position
+    return FetchedPartition(name, read_error(code), *marks, aborted, records, diverging), position
 
 
-def _read_aborted(body: memoryview, position: int) -> tuple[tuple[AbortedTransaction, ...], int]:
+def _read_aborted(
+    body: memoryview, position: int
+) -> tuple[tuple[AbortedTransactionStart, ...], int]:
     count, position = read_unsigned_varint(body, position)
     if count <= 1:
         return (), position
     found = []
     for _ in range(count - 1):
         producer, offset, _ = _ABORTED.unpack_from(body, position)
-        found.append(AbortedTransaction(ProducerId(producer), Offset(offset)))
+        found.append(AbortedTransactionStart(ProducerId(producer), Offset(offset)))
         position += _ABORTED.size
     return tuple(found), position
 

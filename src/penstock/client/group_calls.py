@@ -5,14 +5,14 @@ from typing import Any
 
 from penstock.client.call import Call
 from penstock.client.data_calls import group_by_topic, group_numbers
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.group_values import (
     CLASSIC,
     CONSUMER,
     CommittedOffset,
     GroupDescription,
+    GroupListing,
     GroupMember,
-    ListedGroup,
 )
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.model.errors import ErrorCode
@@ -29,12 +29,12 @@ _DEAD = "Dead"  # how brokers before DescribeGroups 6 say that they know no such
 # What groups there are, and what is in them.
 
 
-def read_listed(answer: Any) -> list[ListedGroup]:
+def read_listed(answer: Any) -> list[GroupListing]:
     code = read_error(answer.error_code)
     if code:
-        raise Refused("list groups", code)
+        raise RefusedByBroker("list groups", code)
     return [
-        ListedGroup(
+        GroupListing(
             each.group_id,
             getattr(each, "group_type", "").lower(),
             getattr(each, "group_state", ""),
@@ -90,7 +90,7 @@ def read_consumer(answer: Any, coordinator: BrokerMetadata) -> GroupDescription 
 def _check(found: Any, code: ErrorCode) -> None:
     if code:
         message = getattr(found, "error_message", None)
-        raise Refused(f"describe group {found.group_id!r}", code, message)
+        raise RefusedByBroker(f"describe group {found.group_id!r}", code, message)
 
 
 def _read_classic_member(member: Any) -> GroupMember:
@@ -153,13 +153,13 @@ def read_offsets(group: str, answer: Any) -> dict[TopicPartition, CommittedOffse
     what = f"committed offsets of group {group!r}"
     code = read_error(found.error_code)
     if code:
-        raise Refused(what, code)
+        raise RefusedByBroker(what, code)
     offsets = {}
     for topic in found.topics:
         for each in topic.partitions:
             code = read_error(each.error_code)
             if code:
-                raise Refused(f"{what} in {topic.name}-{each.partition_index}", code)
+                raise RefusedByBroker(f"{what} in {topic.name}-{each.partition_index}", code)
             if each.committed_offset != _NO_OFFSET:
                 epoch = getattr(each, "committed_leader_epoch", -1)
                 committed = CommittedOffset(each.committed_offset, epoch, each.metadata or "")
@@ -206,4 +206,4 @@ def check_partitions(what: str, answer: Any) -> None:
         for each in topic.partitions:
             code = read_error(each.error_code)
             if code:
-                raise Refused(f"{what} in {topic.name}-{each.partition_index}", code)
+                raise RefusedByBroker(f"{what} in {topic.name}-{each.partition_index}", code)

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.deadline import Deadline
-from penstock.client.errors import ConnectionLost, Refused, UnsupportedByBroker
+from penstock.client.errors import Disconnected, RefusedByBroker, UnsupportedByBroker
 from penstock.client.group_calls import (
     LIST_CALL,
     check_partitions,
@@ -24,21 +24,21 @@ from penstock.client.group_calls import (
     read_listed,
     read_offsets,
 )
-from penstock.client.group_values import CommittedOffset, GroupDescription, ListedGroup
+from penstock.client.group_values import CommittedOffset, GroupDescription, GroupListing
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.router import Router
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 
-class Groups:
+class GroupClient:
     """Every operation takes `timeout_ms`, the time for all its attempts together."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
         self._coordinators = Coordinators(router, CoordinatorKind.GROUP)
 
-    async def list_groups(self, *, timeout_ms: int | None = None) -> list[ListedGroup]:
+    async def list_groups(self, *, timeout_ms: int | None = None) -> list[GroupListing]:
         """Of every broker, by name."""
         deadline = self._router.deadline(timeout_ms)
         found = await self._router.persist_with_all(
@@ -62,7 +62,7 @@ class Groups:
                 call = describe_classic_call(group)
                 found = read_classic(await self._router.ask(node.address, call, deadline), node)
             if found is None:
-                raise Refused(what, ErrorCode.GROUP_ID_NOT_FOUND)
+                raise RefusedByBroker(what, ErrorCode.GROUP_ID_NOT_FOUND)
             return found
 
         return await self._coordinators.persist(what, group, ask, timeout_ms)
@@ -126,7 +126,7 @@ class Groups:
             nonlocal was_lost
             try:
                 answer = await self._router.ask(node.address, call, deadline)
-            except ConnectionLost:
+            except Disconnected:
                 was_lost = True
                 raise
             for each in answer.results:
@@ -149,4 +149,4 @@ class Groups:
 def _check(what: str, result: Any) -> None:
     code = read_error(result.error_code)
     if code:
-        raise Refused(what, code)
+        raise RefusedByBroker(what, code)

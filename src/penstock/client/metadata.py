@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from penstock.client.address import Address
 from penstock.client.call import Call
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode, find_error
 from penstock.model.ids import LeaderEpoch, TopicId
@@ -45,9 +45,9 @@ class TopicMetadata:
         """Refused unless it exists."""
         if self.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             advice = f"it does not exist; `penstock topic create {self.name}` makes it"
-            raise Refused(f"topic {self.name!r}", self.error, advice)
+            raise RefusedByBroker(f"topic {self.name!r}", self.error, advice)
         if self.error is not ErrorCode.NONE:
-            raise Refused(f"topic {self.name!r}", self.error)
+            raise RefusedByBroker(f"topic {self.name!r}", self.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ class Sticky:
         return self._chosen
 
 
-class Chosen:
+class CustomPartitioner:
     """The caller's function, held to its promise."""
 
     def __init__(self, choose: Chooser) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka import Producer as RdKafkaProducer
 from penstock.client.errors import ClientClosed, FlushTimedOut, QueueFull, SendFailed
 from penstock.client.message import RecordMetadata
 from penstock.client.partition_counts import PartitionCounts
-from penstock.client.partitioners import Chooser, Chosen, Partitioner, RoundRobin, Sticky
+from penstock.client.partitioners import Chooser, CustomPartitioner, Partitioner, RoundRobin, Sticky
 from penstock.client.rdkafka import Trouble, common_settings, find_code, settings_checked
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ _ACKS = {0: 0, 1: 1, -1: -1, "0": 0, "1": 1, "all": -1}
 def _find_factory(partitioner: str | Chooser, batch_bytes: int) -> Callable[[], Partitioner] | None:
     """None: librdkafka chooses."""
     if callable(partitioner):
-        return partial(Chosen, partitioner)
+        return partial(CustomPartitioner, partitioner)
     factories = {"hash": None, "round_robin": RoundRobin, "sticky": partial(Sticky, batch_bytes)}
     if partitioner not in factories:
         raise ValueError(

@@ -12,7 +12,7 @@ from typing import Self
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import Produced
-from penstock.client.errors import ClientError, TransactionFailed, TransactionOver
+from penstock.client.errors import ClientError, TransactionAbortable, TransactionOver
 from penstock.client.transaction_values import PreparedState, TransactionalProducerId
 from penstock.client.transactions import DEFAULT_TRANSACTION_TIMEOUT_MS
 from penstock.model.ids import TopicPartition
@@ -141,7 +141,7 @@ class RawTransaction:
     def _end(self) -> None:
         self._check_open()
         if self._writing:
-            raise TransactionFailed(
+            raise TransactionAbortable(
                 f"{self._writing} writes of {self.producer.transactional_id!r} are not answered "
                 "yet: wait for them first"
             )
@@ -150,7 +150,7 @@ class RawTransaction:
     def _check_open(self) -> None:
         self._check_not_over()
         if self._failure is not None:
-            raise TransactionFailed(
+            raise TransactionAbortable(
                 f"the transaction of {self.producer.transactional_id!r} can only be aborted: "
                 f"{self._failure}"
             ) from self._failure

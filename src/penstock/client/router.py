@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 from penstock.client.address import Address
 from penstock.client.call import Call
 from penstock.client.connection import ConnectionLimits
+from penstock.client.connection_pool import ConnectionPool, Lane
 from penstock.client.deadline import CHANCE, Deadline, backoff_ms
 from penstock.client.errors import (
     ClientError,
     ConnectFailed,
-    ConnectionLost,
-    Refused,
+    Disconnected,
+    RefusedByBroker,
     RequestTimedOut,
 )
-from penstock.client.links import Lane, Links
 from penstock.client.metadata import (
     BrokerMetadata,
     ClusterMetadata,
@@ -57,7 +57,7 @@ class Router:
         self.settings = settings
         self.metadata = ClusterMetadata()  # as of the last refresh
         self._bootstrap = bootstrap
-        self._links = Links(client_id=settings.client_id, limits=settings.limits)
+        self._links = ConnectionPool(client_id=settings.client_id, limits=settings.limits)
         self._topics: set[str] = set()  # what this client has asked about
         self._refreshed_at = float("-inf")  # when the last whole refresh began; monotonic
         self._asked_last: frozenset[str] = frozenset()  # in that refresh, found or not
@@ -132,7 +132,7 @@ class Router:
         for address in dict.fromkeys([*known, *self._bootstrap]):
             try:
                 return await self.ask(address, call, deadline)
-            except (ConnectFailed, ConnectionLost) as error:
+            except (ConnectFailed, Disconnected) as error:
                 failures.append(error)
         raise failures[0] if len(failures) == 1 else _all_failed(failures)
 
@@ -140,7 +140,9 @@ class Router:
         metadata = await self.get_current((), deadline)
         controller = metadata.brokers.get(metadata.controller_id)
         if controller is None:
-            raise Refused(call.api_key.title, ErrorCode.NOT_CONTROLLER, "no controller is elected")
+            raise RefusedByBroker(
+                call.api_key.title, ErrorCode.NOT_CONTROLLER, "no controller is elected"
+            )
         return await self.ask(controller.address, call, deadline)
 
     async def ask_broker(self, broker_id: BrokerId, call: Call, deadline: Deadline) -> Any:
@@ -148,7 +150,7 @@ class Router:
         node = metadata.brokers.get(broker_id)
         if node is None:
             known = ", ".join(str(each) for each in sorted(metadata.brokers)) or "none"
-            raise Refused(
+            raise RefusedByBroker(
                 call.api_key.title,
                 ErrorCode.BROKER_NOT_AVAILABLE,
                 f"broker {broker_id} is not up; those that are: {known}",
@@ -266,7 +268,7 @@ class Router:
                 got = await ask(node, part)
             except ClientError as error:
                 got = dict.fromkeys(part, error)
-            missing = ConnectionLost(f"{node.address} left this partition out of its reply")
+            missing = Disconnected(f"{node.address} left this partition out of its reply")
             answers.update({each: got.get(each, missing) for each in part})
 
         if len(by_leader) == 1:
@@ -278,24 +280,26 @@ class Router:
         return answers
 
 
-def _no_leader(what: str, metadata: ClusterMetadata, partition: TopicPartition) -> Refused:
+def _no_leader(what: str, metadata: ClusterMetadata, partition: TopicPartition) -> RefusedByBroker:
     topic = metadata.topics.get(partition.topic)
     if topic is None:
-        return Refused(
+        return RefusedByBroker(
             what,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {partition.topic!r} does not exist; create it first",
         )
     if metadata.find_partition(*partition) is None:
-        return Refused(
+        return RefusedByBroker(
             what,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"topic {partition.topic!r} has {len(topic.partitions)} partitions, "
             f"none with the number {partition.partition}",
         )
-    return Refused(what, ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader at the moment")
+    return RefusedByBroker(
+        what, ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader at the moment"
+    )
 
 
 def _all_failed(failures: list[ClientError]) -> ClientError:
     texts = "; ".join(str(error) for error in failures)
-    return ConnectionLost(f"none of {len(failures)} brokers answered: {texts}")
+    return Disconnected(f"none of {len(failures)} brokers answered: {texts}")

@@ -10,15 +10,15 @@ from typing import Any
 
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.metadata import BrokerMetadata, read_error
 from penstock.client.transaction_values import (
     InitialisedProducer,
-    ListedTransaction,
     OpenTransaction,
     PreparedState,
     TransactionalProducerId,
     TransactionDescription,
+    TransactionListing,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_PRODUCER_ID, TopicPartition
@@ -77,7 +77,7 @@ def check_added(what: str, answer: Any) -> None:
     }
     failed = {partition: code for partition, code in codes.items() if code}
     for partition, code in sorted(failed.items(), key=_is_consequence):
-        raise Refused(f"{what}: {partition}", code)
+        raise RefusedByBroker(f"{what}: {partition}", code)
 
 
 def _is_consequence(failed: tuple[TopicPartition, ErrorCode]) -> bool:
@@ -101,15 +101,15 @@ def list_call(states: Sequence[str], producer_ids: Sequence[int], *, min_duratio
     return Call(ApiKey.LIST_TRANSACTIONS, range(1 if min_duration_ms >= 0 else 0, 2), fields)
 
 
-def read_listed(answer: Any, coordinator: int) -> list[ListedTransaction]:
+def read_listed(answer: Any, coordinator: int) -> list[TransactionListing]:
     check("list transactions", answer)
     if answer.unknown_state_filters:
         unknown = ", ".join(answer.unknown_state_filters)
-        raise Refused(
+        raise RefusedByBroker(
             "list transactions", ErrorCode.INVALID_REQUEST, f"no state is named {unknown}"
         )
     return [
-        ListedTransaction(
+        TransactionListing(
             each.transactional_id, each.producer_id, each.transaction_state, coordinator
         )
         for each in answer.transaction_states
@@ -199,7 +199,7 @@ def read_marked(answer: Any) -> dict[TopicPartition, ErrorCode]:
 def check(what: str, result: Any) -> None:
     code = read_error(result.error_code)
     if code:
-        raise Refused(what, code, getattr(result, "error_message", None))
+        raise RefusedByBroker(what, code, getattr(result, "error_message", None))
 
 
 def _find_ms(time: datetime | None) -> int | None:

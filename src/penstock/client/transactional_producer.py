@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as Place
 
 from penstock.client.consumer import Consumer
-from penstock.client.errors import ClientError, ProducerFenced, TransactionFailed
+from penstock.client.errors import ClientError, ProducerFenced, TransactionAbortable
 from penstock.client.producer import Producer
 from penstock.client.rdkafka import FENCED_CODES
 
@@ -76,7 +76,7 @@ class TransactionalProducer(Producer):
     def begin(self) -> None:
         self._check_open()
         if not self._in_transaction.acquire(blocking=False):
-            raise TransactionFailed(
+            raise TransactionAbortable(
                 f"{self.transactional_id!r} has a transaction already: commit or abort it first"
             )
         try:
@@ -129,5 +129,5 @@ class TransactionalProducer(Producer):
         if reason.code() in FENCED_CODES:
             return ProducerFenced(f"{text}; a newer producer has taken over, close this one")
         if reason.txn_requires_abort():
-            return TransactionFailed(f"{text}; abort it, then try again in a new one")
-        return TransactionFailed(self._trouble.explain(text))
+            return TransactionAbortable(f"{text}; abort it, then try again in a new one")
+        return TransactionAbortable(self._trouble.explain(text))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from penstock.client.coordinators import CoordinatorKind, Coordinators
 from penstock.client.deadline import Deadline
-from penstock.client.errors import ClientError, Refused
+from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.client.metadata import BrokerMetadata
 from penstock.client.router import Router
 from penstock.client.transaction_calls import (
@@ -28,10 +28,10 @@ from penstock.client.transaction_calls import (
 )
 from penstock.client.transaction_values import (
     InitialisedProducer,
-    ListedTransaction,
     OpenTransaction,
     TransactionalProducerId,
     TransactionDescription,
+    TransactionListing,
 )
 from penstock.model.ids import TopicPartition
 
@@ -39,7 +39,7 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 60_000
 ANY_DURATION = -1
 
 
-class Transactions:
+class TransactionClient:
     """Every operation takes `timeout_ms`, the time for all its attempts together."""
 
     def __init__(self, router: Router) -> None:
@@ -119,7 +119,7 @@ class Transactions:
         producer_ids: Sequence[int] = (),
         min_duration_ms: int = ANY_DURATION,
         timeout_ms: int | None = None,
-    ) -> list[ListedTransaction]:
+    ) -> list[TransactionListing]:
         """Of every coordinator, by transactional id."""
         deadline = self._router.deadline(timeout_ms)
         call = list_call(states, producer_ids, min_duration_ms=min_duration_ms)
@@ -151,7 +151,7 @@ class Transactions:
         ) -> Mapping[TopicPartition, list[OpenTransaction] | ClientError]:
             answer = await self._router.ask(node.address, describe_producers_call(part), deadline)
             return {
-                partition: Refused(f"producers of {partition}", code, message)
+                partition: RefusedByBroker(f"producers of {partition}", code, message)
                 if code
                 else open_ones
                 for partition, (code, message, open_ones) in read_producers(answer).items()
@@ -173,7 +173,9 @@ class Transactions:
             node: BrokerMetadata, part: Mapping[TopicPartition, None]
         ) -> Mapping[TopicPartition, ClientError | None]:
             codes = read_marked(await self._router.ask(node.address, call, deadline))
-            return {each: Refused(what, code) if code else None for each, code in codes.items()}
+            return {
+                each: RefusedByBroker(what, code) if code else None for each, code in codes.items()
+            }
 
         wanted = {hanging.partition: None}
         await self._router.persist_with_leaders(what, wanted, ask, deadline)

@@ -4,37 +4,42 @@ from functools import partial
 
 from penstock.config.check import at_least, between, one_of_any_case, subset_of
 from penstock.config.declare import broker
-from penstock.config.setting import INT_MAX, NOT_YET, Kind, Setting, no_effect
+from penstock.config.setting import INT_MAX, NOT_YET, Setting, SettingKind, no_effect
 
 ONE_LOOP = no_effect("one event loop serves a broker")
 
 _later = partial(broker, effect=NOT_YET)
 
 _CLASSIC: tuple[Setting, ...] = (
-    broker("group.min.session.timeout.ms", Kind.INT, 6000, "Shortest session a member may ask."),
     broker(
-        "group.max.session.timeout.ms", Kind.INT, 1_800_000, "Longest session a member may ask."
+        "group.min.session.timeout.ms", SettingKind.INT, 6000, "Shortest session a member may ask."
+    ),
+    broker(
+        "group.max.session.timeout.ms",
+        SettingKind.INT,
+        1_800_000,
+        "Longest session a member may ask.",
     ),
     broker(
         "group.initial.rebalance.delay.ms",
-        Kind.INT,
+        SettingKind.INT,
         3000,
         "Time a new group waits for more members before its first assignment.",
     ),
-    broker("group.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
+    broker("group.max.size", SettingKind.INT, INT_MAX, "Members of a group.", at_least(1)),
 )
 
 _COORDINATOR: tuple[Setting, ...] = (
     _later(
         "group.coordinator.rebalance.protocols",
-        Kind.LIST,
+        SettingKind.LIST,
         ("classic", "consumer", "streams"),
         "Group protocols that are offered.",
         subset_of("consumer", "classic", "share", "streams"),
     ),
     broker(
         "group.coordinator.threads",
-        Kind.INT,
+        SettingKind.INT,
         4,
         "Threads of the group coordinator.",
         at_least(1),
@@ -42,7 +47,7 @@ _COORDINATOR: tuple[Setting, ...] = (
     ),
     broker(
         "group.coordinator.background.threads",
-        Kind.INT,
+        SettingKind.INT,
         2,
         "Threads for the group coordinator's long jobs.",
         at_least(1),
@@ -50,21 +55,21 @@ _COORDINATOR: tuple[Setting, ...] = (
     ),
     _later(
         "group.coordinator.append.linger.ms",
-        Kind.INT,
+        SettingKind.INT,
         -1,
         "Time the coordinator gathers records before it writes; -1 adapts to the load.",
         at_least(-1),
     ),
     _later(
         "group.coordinator.cached.buffer.max.bytes",
-        Kind.INT,
+        SettingKind.INT,
         1_048_588,
         "Largest write buffer the coordinator keeps for reuse.",
         at_least(524_288),
     ),
     broker(
         "group.coordinator.new.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether Kafka's second coordinator is used.",
         effect=no_effect("there is one coordinator"),
@@ -74,84 +79,84 @@ _COORDINATOR: tuple[Setting, ...] = (
 _CONSUMER: tuple[Setting, ...] = (
     broker(
         "group.consumer.session.timeout.ms",
-        Kind.INT,
+        SettingKind.INT,
         45_000,
         "Silence after which a member is out.",
         at_least(1),
     ),
     _later(
         "group.consumer.min.session.timeout.ms",
-        Kind.INT,
+        SettingKind.INT,
         45_000,
         "Shortest session a group may be given.",
         at_least(1),
     ),
     _later(
         "group.consumer.max.session.timeout.ms",
-        Kind.INT,
+        SettingKind.INT,
         60_000,
         "Longest session a group may be given.",
         at_least(1),
     ),
     broker(
         "group.consumer.heartbeat.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         5000,
         "Time between two heartbeats of a member.",
         at_least(1),
     ),
     _later(
         "group.consumer.min.heartbeat.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         5000,
         "Shortest heartbeat interval a group may be given.",
         at_least(1),
     ),
     _later(
         "group.consumer.max.heartbeat.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         15_000,
         "Longest heartbeat interval a group may be given.",
         at_least(1),
     ),
-    broker("group.consumer.max.size", Kind.INT, INT_MAX, "Members of a group.", at_least(1)),
+    broker("group.consumer.max.size", SettingKind.INT, INT_MAX, "Members of a group.", at_least(1)),
     broker(
         "group.consumer.assignors",
-        Kind.LIST,
+        SettingKind.LIST,
         ("uniform", "range"),
         "Assignors on offer, the default first.",
     ),
     broker(
         "group.consumer.migration.policy",
-        Kind.STRING,
+        SettingKind.STRING,
         "bidirectional",
         "Which way a group may change between the classic and the consumer protocol.",
         one_of_any_case("disabled", "downgrade", "upgrade", "bidirectional"),
     ),
     _later(
         "group.consumer.assignment.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         1000,
         "Least time between two assignments of a group.",
         at_least(0),
     ),
     _later(
         "group.consumer.min.assignment.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         0,
         "Least value a group may set for that.",
         at_least(0),
     ),
     _later(
         "group.consumer.max.assignment.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         15_000,
         "Largest value a group may set for that.",
         at_least(0),
     ),
     broker(
         "group.consumer.regex.refresh.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         600_000,
         "Time between two looks for topics that match a subscribed pattern.",
         at_least(10_000),
@@ -161,69 +166,69 @@ _CONSUMER: tuple[Setting, ...] = (
 _OFFSETS: tuple[Setting, ...] = (
     broker(
         "offset.metadata.max.bytes",
-        Kind.INT,
+        SettingKind.INT,
         4096,
         "Largest note a client may store with a committed offset.",
     ),
     broker(
         "offsets.load.buffer.size",
-        Kind.INT,
+        SettingKind.INT,
         5_242_880,
         "Bytes read at a time when committed offsets are loaded.",
         at_least(1),
     ),
     broker(
         "offsets.retention.minutes",
-        Kind.INT,
+        SettingKind.INT,
         10_080,
         "Time committed offsets outlive their group's last member.",
         at_least(1),
     ),
     broker(
         "offsets.retention.check.interval.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         600_000,
         "Time between two looks for offsets whose time is over.",
         at_least(1),
     ),
     broker(
         "offsets.topic.num.partitions",
-        Kind.INT,
+        SettingKind.INT,
         50,
         "Partitions of the topic of committed offsets; fixed once it exists.",
         at_least(1),
     ),
     broker(
         "offsets.topic.replication.factor",
-        Kind.SHORT,
+        SettingKind.SHORT,
         3,
         "Replicas of the topic of committed offsets.",
         at_least(1),
     ),
     broker(
         "offsets.topic.segment.bytes",
-        Kind.INT,
+        SettingKind.INT,
         104_857_600,
         "Segment size of the topic of committed offsets.",
         at_least(1),
     ),
     broker(
         "offsets.topic.compression.codec",
-        Kind.INT,
+        SettingKind.INT,
         0,
         "Codec of that topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
         between(0, 4),
     ),
     broker(
         "offsets.commit.timeout.ms",
-        Kind.INT,
+        SettingKind.INT,
         5000,
         "Time a commit may wait for the replicas.",
         at_least(1),
     ),
     _later(
         "offsets.commit.required.acks",
-        Kind.SHORT,
+        SettingKind.SHORT,
         -1,
         "Deprecated by Kafka: replicas that must hold a commit; -1 for all in sync.",
     ),

@@ -12,18 +12,23 @@ from penstock.config.check import (
     subset_of,
 )
 from penstock.config.declare import HOUR_MS, MINUTE_MS, broker, named, scaled_by
-from penstock.config.setting import DOUBLE_MAX, LONG_MAX, NOT_YET, Kind, Setting, UpdateMode
+from penstock.config.setting import DOUBLE_MAX, LONG_MAX, NOT_YET, Setting, SettingKind, UpdateMode
 from penstock.config.setting import no_effect as nothing
 from penstock.config.topic_settings import COMPRESSION_TYPES, ONE_FORMAT
 
-_INT, _LONG, _DOUBLE, _BOOLEAN = Kind.INT, Kind.LONG, Kind.DOUBLE, Kind.BOOLEAN
+_INT, _LONG, _DOUBLE, _BOOLEAN = (
+    SettingKind.INT,
+    SettingKind.LONG,
+    SettingKind.DOUBLE,
+    SettingKind.BOOLEAN,
+)
 # Topic defaults can be changed while the brokers run, for the whole cluster.
 _default = partial(broker, update=UpdateMode.CLUSTER_WIDE)
 
 _DIRECTORIES: tuple[Setting, ...] = (
     broker(
         "log.dirs",
-        Kind.LIST,
+        SettingKind.LIST,
         None,
         "Directories that hold the logs.",
         NOT_EMPTY,
@@ -31,7 +36,7 @@ _DIRECTORIES: tuple[Setting, ...] = (
     ),
     broker(
         "log.dir",
-        Kind.LIST,
+        SettingKind.LIST,
         ("/tmp/kafka-logs",),  # noqa: S108 (Kafka's own default)
         "Directory of the logs when log.dirs is not set.",
         NOT_EMPTY,
@@ -46,7 +51,7 @@ _DIRECTORIES: tuple[Setting, ...] = (
     ),
     broker(
         "cordoned.log.dirs",
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "Log directories that receive no new partitions.",
         effect=NOT_YET,
@@ -160,7 +165,7 @@ _RETENTION: tuple[Setting, ...] = (
     ),
     _default(
         "log.cleanup.policy",
-        Kind.LIST,
+        SettingKind.LIST,
         ("delete",),
         "Default of the topics' cleanup.policy.",
         subset_of("delete", "compact"),
@@ -290,7 +295,7 @@ _MESSAGES: tuple[Setting, ...] = (
     ),
     _default(
         "compression.type",
-        Kind.STRING,
+        SettingKind.STRING,
         "producer",
         "Default of the topics' compression.type.",
         one_of(*COMPRESSION_TYPES),
@@ -321,7 +326,7 @@ _MESSAGES: tuple[Setting, ...] = (
     ),
     _default(
         "log.message.timestamp.type",
-        Kind.STRING,
+        SettingKind.STRING,
         "CreateTime",
         "Default of the topics' message.timestamp.type.",
         one_of("CreateTime", "LogAppendTime"),
@@ -350,7 +355,7 @@ _MESSAGES: tuple[Setting, ...] = (
     ),
     broker(
         "log.message.format.version",
-        Kind.STRING,
+        SettingKind.STRING,
         "3.0-IV1",
         "Default of the topics' message.format.version.",
         effect=ONE_FORMAT,

@@ -5,7 +5,7 @@ from functools import partial
 from penstock.config.check import at_least
 from penstock.config.declare import broker, named
 from penstock.config.listeners import HOST_LIMITS, LISTENERS, PROTOCOL_MAP
-from penstock.config.setting import INT_MAX, NOT_YET, Kind, Setting, UpdateMode, no_effect
+from penstock.config.setting import INT_MAX, NOT_YET, Setting, SettingKind, UpdateMode, no_effect
 
 ONE_LOOP = no_effect("one event loop serves a broker")
 
@@ -16,14 +16,14 @@ _cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
 _LISTENERS: tuple[Setting, ...] = (
     broker(
         "listeners",
-        Kind.LIST,
+        SettingKind.LIST,
         ("PLAINTEXT://:9092",),
         "Addresses the broker listens on, as NAME://host:port; no host means every address.",
         LISTENERS,
     ),
     broker(
         "advertised.listeners",
-        Kind.LIST,
+        SettingKind.LIST,
         None,
         "Addresses that clients are told to use; those of listeners when unset.",
         LISTENERS,
@@ -31,99 +31,101 @@ _LISTENERS: tuple[Setting, ...] = (
     ),
     broker(
         "listener.security.protocol.map",
-        Kind.STRING,
+        SettingKind.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "Security protocol of each listener name.",
         PROTOCOL_MAP,
     ),
     broker(
         "inter.broker.listener.name",
-        Kind.STRING,
+        SettingKind.STRING,
         None,
         "Listener the brokers use among themselves; or set security.inter.broker.protocol.",
     ),
     _later(
         "control.plane.listener.name",
-        Kind.STRING,
+        SettingKind.STRING,
         None,
         "Listener on which the controller alone speaks to the brokers.",
     ),
     _later(
         "early.start.listeners",
-        Kind.LIST,
+        SettingKind.LIST,
         None,
         "Listeners that may open before the authorizer is ready.",
     ),
 )
 
 _SOCKETS: tuple[Setting, ...] = (
-    broker("socket.send.buffer.bytes", Kind.INT, 102_400, "Send buffer of a socket; -1: system."),
+    broker(
+        "socket.send.buffer.bytes", SettingKind.INT, 102_400, "Send buffer of a socket; -1: system."
+    ),
     broker(
         "socket.receive.buffer.bytes",
-        Kind.INT,
+        SettingKind.INT,
         102_400,
         "Receive buffer of a socket; -1 leaves it to the system.",
     ),
     broker(
         "socket.request.max.bytes",
-        Kind.INT,
+        SettingKind.INT,
         104_857_600,
         "Largest request that is read; a longer one closes the connection.",
         at_least(1),
     ),
     broker(
         "socket.listen.backlog.size",
-        Kind.INT,
+        SettingKind.INT,
         50,
         "Connections that may wait to be accepted.",
         at_least(1),
     ),
     _later(
         "socket.connection.setup.timeout.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         10_000,
         "First time limit for a connection to another broker.",
     ),
     _later(
         "socket.connection.setup.timeout.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         30_000,
         "Limit to which that time grows while attempts fail.",
     ),
 )
 
 _CONNECTIONS: tuple[Setting, ...] = (
-    broker("max.connections", Kind.INT, INT_MAX, "Connections of a broker.", at_least(0)),
+    broker("max.connections", SettingKind.INT, INT_MAX, "Connections of a broker.", at_least(0)),
     broker(
         "max.connections.per.ip",
-        Kind.INT,
+        SettingKind.INT,
         INT_MAX,
         "Connections from one address; 0 needs max.connections.per.ip.overrides.",
         at_least(0),
     ),
     broker(
         "max.connections.per.ip.overrides",
-        Kind.STRING,
+        SettingKind.STRING,
         "",
         "Addresses with a limit of their own, as host:count pairs.",
         HOST_LIMITS,
     ),
     broker(
         "max.connection.creation.rate",
-        Kind.INT,
+        SettingKind.INT,
         INT_MAX,
         "New connections a second that a broker accepts.",
         at_least(0),
     ),
     broker(
         "connections.max.idle.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         600_000,
         "Silence after which a connection is closed.",
     ),
     _later(
         "connection.failed.authentication.delay.ms",
-        Kind.INT,
+        SettingKind.INT,
         100,
         "Time a refused connection is kept open, to slow down guessing.",
         at_least(0),
@@ -133,35 +135,37 @@ _CONNECTIONS: tuple[Setting, ...] = (
 _REQUESTS: tuple[Setting, ...] = (
     _later(
         "queued.max.requests",
-        Kind.INT,
+        SettingKind.INT,
         500,
         "Requests that may wait before the broker stops reading.",
         at_least(1),
     ),
     broker(
         "queued.max.request.bytes",
-        Kind.LONG,
+        SettingKind.LONG,
         -1,
         "Bytes of requests that may wait before the broker stops reading; -1 for no limit.",
     ),
-    broker("request.timeout.ms", Kind.INT, 30_000, "Time a broker waits for another's answer."),
+    broker(
+        "request.timeout.ms", SettingKind.INT, 30_000, "Time a broker waits for another's answer."
+    ),
     broker(
         "fetch.max.bytes",
-        Kind.INT,
+        SettingKind.INT,
         57_671_680,
         "Most bytes in the answer to one fetch.",
         at_least(1024),
     ),
     broker(
         "max.incremental.fetch.session.cache.slots",
-        Kind.INT,
+        SettingKind.INT,
         1000,
         "Fetch sessions a broker remembers.",
         at_least(0),
     ),
     broker(
         "max.request.partition.size.limit",
-        Kind.INT,
+        SettingKind.INT,
         2000,
         "Partitions in one answer to DescribeTopicPartitions.",
         at_least(1),
@@ -171,7 +175,7 @@ _REQUESTS: tuple[Setting, ...] = (
 _THREADS: tuple[Setting, ...] = (
     broker(
         "num.network.threads",
-        Kind.INT,
+        SettingKind.INT,
         3,
         "Threads that read and write sockets.",
         at_least(1),
@@ -180,7 +184,7 @@ _THREADS: tuple[Setting, ...] = (
     ),
     broker(
         "num.io.threads",
-        Kind.INT,
+        SettingKind.INT,
         8,
         "Threads that carry out requests.",
         at_least(1),
@@ -189,7 +193,7 @@ _THREADS: tuple[Setting, ...] = (
     ),
     broker(
         "background.threads",
-        Kind.INT,
+        SettingKind.INT,
         10,
         "Threads for background jobs.",
         at_least(1),

@@ -5,7 +5,15 @@ from functools import partial
 from penstock.config.check import at_least, at_least_or, one_of
 from penstock.config.declare import broker
 from penstock.config.listeners import SECURITY_PROTOCOLS
-from penstock.config.setting import ACTIVE, LONG_MAX, NOT_YET, Kind, Setting, UpdateMode, no_effect
+from penstock.config.setting import (
+    ACTIVE,
+    LONG_MAX,
+    NOT_YET,
+    Setting,
+    SettingKind,
+    UpdateMode,
+    no_effect,
+)
 
 NO_PURGATORY = no_effect("finished waits leave at once, nothing is left to purge")
 
@@ -15,27 +23,27 @@ _cluster_wide = partial(broker, effect=NOT_YET, update=UpdateMode.CLUSTER_WIDE)
 _TOPICS: tuple[Setting, ...] = (
     broker(
         "num.partitions",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Partitions of a topic that is created without a number.",
         at_least(1),
     ),
     broker(
         "default.replication.factor",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Replicas of a topic that is created without a number.",
     ),
     broker(
         "auto.create.topics.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether a topic comes into being when a client first asks for it.",
     ),
-    broker("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics can be deleted."),
+    broker("delete.topic.enable", SettingKind.BOOLEAN, True, "Whether topics can be deleted."),
     _cluster_wide(
         "min.insync.replicas",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Default of the topics' min.insync.replicas.",
         at_least(1),
@@ -43,28 +51,28 @@ _TOPICS: tuple[Setting, ...] = (
     ),
     _cluster_wide(
         "unclean.leader.election.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Default of the topics' unclean.leader.election.enable.",
         effect=ACTIVE,
     ),
     _later(
         "unclean.leader.election.interval.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         300_000,
         "Time between two looks for partitions that need an unclean election.",
         at_least(1),
     ),
     broker(
         "create.topic.policy.class.name",
-        Kind.CLASS,
+        SettingKind.CLASS,
         None,
         "Class that may refuse the creation of a topic.",
         effect=no_effect("Java classes cannot be loaded"),
     ),
     broker(
         "alter.config.policy.class.name",
-        Kind.CLASS,
+        SettingKind.CLASS,
         None,
         "Class that may refuse a change of settings.",
         effect=no_effect("Java classes cannot be loaded"),
@@ -74,88 +82,93 @@ _TOPICS: tuple[Setting, ...] = (
 _FOLLOWERS: tuple[Setting, ...] = (
     broker(
         "replica.lag.time.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         30_000,
         "Time after which a follower that has not caught up leaves the in-sync set.",
     ),
     broker(
         "replica.lag.max.messages",
-        Kind.LONG,
+        SettingKind.LONG,
         -1,
         "Messages after which a follower that lags leaves the in-sync set, as Kafka 0.8 had it; "
         "-1 is off.",
         at_least_or(1, -1),
         own=True,
     ),
-    broker("replica.socket.timeout.ms", Kind.INT, 30_000, "Time a follower waits for its leader."),
+    broker(
+        "replica.socket.timeout.ms",
+        SettingKind.INT,
+        30_000,
+        "Time a follower waits for its leader.",
+    ),
     _later(
         "replica.socket.receive.buffer.bytes",
-        Kind.INT,
+        SettingKind.INT,
         65_536,
         "Receive buffer of a follower's socket.",
     ),
     broker(
         "replica.fetch.max.bytes",
-        Kind.INT,
+        SettingKind.INT,
         1_048_576,
         "Bytes a follower asks for per partition; one larger batch still passes.",
         at_least(0),
     ),
     broker(
         "replica.fetch.wait.max.ms",
-        Kind.INT,
+        SettingKind.INT,
         500,
         "Time a leader may hold a follower's fetch while there is nothing new.",
     ),
     broker(
         "replica.fetch.backoff.ms",
-        Kind.INT,
+        SettingKind.INT,
         1000,
         "Time a follower rests after a failed fetch.",
         at_least(0),
     ),
     broker(
         "replica.fetch.min.bytes",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Bytes a leader gathers before it answers a follower.",
     ),
     broker(
         "replica.fetch.response.max.bytes",
-        Kind.INT,
+        SettingKind.INT,
         10_485_760,
         "Bytes a follower asks for in one fetch over all partitions.",
         at_least(0),
     ),
     _cluster_wide(
         "num.replica.fetchers",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Connections with which a follower fetches from one leader.",
         at_least(1),
     ),
     broker(
         "replica.high.watermark.checkpoint.interval.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         5000,
         "Time between two writes of the high watermarks.",
     ),
     broker(
         "replica.selector.class",
-        Kind.STRING,
+        SettingKind.STRING,
         None,
         "Who picks the replica that a consumer should read from: Kafka's RackAwareReplicaSelector, "
         "for one in the consumer's rack. Unset, the leader.",
     ),
     _later(
         "follower.fetch.last.tiered.offset.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether a new follower starts at the last remote offset.",
     ),
     _later(
         "num.replica.alter.log.dirs.threads",
-        Kind.INT,
+        SettingKind.INT,
         None,
         "Workers that move replicas between log directories; one per directory when unset.",
     ),
@@ -164,39 +177,39 @@ _FOLLOWERS: tuple[Setting, ...] = (
 _LEADERS: tuple[Setting, ...] = (
     broker(
         "auto.leader.rebalance.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether leadership returns to the preferred replicas by itself.",
     ),
     broker(
         "leader.imbalance.per.broker.percentage",
-        Kind.INT,
+        SettingKind.INT,
         10,
         "Share of a broker's partitions led elsewhere above which leaders are moved back.",
     ),
     broker(
         "leader.imbalance.check.interval.seconds",
-        Kind.LONG,
+        SettingKind.LONG,
         300,
         "Time between two looks at that share.",
         at_least(1),
     ),
     broker(
         "controller.socket.timeout.ms",
-        Kind.INT,
+        SettingKind.INT,
         30_000,
         "Time the controller waits for a broker's answer.",
     ),
     broker(
         "inter.broker.protocol.version",
-        Kind.STRING,
+        SettingKind.STRING,
         "3.9-IV0",
         "Version the brokers speak among themselves.",
         effect=no_effect("Penstock's brokers agree on versions by themselves"),
     ),
     broker(
         "security.inter.broker.protocol",
-        Kind.STRING,
+        SettingKind.STRING,
         "PLAINTEXT",
         "Security protocol among brokers; or set inter.broker.listener.name.",
         one_of(*SECURITY_PROTOCOLS),
@@ -206,21 +219,21 @@ _LEADERS: tuple[Setting, ...] = (
 _PURGATORY: tuple[Setting, ...] = (
     broker(
         "fetch.purgatory.purge.interval.requests",
-        Kind.INT,
+        SettingKind.INT,
         1000,
         "Waiting fetches after which finished ones are purged.",
         effect=NO_PURGATORY,
     ),
     broker(
         "producer.purgatory.purge.interval.requests",
-        Kind.INT,
+        SettingKind.INT,
         1000,
         "Waiting produce requests after which finished ones are purged.",
         effect=NO_PURGATORY,
     ),
     broker(
         "delete.records.purgatory.purge.interval.requests",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Waiting deletions after which finished ones are purged.",
         effect=NO_PURGATORY,
@@ -231,7 +244,7 @@ _per_broker = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
 _THROTTLES: tuple[Setting, ...] = (
     _per_broker(
         "leader.replication.throttled.rate",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "Bytes a second that leaders send to throttled replicas.",
         at_least(0),
@@ -239,7 +252,7 @@ _THROTTLES: tuple[Setting, ...] = (
     ),
     _per_broker(
         "follower.replication.throttled.rate",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "Bytes a second that throttled replicas fetch.",
         at_least(0),
@@ -247,7 +260,7 @@ _THROTTLES: tuple[Setting, ...] = (
     ),
     _per_broker(
         "replica.alter.log.dirs.io.max.bytes.per.second",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "Bytes a second for moving replicas between log directories.",
         at_least(0),

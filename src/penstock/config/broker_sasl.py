@@ -4,13 +4,18 @@ from functools import partial
 
 from penstock.config.check import between, one_of_any_case
 from penstock.config.declare import broker
-from penstock.config.setting import NOT_YET, Kind, Setting, UpdateMode, no_effect
+from penstock.config.setting import NOT_YET, Setting, SettingKind, UpdateMode, no_effect
 
 _kerberos = partial(broker, effect=no_effect("GSSAPI is not offered"), update=UpdateMode.PER_BROKER)
 _login = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
 _later = partial(broker, effect=NOT_YET)
 _java = partial(broker, effect=no_effect("Java classes cannot be loaded"))
-_STRING, _LONG, _INT, _DOUBLE = Kind.STRING, Kind.LONG, Kind.INT, Kind.DOUBLE
+_STRING, _LONG, _INT, _DOUBLE = (
+    SettingKind.STRING,
+    SettingKind.LONG,
+    SettingKind.INT,
+    SettingKind.DOUBLE,
+)
 
 _KERBEROS: tuple[Setting, ...] = (
     _kerberos("sasl.kerberos.service.name", _STRING, None, "Principal the brokers run as."),
@@ -23,7 +28,7 @@ _KERBEROS: tuple[Setting, ...] = (
     ),
     _kerberos(
         "sasl.kerberos.principal.to.local.rules",
-        Kind.LIST,
+        SettingKind.LIST,
         ("DEFAULT",),
         "Rules that turn a Kerberos name into a short one.",
     ),
@@ -56,14 +61,14 @@ _LOGIN: tuple[Setting, ...] = (
     ),
     _login(
         "sasl.login.refresh.min.period.seconds",
-        Kind.SHORT,
+        SettingKind.SHORT,
         60,
         "Least time between two renewals.",
         between(0, 900),
     ),
     _login(
         "sasl.login.refresh.buffer.seconds",
-        Kind.SHORT,
+        SettingKind.SHORT,
         300,
         "Time before a token's end by which it is renewed.",
         between(0, 3600),
@@ -101,27 +106,34 @@ _BEARER: tuple[Setting, ...] = (
     _later(
         "sasl.oauthbearer.clock.skew.seconds", _INT, 30, "Difference of clocks that is forgiven."
     ),
-    _later("sasl.oauthbearer.expected.audience", Kind.LIST, (), "Audiences that are accepted."),
+    _later(
+        "sasl.oauthbearer.expected.audience", SettingKind.LIST, (), "Audiences that are accepted."
+    ),
     _later("sasl.oauthbearer.expected.issuer", _STRING, None, "Issuer that is accepted."),
     _later(
         "sasl.oauthbearer.header.urlencode",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether id and secret are URL-encoded in the login header.",
     ),
     _later(
         "sasl.oauthbearer.client.credentials.client.id", _STRING, None, "The broker's client id."
     ),
-    _later("sasl.oauthbearer.client.credentials.client.secret", Kind.PASSWORD, None, "Its secret."),
+    _later(
+        "sasl.oauthbearer.client.credentials.client.secret",
+        SettingKind.PASSWORD,
+        None,
+        "Its secret.",
+    ),
     _java(
         "sasl.oauthbearer.jwt.retriever.class",
-        Kind.CLASS,
+        SettingKind.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
         "Java class that fetches tokens.",
     ),
     _java(
         "sasl.oauthbearer.jwt.validator.class",
-        Kind.CLASS,
+        SettingKind.CLASS,
         "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
         "Java class that checks tokens.",
     ),
@@ -140,7 +152,7 @@ _ASSERTION: tuple[Setting, ...] = (
     _later("sasl.oauthbearer.assertion.private.key.file", _STRING, None, "Key that signs it."),
     _later(
         "sasl.oauthbearer.assertion.private.key.passphrase",
-        Kind.PASSWORD,
+        SettingKind.PASSWORD,
         None,
         "Password of that key.",
     ),
@@ -163,7 +175,7 @@ _ASSERTION: tuple[Setting, ...] = (
     ),
     _later(
         "sasl.oauthbearer.assertion.claim.jti.include",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether it carries an id of its own.",
     ),

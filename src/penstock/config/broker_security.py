@@ -5,7 +5,7 @@ from functools import partial
 
 from penstock.config.check import at_least, one_of
 from penstock.config.declare import broker, named
-from penstock.config.setting import NOT_YET, Kind, Setting, UpdateMode, no_effect
+from penstock.config.setting import NOT_YET, Setting, SettingKind, UpdateMode, no_effect
 
 NO_JAVA = no_effect("Java classes cannot be loaded")
 OPENSSL = no_effect("TLS is OpenSSL's, not Java's")
@@ -13,7 +13,7 @@ OPENSSL = no_effect("TLS is OpenSSL's, not Java's")
 _later = partial(broker, effect=NOT_YET)
 _per_broker = partial(broker, effect=NOT_YET, update=UpdateMode.PER_BROKER)
 _java = partial(broker, effect=OPENSSL, update=UpdateMode.PER_BROKER)
-_STRING, _PASSWORD, _LIST = Kind.STRING, Kind.PASSWORD, Kind.LIST
+_STRING, _PASSWORD, _LIST = SettingKind.STRING, SettingKind.PASSWORD, SettingKind.LIST
 
 _ACCESS: tuple[Setting, ...] = (
     _later(
@@ -25,13 +25,13 @@ _ACCESS: tuple[Setting, ...] = (
     _later("super.users", _STRING, "", "Principals who may do everything, as User:a;User:b."),
     _later(
         "allow.everyone.if.no.acl.found",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether what has no rule is open to all.",
     ),
     broker(
         "principal.builder.class",
-        Kind.CLASS,
+        SettingKind.CLASS,
         "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
         "Java class that names the principal of a connection.",
         effect=NO_JAVA,
@@ -39,7 +39,7 @@ _ACCESS: tuple[Setting, ...] = (
     broker("security.providers", _STRING, None, "Java classes of algorithms.", effect=NO_JAVA),
     _later(
         "connections.max.reauth.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         0,
         "Time after which a SASL client must authenticate again; 0 for never.",
     ),
@@ -61,13 +61,13 @@ _TLS: tuple[Setting, ...] = (
     ),
     _later(
         "ssl.allow.dn.changes",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether a replaced certificate may have another name.",
     ),
     _later(
         "ssl.allow.san.changes",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether a replaced certificate may have other host names.",
     ),
@@ -97,7 +97,11 @@ _TLS: tuple[Setting, ...] = (
     _java("ssl.trustmanager.algorithm", _STRING, "PKIX", "Java's trust manager."),
     _java("ssl.secure.random.implementation", _STRING, None, "Java's random numbers."),
     broker(
-        "ssl.engine.factory.class", Kind.CLASS, None, "Java class of TLS engines.", effect=OPENSSL
+        "ssl.engine.factory.class",
+        SettingKind.CLASS,
+        None,
+        "Java class of TLS engines.",
+        effect=OPENSSL,
     ),
 )
 
@@ -114,28 +118,28 @@ _SASL: tuple[Setting, ...] = (
     _later("sasl.jaas.config", _PASSWORD, None, "Login of a mechanism, in the syntax of JAAS."),
     _later(
         "sasl.server.max.receive.size",
-        Kind.INT,
+        SettingKind.INT,
         524_288,
         "Largest message before a client is authenticated.",
     ),
     broker(
         "sasl.server.callback.handler.class",
-        Kind.CLASS,
+        SettingKind.CLASS,
         None,
         "Java class that checks logins.",
         effect=NO_JAVA,
     ),
     broker(
         "sasl.client.callback.handler.class",
-        Kind.CLASS,
+        SettingKind.CLASS,
         None,
         "Java class for logins at other brokers.",
         effect=NO_JAVA,
     ),
-    broker("sasl.login.class", Kind.CLASS, None, "Java class of a login.", effect=NO_JAVA),
+    broker("sasl.login.class", SettingKind.CLASS, None, "Java class of a login.", effect=NO_JAVA),
     broker(
         "sasl.login.callback.handler.class",
-        Kind.CLASS,
+        SettingKind.CLASS,
         None,
         "Java class that gives a login its data.",
         effect=NO_JAVA,
@@ -158,21 +162,21 @@ _TOKENS: tuple[Setting, ...] = (
     ),
     _later(
         "delegation.token.max.lifetime.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         604_800_000,
         "Longest life of a token.",
         at_least(1),
     ),
     _later(
         "delegation.token.expiry.time.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         86_400_000,
         "Time after which a token must be renewed.",
         at_least(1),
     ),
     _later(
         "delegation.token.expiry.check.interval.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         3_600_000,
         "Time between two looks for expired tokens.",
         at_least(1),
@@ -194,10 +198,10 @@ _STORED_PASSWORDS: tuple[Setting, ...] = (
         "AES/CBC/PKCS5Padding",
         "Cipher for those passwords.",
     ),
-    _later("password.encoder.key.length", Kind.INT, 128, "Bits of the key.", at_least(8)),
+    _later("password.encoder.key.length", SettingKind.INT, 128, "Bits of the key.", at_least(8)),
     _later(
         "password.encoder.iterations",
-        Kind.INT,
+        SettingKind.INT,
         4096,
         "Rounds of the key's derivation.",
         at_least(1024),

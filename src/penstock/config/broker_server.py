@@ -4,7 +4,7 @@ from functools import partial
 
 from penstock.config.check import at_least, one_of
 from penstock.config.declare import broker, named
-from penstock.config.setting import ACTIVE, NOT_YET, Kind, Setting, no_effect
+from penstock.config.setting import ACTIVE, NOT_YET, Setting, SettingKind, no_effect
 
 NO_JMX = no_effect("there is no JVM and no JMX")
 NO_SAMPLES = no_effect("a throttle counts bytes as they pass, without samples")
@@ -14,49 +14,57 @@ _later = partial(broker, effect=NOT_YET)
 _IDENTITY: tuple[Setting, ...] = (
     broker(
         "broker.id",
-        Kind.INT,
+        SettingKind.INT,
         -1,
         "Number of this broker in its cluster; -1 asks for a free one above "
         "reserved.broker.max.id.",
         at_least(-1),
         fallbacks=named("node.id"),
     ),
-    broker("node.id", Kind.INT, -1, "Another name of broker.id.", at_least(-1)),
+    broker("node.id", SettingKind.INT, -1, "Another name of broker.id.", at_least(-1)),
     broker(
         "broker.id.generation.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether a broker without a number gets one.",
     ),
     broker(
         "reserved.broker.max.id",
-        Kind.INT,
+        SettingKind.INT,
         1000,
         "Largest number that may be written as broker.id while numbers are also given out.",
         at_least(0),
     ),
-    broker("broker.rack", Kind.STRING, None, "Rack or zone; replicas are spread over racks."),
+    broker(
+        "broker.rack", SettingKind.STRING, None, "Rack or zone; replicas are spread over racks."
+    ),
 )
 
 _SHUTDOWN: tuple[Setting, ...] = (
     broker(
         "controlled.shutdown.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether a stopping broker first hands its leaderships over.",
     ),
-    broker("controlled.shutdown.max.retries", Kind.INT, 3, "Attempts to hand them over."),
-    broker("controlled.shutdown.retry.backoff.ms", Kind.LONG, 5000, "Rest between attempts."),
+    broker("controlled.shutdown.max.retries", SettingKind.INT, 3, "Attempts to hand them over."),
+    broker(
+        "controlled.shutdown.retry.backoff.ms", SettingKind.LONG, 5000, "Rest between attempts."
+    ),
 )
 
 _QUOTAS: tuple[Setting, ...] = (
-    _later("quota.window.num", Kind.INT, 11, "Samples kept for client quotas.", at_least(1)),
+    _later("quota.window.num", SettingKind.INT, 11, "Samples kept for client quotas.", at_least(1)),
     _later(
-        "quota.window.size.seconds", Kind.INT, 1, "Length of a client quota's sample.", at_least(1)
+        "quota.window.size.seconds",
+        SettingKind.INT,
+        1,
+        "Length of a client quota's sample.",
+        at_least(1),
     ),
     broker(
         "replication.quota.window.num",
-        Kind.INT,
+        SettingKind.INT,
         11,
         "Samples kept for replication quotas.",
         at_least(1),
@@ -64,7 +72,7 @@ _QUOTAS: tuple[Setting, ...] = (
     ),
     broker(
         "replication.quota.window.size.seconds",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Length of a replication quota's sample.",
         at_least(1),
@@ -72,35 +80,35 @@ _QUOTAS: tuple[Setting, ...] = (
     ),
     _later(
         "alter.log.dirs.replication.quota.window.num",
-        Kind.INT,
+        SettingKind.INT,
         11,
         "Samples kept for the quota of moves between directories.",
         at_least(1),
     ),
     _later(
         "alter.log.dirs.replication.quota.window.size.seconds",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Length of such a sample.",
         at_least(1),
     ),
     _later(
         "controller.quota.window.num",
-        Kind.INT,
+        SettingKind.INT,
         11,
         "Samples kept for quotas on changes of topics.",
         at_least(1),
     ),
     _later(
         "controller.quota.window.size.seconds",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Length of such a sample.",
         at_least(1),
     ),
     broker(
         "client.quota.callback.class",
-        Kind.CLASS,
+        SettingKind.CLASS,
         None,
         "Class that decides client quotas.",
         effect=no_effect("Java classes cannot be loaded"),
@@ -108,27 +116,34 @@ _QUOTAS: tuple[Setting, ...] = (
 )
 
 _METRICS: tuple[Setting, ...] = (
-    _later("metrics.num.samples", Kind.INT, 2, "Samples kept for a rate.", at_least(1)),
-    _later("metrics.sample.window.ms", Kind.LONG, 30_000, "Length of a sample.", at_least(1)),
-    _later("metrics.recording.level", Kind.STRING, "INFO", "Finest level of metrics that is kept."),
+    _later("metrics.num.samples", SettingKind.INT, 2, "Samples kept for a rate.", at_least(1)),
+    _later(
+        "metrics.sample.window.ms", SettingKind.LONG, 30_000, "Length of a sample.", at_least(1)
+    ),
+    _later(
+        "metrics.recording.level",
+        SettingKind.STRING,
+        "INFO",
+        "Finest level of metrics that is kept.",
+    ),
     broker(
         "metric.reporters",
-        Kind.LIST,
+        SettingKind.LIST,
         ("org.apache.kafka.common.metrics.JmxReporter",),
         "Java classes that publish metrics.",
         effect=NO_JMX,
     ),
     broker(
         "auto.include.jmx.reporter",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether JMX publishes metrics without being listed.",
         effect=NO_JMX,
     ),
-    broker("kafka.metrics.reporters", Kind.LIST, (), "More such classes.", effect=NO_JMX),
+    broker("kafka.metrics.reporters", SettingKind.LIST, (), "More such classes.", effect=NO_JMX),
     broker(
         "kafka.metrics.polling.interval.secs",
-        Kind.INT,
+        SettingKind.INT,
         10,
         "Time between two readings by those classes.",
         at_least(1),
@@ -136,7 +151,7 @@ _METRICS: tuple[Setting, ...] = (
     ),
     _later(
         "telemetry.max.bytes",
-        Kind.INT,
+        SettingKind.INT,
         1_048_576,
         "Largest metrics message accepted from a client.",
         at_least(1),
@@ -146,14 +161,14 @@ _METRICS: tuple[Setting, ...] = (
 _INTERNAL: tuple[Setting, ...] = (
     broker(
         "unstable.api.versions.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether unfinished versions of requests are offered.",
         effect=no_effect("only implemented versions exist"),
     ),
     broker(
         "unstable.feature.versions.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether unfinished features are offered.",
         effect=no_effect("only implemented features exist"),
@@ -164,7 +179,7 @@ _own = partial(broker, effect=NOT_YET, own=True)
 _PENSTOCK: tuple[Setting, ...] = (
     _own(
         "controller.election",
-        Kind.STRING,
+        SettingKind.STRING,
         "race",
         "How a controller is chosen: all race for one node, or queue in order of arrival.",
         one_of("race", "queue"),
@@ -172,7 +187,7 @@ _PENSTOCK: tuple[Setting, ...] = (
     ),
     _own(
         "offsets.storage",
-        Kind.STRING,
+        SettingKind.STRING,
         "kafka",
         "Where committed offsets live: in the log (kafka) or in ZooKeeper's tree.",
         one_of("kafka", "zookeeper"),
@@ -180,14 +195,14 @@ _PENSTOCK: tuple[Setting, ...] = (
     ),
     _own(
         "storage.engine",
-        Kind.STRING,
+        SettingKind.STRING,
         "segmented",
         "How partitions lie on disk: each in its own segments, or all in one commit log.",
         one_of("segmented", "commitlog"),
     ),
     _own(
         "send.method",
-        Kind.STRING,
+        SettingKind.STRING,
         "sendfile",
         "How log bytes reach a socket: by the kernel, through a memory map, or copied.",
         one_of("sendfile", "mmap", "copy"),

@@ -4,14 +4,14 @@ from functools import partial
 
 from penstock.config.check import NOT_EMPTY, at_least, between
 from penstock.config.declare import broker
-from penstock.config.setting import INT_MAX, Kind, Setting, no_effect
+from penstock.config.setting import INT_MAX, Setting, SettingKind, no_effect
 
 _share = partial(broker, effect=no_effect("there are no share groups"))
 _streams = partial(broker, effect=no_effect("there are no streams groups"))
-_INT, _SHORT = Kind.INT, Kind.SHORT
+_INT, _SHORT = SettingKind.INT, SettingKind.SHORT
 
 _SHARE: tuple[Setting, ...] = (
-    _share("group.share.enable", Kind.BOOLEAN, False, "Whether share groups are offered."),
+    _share("group.share.enable", SettingKind.BOOLEAN, False, "Whether share groups are offered."),
     _share("group.share.session.timeout.ms", _INT, 45_000, "Session of a member.", at_least(1)),
     _share("group.share.min.session.timeout.ms", _INT, 45_000, "Shortest session.", at_least(1)),
     _share("group.share.max.session.timeout.ms", _INT, 60_000, "Longest session.", at_least(1)),
@@ -23,7 +23,9 @@ _SHARE: tuple[Setting, ...] = (
     _share(
         "group.share.max.share.sessions", _INT, 2000, "Share sessions of a broker.", at_least(1)
     ),
-    _share("group.share.assignors", Kind.LIST, ("simple",), "Assignors on offer.", NOT_EMPTY),
+    _share(
+        "group.share.assignors", SettingKind.LIST, ("simple",), "Assignors on offer.", NOT_EMPTY
+    ),
     _share(
         "group.share.assignment.interval.ms",
         _INT,
@@ -95,7 +97,7 @@ _SHARE: tuple[Setting, ...] = (
     ),
     _share(
         "group.share.persister.class.name",
-        Kind.STRING,
+        SettingKind.STRING,
         "org.apache.kafka.server.share.persister.DefaultStatePersister",
         "Java class that keeps share state.",
     ),

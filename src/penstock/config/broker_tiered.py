@@ -3,19 +3,25 @@ nothing, except that switching the feature on is refused."""
 
 from functools import partial
 
-from penstock.config.check import Check, at_least, at_least_or, between
+from penstock.config.check import ValueCheck, at_least, at_least_or, between
 from penstock.config.declare import broker
-from penstock.config.setting import LONG_MAX, Kind, Setting, UpdateMode
+from penstock.config.setting import LONG_MAX, Setting, SettingKind, UpdateMode
 from penstock.config.topic_settings import NO_TIERS
 
-_OFF = Check(allowed="only false: there is no tiered storage", accepts=lambda value: value is False)
+_OFF = ValueCheck(
+    allowed="only false: there is no tiered storage", accepts=lambda value: value is False
+)
 _tiered = partial(broker, effect=NO_TIERS)
 _changing = partial(broker, effect=NO_TIERS, update=UpdateMode.CLUSTER_WIDE)
-_INT, _LONG, _STRING = Kind.INT, Kind.LONG, Kind.STRING
+_INT, _LONG, _STRING = SettingKind.INT, SettingKind.LONG, SettingKind.STRING
 
 _MANAGERS: tuple[Setting, ...] = (
     _tiered(
-        "remote.log.storage.system.enable", Kind.BOOLEAN, False, "Whether segments move away.", _OFF
+        "remote.log.storage.system.enable",
+        SettingKind.BOOLEAN,
+        False,
+        "Whether segments move away.",
+        _OFF,
     ),
     _tiered("remote.log.storage.manager.class.name", _STRING, None, "Java class of the store."),
     _tiered("remote.log.storage.manager.class.path", _STRING, None, "Its class path."),
@@ -97,7 +103,7 @@ _WORK: tuple[Setting, ...] = (
     ),
     _tiered(
         "remote.log.manager.task.retry.jitter",
-        Kind.DOUBLE,
+        SettingKind.DOUBLE,
         0.2,
         "Random share of those rests.",
         between(0, 0.5),

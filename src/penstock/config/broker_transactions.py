@@ -4,14 +4,14 @@ from functools import partial
 
 from penstock.config.check import at_least
 from penstock.config.declare import broker
-from penstock.config.setting import NOT_YET, Kind, Setting, UpdateMode
+from penstock.config.setting import NOT_YET, Setting, SettingKind, UpdateMode
 
 _later = partial(broker, effect=NOT_YET)
 
 SETTINGS: tuple[Setting, ...] = (
     broker(
         "producer.id.expiration.ms",
-        Kind.INT,
+        SettingKind.INT,
         86_400_000,
         "Silence after which a partition forgets a producer and its sequence numbers.",
         at_least(1),
@@ -19,49 +19,49 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     _later(
         "producer.id.expiration.check.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         600_000,
         "Time between two looks for producers to forget.",
         at_least(1),
     ),
     broker(
         "transaction.max.timeout.ms",
-        Kind.INT,
+        SettingKind.INT,
         900_000,
         "Longest time a producer may ask for a transaction.",
         at_least(1),
     ),
     broker(
         "transactional.id.expiration.ms",
-        Kind.INT,
+        SettingKind.INT,
         604_800_000,
         "Silence after which a transactional id is forgotten.",
         at_least(1),
     ),
     broker(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         10_000,
         "Time between two looks for transactions that have taken too long.",
         at_least(1),
     ),
     broker(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
-        Kind.INT,
+        SettingKind.INT,
         3_600_000,
         "Time between two looks for transactional ids to forget.",
         at_least(1),
     ),
     broker(
         "transaction.partition.verification.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether a partition asks the coordinator before a transaction's first write.",
         update=UpdateMode.CLUSTER_WIDE,
     ),
     broker(
         "transaction.two.phase.commit.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether producers may take part in an outside two-phase commit. Kafka's default is false: "
         "readers of committed records wait before what is prepared. Here transactions that wait "
@@ -69,7 +69,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     broker(
         "transaction.prepared.alarm.ms",
-        Kind.INT,
+        SettingKind.INT,
         3_600_000,
         "Age at which a transaction of two-phase commit that waits for its decision is told of; "
         "-1: never.",
@@ -79,49 +79,49 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     broker(
         "add.partitions.to.txn.retry.backoff.ms",
-        Kind.INT,
+        SettingKind.INT,
         20,
         "Rest before a partition is added to a transaction again.",
         at_least(1),
     ),
     broker(
         "add.partitions.to.txn.retry.backoff.max.ms",
-        Kind.INT,
+        SettingKind.INT,
         100,
         "Limit of all such rests for one request.",
         at_least(0),
     ),
     broker(
         "transaction.state.log.num.partitions",
-        Kind.INT,
+        SettingKind.INT,
         50,
         "Partitions of the topic of transactions; fixed once it exists.",
         at_least(1),
     ),
     broker(
         "transaction.state.log.replication.factor",
-        Kind.SHORT,
+        SettingKind.SHORT,
         3,
         "Replicas of the topic of transactions.",
         at_least(1),
     ),
     broker(
         "transaction.state.log.min.isr",
-        Kind.INT,
+        SettingKind.INT,
         2,
         "min.insync.replicas of the topic of transactions.",
         at_least(1),
     ),
     broker(
         "transaction.state.log.segment.bytes",
-        Kind.INT,
+        SettingKind.INT,
         104_857_600,
         "Segment size of the topic of transactions.",
         at_least(1),
     ),
     broker(
         "transaction.state.log.load.buffer.size",
-        Kind.INT,
+        SettingKind.INT,
         5_242_880,
         "Bytes read at a time when transactions are loaded.",
         at_least(1),

@@ -9,12 +9,12 @@ from penstock.config.listeners import get_listeners, get_protocol_map
 Values = Mapping[str, Any]
 
 
-class Finding(NamedTuple):
+class ConfigFinding(NamedTuple):
     name: str  # the setting to look at first
     message: str
 
 
-def broker_conflicts(values: Values, given: Set[str]) -> list[Finding]:
+def broker_conflicts(values: Values, given: Set[str]) -> list[ConfigFinding]:
     """What cannot work together in a broker. `given` are the names the user wrote."""
     return [
         *_identity_conflicts(values, given),
@@ -26,80 +26,86 @@ def broker_conflicts(values: Values, given: Set[str]) -> list[Finding]:
     ]
 
 
-def topic_conflicts(values: Values) -> list[Finding]:
+def topic_conflicts(values: Values) -> list[ConfigFinding]:
     """What cannot work together in a topic."""
     return list(_check_order(values, "min.compaction.lag.ms", "max.compaction.lag.ms"))
 
 
-def broker_doubts(values: Values, given: Set[str]) -> list[Finding]:
+def broker_doubts(values: Values, given: Set[str]) -> list[ConfigFinding]:
     """What works, but hardly as meant."""
     return [*_shadowed(values, given), *_few_replicas(values)]
 
 
-def _identity_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
+def _identity_conflicts(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
     broker_id = values["broker.id"]
     if {"broker.id", "node.id"} <= given and broker_id != values["node.id"]:
         other = values["node.id"]
-        yield Finding("node.id", f"is {other} but broker.id is {broker_id}; give one of them")
+        yield ConfigFinding("node.id", f"is {other} but broker.id is {broker_id}; give one of them")
     largest = values["reserved.broker.max.id"]
     if values["broker.id.generation.enable"] and broker_id > largest:
-        yield Finding(
+        yield ConfigFinding(
             "broker.id",
             f"is {broker_id}, above reserved.broker.max.id = {largest}, where numbers are given "
             "out; raise that or set broker.id.generation.enable = false",
         )
     if not values["broker.id.generation.enable"] and broker_id < 0:
-        yield Finding("broker.id", "is needed when broker.id.generation.enable = false")
+        yield ConfigFinding("broker.id", "is needed when broker.id.generation.enable = false")
 
 
-def _log_conflicts(values: Values) -> Iterator[Finding]:
+def _log_conflicts(values: Values) -> Iterator[ConfigFinding]:
     retention_ms = values["log.retention.ms"]
     if retention_ms == 0:
-        yield Finding("log.retention.ms", "is 0, which keeps nothing; use -1 to keep everything")
+        yield ConfigFinding(
+            "log.retention.ms", "is 0, which keeps nothing; use -1 to keep everything"
+        )
     log_dirs = values["log.dirs"]
     if "" in log_dirs:
-        yield Finding("log.dirs", "has an empty entry; remove the comma too many")
+        yield ConfigFinding("log.dirs", "has an empty entry; remove the comma too many")
     if len(set(log_dirs)) < len(log_dirs):
-        yield Finding("log.dirs", f"names a directory twice: {', '.join(log_dirs)}")
+        yield ConfigFinding("log.dirs", f"names a directory twice: {', '.join(log_dirs)}")
     yield from _check_order(
         values, "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     )
 
 
-def _listener_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
+def _listener_conflicts(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
     names = {listener.name for listener in get_listeners(values["listeners"])}
     advertised = get_listeners(values["advertised.listeners"])
     yield from _advertised_conflicts(values, given, names)
     protocols = get_protocol_map(values["listener.security.protocol.map"])
     for name in sorted(names - protocols.keys()):
-        yield Finding("listeners", f"{name} has no protocol in listener.security.protocol.map")
+        yield ConfigFinding(
+            "listeners", f"{name} has no protocol in listener.security.protocol.map"
+        )
     inter_broker = values["inter.broker.listener.name"]
     if inter_broker is not None and "security.inter.broker.protocol" in given:
-        yield Finding(
+        yield ConfigFinding(
             "inter.broker.listener.name", "excludes security.inter.broker.protocol; give one"
         )
     wanted = (inter_broker or values["security.inter.broker.protocol"]).upper()
     if wanted not in {listener.name for listener in advertised}:
         key = "inter.broker.listener.name" if inter_broker else "security.inter.broker.protocol"
-        yield Finding(key, f"{wanted} is not among the advertised listeners")
+        yield ConfigFinding(key, f"{wanted} is not among the advertised listeners")
 
 
-def _advertised_conflicts(values: Values, given: Set[str], names: Set[str]) -> Iterator[Finding]:
+def _advertised_conflicts(
+    values: Values, given: Set[str], names: Set[str]
+) -> Iterator[ConfigFinding]:
     key = "advertised.listeners"
     if key not in given:
         return  # clients are told the address that they came by, which they can reach
     for listener in get_listeners(values[key]):
         if listener.name not in names:
-            yield Finding(key, f"{listener.name} is not among listeners")
+            yield ConfigFinding(key, f"{listener.name} is not among listeners")
         if listener.host in ("0.0.0.0", "::"):  # noqa: S104 (refused, not bound)
-            yield Finding(
+            yield ConfigFinding(
                 key,
                 f"{listener.host} cannot be reached by clients; set advertised.listeners to a "
                 "name or address of this machine",
             )
 
 
-def _sasl_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
+def _sasl_conflicts(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
     protocols = get_protocol_map(values["listener.security.protocol.map"])
     listener = values["inter.broker.listener.name"]
     protocol = protocols.get((listener or values["security.inter.broker.protocol"]).upper(), "")
@@ -109,27 +115,27 @@ def _sasl_conflicts(values: Values, given: Set[str]) -> Iterator[Finding]:
     if not protocol.startswith("SASL") or own_list:
         return
     if mechanism not in values["sasl.enabled.mechanisms"]:
-        yield Finding(
+        yield ConfigFinding(
             "sasl.mechanism.inter.broker.protocol",
             f"{mechanism} is not among sasl.enabled.mechanisms",
         )
 
 
-def _connection_conflicts(values: Values) -> Iterator[Finding]:
+def _connection_conflicts(values: Values) -> Iterator[ConfigFinding]:
     queued = values["queued.max.request.bytes"]
     if 0 < queued < values["socket.request.max.bytes"]:
-        yield Finding(
+        yield ConfigFinding(
             "queued.max.request.bytes",
             f"is {queued}, too small for one request of socket.request.max.bytes = "
             f"{values['socket.request.max.bytes']}; raise it or use -1",
         )
     if values["max.connections.per.ip"] == 0 and not values["max.connections.per.ip.overrides"]:
-        yield Finding(
+        yield ConfigFinding(
             "max.connections.per.ip", "is 0, which needs max.connections.per.ip.overrides"
         )
     idle_ms = values["connections.max.idle.ms"]
     if 0 <= idle_ms <= values["connection.failed.authentication.delay.ms"]:
-        yield Finding(
+        yield ConfigFinding(
             "connection.failed.authentication.delay.ms",
             f"must be below connections.max.idle.ms = {idle_ms}",
         )
@@ -147,14 +153,14 @@ _ORDERED = (
 )
 
 
-def _order_conflicts(values: Values) -> Iterator[Finding]:
+def _order_conflicts(values: Values) -> Iterator[ConfigFinding]:
     for smaller, larger in _ORDERED:
         yield from _check_order(values, smaller, larger)
 
 
-def _check_order(values: Values, smaller: str, larger: str) -> Iterator[Finding]:
+def _check_order(values: Values, smaller: str, larger: str) -> Iterator[ConfigFinding]:
     if values[smaller] > values[larger]:
-        yield Finding(smaller, f"is {values[smaller]}, above {larger} = {values[larger]}")
+        yield ConfigFinding(smaller, f"is {values[smaller]}, above {larger} = {values[larger]}")
 
 
 _SHADOWING = (
@@ -165,17 +171,17 @@ _SHADOWING = (
 )
 
 
-def _shadowed(values: Values, given: Set[str]) -> Iterator[Finding]:
+def _shadowed(values: Values, given: Set[str]) -> Iterator[ConfigFinding]:
     for chain in _SHADOWING:
         first, *others = [name for name in chain if name in given] or [""]
         for other in others:
-            yield Finding(other, f"is not used, because {first} = {values[first]} is set")
+            yield ConfigFinding(other, f"is not used, because {first} = {values[first]} is set")
 
 
-def _few_replicas(values: Values) -> Iterator[Finding]:
+def _few_replicas(values: Values) -> Iterator[ConfigFinding]:
     needed, made = values["min.insync.replicas"], values["default.replication.factor"]
     if needed > made:
-        yield Finding(
+        yield ConfigFinding(
             "min.insync.replicas",
             f"is {needed}, above default.replication.factor = {made}: topics created with the "
             "default will refuse every acks=all write",

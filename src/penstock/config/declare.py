@@ -1,7 +1,15 @@
 """Short hands with which the declaration modules write one setting a line. No settings here."""
 
-from penstock.config.check import ANYTHING, Check
-from penstock.config.setting import ACTIVE, Fallback, Kind, Scope, Setting, UpdateMode, Value
+from penstock.config.check import ANYTHING, ValueCheck
+from penstock.config.setting import (
+    ACTIVE,
+    FallbackSetting,
+    Setting,
+    SettingKind,
+    SettingScope,
+    UpdateMode,
+    Value,
+)
 
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
@@ -9,14 +17,14 @@ HOUR_MS = 3_600_000
 
 def broker(
     name: str,
-    kind: Kind,
+    kind: SettingKind,
     default: Value,
     doc: str,
-    check: Check = ANYTHING,
+    check: ValueCheck = ANYTHING,
     *,
     effect: str = ACTIVE,
     update: UpdateMode = UpdateMode.READ_ONLY,
-    fallbacks: tuple[Fallback, ...] = (),
+    fallbacks: tuple[FallbackSetting, ...] = (),
     own: bool = False,
 ) -> Setting:
     return Setting(
@@ -24,7 +32,7 @@ def broker(
         kind=kind,
         default=default,
         doc=doc,
-        scope=Scope.BROKER,
+        scope=SettingScope.BROKER,
         check=check,
         effect=effect,
         update=update,
@@ -35,12 +43,12 @@ def broker(
 
 def topic(
     name: str,
-    kind: Kind,
+    kind: SettingKind,
     default: Value,
     doc: str,
-    check: Check = ANYTHING,
+    check: ValueCheck = ANYTHING,
     *,
-    synonyms: tuple[Fallback, ...] = (),
+    synonyms: tuple[FallbackSetting, ...] = (),
     effect: str = ACTIVE,
     own: bool = False,
 ) -> Setting:
@@ -49,7 +57,7 @@ def topic(
         kind=kind,
         default=default,
         doc=doc,
-        scope=Scope.TOPIC,
+        scope=SettingScope.TOPIC,
         check=check,
         effect=effect,
         update=UpdateMode.CLUSTER_WIDE,
@@ -58,11 +66,11 @@ def topic(
     )
 
 
-def named(*names: str) -> tuple[Fallback, ...]:
+def named(*names: str) -> tuple[FallbackSetting, ...]:
     """Fallbacks in the same unit."""
-    return tuple(Fallback(name=name) for name in names)
+    return tuple(FallbackSetting(name=name) for name in names)
 
 
-def scaled_by(multiplier: int, name: str) -> tuple[Fallback, ...]:
+def scaled_by(multiplier: int, name: str) -> tuple[FallbackSetting, ...]:
     """A fallback in a larger unit."""
-    return (Fallback(name=name, multiplier=multiplier),)
+    return (FallbackSetting(name=name, multiplier=multiplier),)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from penstock.config.cross_checks import (
-    Finding,
+    ConfigFinding,
     broker_conflicts,
     broker_doubts,
     topic_conflicts,
@@ -20,13 +20,13 @@ from penstock.config.registry import (
     find_setting,
     nearest_names,
 )
-from penstock.config.setting import BadValueError, Scope, Setting, UpdateMode, Value
+from penstock.config.setting import BadValueError, Setting, SettingScope, UpdateMode, Value
 
 # Settings of plugins, whose names only the plugin knows; there are no plugins here.
 _PLUGIN_PREFIXES = ("rsm.config.", "rlmm.config.")
 
 
-class Source(StrEnum):
+class SettingSource(StrEnum):
     """Where a value comes from; of several, the later in this list counts."""
 
     DEFAULT = "default"
@@ -40,43 +40,78 @@ class Source(StrEnum):
 class EffectiveValue:
     setting: Setting
     value: Value
-    source: Source
-    given_as: str | None = None  # the name that carried it, perhaps a fallback's; None: default
+    source: SettingSource
+    set_as: str | None = None  # the name that carried it, perhaps a fallback's; None: default
     where: str | None = None
 
 
 class EffectiveConfig(Mapping[str, Value]):
-    """Setting name -> typed value, for every declared setting of the scope."""
+    """Setting name -> typed value, for every declared setting of the scope.
+
+    The `get_` methods say which type a caller expects: a setting of another kind, or one that is
+    not set, breaks an invariant of the caller, since the declaration fixes both.
+    """
 
     def __init__(
         self,
-        found: Mapping[str, EffectiveValue],
+        values: Mapping[str, EffectiveValue],
         *,
         by_listener: Mapping[str, EffectiveValue],
         warnings: tuple[str, ...],
     ) -> None:
-        self._found = found
-        self.by_listener = by_listener  # "listener.name.<name>.<setting>" as given
+        self._values = values
+        self.by_listener = by_listener  # "listener.name.<name>.<setting>" as the user wrote it
         self.warnings = warnings
 
     def __getitem__(self, name: str) -> Value:
-        return self._found[name].value
+        return self._values[name].value
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
+        return iter(self._values)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._values)
 
-    def get_resolved(self, name: str) -> EffectiveValue:
-        return self._found[name]
+    def get_effective(self, name: str) -> EffectiveValue:
+        """The value with its setting and its source."""
+        return self._values[name]
+
+    def get_int(self, name: str) -> int:
+        value = self._values[name].value
+        assert isinstance(value, int), f"{name} is {value!r}, not an int"
+        return value
+
+    def get_float(self, name: str) -> float:
+        value = self._values[name].value
+        assert isinstance(value, float | int), f"{name} is {value!r}, not a number"
+        return float(value)
+
+    def get_bool(self, name: str) -> bool:
+        value = self._values[name].value
+        assert isinstance(value, bool), f"{name} is {value!r}, not a boolean"
+        return value
+
+    def get_str(self, name: str) -> str:
+        value = self._values[name].value
+        assert isinstance(value, str), f"{name} is {value!r}, not a text"
+        return value
+
+    def find_str(self, name: str) -> str | None:
+        """None: not set."""
+        value = self._values[name].value
+        return None if value is None else self.get_str(name)
+
+    def get_list(self, name: str) -> tuple[str, ...]:
+        value = self._values[name].value
+        assert isinstance(value, tuple), f"{name} is {value!r}, not a list"
+        return value
 
     def without_effect(self) -> tuple[EffectiveValue, ...]:
-        """What the user gave that changes nothing; each setting's effect says why."""
+        """The settings that the user wrote and that change nothing; each one's effect says why."""
         return tuple(
-            each
-            for name, each in self._found.items()
-            if each.given_as == name and not each.setting.active
+            effective
+            for name, effective in self._values.items()
+            if effective.set_as == name and not effective.setting.active
         )
 
 
@@ -88,15 +123,15 @@ def resolve_broker(
 ) -> EffectiveConfig:
     """A broker's settings from its file and from what was changed while it ran."""
     layers = (
-        (Source.STATIC_BROKER, static),
-        (Source.DYNAMIC_CLUSTER, dynamic_cluster),
-        (Source.DYNAMIC_BROKER, dynamic_broker),
+        (SettingSource.STATIC_BROKER, static),
+        (SettingSource.DYNAMIC_CLUSTER, dynamic_cluster),
+        (SettingSource.DYNAMIC_BROKER, dynamic_broker),
     )
     problems: list[str] = []
     given: dict[str, EffectiveValue] = {}
     for source, layer in layers:
         problems += layer.problems
-        given.update(_parse_layer(layer, source, Scope.BROKER, problems))
+        given.update(_parse_layer(layer, source, SettingScope.BROKER, problems))
     if problems:  # rules between settings would only repeat what is wrong with one
         raise ConfigError(problems)
     found = {name: _with_fallbacks(each, given) for name, each in BROKER_SETTINGS.items()}
@@ -113,7 +148,7 @@ def resolve_broker(
 def resolve_topic(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveConfig:
     """A topic's settings: its own, else the broker's in order, else the default."""
     problems = list(overrides.problems)
-    given = _parse_layer(overrides, Source.TOPIC, Scope.TOPIC, problems)
+    given = _parse_layer(overrides, SettingSource.TOPIC, SettingScope.TOPIC, problems)
     if problems:
         raise ConfigError(problems)
     found = {
@@ -123,25 +158,25 @@ def resolve_topic(overrides: RawConfig, broker: EffectiveConfig) -> EffectiveCon
     return EffectiveConfig(found, by_listener={}, warnings=overrides.warnings)
 
 
-def _raise_if_any(conflicts: list[Finding], found: Mapping[str, EffectiveValue]) -> None:
+def _raise_if_any(conflicts: list[ConfigFinding], found: Mapping[str, EffectiveValue]) -> None:
     if conflicts:
         raise ConfigError(_located(conflict, found) for conflict in conflicts)
 
 
-def _located(finding: Finding, found: Mapping[str, EffectiveValue]) -> str:
+def _located(finding: ConfigFinding, found: Mapping[str, EffectiveValue]) -> str:
     where = found[finding.name].where
     return f"{where or 'default'}: {finding.name}: {finding.message}"
 
 
 def _parse_layer(
-    layer: RawConfig, source: Source, scope: Scope, problems: list[str]
+    layer: RawConfig, source: SettingSource, scope: SettingScope, problems: list[str]
 ) -> dict[str, EffectiveValue]:
     parsed: dict[str, EffectiveValue] = {}
     for name, given in layer.values.items():
-        if scope is Scope.BROKER and name.startswith(_PLUGIN_PREFIXES):
+        if scope is SettingScope.BROKER and name.startswith(_PLUGIN_PREFIXES):
             continue
         setting = find_setting(name, scope)
-        if setting is None and scope is Scope.BROKER:
+        if setting is None and scope is SettingScope.BROKER:
             setting = find_listener_setting(name)
         problem = _find_name_problem(name, setting, source, scope)
         if problem is not None:
@@ -152,21 +187,21 @@ def _parse_layer(
 
 
 def _find_name_problem(
-    name: str, setting: Setting | None, source: Source, scope: Scope
+    name: str, setting: Setting | None, source: SettingSource, scope: SettingScope
 ) -> str | None:
     if setting is None:
-        refusal = find_refusal(name) if scope is Scope.BROKER else None
+        refusal = find_refusal(name) if scope is SettingScope.BROKER else None
         return f"{name} {refusal}" if refusal else _unknown(name, scope)
-    if source in (Source.STATIC_BROKER, Source.TOPIC):
+    if source in (SettingSource.STATIC_BROKER, SettingSource.TOPIC):
         return None
     if setting.update is UpdateMode.READ_ONLY:
         return f"{name} is read-only: set it in the broker's file and restart the broker"
-    if setting.update is UpdateMode.PER_BROKER and source is Source.DYNAMIC_CLUSTER:
+    if setting.update is UpdateMode.PER_BROKER and source is SettingSource.DYNAMIC_CLUSTER:
         return f"{name} is set per broker: it cannot be set for the whole cluster"
     return None
 
 
-def _unknown(name: str, scope: Scope) -> str:
+def _unknown(name: str, scope: SettingScope) -> str:
     nearest = nearest_names(name, scope)
     advice = f"did you mean {' or '.join(nearest)}?" if nearest else "remove it"
     return f"{name} is not a known {scope} setting; {advice}"
@@ -176,7 +211,7 @@ def _parse_one(
     name: str,
     setting: Setting,
     given: RawValue,
-    source: Source,
+    source: SettingSource,
     parsed: dict[str, EffectiveValue],
     problems: list[str],
 ) -> None:
@@ -186,7 +221,7 @@ def _parse_one(
         problems.append(f"{given.where}: {name} = {setting.show(given.text)} is not valid; {error}")
         return
     parsed[name] = EffectiveValue(
-        setting=setting, value=value, source=source, given_as=name, where=given.where
+        setting=setting, value=value, source=source, set_as=name, where=given.where
     )
 
 
@@ -197,7 +232,7 @@ def _with_fallbacks(setting: Setting, given: Mapping[str, EffectiveValue]) -> Ef
         if fallback.name in given:
             found = given[fallback.name]
             return replace(found, setting=setting, value=fallback.convert(found.value))
-    return EffectiveValue(setting=setting, value=_default_of(setting), source=Source.DEFAULT)
+    return EffectiveValue(setting=setting, value=_default_of(setting), source=SettingSource.DEFAULT)
 
 
 def _default_of(setting: Setting) -> Value:
@@ -210,7 +245,7 @@ def _default_of(setting: Setting) -> Value:
 
 def _from_broker(setting: Setting, broker: EffectiveConfig) -> EffectiveValue:
     for synonym in setting.fallbacks:
-        found = broker.get_resolved(synonym.name)
-        if found.source is not Source.DEFAULT:
+        found = broker.get_effective(synonym.name)
+        if found.source is not SettingSource.DEFAULT:
             return replace(found, setting=setting, value=synonym.convert(found.value))
-    return EffectiveValue(setting=setting, value=setting.default, source=Source.DEFAULT)
+    return EffectiveValue(setting=setting, value=setting.default, source=SettingSource.DEFAULT)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.config.check import Check
+from penstock.config.check import ValueCheck
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(
@@ -64,13 +64,13 @@ def _are_host_limits(text: str) -> bool:
     return not text or all(_HOST_LIMIT.fullmatch(part.strip()) for part in text.split(","))
 
 
-LISTENERS = Check(
+LISTENERS = ValueCheck(
     allowed="each NAME://host:port with its own name, a port from 0 to 65535, "
     "and an IPv6 host in [brackets]",
     accepts=_are_listeners,
 )
-PROTOCOL_MAP = Check(
+PROTOCOL_MAP = ValueCheck(
     allowed=f"NAME:PROTOCOL pairs with a protocol of {', '.join(SECURITY_PROTOCOLS)}",
     accepts=_is_protocol_map,
 )
-HOST_LIMITS = Check(allowed="host:count pairs, or empty", accepts=_are_host_limits)
+HOST_LIMITS = ValueCheck(allowed="host:count pairs, or empty", accepts=_are_host_limits)

@@ -17,7 +17,7 @@ _TO_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _FROM_CONTROL = {control: f"\\{letter}" for letter, control in _TO_CONTROL.items()}
 
 
-class Entry(NamedTuple):
+class PropertyEntry(NamedTuple):
     key: str
     value: str
     line: int  # where the entry begins, from 1
@@ -86,12 +86,12 @@ def _continues(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def _parse_entry(logical: str, line: int) -> Entry:
+def _parse_entry(logical: str, line: int) -> PropertyEntry:
     key = _KEY.match(logical)
     assert key is not None  # the pattern matches the empty text
     separator = _SEPARATOR.match(logical, key.end())
     assert separator is not None
-    return Entry(_unescape(key.group()), _unescape(logical[separator.end() :]), line)
+    return PropertyEntry(_unescape(key.group()), _unescape(logical[separator.end() :]), line)
 
 
 def _unescape(text: str) -> str:

@@ -16,7 +16,7 @@ from penstock.config import (
 )
 from penstock.config import broker_sasl as broker_logins
 from penstock.config import broker_share_groups as broker_new_groups
-from penstock.config.setting import Scope, Setting
+from penstock.config.setting import Setting, SettingScope
 from penstock.config.table_settings import TABLE_SETTINGS
 from penstock.config.topic_settings import TOPIC_SETTINGS as _TOPIC_SETTINGS
 
@@ -51,11 +51,11 @@ BROKER_SETTINGS = by_name(setting for theme in BROKER_THEMES.values() for settin
 TOPIC_SETTINGS = by_name((*_TOPIC_SETTINGS, *TABLE_SETTINGS))
 
 
-def settings_of(scope: Scope) -> Mapping[str, Setting]:
-    return BROKER_SETTINGS if scope is Scope.BROKER else TOPIC_SETTINGS
+def settings_of(scope: SettingScope) -> Mapping[str, Setting]:
+    return BROKER_SETTINGS if scope is SettingScope.BROKER else TOPIC_SETTINGS
 
 
-def find_setting(name: str, scope: Scope) -> Setting | None:
+def find_setting(name: str, scope: SettingScope) -> Setting | None:
     return settings_of(scope).get(name)
 
 
@@ -68,7 +68,7 @@ def find_listener_setting(name: str) -> Setting | None:
     return next((BROKER_SETTINGS[each] for each in candidates if each in BROKER_SETTINGS), None)
 
 
-def nearest_names(name: str, scope: Scope) -> list[str]:
+def nearest_names(name: str, scope: SettingScope) -> list[str]:
     """Up to three known names: the other scope's name for the same thing, else what looks alike."""
     from difflib import get_close_matches  # only for who has misspelt a name
 
@@ -76,8 +76,8 @@ def nearest_names(name: str, scope: Scope) -> list[str]:
     return counterparts or get_close_matches(name, settings_of(scope), n=3, cutoff=0.75)
 
 
-def _counterparts(name: str, scope: Scope) -> list[str]:
-    if scope is Scope.TOPIC:
+def _counterparts(name: str, scope: SettingScope) -> list[str]:
+    if scope is SettingScope.TOPIC:
         return [
             topic.name
             for topic in _TOPIC_SETTINGS

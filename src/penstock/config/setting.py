@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, isnan
 
-from penstock.config.check import ANYTHING, Check
+from penstock.config.check import ANYTHING, ValueCheck
 
 SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1
@@ -26,7 +26,7 @@ def no_effect(reason: str) -> str:
     return f"accepted, no effect: {reason}"
 
 
-class Kind(StrEnum):
+class SettingKind(StrEnum):
     BOOLEAN = "boolean"
     SHORT = "short"
     INT = "int"
@@ -38,7 +38,7 @@ class Kind(StrEnum):
     CLASS = "class"
 
 
-class Scope(StrEnum):
+class SettingScope(StrEnum):
     BROKER = "broker"
     TOPIC = "topic"
 
@@ -54,7 +54,7 @@ class BadValueError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fallback:
+class FallbackSetting:
     """A broker setting that answers when the setting that names it was not given."""
 
     name: str
@@ -71,14 +71,14 @@ class Setting:
     """A declaration. Everything else (parsing, documents, typed configs) is read from it."""
 
     name: str
-    kind: Kind
+    kind: SettingKind
     default: Value  # None: not set
     doc: str
-    scope: Scope
-    check: Check = ANYTHING
+    scope: SettingScope
+    check: ValueCheck = ANYTHING
     effect: str = ACTIVE  # empty: in effect; otherwise why nothing happens
     update: UpdateMode = UpdateMode.READ_ONLY
-    fallbacks: tuple[Fallback, ...] = ()  # in order: the first that was given wins
+    fallbacks: tuple[FallbackSetting, ...] = ()  # in order: the first that was given wins
     own: bool = False  # Penstock's, unknown to Kafka
 
     @property
@@ -87,7 +87,7 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        return self.kind is Kind.PASSWORD
+        return self.kind is SettingKind.PASSWORD
 
     def parse(self, text: str) -> Value:
         """The typed value of `text`, or BadValueError."""
@@ -145,7 +145,7 @@ def _parse_boolean(text: str) -> bool:
     return lowered == "true"
 
 
-def _whole_number(kind: Kind) -> Callable[[str], int]:
+def _whole_number(kind: SettingKind) -> Callable[[str], int]:
     largest = _LARGEST[kind]
     smallest = -largest - 1
 
@@ -176,27 +176,27 @@ def _parse_class(text: str) -> str:
     return text
 
 
-_LARGEST = {Kind.SHORT: SHORT_MAX, Kind.INT: INT_MAX, Kind.LONG: LONG_MAX}
+_LARGEST = {SettingKind.SHORT: SHORT_MAX, SettingKind.INT: INT_MAX, SettingKind.LONG: LONG_MAX}
 _KIND_IN_WORDS = {
-    Kind.BOOLEAN: "true or false",
-    Kind.SHORT: f"a whole number from {-SHORT_MAX - 1} to {SHORT_MAX}",
-    Kind.INT: f"a whole number from {-INT_MAX - 1} to {INT_MAX}",
-    Kind.LONG: f"a whole number from {-LONG_MAX - 1} to {LONG_MAX}",
-    Kind.DOUBLE: "a number",
-    Kind.STRING: "text",
-    Kind.LIST: "a comma-separated list",
-    Kind.PASSWORD: "a secret text",
-    Kind.CLASS: "a dotted class name",
+    SettingKind.BOOLEAN: "true or false",
+    SettingKind.SHORT: f"a whole number from {-SHORT_MAX - 1} to {SHORT_MAX}",
+    SettingKind.INT: f"a whole number from {-INT_MAX - 1} to {INT_MAX}",
+    SettingKind.LONG: f"a whole number from {-LONG_MAX - 1} to {LONG_MAX}",
+    SettingKind.DOUBLE: "a number",
+    SettingKind.STRING: "text",
+    SettingKind.LIST: "a comma-separated list",
+    SettingKind.PASSWORD: "a secret text",
+    SettingKind.CLASS: "a dotted class name",
 }
 # Each raises ValueError where the text is no value of its kind.
-_PARSERS: dict[Kind, Callable[[str], Value]] = {
-    Kind.BOOLEAN: _parse_boolean,
-    Kind.SHORT: _whole_number(Kind.SHORT),
-    Kind.INT: _whole_number(Kind.INT),
-    Kind.LONG: _whole_number(Kind.LONG),
-    Kind.DOUBLE: _parse_double,
-    Kind.STRING: str,
-    Kind.LIST: _parse_list,
-    Kind.PASSWORD: str,
-    Kind.CLASS: _parse_class,
+_PARSERS: dict[SettingKind, Callable[[str], Value]] = {
+    SettingKind.BOOLEAN: _parse_boolean,
+    SettingKind.SHORT: _whole_number(SettingKind.SHORT),
+    SettingKind.INT: _whole_number(SettingKind.INT),
+    SettingKind.LONG: _whole_number(SettingKind.LONG),
+    SettingKind.DOUBLE: _parse_double,
+    SettingKind.STRING: str,
+    SettingKind.LIST: _parse_list,
+    SettingKind.PASSWORD: str,
+    SettingKind.CLASS: _parse_class,
 }

@@ -3,12 +3,12 @@ them. Kafka knows none of these."""
 
 from penstock.config.check import one_of
 from penstock.config.declare import topic
-from penstock.config.setting import Kind, Setting
+from penstock.config.setting import Setting, SettingKind
 
 TABLE_SETTINGS: tuple[Setting, ...] = (
     topic(
         "penstock.table.format",
-        Kind.STRING,
+        SettingKind.STRING,
         "none",
         "Format of the table that `penstock table sync` keeps of this topic; none: no table.",
         one_of("none", "delta", "iceberg", "parquet"),
@@ -16,7 +16,7 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "penstock.table.value",
-        Kind.STRING,
+        SettingKind.STRING,
         "raw",
         "What the table makes of values: raw bytes, text, or columns of JSON or Avro.",
         one_of("raw", "text", "json", "avro"),
@@ -24,28 +24,28 @@ TABLE_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "penstock.table.schema",
-        Kind.STRING,
+        SettingKind.STRING,
         None,
         "Columns of JSON values, as in user STRING, at TIMESTAMP; or the schema of Avro values.",
         own=True,
     ),
     topic(
         "penstock.table.registry.prefix",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether Avro values begin with the number of a registry's schema.",
         own=True,
     ),
     topic(
         "penstock.table.partition.by",
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "What the table is divided by: columns, or day(_timestamp) and the like.",
         own=True,
     ),
     topic(
         "penstock.table.upsert",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether the table has one row for each key, the latest, instead of every record.",
         own=True,

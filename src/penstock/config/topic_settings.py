@@ -2,15 +2,15 @@
 
 import re
 
-from penstock.config.check import Check, at_least, between, between_or, one_of, subset_of
+from penstock.config.check import ValueCheck, at_least, between, between_or, one_of, subset_of
 from penstock.config.declare import HOUR_MS, MINUTE_MS, named, scaled_by, topic
-from penstock.config.setting import LONG_MAX, NOT_YET, Kind, Setting, no_effect
+from penstock.config.setting import LONG_MAX, NOT_YET, Setting, SettingKind, no_effect
 
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 NO_TIERS = no_effect("there is no tiered storage")
 ONE_FORMAT = no_effect("message format v2 is the only one")
 
-_REPLICAS = Check(
+_REPLICAS = ValueCheck(
     allowed="each partition:broker, or * alone",
     accepts=lambda value: (
         value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", part) for part in value)
@@ -20,7 +20,7 @@ _REPLICAS = Check(
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     topic(
         "segment.bytes",
-        Kind.INT,
+        SettingKind.INT,
         1_073_741_824,
         "Size at which a log closes its current segment file and opens the next.",
         at_least(14),
@@ -28,7 +28,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "segment.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         604_800_000,
         "Age at which a segment is closed even if it is not full, so that retention can reach it.",
         at_least(1),
@@ -36,7 +36,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "segment.jitter.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         0,
         "Largest random time taken off segment.ms, so that logs do not all roll at once.",
         at_least(0),
@@ -44,7 +44,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "segment.index.bytes",
-        Kind.INT,
+        SettingKind.INT,
         10_485_760,
         "Largest size of a segment's offset index; a full index closes the segment.",
         at_least(4),
@@ -52,7 +52,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "index.interval.bytes",
-        Kind.INT,
+        SettingKind.INT,
         4096,
         "Bytes of log between two entries of the offset index.",
         at_least(0),
@@ -60,7 +60,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "flush.messages",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "Messages after which the log is forced to disk; 1 makes every write durable.",
         at_least(1),
@@ -68,7 +68,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "flush.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "Longest time a message may wait before the log is forced to disk.",
         at_least(0),
@@ -76,14 +76,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "retention.bytes",
-        Kind.LONG,
+        SettingKind.LONG,
         -1,
         "Size of a partition above which its oldest segments are deleted; -1 for no limit.",
         synonyms=named("log.retention.bytes"),
     ),
     topic(
         "retention.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         604_800_000,
         "Age at which segments are deleted; -1 for no limit.",
         at_least(-1),
@@ -93,7 +93,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "max.message.bytes",
-        Kind.INT,
+        SettingKind.INT,
         1_048_588,
         "Largest record batch accepted, as it is on disk (after compression).",
         at_least(0),
@@ -101,7 +101,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "delete.retention.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         86_400_000,
         "Time a delete marker outlives compaction, so that slow readers still see it.",
         at_least(0),
@@ -109,7 +109,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "min.compaction.lag.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         0,
         "Age below which a message is never compacted away.",
         at_least(0),
@@ -117,7 +117,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "max.compaction.lag.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "Age at which a message must become eligible for compaction.",
         at_least(1),
@@ -125,7 +125,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "file.delete.delay.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         60_000,
         "Time between a segment's removal from the log and its deletion from disk.",
         at_least(0),
@@ -134,7 +134,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "min.cleanable.dirty.ratio",
-        Kind.DOUBLE,
+        SettingKind.DOUBLE,
         0.5,
         "Share of not yet compacted bytes from which a log is worth compacting.",
         between(0, 1),
@@ -142,7 +142,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "cleanup.policy",
-        Kind.LIST,
+        SettingKind.LIST,
         ("delete",),
         "How old segments go: delete by age and size, compact by key, or both; empty keeps all.",
         subset_of("delete", "compact"),
@@ -150,7 +150,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "compression.type",
-        Kind.STRING,
+        SettingKind.STRING,
         "producer",
         "Codec that batches are stored with; producer keeps what the producer chose.",
         one_of(*COMPRESSION_TYPES),
@@ -158,7 +158,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "compression.gzip.level",
-        Kind.INT,
+        SettingKind.INT,
         -1,
         "Level when compression.type is gzip; -1 is the codec's default.",
         between_or(1, 9, -1),
@@ -167,7 +167,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "compression.lz4.level",
-        Kind.INT,
+        SettingKind.INT,
         9,
         "Level when compression.type is lz4.",
         between(1, 17),
@@ -176,7 +176,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "compression.zstd.level",
-        Kind.INT,
+        SettingKind.INT,
         3,
         "Level when compression.type is zstd.",
         between(-131_072, 22),
@@ -185,7 +185,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "preallocate",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether a new segment file takes its full size on disk at once.",
         synonyms=named("log.preallocate"),
@@ -193,7 +193,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "message.timestamp.type",
-        Kind.STRING,
+        SettingKind.STRING,
         "CreateTime",
         "Whose clock stamps a message: the producer's (CreateTime) or the broker's.",
         one_of("CreateTime", "LogAppendTime"),
@@ -201,7 +201,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "message.timestamp.before.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "How far a producer's timestamp may lie in the past before the batch is refused.",
         at_least(0),
@@ -209,7 +209,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "message.timestamp.after.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         3_600_000,
         "How far a producer's timestamp may lie in the future before the batch is refused.",
         at_least(0),
@@ -217,7 +217,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "message.timestamp.difference.max.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         LONG_MAX,
         "Deprecated by Kafka: one limit for past and future.",
         at_least(0),
@@ -226,7 +226,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "message.format.version",
-        Kind.STRING,
+        SettingKind.STRING,
         "3.0-IV1",
         "Deprecated by Kafka: format in which batches are stored.",
         synonyms=named("log.message.format.version"),
@@ -234,7 +234,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "message.downconversion.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         True,
         "Whether batches are rewritten for consumers that only know an older format.",
         synonyms=named("log.message.downconversion.enable"),
@@ -242,7 +242,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "min.insync.replicas",
-        Kind.INT,
+        SettingKind.INT,
         1,
         "Replicas that must hold a write before acks=all succeeds; with fewer in sync it fails.",
         at_least(1),
@@ -250,35 +250,35 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "unclean.leader.election.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether a replica that lags may lead when no other is left, losing what it lacks.",
         synonyms=named("unclean.leader.election.enable"),
     ),
     topic(
         "leader.replication.throttled.replicas",
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "Replicas (partition:broker, or *) whose leaders' sending is throttled.",
         _REPLICAS,
     ),
     topic(
         "follower.replication.throttled.replicas",
-        Kind.LIST,
+        SettingKind.LIST,
         (),
         "Replicas (partition:broker, or *) whose followers' fetching is throttled.",
         _REPLICAS,
     ),
     topic(
         "remote.storage.enable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether closed segments move to remote storage.",
         effect=NO_TIERS,
     ),
     topic(
         "local.retention.ms",
-        Kind.LONG,
+        SettingKind.LONG,
         -2,
         "Age at which segments leave the local disk once remote; -2 follows retention.ms.",
         at_least(-2),
@@ -287,7 +287,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "local.retention.bytes",
-        Kind.LONG,
+        SettingKind.LONG,
         -2,
         "Local size kept once segments are remote; -2 follows retention.bytes.",
         at_least(-2),
@@ -296,14 +296,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     topic(
         "remote.log.copy.disable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether no further segments are copied to remote storage.",
         effect=NO_TIERS,
     ),
     topic(
         "remote.log.delete.on.disable",
-        Kind.BOOLEAN,
+        SettingKind.BOOLEAN,
         False,
         "Whether remote segments are deleted when remote storage is switched off.",
         effect=NO_TIERS,

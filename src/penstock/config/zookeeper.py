@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from penstock.config.check import Check
+from penstock.config.check import ValueCheck
 
 DEFAULT_PORT = 2181
 DEFAULT_SESSION_TIMEOUT_MS = 18_000
@@ -74,7 +74,7 @@ def _find_server(text: str) -> ZooKeeperAddress | None:
     return ZooKeeperAddress(match["ipv6"] or match["host"], port)
 
 
-CONNECT_STRING = Check(
+CONNECT_STRING = ValueCheck(
     allowed="host:port,host:port/path with a port from 1 to 65535, an IPv6 host in [brackets], and "
     "a path, where there is one, of letters, digits, dots, dashes and underscores",
     accepts=lambda text: not text or _find_parts(text) is not None,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.registry import find_setting
-from penstock.config.setting import Kind, Scope, format_value
+from penstock.config.setting import SettingKind, SettingScope, format_value
 from penstock.controller.controller_requests import tell
 from penstock.controller.interface import (
     ChangeKind,
@@ -95,7 +95,7 @@ def _alter_topic(state: ClusterState, change: ConfigChange, basis: Basis) -> Dec
         resolved = check_topic_configs(topic.name, topic.configs, basis.settings)
         return format_value(resolved[name])
 
-    configs = _changed(change, topic.configs, Scope.TOPIC, effective)
+    configs = _changed(change, topic.configs, SettingScope.TOPIC, effective)
     check_topic_configs(topic.name, configs, basis.settings)
     after = state.with_topics([replace(topic, configs=configs)])
     data = _encode(change, configs)
@@ -113,7 +113,7 @@ def _alter_broker(state: ClusterState, change: ConfigChange, basis: Basis) -> De
     def effective(name: str) -> str:
         return format_value(_checked_settings(basis, state.broker_configs, change.name)[name])
 
-    configs = _changed(change, before, Scope.BROKER, effective)
+    configs = _changed(change, before, SettingScope.BROKER, effective)
     _refuse_secrets(configs)
     everything = {**state.broker_configs, change.name: configs}
     _checked_settings(basis, everything, change.name)
@@ -153,7 +153,7 @@ def _check_broker(state: ClusterState, name: str) -> None:
 
 def _refuse_secrets(configs: Mapping[str, str]) -> None:
     for name in configs:
-        setting = find_setting(name, Scope.BROKER)
+        setting = find_setting(name, SettingScope.BROKER)
         if setting is not None and setting.sensitive:
             raise Refusal(
                 ErrorCode.INVALID_CONFIG,
@@ -168,7 +168,7 @@ def _refuse_secrets(configs: Mapping[str, str]) -> None:
 def _changed(
     change: ConfigChange,
     before: Mapping[str, str],
-    scope: Scope,
+    scope: SettingScope,
     effective: Callable[[str], str],
 ) -> dict[str, str]:
     configs = {} if change.replace else dict(before)
@@ -185,9 +185,9 @@ def _changed(
     return configs
 
 
-def _check_list(change: SettingChange, scope: Scope) -> None:
+def _check_list(change: SettingChange, scope: SettingScope) -> None:
     setting = find_setting(change.name, scope)
-    if setting is not None and setting.kind is Kind.LIST:
+    if setting is not None and setting.kind is SettingKind.LIST:
         return
     why = "is not known" if setting is None else f"is a {setting.kind}, not a list"
     verb = change.kind.name.lower()

@@ -6,7 +6,7 @@ Pure. They may be created by anybody, and are made in a way that the coordinator
 from collections.abc import Mapping
 from dataclasses import replace
 
-from penstock.config.effective_config import EffectiveConfig, Source
+from penstock.config.effective_config import EffectiveConfig, SettingSource
 from penstock.config.setting import format_value
 from penstock.controller.interface import NewTopic
 
@@ -70,7 +70,7 @@ def _in_sync_within(
 ) -> dict[str, str]:
     """Where nobody said how many: one replica fewer than there are, as with the default of three,
     and one at least. Else a single broker could never write its transactions down."""
-    is_default = settings.get_resolved(_MIN_IN_SYNC).source is Source.DEFAULT
+    is_default = settings.get_effective(_MIN_IN_SYNC).source is SettingSource.DEFAULT
     if _TOPIC_MIN_IN_SYNC not in own or not is_default:
         return {}
     return {_TOPIC_MIN_IN_SYNC: str(max(1, min(int(own[_TOPIC_MIN_IN_SYNC]), factor - 1)))}

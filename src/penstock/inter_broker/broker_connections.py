@@ -10,9 +10,9 @@ from typing import Any
 from penstock.client.address import Address
 from penstock.client.call import Call, PrivateCall
 from penstock.client.connection import BrokerConnection, ConnectionLimits
+from penstock.client.connection_pool import ConnectionPool, Lane
 from penstock.client.deadline import Deadline
 from penstock.client.errors import ClientError
-from penstock.client.links import Lane, Links
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode
 from penstock.protocol.private_keys import PrivateKey
@@ -26,7 +26,7 @@ class BrokerConnections:
 
     def __init__(self, *, own_id: BrokerId, listener: str) -> None:
         self._listener = listener
-        self._links = Links(
+        self._links = ConnectionPool(
             client_id=f"broker-{own_id}",
             limits=ConnectionLimits(connect_timeout_ms=CONNECT_TIMEOUT_MS),
         )

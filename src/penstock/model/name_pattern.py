@@ -10,14 +10,14 @@ from functools import lru_cache
 from penstock.model.ids import MAX_TOPIC_NAME_LENGTH
 from penstock.model.name_pattern_syntax import (
     TOPIC_LETTERS,
+    Alternation,
     Begin,
-    Choice,
+    CharacterClass,
+    Concatenation,
     End,
     InvalidPattern,
     Node,
-    One,
-    Repeat,
-    Row,
+    Repetition,
     parse,
 )
 
@@ -139,20 +139,20 @@ class Pattern:
     def _build(self, node: Node, then: int) -> int:
         """The place where the node begins, if what follows it begins at `then`."""
         match node:
-            case One(letters):
+            case CharacterClass(letters):
                 return self._place(letters, then)
             case Begin() | End():
                 return self._place(branches=(then,), asserts=type(node))
-            case Row(parts):
+            case Concatenation(parts):
                 for part in reversed(parts):
                     then = self._build(part, then)
                 return then
-            case Choice(options):
+            case Alternation(options):
                 return self._place(branches=tuple(self._build(each, then) for each in options))
-            case Repeat():
+            case Repetition():
                 return self._build_repeat(node, then)
 
-    def _build_repeat(self, node: Repeat, then: int) -> int:
+    def _build_repeat(self, node: Repetition, then: int) -> int:
         if node.most is None or node.most >= self._max_length:  # no name has more
             loop = self._place()
             self._branches[loop] = (self._build(node.part, loop), then)

@@ -16,21 +16,21 @@ class InvalidPattern(ValueError):
     """The text is no pattern, or none that can be matched here."""
 
 
-class One(NamedTuple):
+class CharacterClass(NamedTuple):
     """A letter of these."""
 
     letters: frozenset[str]
 
 
-class Row(NamedTuple):
+class Concatenation(NamedTuple):
     parts: tuple["Node", ...]
 
 
-class Choice(NamedTuple):
+class Alternation(NamedTuple):
     options: tuple["Node", ...]
 
 
-class Repeat(NamedTuple):
+class Repetition(NamedTuple):
     part: "Node"
     least: int
     most: int | None
@@ -44,7 +44,7 @@ class End(NamedTuple):
     """Nothing after."""
 
 
-Node: TypeAlias = One | Row | Choice | Repeat | Begin | End
+Node: TypeAlias = CharacterClass | Concatenation | Alternation | Repetition | Begin | End
 
 
 def parse(text: str, letters: frozenset[str]) -> Node:
@@ -107,7 +107,7 @@ class _Parser:
         options = [self._row(depth)]
         while self._try("|"):
             options.append(self._row(depth))
-        return options[0] if len(options) == 1 else Choice(tuple(options))
+        return options[0] if len(options) == 1 else Alternation(tuple(options))
 
     def _row(self, depth: int) -> Node:
         parts: list[Node] = []
@@ -118,7 +118,7 @@ class _Parser:
             part = self._atom(depth)
             if part is not None:
                 parts.append(self._repeated(part))
-        return Row(tuple(parts))
+        return Concatenation(tuple(parts))
 
     def _repeated(self, part: Node) -> Node:
         least, most = self._count()
@@ -127,7 +127,7 @@ class _Parser:
         self._try("?")  # as little as possible: the same names match
         if self._count() != _NO_COUNT:
             raise self.fault("a repetition of a repetition")
-        return Repeat(part, least, most)
+        return Repetition(part, least, most)
 
     def _count(self) -> tuple[int, int | None]:
         for sign, count in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
@@ -154,9 +154,9 @@ class _Parser:
             case "(":
                 return self._group(depth)
             case "[":
-                return One(self._class())
+                return CharacterClass(self._class())
             case ".":
-                return One(self._letters if self._dot_is_all else self._letters - {"\n"})
+                return CharacterClass(self._letters if self._dot_is_all else self._letters - {"\n"})
             case "^":
                 return Begin()
             case "$":
@@ -219,8 +219,8 @@ class _Parser:
 
     # -- letters ---------------------------------------------------------------------------
 
-    def _literal(self, letter: str) -> One:
-        return One(self._cased(frozenset(letter)) & self._letters)
+    def _literal(self, letter: str) -> CharacterClass:
+        return CharacterClass(self._cased(frozenset(letter)) & self._letters)
 
     def _cased(self, letters: frozenset[str]) -> frozenset[str]:
         return letters | _in_both_cases(letters) if self._any_case else letters
@@ -244,7 +244,9 @@ class _Parser:
                 return End()
             case letter:
                 found = self._find_class(letter)
-                return self._literal(self._escaped(letter)) if found is None else One(found)
+                return (
+                    self._literal(self._escaped(letter)) if found is None else CharacterClass(found)
+                )
 
     def _escaped(self, letter: str) -> str:
         """The letter that an escape stands for."""

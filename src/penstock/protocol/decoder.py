@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from penstock.protocol.batch import Buffer
-from penstock.protocol.generated import Source
+from penstock.protocol.generated import FunctionSource
 from penstock.protocol.malformed import MalformedMessage
 from penstock.protocol.schemas import FieldShape, describe_fields
 from penstock.protocol.unsigned_varint import read_unsigned_varint
@@ -80,7 +80,7 @@ class _Generator:
         self.is_flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
         self.entity = entity
         self.shapes = describe_fields(entity)
-        self.source = Source("def decode(view, p, n):", **_HELPERS)
+        self.source = FunctionSource("def decode(view, p, n):", **_HELPERS)
         self.run: list[tuple[str, str]] = []
         self.after: list[str] = []  # conversions due once the run is unpacked
         for shape in self.shapes:

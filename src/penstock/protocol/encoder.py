@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from penstock.protocol.generated import Source
+from penstock.protocol.generated import FunctionSource
 from penstock.protocol.malformed import UnencodableMessage
 from penstock.protocol.schemas import FieldShape, describe_fields
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
@@ -55,7 +55,7 @@ class _Generator:
     def __init__(self, entity: type) -> None:
         self.is_flexible: bool = entity.__flexible__  # type: ignore[attr-defined]
         self.entity = entity
-        self.source = Source(
+        self.source = FunctionSource(
             "def encode(message, append):",
             uvarint=encode_unsigned_varint,
             write_compact=_write_compact,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 
-class Source:
+class FunctionSource:
     """One function under construction, with the objects it refers to."""
 
     def __init__(self, head: str, **names: object) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
-from penstock.protocol.generated import Source
+from penstock.protocol.generated import FunctionSource
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
 MAX_SHAPES = 1024  # lengths are ours, not a client's, yet nothing grows without bound
@@ -27,7 +27,7 @@ class _Item(NamedTuple):
 class PackRun:
     """The fixed fields seen since the last flush, and the code that packs them."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: FunctionSource) -> None:
         self._source = source
         self._items: list[_Item] = []
 

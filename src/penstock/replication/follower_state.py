@@ -21,7 +21,7 @@ from penstock.storage.epochs import EpochEnd
 from penstock.storage.errors import LogFenced, StorageError
 
 if TYPE_CHECKING:
-    from penstock.client.data_calls import Fetched, FetchFrom
+    from penstock.client.data_calls import FetchedPartition, FetchFrom
 
 FIRST_PAUSE_MS = 20  # doubled with each failure in a row, up to replica.fetch.backoff.ms
 MOST_DOUBLINGS = 20
@@ -167,7 +167,7 @@ class FollowerState:
 
     # -- the answer ------------------------------------------------------------------------
 
-    def take(self, leader: BrokerId, asked: "FetchFrom", answer: "Fetched") -> None:
+    def take(self, leader: BrokerId, asked: "FetchFrom", answer: "FetchedPartition") -> None:
         followed = self._find_current(leader, asked)
         if followed is None:
             return
@@ -202,7 +202,7 @@ class FollowerState:
             return False
         return True
 
-    def _follow_marks(self, partition: Partition, answer: "Fetched") -> None:
+    def _follow_marks(self, partition: Partition, answer: "FetchedPartition") -> None:
         """High watermark and log start travel with the fetch, the leader's own both."""
         log = partition.log
         log.advance_high_watermark(answer.high_watermark)
@@ -229,7 +229,7 @@ class FollowerState:
         else:
             self._upkeep.on_fetched(partition)  # there may be less to read
 
-    def _on_error(self, followed: Followed, answer: "Fetched") -> None:
+    def _on_error(self, followed: Followed, answer: "FetchedPartition") -> None:
         log = followed.partition.log
         if answer.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             offset = restart_offset(

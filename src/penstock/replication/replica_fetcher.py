@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from penstock.client.address import Address
 from penstock.client.connection import BrokerConnection
-from penstock.client.data_calls import Fetched, FetchFrom, FetchOptions
+from penstock.client.data_calls import FetchedPartition, FetchFrom, FetchOptions
 from penstock.client.deadline import backoff_ms
-from penstock.client.errors import ClientError, ConnectionLost
+from penstock.client.errors import ClientError, Disconnected
 from penstock.client.follower_fetch import Answer, follower_fetch_call
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode
@@ -111,7 +111,7 @@ class _ReplicaFetcher:
         self._failures, self._has_reported = 0, False
         await self._take(wanted, fetched)
 
-    async def _ask(self, wanted: Sequence[FetchFrom]) -> list[Fetched]:
+    async def _ask(self, wanted: Sequence[FetchFrom]) -> list[FetchedPartition]:
         # Before anything is waited for: what is wanted lives here now, and may be deleted then.
         ids = {each.partition.topic: self._wiring.topic_id_of(each.partition) for each in wanted}
         connection = await self._connect()
@@ -126,7 +126,7 @@ class _ReplicaFetcher:
             self._is_asking = False
         code, fetched = answer
         if code is not ErrorCode.NONE:
-            raise ConnectionLost(f"broker {self._leader} refuses the fetch: {code.name}")
+            raise Disconnected(f"broker {self._leader} refuses the fetch: {code.name}")
         return fetched
 
     def _options(self) -> FetchOptions:
@@ -139,7 +139,7 @@ class _ReplicaFetcher:
             broker_epoch=self._wiring.broker_epoch(),
         )
 
-    async def _take(self, wanted: Sequence[FetchFrom], fetched: Sequence[Fetched]) -> None:
+    async def _take(self, wanted: Sequence[FetchFrom], fetched: Sequence[FetchedPartition]) -> None:
         asked = {each.partition: each for each in wanted}
         held_bytes = 0
         for each in fetched:
@@ -156,7 +156,7 @@ class _ReplicaFetcher:
         if self._connection is None or not self._connection.is_open:
             address = self._wiring.find_address(self._leader)
             if address is None:
-                raise ConnectionLost(f"broker {self._leader} is not known to be alive")
+                raise Disconnected(f"broker {self._leader} is not known to be alive")
             client_id = f"broker-{self._wiring.broker_id}-follower"
             self._connection = await BrokerConnection.open(address, client_id=client_id)
         return self._connection

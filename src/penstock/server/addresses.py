@@ -65,7 +65,7 @@ def bound_addresses(settings: EffectiveConfig, bound: Sequence[Listener]) -> Add
     endpoints = tuple(
         Endpoint(each.name, protocols[each.name], each.host, each.port) for each in bound
     )
-    if settings.get_resolved("advertised.listeners").given_as != "advertised.listeners":
+    if settings.get_effective("advertised.listeners").set_as != "advertised.listeners":
         return Addresses(bound=endpoints, advertised={})
     ports = {each.listener: each.port for each in endpoints}
     advertised = {

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from penstock.config.effective_config import EffectiveConfig, Source
+from penstock.config.effective_config import EffectiveConfig, SettingSource
 from penstock.controller.interface import CreatesTopics, NewTopic, Refused
 from penstock.coordinators.runtime.dependencies import (
     NOT_WRITTEN,
@@ -94,9 +94,9 @@ class ReplicatedCoordinatorLog:
 
     def _choose_replication_factor(self) -> int:
         """As it was asked for; where nobody said how many, no more than there are brokers."""
-        wanted = self._settings().get_resolved(self._replication_factor)
+        wanted = self._settings().get_effective(self._replication_factor)
         assert isinstance(wanted.value, int)
-        if wanted.source is not Source.DEFAULT:
+        if wanted.source is not SettingSource.DEFAULT:
             return wanted.value
         return max(1, min(wanted.value, len(self._cluster.brokers)))
 

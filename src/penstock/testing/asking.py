@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from penstock.client.admin_values import NewTopic
+    from penstock.client.admin_values import NewTopicSpec
 
 Answer = TypeVar("Answer")
 
@@ -22,10 +22,10 @@ def as_text(value: object) -> str:
 
 def new_topic(
     name: str, partitions: int, replication_factor: int, config: Mapping[str, object] | None
-) -> "NewTopic":
-    from penstock.client.admin_values import NewTopic
+) -> "NewTopicSpec":
+    from penstock.client.admin_values import NewTopicSpec
 
-    return NewTopic(
+    return NewTopicSpec(
         name=name,
         partitions=partitions,
         replication_factor=replication_factor,

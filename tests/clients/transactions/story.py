@@ -17,7 +17,7 @@ from tests.clients.under_test import BrokerUnderTest
 from tests.profile import scaled
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, Isolation
+from penstock.client.data_calls import LATEST, IsolationLevel
 from penstock.model.ids import TopicPartition
 
 COPIES = scaled(test=100, verify=600, release=3000)
@@ -33,7 +33,7 @@ def wait_decided(broker: BrokerUnderTest, places: Iterable[TopicPartition]) -> N
 
     async def look(client: ClusterClient) -> bool:
         ends = await client.list_offsets(wanted)
-        stable = await client.list_offsets(wanted, isolation=Isolation.READ_COMMITTED)
+        stable = await client.list_offsets(wanted, isolation=IsolationLevel.READ_COMMITTED)
         return all(stable[each].offset == ends[each].offset for each in wanted)
 
     deadline = time.monotonic() + PATIENCE_S

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from penstock.cli.main import app
 from penstock.cli.offset_reset import (
-    Invalid,
-    Scope,
+    InvalidReset,
+    ResetScope,
     parse_duration_ms,
     parse_scope,
     parse_time_ms,
@@ -80,10 +80,10 @@ def test_spans_are_read_in_both_forms(text: str, expected_s: float) -> None:
 
 @pytest.mark.parametrize("text", ["P1M", "P1M2D", "P", "PT", "1h1d", "-1h", "1"])
 def test_a_span_of_months_or_of_nothing_is_refused(text: str) -> None:
-    with pytest.raises(Invalid, match="P1DT2H30M"):
+    with pytest.raises(InvalidReset, match="P1DT2H30M"):
         parse_duration_ms(text)
 
 
 def test_a_scope_is_a_topic_or_some_of_its_partitions() -> None:
-    assert parse_scope("orders") == Scope("orders")
-    assert parse_scope("orders:0,12") == Scope("orders", (0, 12))
+    assert parse_scope("orders") == ResetScope("orders")
+    assert parse_scope("orders:0,12") == ResetScope("orders", (0, 12))

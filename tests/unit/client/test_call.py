@@ -8,7 +8,7 @@ from penstock.client.call import Call
 from penstock.client.data_calls import (
     FetchFrom,
     FetchOptions,
-    Isolation,
+    IsolationLevel,
     fetch_call,
     list_offsets_call,
     produce_call,
@@ -40,7 +40,7 @@ def round_trips(call: Call) -> list[object]:
         metadata_call(["orders"]),
         produce_call(ORDERS, b"batch", acks=-1, timeout_ms=1_500),
         fetch_call([FetchFrom(ORDERS, Offset(5))], FetchOptions(), {"orders": TOPIC_ID}),
-        list_offsets_call({ORDERS: -1}, isolation=Isolation.READ_COMMITTED),
+        list_offsets_call({ORDERS: -1}, isolation=IsolationLevel.READ_COMMITTED),
     ],
     ids=lambda call: call.api_key.title,
 )
@@ -62,7 +62,9 @@ def test_fetches_name_topics_by_id_only_where_every_id_is_known() -> None:
 
 
 def test_the_largest_timestamp_is_asked_for_only_where_it_is_understood() -> None:
-    assert list_offsets_call({ORDERS: -3}, isolation=Isolation.READ_UNCOMMITTED).versions[0] == 7
+    assert (
+        list_offsets_call({ORDERS: -3}, isolation=IsolationLevel.READ_UNCOMMITTED).versions[0] == 7
+    )
 
 
 def test_times_go_out_in_milliseconds() -> None:

@@ -20,7 +20,7 @@ from tests.unit.client.scripted_broker import (
     produced,
 )
 
-from penstock.client.admin_values import NewTopic
+from penstock.client.admin_values import NewTopicSpec
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
 from penstock.client.data_calls import LATEST, FetchFrom
@@ -28,9 +28,9 @@ from penstock.client.errors import (
     ClientClosed,
     ClientError,
     ConnectFailed,
-    ConnectionLost,
+    Disconnected,
     OutOfTime,
-    Refused,
+    RefusedByBroker,
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
@@ -121,7 +121,9 @@ def test_what_retrying_cannot_heal_is_raised_at_once(run: Run) -> None:
             first.handlers[PRODUCE] = lambda asked: produced(
                 asked, code=ErrorCode.MESSAGE_TOO_LARGE
             )
-            with pytest.raises(Refused, match=r"produce to t-0.*MESSAGE_TOO_LARGE") as caught:
+            with pytest.raises(
+                RefusedByBroker, match=r"produce to t-0.*MESSAGE_TOO_LARGE"
+            ) as caught:
                 await client.produce(T0, b"batch")
             assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
             assert first.count(PRODUCE) == 1
@@ -319,7 +321,7 @@ def test_changes_follow_the_controller(run: Run) -> None:
 
             first.handlers[CREATE] = not_controller
             second.handlers[CREATE] = lambda asked: created(asked, ErrorCode.NONE)
-            (topic,) = await client.admin.create_topics([NewTopic(name="new", partitions=4)])
+            (topic,) = await client.admin.create_topics([NewTopicSpec(name="new", partitions=4)])
             assert (topic.name, topic.partitions) == ("new", 4)
 
     run(story)
@@ -329,8 +331,8 @@ def test_a_change_whose_reply_was_lost_is_not_sent_again(run: Run) -> None:
     async def story() -> None:
         async with two_brokers() as (_, first, _second), client_of(first) as client:
             first.handlers[CREATE] = hang_up
-            with pytest.raises(ConnectionLost, match="whether CreateTopics was carried out is not"):
-                await client.admin.create_topics([NewTopic(name="new")])
+            with pytest.raises(Disconnected, match="whether CreateTopics was carried out is not"):
+                await client.admin.create_topics([NewTopicSpec(name="new")])
             assert first.count(CREATE) == 1
 
     run(story)
@@ -342,8 +344,8 @@ def test_a_refused_change_carries_the_clusters_words(run: Run) -> None:
             first.handlers[CREATE] = lambda asked: created(
                 asked, ErrorCode.TOPIC_ALREADY_EXISTS, "topic 'new' is there already"
             )
-            with pytest.raises(Refused) as caught:
-                await client.admin.create_topics([NewTopic(name="new")])
+            with pytest.raises(RefusedByBroker) as caught:
+                await client.admin.create_topics([NewTopicSpec(name="new")])
             assert str(caught.value) == (
                 "create topic 'new': topic 'new' is there already (TOPIC_ALREADY_EXISTS)"
             )

@@ -23,7 +23,7 @@ from penstock.client.data_calls import produce_call
 from penstock.client.errors import (
     ClientError,
     ConnectFailed,
-    ConnectionLost,
+    Disconnected,
     RequestTimedOut,
     UnsupportedByBroker,
 )
@@ -106,9 +106,9 @@ def test_a_late_reply_costs_the_connection_and_everyone_on_it(run: Run) -> None:
             error = await fails(connection.call(ASK, timeout_ms=30))
             assert isinstance(error, RequestTimedOut)
             assert str(error) == f"{broker.address} did not answer Metadata within 0.03 s"
-            assert isinstance(await fails(patient), ConnectionLost)
+            assert isinstance(await fails(patient), Disconnected)
             assert not connection.is_open
-            assert isinstance(await fails(connection.call(ASK, timeout_ms=30)), ConnectionLost)
+            assert isinstance(await fails(connection.call(ASK, timeout_ms=30)), Disconnected)
             await connection.close()
 
     run(story)
@@ -131,7 +131,7 @@ def test_a_reply_that_makes_no_sense_ends_the_connection(
         async with ScriptedBroker() as broker:
             broker.handlers[ApiKey.METADATA] = lambda _: bytes_sent
             connection = await BrokerConnection.open(broker.address)
-            with pytest.raises(ConnectionLost, match=complaint):
+            with pytest.raises(Disconnected, match=complaint):
                 await connection.call(ASK, timeout_ms=60_000)
             assert not connection.is_open
             await connection.close()
@@ -263,7 +263,7 @@ def test_closing_fails_whoever_waits(run: Run) -> None:
             waiting = asyncio.create_task(connection.call(ASK, timeout_ms=60_000))
             await asked.wait()
             await connection.close()
-            assert isinstance(await fails(waiting), ConnectionLost)
+            assert isinstance(await fails(waiting), Disconnected)
 
     run(story)
 

@@ -10,7 +10,7 @@ from penstock.apis.data.fetch_response import Fetched as Answered
 from penstock.apis.data.fetch_response import encode_fetch_response
 from penstock.apis.data.fetch_sessions import RequestedPartition
 from penstock.client.data_calls import (
-    Fetched,
+    FetchedPartition,
     FetchFrom,
     FetchOptions,
     fetch_call,
@@ -103,7 +103,7 @@ def test_records_are_views_of_the_answer() -> None:
     body = _with_records(b"some batches")
     code, (only,) = read_follower_fetched(NAMES, 16, memoryview(body))
     assert code is ErrorCode.NONE
-    assert isinstance(only, Fetched)
+    assert isinstance(only, FetchedPartition)
     assert bytes(only.batches) == b"some batches"
     assert only.batches.obj is body
 

@@ -9,9 +9,9 @@ from tests.unit.client.conftest import Run
 from tests.unit.client.scripted_broker import ZERO, Answer, Asked, Cluster, HangUp, ScriptedBroker
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import OutOfTime, Refused
+from penstock.client.errors import OutOfTime, RefusedByBroker
 from penstock.client.group_calls import read_assignment
-from penstock.client.group_values import CommittedOffset, ListedGroup
+from penstock.client.group_values import CommittedOffset, GroupListing
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -146,7 +146,7 @@ def test_commits_from_outside_belong_to_no_member(run: Run) -> None:
             answer = {"partition_index": 0, "error_code": ErrorCode.UNKNOWN_MEMBER_ID}
             topics = [{"name": "t", "partitions": [answer]}]
             both.first.handlers[COMMIT] = lambda _: {"throttle_time": ZERO, "topics": topics}
-            with pytest.raises(Refused, match=r"group 'g' in t-0.*UNKNOWN_MEMBER_ID"):
+            with pytest.raises(RefusedByBroker, match=r"group 'g' in t-0.*UNKNOWN_MEMBER_ID"):
                 await client.groups.commit_offsets("g", {T0: CommittedOffset(9, metadata="why")})
             (asked,) = [each for each in both.first.asked if each.api_key is COMMIT]
             message = asked.message
@@ -169,7 +169,7 @@ def test_a_group_that_is_gone_after_a_lost_reply_was_deleted_by_the_request(run:
 
             both.first.handlers[DELETE] = delete
             await client.groups.delete("g")
-            with pytest.raises(Refused, match="GROUP_ID_NOT_FOUND"):
+            with pytest.raises(RefusedByBroker, match="GROUP_ID_NOT_FOUND"):
                 await client.groups.delete("g")
 
     run(story)
@@ -182,7 +182,7 @@ def test_a_group_that_does_not_exist_is_told_as_such(run: Run, answer: Answer) -
     async def story() -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[DESCRIBE] = lambda _: answer
-            with pytest.raises(Refused) as refused:
+            with pytest.raises(RefusedByBroker) as refused:
                 await client.groups.describe("g")
             assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -207,7 +207,7 @@ def test_groups_of_all_brokers_are_listed(run: Run) -> None:
             both.second.handlers[LIST] = lambda _: listed("a", "c")
             found = await client.groups.list_groups()
             assert [each.group for each in found] == ["a", "b", "c"]
-            assert found[0] == ListedGroup("a", "classic", "Stable", "consumer")
+            assert found[0] == GroupListing("a", "classic", "Stable", "consumer")
 
     run(story)
 

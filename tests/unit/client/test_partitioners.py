@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.partitioners import Chosen, RoundRobin, Sticky
+from penstock.client.partitioners import CustomPartitioner, RoundRobin, Sticky
 
 
 def test_round_robin_takes_one_after_the_other_whatever_the_key() -> None:
@@ -35,6 +35,6 @@ def test_sticky_never_leaves_the_partitions_there_are(sends: list[tuple[int, int
 
 @pytest.mark.parametrize("answer", [-1, 3, None, "0", 1.0])
 def test_a_function_that_chooses_what_is_not_there_is_told_so(answer: object) -> None:
-    partitioner = Chosen(lambda key, value, partitions: answer)  # type: ignore[arg-type,return-value]
+    partitioner = CustomPartitioner(lambda key, value, partitions: answer)  # type: ignore[arg-type,return-value]
     with pytest.raises(ValueError, match="0 to 2"):
         partitioner.choose(None, b"v", 3)

@@ -19,7 +19,7 @@ from tests.unit.client.scripted_broker import (
 )
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import Refused, TransactionFailed, TransactionOver
+from penstock.client.errors import RefusedByBroker, TransactionAbortable, TransactionOver
 from penstock.client.raw_transaction import RawTransaction
 from penstock.client.transaction_values import PreparedState, TransactionalProducerId
 from penstock.model.errors import ErrorCode
@@ -146,13 +146,13 @@ def test_after_a_failed_write_nothing_is_left_but_to_abort(run: Run) -> None:
             transaction = await RawTransaction.begin(client, "x", two_phase=True)
             fenced = ErrorCode.INVALID_PRODUCER_EPOCH
             made.leader.handlers[PRODUCE] = lambda asked: produced(asked, code=fenced)
-            with pytest.raises(Refused, match="INVALID_PRODUCER_EPOCH"):
+            with pytest.raises(RefusedByBroker, match="INVALID_PRODUCER_EPOCH"):
                 await transaction.write(T0, some_batch(1))
             made.leader.handlers[PRODUCE] = produced
             for step in (transaction.commit, transaction.prepare):
-                with pytest.raises(TransactionFailed, match="only be aborted"):
+                with pytest.raises(TransactionAbortable, match="only be aborted"):
                     await step()
-            with pytest.raises(TransactionFailed):
+            with pytest.raises(TransactionAbortable):
                 await transaction.write(T0, some_batch(1))
             await transaction.abort()
             (ended,) = made.sent(END)
@@ -256,7 +256,7 @@ def test_the_partition_that_is_to_blame_is_named(run: Run) -> None:
                 "throttle_time": ZERO,
                 "results_by_topic_v3_and_below": [{"name": "t", "results_by_partition": results}],
             }
-            with pytest.raises(Refused, match=r"t-1.*TOPIC_AUTHORIZATION_FAILED"):
+            with pytest.raises(RefusedByBroker, match=r"t-1.*TOPIC_AUTHORIZATION_FAILED"):
                 await client.transactions.add_partitions(WHO, [T0, T1])
 
     run(story)

@@ -2,7 +2,12 @@
 
 import pytest
 
-from penstock.config.effective_config import EffectiveConfig, Source, resolve_broker, resolve_topic
+from penstock.config.effective_config import (
+    EffectiveConfig,
+    SettingSource,
+    resolve_broker,
+    resolve_topic,
+)
 from penstock.config.properties import parse_properties
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.setting import Value
@@ -26,19 +31,19 @@ def _problems(given: RawConfig) -> tuple[str, ...]:
 
 def _retention(
     broker: EffectiveConfig, overrides: RawConfig = EMPTY_RAW_CONFIG
-) -> tuple[Value, Source]:
-    found = resolve_topic(overrides, broker).get_resolved("retention.ms")
+) -> tuple[Value, SettingSource]:
+    found = resolve_topic(overrides, broker).get_effective("retention.ms")
     return found.value, found.source
 
 
 def test_what_is_not_given_is_the_default() -> None:
-    found = resolve_broker().get_resolved("num.partitions")
-    assert (found.value, found.source, found.where) == (1, Source.DEFAULT, None)
+    found = resolve_broker().get_effective("num.partitions")
+    assert (found.value, found.source, found.where) == (1, SettingSource.DEFAULT, None)
 
 
 def test_what_the_file_says_knows_its_line() -> None:
-    found = resolve_broker(_file("", "num.partitions=12")).get_resolved("num.partitions")
-    assert (found.value, found.source) == (12, Source.STATIC_BROKER)
+    found = resolve_broker(_file("", "num.partitions=12")).get_effective("num.partitions")
+    assert (found.value, found.source) == (12, SettingSource.STATIC_BROKER)
     assert found.where == "server.properties:2"
 
 
@@ -64,15 +69,15 @@ def test_retention_is_taken_from_the_finest_unit_that_was_given(
 
 def test_a_topic_setting_comes_from_topic_then_broker_then_default() -> None:
     plain, set_up = resolve_broker(), resolve_broker(_file("log.retention.hours=1"))
-    assert _retention(plain) == (604_800_000, Source.DEFAULT)
-    assert _retention(set_up) == (3_600_000, Source.STATIC_BROKER)
-    assert _retention(set_up, _given(retention_ms="5")) == (5, Source.TOPIC)
+    assert _retention(plain) == (604_800_000, SettingSource.DEFAULT)
+    assert _retention(set_up) == (3_600_000, SettingSource.STATIC_BROKER)
+    assert _retention(set_up, _given(retention_ms="5")) == (5, SettingSource.TOPIC)
 
 
 def test_a_value_from_a_fallback_tells_the_name_that_carried_it() -> None:
     broker = resolve_broker(_file("log.roll.hours=3"))
-    found = resolve_topic(EMPTY_RAW_CONFIG, broker).get_resolved("segment.ms")
-    assert (found.value, found.given_as) == (10_800_000, "log.roll.hours")
+    found = resolve_topic(EMPTY_RAW_CONFIG, broker).get_effective("segment.ms")
+    assert (found.value, found.set_as) == (10_800_000, "log.roll.hours")
     assert found.where == "server.properties:1"
     assert found.setting.name == "segment.ms"
 
@@ -99,13 +104,13 @@ def test_dynamic_values_of_the_broker_win_over_the_clusters_and_these_over_the_f
     with_cluster = resolve_broker(static, dynamic_cluster=cluster)
     with_all = resolve_broker(static, dynamic_cluster=cluster, dynamic_broker=broker)
     found = [
-        each.get_resolved("log.retention.ms") for each in (only_static, with_cluster, with_all)
+        each.get_effective("log.retention.ms") for each in (only_static, with_cluster, with_all)
     ]
     assert [each.value for each in found] == [1, 2, 3]
     assert [each.source for each in found] == [
-        Source.STATIC_BROKER,
-        Source.DYNAMIC_CLUSTER,
-        Source.DYNAMIC_BROKER,
+        SettingSource.STATIC_BROKER,
+        SettingSource.DYNAMIC_CLUSTER,
+        SettingSource.DYNAMIC_BROKER,
     ]
 
 
@@ -230,4 +235,23 @@ def test_what_is_laid_over_wins() -> None:
     both = _file("num.partitions=1", "broker.id=3").overlaid_by(_given(num_partitions="9"))
     broker = resolve_broker(both)
     assert (broker["num.partitions"], broker["broker.id"]) == (9, 3)
-    assert broker.get_resolved("num.partitions").where == "test"
+    assert broker.get_effective("num.partitions").where == "test"
+
+
+def test_typed_getters_return_values_of_their_type() -> None:
+    config = resolve_broker(_given(broker_rack="r1", log_dirs="/a,/b"))
+    assert config.get_int("num.partitions") == 1
+    assert config.get_bool("auto.create.topics.enable") is True
+    assert config.get_str("offsets.storage") == "kafka"
+    assert config.get_list("log.dirs") == ("/a", "/b")
+    assert config.get_float("log.cleaner.min.cleanable.ratio") == 0.5
+    assert config.find_str("broker.rack") == "r1"
+    assert config.find_str("zookeeper.connect") is None
+
+
+def test_typed_getters_reject_a_setting_of_another_type() -> None:
+    config = resolve_broker()
+    with pytest.raises(AssertionError, match=r"num\.partitions is 1, not a text"):
+        config.get_str("num.partitions")
+    with pytest.raises(AssertionError, match=r"zookeeper\.connect is None, not a text"):
+        config.get_str("zookeeper.connect")

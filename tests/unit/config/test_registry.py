@@ -12,7 +12,7 @@ from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.refused_names import find_refusal
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS, by_name, find_listener_setting
-from penstock.config.setting import Kind, Setting, UpdateMode, Value
+from penstock.config.setting import Setting, SettingKind, UpdateMode, Value
 from penstock.controller.internal_topics import _CONFIGS as INTERNAL_TOPICS
 from penstock.controller.internal_topics import _PREFIXES as TOPIC_PREFIXES
 from penstock.coordinators.group.config import _SOURCE_NAMES as GROUP_SOURCE_NAMES
@@ -100,7 +100,7 @@ def test_a_name_declared_twice_is_an_error() -> None:
     "setting", [each for each in _ALL if each.fallbacks], ids=lambda each: each.name
 )
 def test_every_fallback_is_a_broker_setting_of_a_fitting_kind(setting: Setting) -> None:
-    whole = {Kind.SHORT, Kind.INT, Kind.LONG}
+    whole = {SettingKind.SHORT, SettingKind.INT, SettingKind.LONG}
     for fallback in setting.fallbacks:
         other = BROKER_SETTINGS[fallback.name]
         assert other.kind is setting.kind or {other.kind, setting.kind} <= whole
@@ -152,7 +152,7 @@ def test_every_setting_is_described_in_a_sentence() -> None:
 
 def test_no_client_can_change_what_names_a_file_a_class_or_a_login() -> None:
     endings = (".location", ".file", ".url", ".path", ".class", ".class.name", ".cmd")
-    dangerous = {each.name for each in _ALL if each.kind is Kind.CLASS}
+    dangerous = {each.name for each in _ALL if each.kind is SettingKind.CLASS}
     dangerous |= {each.name for each in _ALL if each.name.endswith(endings)}
     dangerous |= {"log.dir", "log.dirs", "metric.reporters", "sasl.jaas.config"}
     changeable = {each.name for each in _ALL if each.update is not UpdateMode.READ_ONLY}

@@ -19,7 +19,7 @@ from tests.unit.inter_broker.little_cluster import (
 from penstock.client.address import Address
 from penstock.client.call import PrivateCall
 from penstock.client.connection import BrokerConnection
-from penstock.client.errors import ConnectionLost
+from penstock.client.errors import Disconnected
 from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
@@ -331,7 +331,7 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
             (PrivateKey.FORWARDED_CONFIGS, b"\0\1\0"),
         ):
             client = await connect(one, CLIENTS)
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(Disconnected):
                 await client.call(PrivateCall(key, 0, body), timeout_ms=30_000)
         assert one.cluster.controller_epoch < 70
         assert one.controller.find_state() is not None
@@ -374,7 +374,7 @@ def test_malformed_private_requests_cost_their_connection_alone() -> None:
         one = cluster.brokers[1]
         for body in (b"", b"\xff" * 40, bytes(17)):
             broker = await connect(one, BROKERS)
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(Disconnected):
                 await broker.call(PrivateCall(PrivateKey.BROKER_ORDER, 0, body), timeout_ms=30_000)
         assert one.controller.find_state() is not None
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.replication.stage import ME, OTHER, P0, P1, THIRD, WALL_MS, Stage
 
-from penstock.client.data_calls import Fetched, FetchFrom
+from penstock.client.data_calls import FetchedPartition, FetchFrom
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
@@ -32,10 +32,10 @@ def answer(
     log_start: int = 0,
     diverging: tuple[int, int] | None = None,
     name: TopicPartition = P0,
-) -> Fetched:
+) -> FetchedPartition:
     parted = None if diverging is None else (LeaderEpoch(diverging[0]), Offset(diverging[1]))
     marks = Offset(high_watermark), Offset(high_watermark), Offset(log_start)
-    return Fetched(name, error, *marks, (), records, parted)
+    return FetchedPartition(name, error, *marks, (), records, parted)
 
 
 class Follower(Stage):
@@ -57,7 +57,7 @@ class Follower(Stage):
         (asked,) = self.following.list_wanted(leader)
         return asked
 
-    def take(self, fetched: Fetched, asked: FetchFrom | None = None) -> None:
+    def take(self, fetched: FetchedPartition, asked: FetchFrom | None = None) -> None:
         self.following.take(OTHER, asked or self.ask(), fetched)
 
     @property

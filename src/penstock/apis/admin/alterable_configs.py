@@ -3,10 +3,12 @@ names a class, a file or an address is for the broker's own file, whatever Kafka
 """
 
 from penstock.config.registry import find_listener_setting, find_setting
-from penstock.config.setting import Kind, Scope, Setting, UpdateMode
+from penstock.config.setting import Setting, SettingKind, SettingScope, UpdateMode
 from penstock.model.errors import ErrorCode, Refusal
 
-_PLAIN_KINDS = frozenset((Kind.BOOLEAN, Kind.SHORT, Kind.INT, Kind.LONG, Kind.DOUBLE))
+_PLAIN_KINDS = frozenset(
+    (SettingKind.BOOLEAN, SettingKind.SHORT, SettingKind.INT, SettingKind.LONG, SettingKind.DOUBLE)
+)
 # Texts of brokers that can be no class, file or address: each is checked against a short list.
 _PLAIN_TEXTS = frozenset(
     (
@@ -23,16 +25,16 @@ def is_alterable(setting: Setting) -> bool:
         return False
     if setting.kind in _PLAIN_KINDS:
         return True
-    if setting.scope is Scope.TOPIC:
-        return setting.kind in (Kind.STRING, Kind.LIST)
+    if setting.scope is SettingScope.TOPIC:
+        return setting.kind in (SettingKind.STRING, SettingKind.LIST)
     return setting.name in _PLAIN_TEXTS
 
 
-def find_refusal(name: str, scope: Scope) -> Refusal | None:
+def find_refusal(name: str, scope: SettingScope) -> Refusal | None:
     """Why clients may not change a setting. Unknown ones are refused where changes are checked,
     with the names that come near."""
     setting = find_setting(name, scope)
-    if setting is None and scope is Scope.BROKER:
+    if setting is None and scope is SettingScope.BROKER:
         setting = find_listener_setting(name)
     if setting is None or is_alterable(setting):
         return None

@@ -18,7 +18,7 @@ from penstock.apis.admin.config_resources import (
 from penstock.apis.api import Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import response_shape
-from penstock.config.setting import Scope
+from penstock.config.setting import SettingScope
 from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
@@ -128,7 +128,7 @@ def _check_changes(changes: Sequence[SettingChange], scope: ConfigScope) -> None
         if change.value is None:
             raise _invalid(f"{change.name} has no value; delete it to get the default back")
         refusal = find_refusal(
-            change.name, Scope.TOPIC if scope is ConfigScope.TOPIC else Scope.BROKER
+            change.name, SettingScope.TOPIC if scope is ConfigScope.TOPIC else SettingScope.BROKER
         )
         if refusal is not None:
             raise refusal

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.apis.admin.alterable_configs import is_alterable
 from penstock.apis.response_shapes import Shape
-from penstock.config.effective_config import EffectiveValue, Source, resolve_topic
+from penstock.config.effective_config import EffectiveValue, SettingSource, resolve_topic
 from penstock.config.raw_config import RawConfig
 from penstock.config.registry import BROKER_SETTINGS, find_listener_setting, find_setting
-from penstock.config.setting import Kind, Scope, Setting, Value
+from penstock.config.setting import Setting, SettingKind, SettingScope, Value
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -67,7 +67,7 @@ def topic_entries(
     resolved = resolve_topic(RawConfig.from_mapping(own, where="topic"), services.settings())
     layers = broker_layers(services)
     return [
-        _topic_entry(resolved.get_resolved(name), layers)
+        _topic_entry(resolved.get_effective(name), layers)
         for name in resolved
         if only is None or name in only
     ]
@@ -76,7 +76,7 @@ def topic_entries(
 def broker_entries(services: "Services", only: Collection[str] | None = None) -> list[ConfigEntry]:
     """Every setting of this broker, those for one listener included."""
     resolved = services.settings()
-    found = {name: resolved.get_resolved(name) for name in resolved} | dict(resolved.by_listener)
+    found = {name: resolved.get_effective(name) for name in resolved} | dict(resolved.by_listener)
     for name in _NUMBERS_GIVEN_OUT:
         if found[name].value == _TO_BE_GIVEN:
             found[name] = replace(found[name], value=services.broker_id)
@@ -154,7 +154,7 @@ def _topic_entry(found: EffectiveValue, layers: tuple[Layer, ...]) -> ConfigEntr
     names = tuple(fallback.name for fallback in setting.fallbacks)
     own = Synonym(setting.name, _text(setting, found.value), ConfigSource.TOPIC)
     others = _synonyms(names, layers, setting)
-    is_own = found.source is Source.TOPIC
+    is_own = found.source is SettingSource.TOPIC
     return _entry(
         setting.name, setting, found, synonyms=(own, *others) if is_own else tuple(others)
     )
@@ -168,7 +168,7 @@ def _broker_entry(name: str, found: EffectiveValue, layers: tuple[Layer, ...]) -
 
 
 def _cluster_default_entry(name: str, layer: Layer) -> ConfigEntry:
-    setting = find_setting(name, Scope.BROKER) or find_listener_setting(name)
+    setting = find_setting(name, SettingScope.BROKER) or find_listener_setting(name)
     assert setting is not None, f"{name} was set for all brokers, but is not a setting"
     text = None if setting.sensitive else layer.texts[name]
     return ConfigEntry(
@@ -220,26 +220,26 @@ def _documentation(setting: Setting) -> str:
     return setting.doc if setting.active else f"{setting.doc} ({setting.effect})"
 
 
-_SOURCES: Mapping[Source, ConfigSource] = MappingProxyType(
+_SOURCES: Mapping[SettingSource, ConfigSource] = MappingProxyType(
     {
-        Source.TOPIC: ConfigSource.TOPIC,
-        Source.DYNAMIC_BROKER: ConfigSource.DYNAMIC_BROKER,
-        Source.DYNAMIC_CLUSTER: ConfigSource.DYNAMIC_CLUSTER,
-        Source.STATIC_BROKER: ConfigSource.STATIC_BROKER,
-        Source.DEFAULT: ConfigSource.DEFAULT,
+        SettingSource.TOPIC: ConfigSource.TOPIC,
+        SettingSource.DYNAMIC_BROKER: ConfigSource.DYNAMIC_BROKER,
+        SettingSource.DYNAMIC_CLUSTER: ConfigSource.DYNAMIC_CLUSTER,
+        SettingSource.STATIC_BROKER: ConfigSource.STATIC_BROKER,
+        SettingSource.DEFAULT: ConfigSource.DEFAULT,
     }
 )
 # Kafka's codes of the kinds of values; 0 would be "unknown".
-_TYPES: Mapping[Kind, int] = MappingProxyType(
+_TYPES: Mapping[SettingKind, int] = MappingProxyType(
     {
-        Kind.BOOLEAN: 1,
-        Kind.STRING: 2,
-        Kind.INT: 3,
-        Kind.SHORT: 4,
-        Kind.LONG: 5,
-        Kind.DOUBLE: 6,
-        Kind.LIST: 7,
-        Kind.CLASS: 8,
-        Kind.PASSWORD: 9,
+        SettingKind.BOOLEAN: 1,
+        SettingKind.STRING: 2,
+        SettingKind.INT: 3,
+        SettingKind.SHORT: 4,
+        SettingKind.LONG: 5,
+        SettingKind.DOUBLE: 6,
+        SettingKind.LIST: 7,
+        SettingKind.CLASS: 8,
+        SettingKind.PASSWORD: 9,
     }
 )

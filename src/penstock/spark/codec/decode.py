@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.client.data_calls import AbortedTransaction
+from penstock.client.data_calls import AbortedTransactionStart
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import CorruptBatch
 from penstock.spark.codec.bulk_path import BulkPath, choose_decoder
@@ -62,7 +62,7 @@ class Decoder:
         *,
         start: int,
         end: int,
-        aborted: Sequence[AbortedTransaction] = (),
+        aborted: Sequence[AbortedTransactionStart] = (),
     ) -> Decoded:
         """Rows of start <= offset < end, as far as whole batches go. Control batches are left out,
         and aborted data if only committed data is read; gaps between offsets are normal."""
@@ -75,7 +75,7 @@ class Decoder:
             ) from None
 
     def _decode(
-        self, fetched: memoryview, wanted: Bounds, aborted: Sequence[AbortedTransaction]
+        self, fetched: memoryview, wanted: Bounds, aborted: Sequence[AbortedTransactionStart]
     ) -> Decoded:
         visible = visible_batches(
             fetched,

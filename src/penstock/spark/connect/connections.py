@@ -16,7 +16,13 @@ from typing import NamedTuple, TypeVar
 from penstock.client.address import parse_bootstrap
 from penstock.client.cluster import ClusterClient
 from penstock.client.connection import ConnectionLimits
-from penstock.client.data_calls import Fetched, FetchFrom, Isolation, ListedOffset, Produced
+from penstock.client.data_calls import (
+    FetchedPartition,
+    FetchFrom,
+    IsolationLevel,
+    ListedOffset,
+    Produced,
+)
 from penstock.client.errors import ClientClosed, InvalidAddress
 from penstock.client.group_values import CommittedOffset
 from penstock.client.metadata import ClusterMetadata
@@ -118,7 +124,7 @@ class BlockingClient:
         self,
         wanted: Mapping[TopicPartition, int],
         *,
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, ListedOffset]:
         """EARLIEST, LATEST, MAX_TIMESTAMP or a time in milliseconds for each partition."""
         return self.run(lambda client: client.list_offsets(wanted, isolation=isolation))
@@ -127,11 +133,11 @@ class BlockingClient:
         self,
         wanted: Sequence[FetchFrom],
         *,
-        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
         max_wait_ms: int = 500,
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
-    ) -> list[Fetched]:
+    ) -> list[FetchedPartition]:
         """`start(lambda client: client.fetch(...))` fetches while others are read."""
         return self.run(
             lambda client: client.fetch(

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from penstock.client.data_calls import EARLIEST, Fetched, FetchFrom
-from penstock.client.errors import ClientError, OutOfTime, Refused
+from penstock.client.data_calls import EARLIEST, FetchedPartition, FetchFrom
+from penstock.client.errors import ClientError, OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.protocol.batch import BatchHeader, CorruptBatch, iter_headers
@@ -52,7 +52,7 @@ class RangeReader:
         self._audit = audit
         self._wanted = audit.asked.wanted
         self._patience_s = patience_s
-        self._ahead: tuple[int, Future[list[Fetched]]] | None = None
+        self._ahead: tuple[int, Future[list[FetchedPartition]]] | None = None
         self._readable_from = audit.asked.wanted.start  # no fetch before it can succeed
 
     def __iter__(self) -> Iterator[AuditedReply]:
@@ -85,7 +85,7 @@ class RangeReader:
 
     # Asking.
 
-    def _wait(self, offset: int) -> Fetched:
+    def _wait(self, offset: int) -> FetchedPartition:
         deadline = time.monotonic() + self._patience_s
         while True:
             reply = self._take_ahead(offset) or self._start(offset, _FETCH_BYTES, _ATTEMPT_MS)
@@ -101,12 +101,14 @@ class RangeReader:
             if is_late or not self._is_behind(fetched):
                 return self._checked(fetched, offset)
 
-    def _is_behind(self, fetched: Fetched) -> bool:
+    def _is_behind(self, fetched: FetchedPartition) -> bool:
         """A leader that is new may not know yet how far the log goes."""
         is_empty = fetched.error is ErrorCode.NONE and not fetched.batches
         return is_empty and fetched.high_watermark < self._wanted.end
 
-    def _start(self, offset: int, most_bytes: int, timeout_ms: int) -> "Future[list[Fetched]]":
+    def _start(
+        self, offset: int, most_bytes: int, timeout_ms: int
+    ) -> "Future[list[FetchedPartition]]":
         wanted = [FetchFrom(self._wanted.partition, Offset(offset), most_bytes)]
         return self._client.start(
             lambda client: client.fetch(
@@ -114,7 +116,7 @@ class RangeReader:
             )
         )
 
-    def _checked(self, fetched: Fetched, offset: int) -> Fetched:
+    def _checked(self, fetched: FetchedPartition, offset: int) -> FetchedPartition:
         if fetched.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             raise SparkSourceError(
                 f"{self._wanted.partition} cannot be read at offset {offset}: "
@@ -130,7 +132,7 @@ class RangeReader:
         if following is not None and offset < following < self._wanted.end:
             self._ahead = following, self._start(following, _FETCH_BYTES, _ATTEMPT_MS)
 
-    def _take_ahead(self, offset: int) -> "Future[list[Fetched]] | None":
+    def _take_ahead(self, offset: int) -> "Future[list[FetchedPartition]] | None":
         ahead = self._ahead
         if ahead is None or ahead[0] != offset:
             self._drop_ahead()
@@ -199,4 +201,4 @@ class RangeReader:
 
 def _is_damaged(error: ClientError) -> bool:
     cause = error.__cause__
-    return isinstance(cause, Refused) and cause.code is ErrorCode.CORRUPT_MESSAGE
+    return isinstance(cause, RefusedByBroker) and cause.code is ErrorCode.CORRUPT_MESSAGE

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
-from penstock.client.admin_values import NewTopic
-from penstock.client.data_calls import LATEST, Isolation
+from penstock.client.admin_values import NewTopicSpec
+from penstock.client.data_calls import LATEST, IsolationLevel
 from penstock.client.errors import ClientError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -49,7 +49,7 @@ class Replay:
     keeps_partitions: bool = False
     marks_origin: bool = False
     creates_target: bool = False
-    isolation: Isolation = Isolation.READ_COMMITTED
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     compression: str = "none"
 
 
@@ -98,7 +98,7 @@ def prepare_target(
     try:
         told = client.metadata([replay.target]).topics[replay.target]
         if told.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and replay.creates_target:
-            wanted = NewTopic(name=replay.target, partitions=most)
+            wanted = NewTopicSpec(name=replay.target, partitions=most)
             client.run(lambda each: each.admin.create_topics([wanted]))
             return [TopicPartition(replay.target, each) for each in range(most)]
         told.check()

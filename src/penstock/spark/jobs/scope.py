@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
 
-from penstock.client.data_calls import EARLIEST, LATEST, Isolation
+from penstock.client.data_calls import EARLIEST, LATEST, IsolationLevel
 from penstock.client.errors import ClientError
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
@@ -90,7 +90,9 @@ def connect(bootstrap: str) -> BlockingClient:
 
 
 def resolve_scope(
-    client: BlockingClient, scope: JobScope, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    client: BlockingClient,
+    scope: JobScope,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> ResolvedScope:
     try:
         partitions = _find_partitions(client, scope)
@@ -141,7 +143,7 @@ def _resolve(
     edge: Edge,
     earliest: Mapping[TopicPartition, int],
     latest: Mapping[TopicPartition, int],
-    isolation: Isolation,
+    isolation: IsolationLevel,
 ) -> dict[TopicPartition, int]:
     match edge.kind:
         case EdgeKind.EARLIEST:
@@ -157,7 +159,7 @@ def _resolve(
 
 
 def _listed(
-    client: BlockingClient, wanted: Mapping[TopicPartition, int], isolation: Isolation
+    client: BlockingClient, wanted: Mapping[TopicPartition, int], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     listed = client.list_offsets(wanted, isolation=isolation)
     return {each: found.offset for each, found in listed.items()}

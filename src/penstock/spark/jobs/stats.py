@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.client.data_calls import Isolation
+from penstock.client.data_calls import IsolationLevel
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.jobs.running import JobWatch, run_watched
@@ -33,7 +33,7 @@ class Stats:
 
     scope: JobScope
     top: int = 10  # keys that are named
-    isolation: Isolation = Isolation.READ_COMMITTED
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     min_tasks: int = 8  # so that progress shows
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import Produced
-from penstock.client.errors import ClientError, Refused
+from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
@@ -137,7 +137,7 @@ class BatchSender:
 
 
 def _explained(error: ClientError) -> Exception:
-    if isinstance(error, Refused) and error.code is ErrorCode.MESSAGE_TOO_LARGE:
+    if isinstance(error, RefusedByBroker) and error.code is ErrorCode.MESSAGE_TOO_LARGE:
         return SparkSourceError(
             f"{error}; let the topic take larger ones (its setting max.message.bytes), or, where "
             "not a single record is that large, write smaller batches (option kafka.batch.size)"

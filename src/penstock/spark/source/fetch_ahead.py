@@ -13,11 +13,11 @@ from typing import NamedTuple
 from penstock.client.data_calls import (
     EARLIEST,
     LATEST,
-    Fetched,
+    FetchedPartition,
     FetchFrom,
-    Isolation,
+    IsolationLevel,
 )
-from penstock.client.errors import ClientError, OutOfTime, Refused
+from penstock.client.errors import ClientError, OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.protocol.batch import Buffer, iter_headers
@@ -35,7 +35,7 @@ _ENOUGH_EMPTY_REPLIES = 2  # one may have been on its way while records came
 
 
 class FetchRules(NamedTuple):
-    isolation: Isolation
+    isolation: IsolationLevel
     fails_on_data_loss: bool
     poll_timeout_ms: int
     fetch_bytes: int
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
 
     start: int
     end: int  # where the next piece goes on, in the range
-    fetched: Fetched
+    fetched: FetchedPartition
 
 
 class FetchAhead:
@@ -62,7 +62,7 @@ class FetchAhead:
 
     def __iter__(self) -> Iterator[Piece]:
         offset, end = self._wanted.start, self._wanted.end
-        reply: Future[list[Fetched]] | None = None
+        reply: Future[list[FetchedPartition]] | None = None
         try:
             while offset < end:
                 reply = reply or self._ask(offset)
@@ -80,7 +80,7 @@ class FetchAhead:
             if reply is not None:
                 reply.cancel()
 
-    def _ask(self, offset: int) -> "Future[list[Fetched]]":
+    def _ask(self, offset: int) -> "Future[list[FetchedPartition]]":
         wanted = [FetchFrom(self._wanted.partition, Offset(offset), self._max_bytes)]
         return self._client.start(
             lambda client: client.fetch(
@@ -91,7 +91,7 @@ class FetchAhead:
             )
         )
 
-    def _wait(self, reply: "Future[list[Fetched]]") -> Fetched | None:
+    def _wait(self, reply: "Future[list[FetchedPartition]]") -> FetchedPartition | None:
         """None: the topic was deleted, and that is to be borne."""
         try:
             (fetched,) = reply.result()
@@ -102,13 +102,13 @@ class FetchAhead:
             return None
         return fetched
 
-    def _adapt(self, fetched: Fetched, offsets: int, left: int) -> None:
+    def _adapt(self, fetched: FetchedPartition, offsets: int, left: int) -> None:
         """Ask for what the rest of the range is likely to take: a small batch of a large backlog
         would fetch far too much."""
         expected = int(len(fetched.batches) / offsets * left * _SPARE)
         self._max_bytes = min(max(expected, _LEAST_BYTES), self._rules.fetch_bytes)
 
-    def _following(self, offset: int, fetched: Fetched) -> int:
+    def _following(self, offset: int, fetched: FetchedPartition) -> int:
         """The offset to go on with; the same one where it has to be asked for again."""
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._after_loss(offset)
@@ -126,9 +126,9 @@ class FetchAhead:
             return following
         return self._after_nothing(offset, fetched)
 
-    def _after_nothing(self, offset: int, fetched: Fetched) -> int:
+    def _after_nothing(self, offset: int, fetched: FetchedPartition) -> int:
         """Nothing below the visible end is a gap (compaction leaves such); above, it is to come."""
-        is_committed = self._rules.isolation is Isolation.READ_COMMITTED
+        is_committed = self._rules.isolation is IsolationLevel.READ_COMMITTED
         visible = fetched.last_stable_offset if is_committed else fetched.high_watermark
         if visible >= self._wanted.end:
             self._empty_replies += 1
@@ -169,7 +169,7 @@ class FetchAhead:
 def _is_gone(error: ClientError) -> bool:
     """Also where the client has asked again until its time was over."""
     reason = error.__cause__ if isinstance(error, OutOfTime) else error
-    return isinstance(reason, Refused) and reason.code in _GONE
+    return isinstance(reason, RefusedByBroker) and reason.code in _GONE
 
 
 def next_offset(batches: Buffer) -> int | None:

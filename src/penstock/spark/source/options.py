@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock.client.data_calls import Isolation
+from penstock.client.data_calls import IsolationLevel
 from penstock.model.ids import TopicPartition, check_topic_name
 from penstock.spark.connect.connections import CLIENT_OPTIONS, ClientSettings, client_settings
 from penstock.spark.errors import BadOption, SparkSourceError
@@ -103,7 +103,7 @@ class SourceOptions:
     without_commit: Fallback  # the group has committed nothing
     fail_on_data_loss: bool
     include_headers: bool
-    isolation: Isolation
+    isolation: IsolationLevel
     group: str | None
     publishes_offsets: bool
     min_partitions: int | None
@@ -270,11 +270,13 @@ def _time_ms(option: str, text: str) -> int:
 # How it is read.
 
 
-def _isolation(given: GivenOptions) -> Isolation:
+def _isolation(given: GivenOptions) -> IsolationLevel:
     text = given.find_kafka("isolation.level")
-    words = {each.name.lower(): each for each in Isolation}
+    words = {each.name.lower(): each for each in IsolationLevel}
     return (
-        Isolation.READ_UNCOMMITTED if text is None else pick("kafka.isolation.level", text, words)
+        IsolationLevel.READ_UNCOMMITTED
+        if text is None
+        else pick("kafka.isolation.level", text, words)
     )
 
 

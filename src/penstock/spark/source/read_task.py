@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
-from penstock.client.data_calls import Isolation
+from penstock.client.data_calls import IsolationLevel
 from penstock.client.errors import ClientError
 from penstock.protocol.batch import CorruptBatch
 from penstock.spark.connect.connections import ClientSettings, shared_client
@@ -85,7 +85,7 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.Reco
     from penstock.spark.codec.decode import Decoder  # brings pyarrow, which planning does not need
 
     client = shared_client(settings.client)
-    is_committed = settings.rules.isolation is Isolation.READ_COMMITTED
+    is_committed = settings.rules.isolation is IsolationLevel.READ_COMMITTED
     decoder = Decoder(wanted.partition, settings.columns, read_committed=is_committed)
     try:
         for piece in FetchAhead(client, wanted, settings.rules):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from penstock.client.data_calls import AbortedTransaction
+from penstock.client.data_calls import AbortedTransactionStart
 from penstock.protocol.batch import (
     BatchHeader,
     CorruptBatch,
@@ -52,7 +52,7 @@ def visible_batches(
     fetched: memoryview,
     wanted: Bounds,
     *,
-    aborted: Sequence[AbortedTransaction] | None,
+    aborted: Sequence[AbortedTransactionStart] | None,
     check_crc: bool,
 ) -> Visible:
     """`aborted` is what came with the fetch, None where uncommitted data is read too. A batch that
@@ -89,7 +89,7 @@ def _check(placed: Placed, fetched: memoryview, expected: int, *, check_crc: boo
 class _Transactions:
     """Which producers' transactions are known to be aborted at the batch that is looked at."""
 
-    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+    def __init__(self, aborted: Sequence[AbortedTransactionStart]) -> None:
         self._ahead = sorted(aborted, key=attrgetter("first_offset"), reverse=True)
         self._aborted: set[int] = set()  # producer ids
 

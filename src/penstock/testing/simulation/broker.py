@@ -6,7 +6,7 @@ Its connections, its place in the tree and its controller's duties are simulated
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, partial
 
-from penstock.client.data_calls import Fetched, FetchFrom
+from penstock.client.data_calls import FetchedPartition, FetchFrom
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
@@ -199,7 +199,7 @@ class SimulatedBroker(Process):
             assert isinstance(other, SimulatedBroker)
             other.on_fetch(self.broker_id, epoch, wanted, lambda fetched: take(other, fetched))
 
-        def take(other: SimulatedBroker, fetched: list[Fetched]) -> None:
+        def take(other: SimulatedBroker, fetched: list[FetchedPartition]) -> None:
             other.answer(self, lambda: self._on_fetched(leader, token, wanted, fetched))
 
         self.send(leader, fetch)
@@ -210,7 +210,11 @@ class SimulatedBroker(Process):
             self._ask(leader)
 
     def _on_fetched(
-        self, leader: BrokerId, token: object, wanted: list[FetchFrom], fetched: list[Fetched]
+        self,
+        leader: BrokerId,
+        token: object,
+        wanted: list[FetchFrom],
+        fetched: list[FetchedPartition],
     ) -> None:
         """Also an answer that was given up long ago: it must do no harm."""
         for asked, answer in zip(wanted, fetched, strict=True):
@@ -224,7 +228,7 @@ class SimulatedBroker(Process):
         asker: BrokerId,
         epoch: BrokerEpoch,
         wanted: list[FetchFrom],
-        done: Callable[[list[Fetched]], None],
+        done: Callable[[list[FetchedPartition]], None],
     ) -> None:
         refused: dict[int, ErrorCode] = {}
         for place, each in enumerate(wanted):

@@ -5,7 +5,7 @@ The bounds, the fences and the waiting are the production's.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.client.data_calls import Fetched, FetchFrom
+from penstock.client.data_calls import FetchedPartition, FetchFrom
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset
 from penstock.replication.partition import Isolation, Partition
@@ -27,7 +27,7 @@ class ParkedFetch:
         replicas: ReplicaManager,
         wanted: Sequence[FetchFrom],
         refused: Mapping[int, ErrorCode],
-        done: Callable[[list[Fetched]], None],
+        done: Callable[[list[FetchedPartition]], None],
     ) -> None:
         self._disk = disk
         self._replicas = replicas
@@ -53,7 +53,7 @@ class ParkedFetch:
         has_more = partition.readable_end(Isolation.LOG_END) > asked.offset
         return diverging is not None or not is_inside or has_more
 
-    def _answer(self, place: int, asked: FetchFrom) -> Fetched:
+    def _answer(self, place: int, asked: FetchFrom) -> FetchedPartition:
         if place in self._refused:
             return _refuse(asked, self._refused[place])
         try:
@@ -68,7 +68,7 @@ class ParkedFetch:
             batches = read_bytes(self._disk, partition.log, asked.offset, asked.max_bytes)
         log = partition.log
         marks = log.high_watermark, log.last_stable_offset, log.log_start_offset
-        return Fetched(asked.partition, code, *marks, (), batches, diverging)
+        return FetchedPartition(asked.partition, code, *marks, (), batches, diverging)
 
     def _find(self, asked: FetchFrom) -> tuple[Partition, EpochEnd | None]:
         partition = self._replicas.get(asked.partition)
@@ -78,6 +78,6 @@ class ParkedFetch:
         return partition, partition.find_divergence(asked.offset, asked.last_fetched_epoch)
 
 
-def _refuse(asked: FetchFrom, code: ErrorCode) -> Fetched:
+def _refuse(asked: FetchFrom, code: ErrorCode) -> FetchedPartition:
     unknown = Offset(-1)
-    return Fetched(asked.partition, code, unknown, unknown, unknown, (), _NOTHING)
+    return FetchedPartition(asked.partition, code, unknown, unknown, unknown, (), _NOTHING)

@@ -8,7 +8,7 @@ from tests.unit.apis.admin.cases import Case, rows
 from penstock.apis.admin import alter_configs, incremental_alter_configs
 from penstock.apis.admin.alterable_configs import is_alterable
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS
-from penstock.config.setting import Kind
+from penstock.config.setting import SettingKind
 from penstock.controller.interface import (
     ChangeKind,
     ConfigChange,
@@ -235,8 +235,14 @@ def test_what_clients_may_not_set_they_may_delete(case: Case) -> None:
 def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() -> None:
     settings = [*BROKER_SETTINGS.values(), *TOPIC_SETTINGS.values()]
     allowed = [setting for setting in settings if is_alterable(setting)]
-    assert {setting.kind for setting in allowed}.isdisjoint({Kind.CLASS, Kind.PASSWORD})
-    texts = {setting.name for setting in allowed if setting.kind in (Kind.STRING, Kind.LIST)}
+    assert {setting.kind for setting in allowed}.isdisjoint(
+        {SettingKind.CLASS, SettingKind.PASSWORD}
+    )
+    texts = {
+        setting.name
+        for setting in allowed
+        if setting.kind in (SettingKind.STRING, SettingKind.LIST)
+    }
     # A new one is looked at by a person before it is added here.
     assert texts <= {
         "cleanup.policy",

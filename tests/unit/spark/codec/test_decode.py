@@ -23,7 +23,7 @@ from tests.unit.spark.codec.columns_samples import (
     rows_of,
 )
 
-from penstock.client.data_calls import AbortedTransaction
+from penstock.client.data_calls import AbortedTransactionStart
 from penstock.model.ids import Offset, ProducerId
 from penstock.protocol.batch import CorruptBatch, UnsupportedMagic
 from penstock.protocol.compression import Codec
@@ -179,8 +179,8 @@ TRANSACTIONS = batches(
     ended(14, 2, commit=False),
 )
 ABORTED = [
-    AbortedTransaction(ProducerId(2), Offset(12)),
-    AbortedTransaction(ProducerId(1), Offset(0)),
+    AbortedTransactionStart(ProducerId(2), Offset(12)),
+    AbortedTransactionStart(ProducerId(1), Offset(0)),
 ]
 
 
@@ -204,7 +204,7 @@ def test_a_fetch_that_begins_inside_an_aborted_transaction_hides_the_rest_of_it(
 ) -> None:
     fetched = batches(written(5, 1), ended(7, 1, commit=False), written(8, 1))
     decoded = decoder(path=path, read_committed=True).decode(
-        fetched, start=6, end=FAR, aborted=[AbortedTransaction(ProducerId(1), Offset(0))]
+        fetched, start=6, end=FAR, aborted=[AbortedTransactionStart(ProducerId(1), Offset(0))]
     )
     assert [row[4] for row in rows_of(decoded)] == [8, 9]
 

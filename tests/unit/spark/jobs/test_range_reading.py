@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.spark.jobs.log_samples import PARTITION, SIZE, batches, ranges, told
 
-from penstock.client.data_calls import Fetched, FetchFrom, ListedOffset
-from penstock.client.errors import OutOfTime, Refused
+from penstock.client.data_calls import FetchedPartition, FetchFrom, ListedOffset
+from penstock.client.errors import OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.batch import (
@@ -49,8 +49,10 @@ class TwinBroker:
         indexed = range(INDEXED, self.end, INDEXED)
         self.index = {0: 0} | {base + SIZE - 1: sizes[base // SIZE] for base in indexed}
 
-    def start(self, work: Callable[[Any], Awaitable[list[Fetched]]]) -> "Future[list[Fetched]]":
-        future: Future[list[Fetched]] = Future()
+    def start(
+        self, work: Callable[[Any], Awaitable[list[FetchedPartition]]]
+    ) -> "Future[list[FetchedPartition]]":
+        future: Future[list[FetchedPartition]] = Future()
         try:
             future.set_result(asyncio.run(_awaited(work(self))))
         except OutOfTime as error:
@@ -61,7 +63,7 @@ class TwinBroker:
         listed = ListedOffset(Offset(self.first), -1, LeaderEpoch(-1))
         return dict.fromkeys(wanted, listed)
 
-    async def fetch(self, wanted: Sequence[FetchFrom], **_: object) -> list[Fetched]:
+    async def fetch(self, wanted: Sequence[FetchFrom], **_: object) -> list[FetchedPartition]:
         (asked,) = wanted
         self.asked.append(asked.offset)
         if asked.offset < self.first:
@@ -85,18 +87,20 @@ class TwinBroker:
             position += size
         return position, 0
 
-    def _reply(self, error: ErrorCode, found: bytes) -> Fetched:
+    def _reply(self, error: ErrorCode, found: bytes) -> FetchedPartition:
         edge = Offset(self.end)
-        return Fetched(PARTITION, error, edge, edge, Offset(self.first), (), memoryview(found))
+        return FetchedPartition(
+            PARTITION, error, edge, edge, Offset(self.first), (), memoryview(found)
+        )
 
 
 def _corrupt() -> OutOfTime:
     error = OutOfTime("no success in time")
-    error.__cause__ = Refused("fetch", ErrorCode.CORRUPT_MESSAGE)
+    error.__cause__ = RefusedByBroker("fetch", ErrorCode.CORRUPT_MESSAGE)
     return error
 
 
-async def _awaited(work: Awaitable[list[Fetched]]) -> list[Fetched]:
+async def _awaited(work: Awaitable[list[FetchedPartition]]) -> list[FetchedPartition]:
     return await work
 
 

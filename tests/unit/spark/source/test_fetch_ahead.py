@@ -9,8 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.client.data_calls import EARLIEST, Fetched, FetchFrom, Isolation, ListedOffset
-from penstock.client.errors import ClientError, OutOfTime, Refused
+from penstock.client.data_calls import (
+    EARLIEST,
+    FetchedPartition,
+    FetchFrom,
+    IsolationLevel,
+    ListedOffset,
+)
+from penstock.client.errors import ClientError, OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
@@ -21,7 +27,7 @@ from penstock.spark.source.plan import OffsetRange
 
 PARTITION = TopicPartition("t", 0)
 RULES = FetchRules(
-    isolation=Isolation.READ_UNCOMMITTED,
+    isolation=IsolationLevel.READ_UNCOMMITTED,
     fails_on_data_loss=True,
     poll_timeout_ms=0,
     fetch_bytes=8 * 1024 * 1024,
@@ -45,8 +51,10 @@ class TwinLog:
 
     # As a BlockingClient.
 
-    def start(self, work: Callable[[Any], Awaitable[list[Fetched]]]) -> "Future[list[Fetched]]":
-        future: Future[list[Fetched]] = _Counting(self)
+    def start(
+        self, work: Callable[[Any], Awaitable[list[FetchedPartition]]]
+    ) -> "Future[list[FetchedPartition]]":
+        future: Future[list[FetchedPartition]] = _Counting(self)
         if self.failure is not None:
             future.set_exception(self.failure)
             return future
@@ -63,7 +71,7 @@ class TwinLog:
 
     # As a ClusterClient.
 
-    async def fetch(self, wanted: Sequence[FetchFrom], **_: object) -> list[Fetched]:
+    async def fetch(self, wanted: Sequence[FetchFrom], **_: object) -> list[FetchedPartition]:
         (asked,) = wanted
         self.asked.append(asked)
         error = self.error
@@ -71,7 +79,7 @@ class TwinLog:
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         found = b"" if error else self._read(asked.offset)
         return [
-            Fetched(
+            FetchedPartition(
                 PARTITION,
                 error,
                 Offset(self.end),
@@ -90,7 +98,7 @@ class TwinLog:
         return b""
 
 
-class _Counting(Future[list[Fetched]]):
+class _Counting(Future[list[FetchedPartition]]):
     def __init__(self, log: TwinLog) -> None:
         super().__init__()
         self._log = log
@@ -100,7 +108,7 @@ class _Counting(Future[list[Fetched]]):
         return super().cancel()
 
 
-async def _awaited(work: Awaitable[list[Fetched]]) -> list[Fetched]:
+async def _awaited(work: Awaitable[list[FetchedPartition]]) -> list[FetchedPartition]:
     return await work
 
 
@@ -173,7 +181,7 @@ def test_a_log_that_became_shorter_fails_or_is_passed_over() -> None:
 
 
 def test_records_that_are_not_visible_yet_are_waited_for() -> None:
-    committed = RULES._replace(isolation=Isolation.READ_COMMITTED, poll_timeout_ms=60_000)
+    committed = RULES._replace(isolation=IsolationLevel.READ_COMMITTED, poll_timeout_ms=60_000)
     log = TwinLog((0, 4), end=10, stable=5)
     found = iter(FetchAhead(cast("BlockingClient", log), OffsetRange(PARTITION, 0, 10), committed))
     next(found)
@@ -184,7 +192,7 @@ def test_records_that_are_not_visible_yet_are_waited_for() -> None:
 @pytest.mark.parametrize("is_out_of_time", [True, False])
 def test_a_topic_that_was_deleted_fails_or_is_passed_over(is_out_of_time: bool) -> None:
     log = TwinLog((0, 4), end=5)
-    log.failure = Refused("fetch", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    log.failure = RefusedByBroker("fetch", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if is_out_of_time:
         refused, log.failure = log.failure, OutOfTime("fetch took too long")
         log.failure.__cause__ = refused

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from penstock.client.data_calls import Isolation
+from penstock.client.data_calls import IsolationLevel
 from penstock.model.ids import TopicPartition
 from penstock.spark.errors import BadOption, SparkSourceError
 from penstock.spark.source.options import (
@@ -35,7 +35,7 @@ def test_defaults_are_those_of_spark_s_kafka_connector() -> None:
     assert stream.max_trigger_delay_ms == 15 * 60_000
     assert stream.poll_timeout_ms == 120_000
     assert (stream.offset_retries, stream.offset_retry_interval_ms) == (3, 1_000)
-    assert stream.isolation is Isolation.READ_UNCOMMITTED
+    assert stream.isolation is IsolationLevel.READ_UNCOMMITTED
     assert stream.max_offsets_per_trigger is None
     assert stream.min_partitions is None
     assert stream.max_records_per_partition is None
@@ -75,7 +75,7 @@ def test_every_option_has_its_effect() -> None:
     assert options.poll_timeout_ms == 7
     assert (options.offset_retries, options.offset_retry_interval_ms) == (0, 9)
     assert (options.group, options.publishes_offsets) == ("billing", True)
-    assert options.isolation is Isolation.READ_COMMITTED
+    assert options.isolation is IsolationLevel.READ_COMMITTED
     assert options.fetch_bytes == 4096
     assert options.pushes_filters
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.client.errors import ClientError, Refused
+from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.decision_log import DECISIONS_TOPIC
@@ -62,6 +62,6 @@ def _advising(advice: Mapping[ErrorCode, str]) -> Iterator[None]:
 def _find_advice(advice: Mapping[ErrorCode, str], error: ClientError) -> str | None:
     """By its code, or that of the last attempt."""
     for each in (error, error.__cause__):
-        if isinstance(each, Refused) and each.code in advice:
+        if isinstance(each, RefusedByBroker) and each.code in advice:
             return advice[each.code]
     return None

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import ClientError, Refused
+from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.client.transaction_values import TransactionalProducerId
 from penstock.model.errors import ErrorCode
 from penstock.spark.sink.exactly_once.advice import AT_LEAST_ONCE, MORE_TIME
@@ -124,7 +124,7 @@ class Decider(NamedTuple):
     ) -> None:
         try:
             await self.client.transactions.end(producer, commit=commit, timeout_ms=self.timeout_ms)
-        except Refused as error:
+        except RefusedByBroker as error:
             if error.code not in _OVER:
                 raise
             # An id is forgotten long after its transaction has ended, and never before.
@@ -160,7 +160,7 @@ class Decider(NamedTuple):
                 )
 
     def _lost(
-        self, producer: TransactionalProducerId, batch: int, error: Refused
+        self, producer: TransactionalProducerId, batch: int, error: RefusedByBroker
     ) -> LostTransaction:
         return LostTransaction(
             f"batch {batch} of query {self.query} was decided, but its transaction "

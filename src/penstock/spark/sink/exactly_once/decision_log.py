@@ -9,10 +9,10 @@ import asyncio
 import time
 from typing import NamedTuple, Self
 
-from penstock.client.admin_values import NewTopic
+from penstock.client.admin_values import NewTopicSpec
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom, Isolation
-from penstock.client.errors import Refused
+from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom, IsolationLevel
+from penstock.client.errors import RefusedByBroker
 from penstock.client.raw_transaction import RawTransaction
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
@@ -101,12 +101,12 @@ async def _make_topic(client: ClusterClient, timeout_ms: int) -> None:
         return
     replicas = min(_MOST_REPLICAS, len(metadata.brokers))
     config = {**_TOPIC_CONFIG, "min.insync.replicas": str(max(1, replicas - 1))}
-    topic = NewTopic(
+    topic = NewTopicSpec(
         name=DECISIONS_TOPIC, partitions=1, replication_factor=replicas, configs=config
     )
     try:
         await client.admin.create_topics([topic], timeout_ms=timeout_ms)
-    except Refused as error:
+    except RefusedByBroker as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
 
@@ -139,11 +139,11 @@ async def _read_on(
 async def _read_some(client: ClusterClient, query: str, read: ReadSoFar, end: int) -> ReadSoFar:
     (fetched,) = await client.fetch(
         [FetchFrom(_PARTITION, Offset(read.next_offset))],
-        isolation=Isolation.READ_COMMITTED,
+        isolation=IsolationLevel.READ_COMMITTED,
         max_wait_ms=_POLL_MS,
     )
     if fetched.error:
-        raise Refused(f"read {_PARTITION}", fetched.error)
+        raise RefusedByBroker(f"read {_PARTITION}", fetched.error)
     visible = visible_batches(
         fetched.batches, Bounds(read.next_offset, end), aborted=fetched.aborted, check_crc=True
     )

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.client.cluster import ClusterClient
 from penstock.client.data_calls import Produced
-from penstock.client.errors import ClientError, Refused, UnsupportedByBroker
+from penstock.client.errors import ClientError, RefusedByBroker, UnsupportedByBroker
 from penstock.client.raw_transaction import RawTransaction
 from penstock.client.transaction_values import PreparedState
 from penstock.model.errors import ErrorCode
@@ -96,7 +96,7 @@ async def _begin(client: ClusterClient, transactional_id: str, options: SinkOpti
                 client, transactional_id, two_phase=True, timeout_ms=timeout_ms
             )
             return _Begun(transaction, False, timeout_ms)
-        except (UnsupportedByBroker, Refused) as error:
+        except (UnsupportedByBroker, RefusedByBroker) as error:
             if not _is_about_two_phases(error):
                 raise
     transaction = await RawTransaction.begin(
@@ -109,10 +109,10 @@ async def _begin(client: ClusterClient, transactional_id: str, options: SinkOpti
     return _Begun(transaction, True, timeout_ms)
 
 
-def _is_about_two_phases(error: UnsupportedByBroker | Refused) -> bool:
+def _is_about_two_phases(error: UnsupportedByBroker | RefusedByBroker) -> bool:
     """Or about the right to this transactional id: then, the next attempt is refused as well."""
     return (
-        not isinstance(error, Refused)
+        not isinstance(error, RefusedByBroker)
         or error.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     )
 

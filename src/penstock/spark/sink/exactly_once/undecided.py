@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.transaction_values import TransactionalProducerId, TransactionDescription
 from penstock.model.errors import ErrorCode
 from penstock.spark.sink.exactly_once.names import find_query
@@ -53,7 +53,7 @@ async def list_ending(client: ClusterClient, timeout_ms: int) -> set[str]:
 async def _find(client: ClusterClient, name: str, timeout_ms: int) -> TransactionDescription | None:
     try:
         return await client.transactions.describe(name, timeout_ms=timeout_ms)
-    except Refused as error:
+    except RefusedByBroker as error:
         if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None
         raise

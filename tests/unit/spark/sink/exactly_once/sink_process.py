@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from penstock.client.data_calls import LATEST, FetchFrom, Isolation
+from penstock.client.data_calls import LATEST, FetchFrom, IsolationLevel
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import iter_records
 from penstock.spark.connect.connections import ClientSettings, shared_client
@@ -74,7 +74,7 @@ class Work(NamedTuple):
 def read_committed(servers: str, topic: str) -> list[str]:
     """Values of one-partition topics, up to the first undecided transaction."""
     client, partition = shared_client(ClientSettings(servers)), TopicPartition(topic, 0)
-    isolation = Isolation.READ_COMMITTED
+    isolation = IsolationLevel.READ_COMMITTED
     end = client.list_offsets({partition: LATEST}, isolation=isolation)[partition].offset
     found: list[str] = []
     at = 0

@@ -15,7 +15,7 @@ from tests.unit.spark.sink.exactly_once.sink_process import Work, read_committed
 
 import penstock
 from penstock.client.cluster import ClusterClient
-from penstock.client.data_calls import LATEST, Isolation
+from penstock.client.data_calls import LATEST, IsolationLevel
 from penstock.client.transaction_values import PreparedState
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
@@ -52,13 +52,13 @@ def settled(work: Work) -> list[str]:
     """When the markers of all that was ended are written: a coordinator answers before that."""
     client, partition = shared_client(ClientSettings(work.servers)), TopicPartition(work.topic, 0)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    while len({end_offset(client, partition, each) for each in Isolation}) > 1:
+    while len({end_offset(client, partition, each) for each in IsolationLevel}) > 1:
         assert time.monotonic() < deadline, "undecided"
         time.sleep(0.01)
     return seen(work)
 
 
-def end_offset(client: BlockingClient, partition: TopicPartition, isolation: Isolation) -> int:
+def end_offset(client: BlockingClient, partition: TopicPartition, isolation: IsolationLevel) -> int:
     return client.list_offsets({partition: LATEST}, isolation=isolation)[partition].offset
 
 

@@ -11,7 +11,7 @@ from tests.unit.spark.sink.exactly_once.sink_process import COLUMNS, Work
 from tests.unit.spark.sink.exactly_once.standing import PROCESS_TIMEOUT_S, work_on
 
 import penstock
-from penstock.client.errors import ClientError, OutOfTime, Refused
+from penstock.client.errors import ClientError, OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.errors import SparkSourceError
@@ -36,7 +36,7 @@ INSTEAD = r'or write at least once, with \.option\("delivery", "at-least-once"\)
 def test_what_is_missing_is_told_with_the_way_out(
     code: ErrorCode, advice: str, is_last_attempt: bool
 ) -> None:
-    refused: ClientError = Refused("begin as 'x'", code)
+    refused: ClientError = RefusedByBroker("begin as 'x'", code)
     if is_last_attempt:
         refused, cause = OutOfTime("begin as 'x': not done within 120 s"), refused
         refused.__cause__ = cause
@@ -48,8 +48,12 @@ def test_what_is_missing_is_told_with_the_way_out(
 
 
 def test_other_errors_are_told_as_they_are() -> None:
-    fenced = Refused("write", ErrorCode.PRODUCER_FENCED)
-    with pytest.raises(Refused), advising_about_needs(), advising_about_time(is_timed=False):
+    fenced = RefusedByBroker("write", ErrorCode.PRODUCER_FENCED)
+    with (
+        pytest.raises(RefusedByBroker),
+        advising_about_needs(),
+        advising_about_time(is_timed=False),
+    ):
         raise fenced
 
 

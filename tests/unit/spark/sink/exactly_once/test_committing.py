@@ -19,7 +19,7 @@ from tests.unit.spark.sink.exactly_once.standing import (
 
 import penstock
 from penstock.client.cluster import ClusterClient
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.sink.exactly_once.decision_log import DecisionLog
 from penstock.spark.sink.exactly_once.fail_points import Point
@@ -115,7 +115,7 @@ def test_a_decision_of_a_fenced_driver_is_refused(work: Work) -> None:
         await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
         await first.write(Decision(0, ()), timeout_ms=TIMEOUT_MS)
 
-    with pytest.raises(Refused):
+    with pytest.raises(RefusedByBroker):
         shared_client(ClientSettings(work.servers)).run(decide_twice)
     assert read_last(work) is None
 

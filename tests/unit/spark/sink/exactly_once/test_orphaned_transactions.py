@@ -18,7 +18,7 @@ from tests.unit.spark.sink.exactly_once.standing import (
     undecided,
 )
 
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.sink.exactly_once.fail_points import Point
 from penstock.spark.sink.exactly_once.names import driver_name, name_one_batch
@@ -76,7 +76,7 @@ def wait_until_aborted_once(work: Work) -> None:
     while time.monotonic() < deadline:
         try:
             client.run(lambda cluster: cluster.transactions.describe(driver_name(work.query)))
-        except Refused:
+        except RefusedByBroker:
             time.sleep(0.01)
         else:
             return

@@ -1,7 +1,7 @@
 """The settings of a throttled move, and how they go again."""
 
-from penstock.cli.throttled_moves import RATES, throttle, unthrottle
-from penstock.client.admin_values import ConfigChange, ConfigOperation, Resource, ResourceKind
+from penstock.cli.throttled_reassignments import RATES, throttle, unthrottle
+from penstock.client.admin_values import AlterConfigOp, ConfigOperation, Resource, ResourceKind
 from penstock.model.ids import TopicPartition
 
 TOPIC = Resource(ResourceKind.TOPIC, "orders")
@@ -16,11 +16,11 @@ def test_who_holds_it_sends_slowly_and_who_is_added_fetches_slowly() -> None:
         TopicPartition("orders", 4), held_by=(1, 2), to=(2, 3), brokers=(1, 2, 3), rate=500
     )
     assert changes[TOPIC] == [
-        ConfigChange("leader.replication.throttled.replicas", "4:1,4:2", ConfigOperation.APPEND),
-        ConfigChange("follower.replication.throttled.replicas", "4:3", ConfigOperation.APPEND),
+        AlterConfigOp("leader.replication.throttled.replicas", "4:1,4:2", ConfigOperation.APPEND),
+        AlterConfigOp("follower.replication.throttled.replicas", "4:3", ConfigOperation.APPEND),
     ]
     for each in (1, 2, 3):
-        assert changes[broker(each)] == [ConfigChange(name, "500") for name in RATES]
+        assert changes[broker(each)] == [AlterConfigOp(name, "500") for name in RATES]
 
 
 def test_a_move_that_adds_nobody_names_no_fetcher() -> None:

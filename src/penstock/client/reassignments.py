@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from penstock.client.call import Call
 from penstock.client.deadline import Deadline
-from penstock.client.errors import Refused
+from penstock.client.errors import RefusedByBroker
 from penstock.client.metadata import read_error
 from penstock.client.router import Router
 from penstock.model.cluster import BrokerId
@@ -19,19 +19,19 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 
 
-class LeaderChoice(enum.IntEnum):
+class ElectionType(enum.IntEnum):
     PREFERRED = 0  # the first of its replicas, where that is in sync
     UNCLEAN = 1  # any that lives, where none in sync does: what only the others had is lost
 
 
-class PlacementResult(NamedTuple):
+class ReassignmentResult(NamedTuple):
     """Of one partition; NONE: done, or on its way."""
 
     code: ErrorCode
     message: str | None
 
 
-class Moving(NamedTuple):
+class PartitionReassignment(NamedTuple):
     """A partition on its way from some brokers to others."""
 
     replicas: tuple[BrokerId, ...]  # old and new ones together
@@ -39,7 +39,7 @@ class Moving(NamedTuple):
     removing: tuple[BrokerId, ...]
 
 
-class Placement:
+class ReassignmentClient:
     """Every operation takes `timeout_ms`, the time for all its attempts together."""
 
     def __init__(self, router: Router) -> None:
@@ -49,9 +49,9 @@ class Placement:
         self,
         partitions: Iterable[TopicPartition] | None,
         *,
-        choice: LeaderChoice = LeaderChoice.PREFERRED,
+        choice: ElectionType = ElectionType.PREFERRED,
         timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, PlacementResult]:
+    ) -> dict[TopicPartition, ReassignmentResult]:
         """Of these partitions, or of all (None). Where nothing was to be done, the code is
         ELECTION_NOT_NEEDED; of all, those are left out."""
         topics = None if partitions is None else _by_topic(partitions)
@@ -67,12 +67,12 @@ class Placement:
             for each in topic.partition_result
         }
 
-    async def move(
+    async def alter(
         self,
         targets: Mapping[TopicPartition, Sequence[int] | None],
         *,
         timeout_ms: int | None = None,
-    ) -> dict[TopicPartition, PlacementResult]:
+    ) -> dict[TopicPartition, ReassignmentResult]:
         """To these brokers, the preferred leader first; None ends a move that is under way."""
         topics = [
             {
@@ -93,11 +93,13 @@ class Placement:
             for each in topic.partitions
         }
 
-    async def list_moving(self, *, timeout_ms: int | None = None) -> dict[TopicPartition, Moving]:
+    async def list_ongoing(
+        self, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, PartitionReassignment]:
         key = ApiKey.LIST_PARTITION_REASSIGNMENTS
         answer = await self._ask("list moves", key, 1, {"topics": None}, timeout_ms)
         return {
-            TopicPartition(topic.name, each.partition_index): Moving(
+            TopicPartition(topic.name, each.partition_index): PartitionReassignment(
                 each.replicas, each.adding_replicas, each.removing_replicas
             )
             for topic in answer.topics
@@ -119,7 +121,7 @@ class Placement:
             answer = await self._router.ask_controller(call, deadline)
             code = read_error(answer.error_code)
             if code:
-                raise Refused(what, code, getattr(answer, "error_message", None))
+                raise RefusedByBroker(what, code, getattr(answer, "error_message", None))
             return answer
 
         return await self._router.persist(what, deadline, attempt)
@@ -136,5 +138,5 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return topics
 
 
-def _outcome(result: Any) -> PlacementResult:
-    return PlacementResult(read_error(result.error_code), result.error_message)
+def _outcome(result: Any) -> ReassignmentResult:
+    return ReassignmentResult(read_error(result.error_code), result.error_message)

@@ -31,7 +31,7 @@ class _Key(NamedTuple):
 
 
 class _Link:
-    """One connection's place; only `Links` touches it."""
+    """One connection's place; only `ConnectionPool` touches it."""
 
     __slots__ = ("connection", "failures", "lock", "not_before")
 
@@ -42,7 +42,7 @@ class _Link:
         self.lock = asyncio.Lock()
 
 
-class Links:
+class ConnectionPool:
     def __init__(self, *, client_id: str, limits: ConnectionLimits) -> None:
         self._client_id = client_id
         self._limits = limits

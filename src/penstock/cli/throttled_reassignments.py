@@ -6,13 +6,13 @@ Kafka's names: a rate for each broker, and in the topic the replicas that it hol
 from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.client.admin_values import (
-    ConfigChange,
+    AlterConfigOp,
     ConfigOperation,
     Resource,
     ResourceKind,
 )
 from penstock.client.cluster import ClusterClient
-from penstock.client.placement import PlacementResult
+from penstock.client.reassignments import ReassignmentResult
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
@@ -20,23 +20,23 @@ LEADER_REPLICAS = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS = "follower.replication.throttled.replicas"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 
-Changes = dict[Resource, list[ConfigChange]]
+Changes = dict[Resource, list[AlterConfigOp]]
 
 
 async def move_throttled(
     client: ClusterClient, partition: TopicPartition, to: Sequence[int], *, rate: int
-) -> Mapping[TopicPartition, PlacementResult]:
+) -> Mapping[TopicPartition, ReassignmentResult]:
     """The settings first: a move that has begun copies as fast as it can."""
     metadata = await client.metadata([partition.topic])
     found = metadata.find_partition(*partition)
     if found is None:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return {partition: PlacementResult(code, None)}
+        return {partition: ReassignmentResult(code, None)}
     changes = throttle(
         partition, held_by=found.replicas, to=to, brokers=metadata.brokers, rate=rate
     )
     await client.admin.incremental_alter_configs(changes)
-    return await client.placement.move({partition: list(to)})
+    return await client.reassignments.alter({partition: list(to)})
 
 
 async def end_throttles(client: ClusterClient) -> None:
@@ -56,11 +56,11 @@ def throttle(
     number = partition.partition
     senders = ",".join(f"{number}:{each}" for each in held_by)
     fetchers = ",".join(f"{number}:{each}" for each in to if each not in held_by)
-    replicas = [ConfigChange(LEADER_REPLICAS, senders, ConfigOperation.APPEND)]
+    replicas = [AlterConfigOp(LEADER_REPLICAS, senders, ConfigOperation.APPEND)]
     if fetchers:
-        replicas.append(ConfigChange(FOLLOWER_REPLICAS, fetchers, ConfigOperation.APPEND))
+        replicas.append(AlterConfigOp(FOLLOWER_REPLICAS, fetchers, ConfigOperation.APPEND))
     return {
-        **{_broker(each): [ConfigChange(name, str(rate)) for name in RATES] for each in brokers},
+        **{_broker(each): [AlterConfigOp(name, str(rate)) for name in RATES] for each in brokers},
         Resource(ResourceKind.TOPIC, partition.topic): replicas,
     }
 
@@ -77,5 +77,5 @@ def _broker(broker: int) -> Resource:
     return Resource(ResourceKind.BROKER, str(broker))
 
 
-def _deleted(names: Iterable[str]) -> list[ConfigChange]:
-    return [ConfigChange(name, None, ConfigOperation.DELETE) for name in names]
+def _deleted(names: Iterable[str]) -> list[AlterConfigOp]:
+    return [AlterConfigOp(name, None, ConfigOperation.DELETE) for name in names]
