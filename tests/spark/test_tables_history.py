@@ -11,11 +11,12 @@ from tests.spark.table_keeping import keep, run_here
 from tests.spark.topics import Sent, create_topic, delete_topic, send, trim
 
 import penstock
+from penstock.spark.data_source import find_history
 from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.source.batch_reader import PenstockReader
 from penstock.spark.source.options import Mode, parse_source_options
-from penstock.spark.source.read_task import ReadPast
 from penstock.spark.source.stream_reader import PenstockStreamReader
+from penstock.spark.tables.history_task import ReadPast
 from penstock.spark.tables.maintenance import compact_table
 from penstock.spark.tables.rules import SyncRules
 from penstock.spark.tables.spec import TableFormat
@@ -49,16 +50,21 @@ class Query:
         }
 
     def batch(self) -> list[dict[str, Any]]:
-        reader = PenstockReader(parse_source_options(self._given, Mode.BATCH), COLUMNS)
+        reader = self._reader()
         return _read(reader, reader.partitions())
 
     def past_ranges(self) -> list[tuple[int, int]]:
-        reader = PenstockReader(parse_source_options(self._given, Mode.BATCH), COLUMNS)
+        reader = self._reader()
         parts = [each for each in reader.partitions() if isinstance(each, ReadPast)]
         return [(each.wanted.start, each.wanted.end) for each in parts]
 
     def stream(self) -> PenstockStreamReader:
-        return PenstockStreamReader(parse_source_options(self._given, Mode.STREAM), COLUMNS)
+        options = parse_source_options(self._given, Mode.STREAM)
+        return PenstockStreamReader(options, COLUMNS, find_history(options))
+
+    def _reader(self) -> PenstockReader:
+        options = parse_source_options(self._given, Mode.BATCH)
+        return PenstockReader(options, COLUMNS, find_history(options))
 
 
 def _read(reader: Any, parts: Any) -> list[dict[str, Any]]:

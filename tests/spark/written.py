@@ -11,7 +11,7 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, iter_records
-from penstock.spark.source.visible_batches import Bounds, visible_batches
+from penstock.spark.codec.visible_batches import Bounds, visible_batches
 
 _COMMITTED = IsolationLevel.READ_COMMITTED
 

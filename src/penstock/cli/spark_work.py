@@ -44,7 +44,7 @@ def _spark_errors_told() -> Iterator[None]:
     check_spark()
     from pyspark.errors import PySparkException
 
-    from penstock.spark.pipeline.spark_messages import explain
+    from penstock.spark.session.spark_messages import explain
 
     try:
         yield

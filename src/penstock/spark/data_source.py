@@ -4,6 +4,7 @@
 Imported in every process of Spark's that looks for data sources, so that it imports little itself.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
         DataSourceStreamReader,
     )
     from pyspark.sql.types import StructType
+
+    from penstock.spark.connect.connections import BlockingClient
+    from penstock.spark.source.history import History, OpenHistory
+    from penstock.spark.source.options import SourceOptions
 
 
 class PenstockDataSource(DataSource):
@@ -36,7 +41,7 @@ class PenstockDataSource(DataSource):
 
         options = parse_source_options(self.options, Mode.BATCH)
         kind = FilteringReader if options.pushes_filters else PenstockReader
-        return kind(options, find_columns(schema))
+        return kind(options, find_columns(schema), find_history(options))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
         from penstock.spark.source.options import Mode, parse_source_options
@@ -44,7 +49,7 @@ class PenstockDataSource(DataSource):
         from penstock.spark.source.stream_reader import PenstockStreamReader
 
         options = parse_source_options(self.options, Mode.STREAM)
-        return PenstockStreamReader(options, find_columns(schema))
+        return PenstockStreamReader(options, find_columns(schema), find_history(options))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
         from penstock.spark.sink.batch_writer import PenstockBatchWriter
@@ -55,3 +60,14 @@ class PenstockDataSource(DataSource):
         from penstock.spark.sink.stream_writer import PenstockStreamWriter
 
         return PenstockStreamWriter(self.options, schema, overwrite)
+
+
+def find_history(options: "SourceOptions") -> "OpenHistory | None":
+    """How to open the tables that the option `history` names; None without the option."""
+    return None if options.history is None else partial(_open_history, options.history)
+
+
+def _open_history(folder: str, client: "BlockingClient") -> "History":
+    from penstock.spark.tables.history import TableHistory  # imports what reads tables
+
+    return TableHistory(folder, client)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from penstock.spark.codec import decode_plain, encode_plain
 from penstock.spark.codec.byte_columns import ByteColumn
+from penstock.spark.codec.open_batch import OpenBatch, RowColumns
 from penstock.spark.codec.row_columns import Chunk
-from penstock.spark.sink.open_batch import OpenBatch, RowColumns
-from penstock.spark.source.visible_batches import Bounds, Placed
+from penstock.spark.codec.visible_batches import Bounds, Placed
 
 # 40,000 rows of 100 bytes: a tenth of a second of plain Python. A large fetch passes it at once.
 PLAIN_BYTES = 4 * 1024 * 1024

@@ -20,7 +20,7 @@ from penstock.spark.codec.row_columns import (
     Chunk,
     arrow_schema,
 )
-from penstock.spark.source.visible_batches import Bounds, CorruptAt, visible_batches
+from penstock.spark.codec.visible_batches import Bounds, CorruptAt, visible_batches
 
 __all__ = ["COLUMNS", "Decoded", "Decoder", "arrow_schema"]
 

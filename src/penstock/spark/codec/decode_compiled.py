@@ -16,7 +16,7 @@ from penstock.protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from penstock.protocol.records import iter_records, walk_records
 from penstock.spark.codec import decode_kernels as kernels
 from penstock.spark.codec.row_columns import COLUMN_TYPES, MAX_CHUNK_BYTES, MAX_ROWS, Chunk
-from penstock.spark.source.visible_batches import Bounds, CorruptAt, Placed
+from penstock.spark.codec.visible_batches import Bounds, CorruptAt, Placed
 
 _Bytes = npt.NDArray[np.uint8]
 _Row = tuple[int, int, int, int, int, int]

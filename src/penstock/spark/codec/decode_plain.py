@@ -13,7 +13,7 @@ from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import Record, RecordHeaders, iter_records
 from penstock.protocol.varint import MAX_INT64, MIN_INT64
 from penstock.spark.codec.row_columns import COLUMN_TYPES, MAX_CHUNK_BYTES, MAX_ROWS, Chunk
-from penstock.spark.source.visible_batches import Bounds, CorruptAt, Placed
+from penstock.spark.codec.visible_batches import Bounds, CorruptAt, Placed
 
 
 def decode_batches(

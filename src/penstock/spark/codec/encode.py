@@ -23,7 +23,7 @@ from penstock.protocol.batch import (
 from penstock.protocol.compression import Codec
 from penstock.spark.codec.bulk_path import BulkPath, WriteRows, choose_encoder
 from penstock.spark.codec.byte_columns import byte_column, header_column
-from penstock.spark.sink.open_batch import OpenBatch, RowColumns
+from penstock.spark.codec.open_batch import OpenBatch, RowColumns
 
 # A sink of many partitions fills as many batches at once: beyond this, all are sent as they are.
 MAX_OPEN_BYTES = 64 * 1024 * 1024

@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from penstock.spark.codec import encode_kernels as kernels
 from penstock.spark.codec.byte_columns import ByteColumn
-from penstock.spark.sink.open_batch import OpenBatch, RowColumns
+from penstock.spark.codec.open_batch import OpenBatch, RowColumns
 
 
 def write_rows(

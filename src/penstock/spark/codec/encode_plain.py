@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from penstock.protocol.varint import encode_varint, encode_varlong
 from penstock.spark.codec.byte_columns import ByteColumn, HeaderColumn
-from penstock.spark.sink.open_batch import OpenBatch, RowColumns
+from penstock.spark.codec.open_batch import OpenBatch, RowColumns
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995

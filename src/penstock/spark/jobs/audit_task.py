@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from penstock.spark.codec.bulk_path import choose_decoder
 from penstock.spark.codec.row_columns import COLUMN_TYPES
+from penstock.spark.codec.visible_batches import Bounds, Placed
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.jobs.range_audit import AuditRange, RangeAudit, RangeReport
 from penstock.spark.jobs.range_reading import AuditedReply, RangeReader
-from penstock.spark.source.visible_batches import Bounds, Placed
 
 if TYPE_CHECKING:
     from penstock.spark.codec.row_columns import Chunk

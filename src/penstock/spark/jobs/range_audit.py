@@ -17,11 +17,11 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.records import iter_keys
 from penstock.spark.codec.bulk_path import choose_decoder
+from penstock.spark.codec.visible_batches import Bounds, CorruptAt, Placed
 from penstock.spark.jobs.findings import AuditFinding, FindingKind
 from penstock.spark.jobs.numbering import NumberRun
 from penstock.spark.jobs.producer_runs import ProducerRun, ProducerRuns
 from penstock.spark.source.plan import OffsetRange
-from penstock.spark.source.visible_batches import Bounds, CorruptAt, Placed
 
 MAX_FINDINGS = 1_000  # of one range: a log that is damaged throughout is told so with fewer
 _NO_EPOCH = -1

@@ -14,12 +14,12 @@ from penstock.client.errors import ClientError, OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.protocol.batch import BatchHeader, CorruptBatch, iter_headers
+from penstock.spark.codec.visible_batches import Placed
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.jobs.findings import FindingKind
 from penstock.spark.jobs.range_audit import RangeAudit
 from penstock.spark.source.fetch_ahead import next_offset
-from penstock.spark.source.visible_batches import Placed
 
 _FETCH_BYTES = 8 * 1024 * 1024
 _PROBE_BYTES = 64 * 1024

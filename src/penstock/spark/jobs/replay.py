@@ -26,7 +26,7 @@ from penstock.spark.jobs.failures import JobRefused
 from penstock.spark.jobs.replay_function import OUTPUT_SCHEMA, RecordFunction, change_batches
 from penstock.spark.jobs.running import JobProgress, JobWatch, run_watched
 from penstock.spark.jobs.scope import JobScope, ResolvedScope, resolve_scope, source_options
-from penstock.spark.pipeline.spark_messages import explain
+from penstock.spark.session.spark_messages import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.spark.jobs.failures import JobFailed, JobStopped
-from penstock.spark.pipeline.spark_messages import explain
+from penstock.spark.session.spark_messages import explain
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

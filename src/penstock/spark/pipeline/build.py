@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 
 from penstock.spark.pipeline.connector_options import source_options, values_of
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
-from penstock.spark.pipeline.spark_messages import explain, find_place
 from penstock.spark.pipeline.spec import (
     FileSource,
     Pipeline,
@@ -23,6 +22,7 @@ from penstock.spark.pipeline.spec import (
     TopicTarget,
 )
 from penstock.spark.pipeline.values import dead_letters, good_rows, records_of
+from penstock.spark.session.spark_messages import explain, find_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from penstock.model.ids import InvalidTopicName, check_topic_name
+from penstock.spark.codec.avro_types import avro_columns
+from penstock.spark.codec.ddl_columns import column_names
 from penstock.spark.errors import BadOption, SparkSourceError
-from penstock.spark.pipeline.avro_types import avro_columns
-from penstock.spark.pipeline.columns import column_names
 from penstock.spark.pipeline.connector_options import (
     RESERVED,
     plain_name,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from penstock.spark.pipeline.failures import PipelineFailed, QueryFailed
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
 from penstock.spark.pipeline.progress import PipelineProgress, QueryTotals, read_progress
-from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
+from penstock.spark.session.spark_messages import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark.pipeline.failures import SparkMissing
-from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import DEFAULT_CHECKPOINTS
 from penstock.spark.session.builder import DEFAULT_MASTER, session
+from penstock.spark.session.spark_messages import explain
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from penstock.spark.pipeline.avro_types import AvroUnsupported, avro_columns
-from penstock.spark.pipeline.columns import NotColumns, column_names, to_ddl
+from penstock.spark.codec.avro_types import AvroUnsupported, avro_columns
+from penstock.spark.codec.ddl_columns import NotColumns, column_names, to_ddl
 from penstock.spark.pipeline.document import Section
 from penstock.spark.pipeline.durations import find_span
 from penstock.spark.pipeline.problems import Problems

@@ -25,9 +25,9 @@ from penstock.spark.pipeline.progress import (
     end_offsets,
     read_progress,
 )
-from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import Pipeline
 from penstock.spark.pipeline.writing import Query, start_query, write_once
+from penstock.spark.session.spark_messages import explain
 from penstock.spark.source.group_offsets import GroupOffsets
 
 if TYPE_CHECKING:

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
-from penstock.spark.pipeline.avro_types import avro_columns
-from penstock.spark.pipeline.avro_values import avro_decoder, avro_encoder
-from penstock.spark.pipeline.columns import quoted, to_ddl
+from penstock.spark.codec.avro_types import avro_columns
+from penstock.spark.codec.avro_values import avro_decoder, avro_encoder
+from penstock.spark.codec.ddl_columns import quoted, to_ddl
 from penstock.spark.pipeline.connector_options import values_of
-from penstock.spark.pipeline.spark_messages import BAD_VALUE_MARK
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
     PLACE_COLUMNS,
@@ -23,6 +22,7 @@ from penstock.spark.pipeline.spec import (
     TopicTarget,
     ValueFormat,
 )
+from penstock.spark.session.spark_messages import BAD_VALUE_MARK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

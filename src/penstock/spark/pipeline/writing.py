@@ -8,7 +8,6 @@ from penstock.spark.pipeline.build import FORMAT, Flow
 from penstock.spark.pipeline.connector_options import sink_options, values_of
 from penstock.spark.pipeline.failures import QueryFailed
 from penstock.spark.pipeline.problems import PipelineInvalid, Problem
-from penstock.spark.pipeline.spark_messages import explain
 from penstock.spark.pipeline.spec import (
     FileTarget,
     FormatTarget,
@@ -18,6 +17,7 @@ from penstock.spark.pipeline.spec import (
     TableTarget,
     TopicTarget,
 )
+from penstock.spark.session.spark_messages import explain
 from penstock.spark.sink.update_mode import write_updates
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import shared_client
 from penstock.spark.source.discovery import Discovery
 from penstock.spark.source.filters import Pushed, least_time_ms, narrow, understand
+from penstock.spark.source.history import OpenHistory
 from penstock.spark.source.offset_json import Offsets
 from penstock.spark.source.options import BoundKind, SourceOptions
 from penstock.spark.source.plan import OffsetRange, split_ranges
@@ -23,14 +24,22 @@ if TYPE_CHECKING:
 
 
 class PenstockReader(DataSourceReader):
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: tuple[str, ...],
+        open_history: OpenHistory | None = None,
+    ) -> None:
         self._options = options
         self._settings = read_settings(options, columns)
+        self._open_history = open_history
         self._pushed: list[Pushed] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        discovery = Discovery(shared_client(options.client), options)
+        client = shared_client(options.client)
+        history = None if self._open_history is None else self._open_history(client)
+        discovery = Discovery(client, options, history)
         ranges = narrow(_find_ranges(discovery, options), self._pushed)
         ranges = _skip_older(discovery, ranges, least_time_ms(self._pushed))
         pieces = split_ranges(
@@ -39,7 +48,7 @@ class PenstockReader(DataSourceReader):
             max_records=options.max_records_per_partition,
         )
         # Without any, Spark would ask for the rows of a task that it makes up itself.
-        return plan_tasks(pieces, discovery.history) or [ReadRange(_NOTHING)]
+        return plan_tasks(pieces, history) or [ReadRange(_NOTHING)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         assert isinstance(partition, ReadRange)

@@ -7,7 +7,6 @@ isolation level that records are read with.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from penstock.client.data_calls import EARLIEST, LATEST, FetchFrom
 from penstock.client.metadata import TopicMetadata
@@ -17,11 +16,9 @@ from penstock.protocol.batch import Buffer, iter_headers
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.source import offset_json
+from penstock.spark.source.history import History
 from penstock.spark.source.offset_json import Offsets, show
 from penstock.spark.source.options import Bound, BoundKind, Fallback, SourceOptions
-
-if TYPE_CHECKING:
-    from penstock.spark.tables.history import History
 
 _log = logging.getLogger(__name__)
 _SOON_S = 0.1  # a topic that was just created is not known to every broker yet
@@ -33,12 +30,14 @@ class Discovery:
         self,
         client: BlockingClient,
         options: SourceOptions,
+        history: History | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = client
         self._options = options
         self._sleep = sleep
-        self.history = _find_history(options, client)
+        assert (history is None) == (options.history is None), "the option `history` was dropped"
+        self._history = history
 
     # Partitions.
 
@@ -81,7 +80,7 @@ class Discovery:
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Of the logs, or of the tables that hold what the logs have not any more."""
         found = self._listed(dict.fromkeys(partitions, EARLIEST))
-        return found if self.history is None else self.history.earliest(found)
+        return found if self._history is None else self._history.earliest(found)
 
     def latest(
         self, partitions: Iterable[TopicPartition], known: Offsets | None = None
@@ -104,7 +103,7 @@ class Discovery:
         found = {
             each: None if offset < 0 else offset for each, offset in self._listed(times).items()
         }
-        return found if self.history is None else {**found, **self.history.at_times(times)}
+        return found if self._history is None else {**found, **self._history.at_times(times)}
 
     def _listed(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
@@ -185,14 +184,6 @@ class Discovery:
             if self._options.fail_on_data_loss:
                 raise DataLoss(what)
             _log.warning("%s; going on, since failOnDataLoss is false", what)
-
-
-def _find_history(options: SourceOptions, client: BlockingClient) -> "History | None":
-    if options.history is None:
-        return None
-    from penstock.spark.tables.history import History  # brings what reads tables
-
-    return History(options.history, client)
 
 
 def _partitions_of(topics: Iterable[TopicMetadata]) -> list[TopicPartition]:

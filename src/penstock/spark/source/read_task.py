@@ -14,6 +14,7 @@ from penstock.protocol.batch import CorruptBatch
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.source.fetch_ahead import FetchAhead, FetchRules, Piece
+from penstock.spark.source.history import History
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.plan import OffsetRange
 
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.spark.codec.decode import Decoder
-    from penstock.spark.tables.history import History
-    from penstock.spark.tables.history_task import PastFiles
 
 
 class ReadRange(InputPartition):
@@ -36,31 +35,11 @@ class ReadRange(InputPartition):
         return read_range(self.wanted, settings)
 
 
-class ReadPast(ReadRange):
-    """The work of one task that reads a table instead of the topic."""
-
-    def __init__(self, wanted: OffsetRange, past: "PastFiles") -> None:
-        super().__init__(wanted)
-        self.past = past
-
-    def read(self, settings: "ReadSettings") -> "Iterator[pa.RecordBatch]":
-        from penstock.spark.tables.history_task import read_past
-
-        return read_past(self.wanted, self.past, settings.columns)
-
-
-def plan_tasks(ranges: Sequence[OffsetRange], history: "History | None") -> list[InputPartition]:
-    """What tables hold is read from them, the rest from the topic."""
-    tasks: list[InputPartition] = []
-    if history is not None:
-        history.look(ranges)
-    for each in ranges:
-        past, live = (None, each) if history is None else history.cut(each)
-        if past is not None and history is not None:
-            tasks.append(ReadPast(past, history.files(past)))
-        if live is not None:
-            tasks.append(ReadRange(live))
-    return tasks
+def plan_tasks(ranges: Sequence[OffsetRange], history: History | None) -> list[InputPartition]:
+    """With a history, ranges that its tables hold are read from them, the rest from the topic."""
+    return (
+        [ReadRange(wanted) for wanted in ranges] if history is None else history.plan_tasks(ranges)
+    )
 
 
 class ReadSettings(NamedTuple):

@@ -25,6 +25,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import shared_client
 from penstock.spark.source.discovery import Discovery
 from penstock.spark.source.group_offsets import GroupOffsets, Publication, mark_progress
+from penstock.spark.source.history import OpenHistory
 from penstock.spark.source.offset_json import (
     Offsets,
     StreamOffset,
@@ -52,9 +53,15 @@ if TYPE_CHECKING:
 class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Pickled to executors for `read` alone, so that everything else is made when it is needed."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        columns: tuple[str, ...],
+        open_history: OpenHistory | None = None,
+    ) -> None:
         self._options = options
         self._settings = read_settings(options, columns)
+        self._open_history = open_history
         self._driver: _Driver | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -92,7 +99,7 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _get_driver(self) -> "_Driver":
         if self._driver is None:
-            self._driver = _Driver(self._options)
+            self._driver = _Driver(self._options, self._open_history)
         return self._driver
 
     def __getstate__(self) -> dict[str, Any]:
@@ -102,10 +109,11 @@ class PenstockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class _Driver:
     """The reader's memory, in the process that plans."""
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, open_history: OpenHistory | None) -> None:
         self._options = options
         client = shared_client(options.client)
-        self._discovery = Discovery(client, options)
+        self._history = None if open_history is None else open_history(client)
+        self._discovery = Discovery(client, options, self._history)
         self._initial: StreamOffset | None = None
         self._latest: Offsets = {}  # as of the last question
         self._fixed_end: Offsets | None = None  # with the trigger availableNow
@@ -194,7 +202,7 @@ class _Driver:
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )
-        return plan_tasks(pieces, self._discovery.history)
+        return plan_tasks(pieces, self._history)
 
     def _find_lost(self, end: StreamOffset) -> set[TopicPartition]:
         """With the trigger availableNow a run reads what it found at its beginning."""

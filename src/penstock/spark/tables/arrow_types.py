@@ -8,7 +8,7 @@ import re
 
 import pyarrow as pa
 
-from penstock.spark.pipeline.columns import NotColumns, column_names, split_columns
+from penstock.spark.codec.ddl_columns import NotColumns, column_names, split_columns
 from penstock.spark.tables.errors import BadTableOption
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")

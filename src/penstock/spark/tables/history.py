@@ -4,19 +4,21 @@ Lives in the process that plans. A table is loaded again whenever a range needs 
 that a compaction has replaced are not looked for.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
 
 from penstock.client.data_calls import EARLIEST
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import BadOption
 from penstock.spark.source.plan import OffsetRange
+from penstock.spark.source.read_task import ReadRange
 from penstock.spark.tables.history_plan import HistoryCut, cut, earliest, parts_within
-from penstock.spark.tables.history_task import PastFiles
+from penstock.spark.tables.history_task import PastFiles, ReadPast
 from penstock.spark.tables.part_reader import LocatedPart, read_columns
 from penstock.spark.tables.parts import HeldRange
 from penstock.spark.tables.spec import TableSpec
@@ -26,7 +28,7 @@ from penstock.spark.tables.table_schema import OFFSET, TIMESTAMP
 OPTION = "history"
 
 
-class History:
+class TableHistory:
     """`folder`: a table of Penstock's, or a folder of them, named after their topics."""
 
     def __init__(self, folder: str, client: BlockingClient) -> None:
@@ -47,9 +49,21 @@ class History:
                 found[each] = first
         return found
 
-    def look(self, ranges: Iterable[OffsetRange]) -> None:
+    def plan_tasks(self, ranges: Sequence[OffsetRange]) -> list[InputPartition]:
+        """What tables hold is read from them, the rest from the topic."""
+        self._look(ranges)
+        tasks: list[InputPartition] = []
+        for wanted in ranges:
+            past, live = self._cut(wanted)
+            if past is not None:
+                tasks.append(ReadPast(past, self._files(past)))
+            if live is not None:
+                tasks.append(ReadRange(live))
+        return tasks
+
+    def _look(self, ranges: Iterable[OffsetRange]) -> None:
         """Load tables again where logs have deleted what a table may hold by now."""
-        live = [each for each in ranges if self.cut(each).past is None]
+        live = [each for each in ranges if self._cut(each).past is None]
         if not live:
             return
         starts = self._client.list_offsets(dict.fromkeys((r.partition for r in live), EARLIEST))
@@ -58,10 +72,10 @@ class History:
             if past is not None and starts[each.partition].offset > each.start:
                 past.load()
 
-    def cut(self, wanted: OffsetRange) -> HistoryCut:
+    def _cut(self, wanted: OffsetRange) -> HistoryCut:
         return cut(wanted, self._held(wanted.partition))
 
-    def files(self, wanted: OffsetRange) -> PastFiles:
+    def _files(self, wanted: OffsetRange) -> PastFiles:
         past = self._find(wanted.partition.topic)
         assert past is not None, "only ranges that a table holds"
         return past.files(wanted)

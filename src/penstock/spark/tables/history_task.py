@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from penstock.spark.codec.row_columns import MAX_ROWS, arrow_schema
 from penstock.spark.source.plan import OffsetRange
+from penstock.spark.source.read_task import ReadRange, ReadSettings
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.history_plan import HistoryWindow, windows
 from penstock.spark.tables.part_reader import LocatedPart, read_columns
@@ -26,6 +27,17 @@ class PastFiles(NamedTuple):
 
     files: tuple[LocatedPart, ...]
     schema: pa.Schema  # of the table
+
+
+class ReadPast(ReadRange):
+    """The work of one task that reads a table instead of the topic."""
+
+    def __init__(self, wanted: OffsetRange, past: PastFiles) -> None:
+        super().__init__(wanted)
+        self.past = past
+
+    def read(self, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+        return read_past(self.wanted, self.past, settings.columns)
 
 
 def read_past(

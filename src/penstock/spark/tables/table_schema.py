@@ -87,8 +87,8 @@ _TAKEN = frozenset((*SOURCE_COLUMNS, ERROR))
 
 
 def _avro_fields(schema: Any) -> list[pa.Field]:
-    from penstock.spark.pipeline.avro_types import AvroUnsupported, avro_columns
-    from penstock.spark.pipeline.columns import to_ddl
+    from penstock.spark.codec.avro_types import AvroUnsupported, avro_columns
+    from penstock.spark.codec.ddl_columns import to_ddl
 
     try:
         return arrow_fields(to_ddl(avro_columns(schema)))

@@ -75,8 +75,8 @@ class Shaper:
                 return self._parse_avro(values)
 
     def _parse_avro(self, values: pa.Array) -> ParsedValues:
-        from penstock.spark.pipeline.avro_types import without_unused_logical_types
-        from penstock.spark.pipeline.avro_values import decode_values
+        from penstock.spark.codec.avro_types import without_unused_logical_types
+        from penstock.spark.codec.avro_values import decode_values
 
         if self._avro is None:
             self._avro = without_unused_logical_types(self._spec.avro)

@@ -1,8 +1,7 @@
-"""Spans of time, columns and progress: small functions of texts."""
+"""Spans of time and progress: small functions of texts."""
 
 import pytest
 
-from penstock.spark.pipeline.columns import NotColumns, column_names, to_ddl
 from penstock.spark.pipeline.durations import find_span
 from penstock.spark.pipeline.progress import QueryTotals, read_progress
 
@@ -24,23 +23,6 @@ from penstock.spark.pipeline.progress import QueryTotals, read_progress
 )
 def test_a_span_of_time_becomes_sparks_words(text: str, span: str | None) -> None:
     assert find_span(text) == span
-
-
-def test_columns_are_told_apart_inside_of_types_and_quotes() -> None:
-    nested = "MAP<STRING, STRUCT<x: INT, y: DECIMAL(3, 1)>>"
-    ddl = f"a INT, `b, c` STRING, d {nested} COMMENT 'e, f', g: INT"
-    assert column_names(ddl) == ["a", "b, c", "d", "g"]
-
-
-def test_names_of_any_kind_survive_as_ddl() -> None:
-    names = ["plain", "two words", "a`b", "a, b"]
-    assert column_names(to_ddl(dict.fromkeys(names, "INT"))) == names
-
-
-@pytest.mark.parametrize("ddl", ["a", "a INT,", "a ARRAY<INT", "a INT>", "1a INT", "`a INT", ""])
-def test_what_is_no_list_of_columns_is_refused(ddl: str) -> None:
-    with pytest.raises(NotColumns):
-        column_names(ddl)
 
 
 def told(batch: int, *, end: object, latest: object, rows: int = 300) -> dict[str, object]:

@@ -17,6 +17,7 @@ from penstock.client.raw_transaction import RawTransaction
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch, iter_records
+from penstock.spark.codec.visible_batches import Bounds, visible_batches
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.names import driver_name
 from penstock.spark.sink.exactly_once.two_phase_commit import (
@@ -24,7 +25,6 @@ from penstock.spark.sink.exactly_once.two_phase_commit import (
     decode_decision,
     encode_decision,
 )
-from penstock.spark.source.visible_batches import Bounds, visible_batches
 
 DECISIONS_TOPIC = "__penstock_spark_commits"
 _PARTITION = TopicPartition(DECISIONS_TOPIC, 0)

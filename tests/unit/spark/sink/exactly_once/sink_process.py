@@ -15,13 +15,13 @@ import pyarrow as pa
 from penstock.client.data_calls import LATEST, FetchFrom, IsolationLevel
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import iter_records
+from penstock.spark.codec.visible_batches import Bounds, visible_batches
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.sink.columns import SinkColumns
 from penstock.spark.sink.exactly_once.names import WriteName
 from penstock.spark.sink.exactly_once.prepared_write import Prepared, write_prepared
 from penstock.spark.sink.exactly_once.reports import commit_batch
 from penstock.spark.sink.options import Delivery, SinkOptions
-from penstock.spark.source.visible_batches import Bounds, visible_batches
 
 _MODULE = "tests.unit.spark.sink.exactly_once.sink_process"
 COLUMNS = SinkColumns(key=-1, value=0, headers=-1, topic=-1, partition=-1)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.pandas.functions import arrow_udf
 
+from penstock.spark.codec.avro_types import without_unused_logical_types
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.pipeline.avro_types import without_unused_logical_types
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.spark.pipeline.avro_types import (
+from penstock.spark.codec.avro_types import (
     AvroUnsupported,
     avro_columns,
     without_unused_logical_types,

@@ -7,7 +7,7 @@ there (times, UUIDs, durations) are read as what they are stored as, as Avro's s
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.spark.pipeline.columns import quoted
+from penstock.spark.codec.ddl_columns import quoted
 
 _PRIMITIVES = {
     "boolean": "BOOLEAN",

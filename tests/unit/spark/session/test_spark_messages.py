@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.spark.pipeline.spark_messages import explain, find_place
+from penstock.spark.session.spark_messages import explain, find_place
 
 PLAN = """'Project [n#91, 'mss]
 +- SubqueryAlias c
