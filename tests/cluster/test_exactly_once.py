@@ -60,9 +60,9 @@ def test_kills_neither_lose_nor_double_what_is_copied_in_transactions(
     begun = time.monotonic()
 
     def note(what: str) -> None:
-        told = f"{time.monotonic() - begun:5.1f} s, {feed.sent} sent: {what}"
-        print(told)
-        record_property("event", told)
+        note = f"{time.monotonic() - begun:5.1f} s, {feed.sent} sent: {what}"
+        print(note)
+        record_property("event", note)
 
     feed = Feed(cluster, least=MESSAGES, rate=RATE)
     with copying(cluster, tmp_path) as copiers:
@@ -87,9 +87,9 @@ def test_kills_neither_lose_nor_double_what_is_copied_in_transactions(
 
 
 @contextmanager
-def copying(cluster: Cluster, logs: Path) -> Iterator[list[CopierProcess]]:
+def copying(cluster: Cluster, note: Path) -> Iterator[list[CopierProcess]]:
     """Two of them, that end well unless something else went wrong."""
-    copiers = [CopierProcess(cluster, name, logs / f"{name}.log") for name in ("left", "right")]
+    copiers = [CopierProcess(cluster, name, note / f"{name}.log") for name in ("left", "right")]
     try:
         for each in copiers:
             each.wait_open()

@@ -82,7 +82,7 @@ def _do(fault: Fault, cluster: Cluster, load: Load, record_note: Note) -> str:
     heal(cluster, TOPIC)
     load.wait_acknowledged()
     silence_s = load.longest_silence_s(begun)
-    told = f"{fault.name}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
-    print(told)
-    record_note("cluster: faults and what witnessed them", [told])
+    note = f"{fault.name}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
+    print(note)
+    record_note("cluster: faults and what witnessed them", [note])
     return fault.name

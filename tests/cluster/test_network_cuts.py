@@ -85,11 +85,11 @@ def test_a_leader_that_loses_its_followers_costs_nothing_that_was_acknowledged(
             heal(cluster, TOPIC)
             load.wait_acknowledged()
             silence_s = load.longest_silence_s(begun)
-            told = (
+            note = (
                 f"{cut.__name__}: {witness}; longest without an acknowledgement {silence_s:.1f} s"
             )
-            print(told)
-            record_note("cluster: faults and what witnessed them", [told])
+            print(note)
+            record_note("cluster: faults and what witnessed them", [note])
     finally:
         load.stop()
     load.check()

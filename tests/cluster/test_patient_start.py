@@ -66,7 +66,7 @@ def test_a_broker_whose_zookeeper_comes_back_in_time_starts(
         wait_told(process, "lost its connection")
         gate.open()
         process.wait_ready()
-        assert "is back, at" in process.read_told()
+        assert "is back, at" in process.read_logs()
         create_topic(process.bootstrap_servers)
         process.stop()
 
@@ -83,7 +83,7 @@ def test_a_broker_whose_session_ends_while_it_starts_opens_another(
         gate.open()
         process.resume()
         process.wait_ready()
-        assert "the session with the tree has ended: registering anew" in process.read_told()
+        assert "the session with the tree has ended: registering anew" in process.read_logs()
         create_topic(process.bootstrap_servers)
         process.stop()
 
@@ -109,9 +109,9 @@ def test_a_broker_whose_zookeeper_stays_away_says_so_and_ends(
 
 def wait_told(process: BrokerProcess, words: str) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
-    while words not in (told := process.read_told()):
-        assert time.monotonic() < deadline_s, told
-        assert not process.has_ended, told
+    while words not in (logs := process.read_logs()):
+        assert time.monotonic() < deadline_s, logs
+        assert not process.has_ended, logs
         time.sleep(0.02)
 
 

@@ -81,8 +81,8 @@ def test_the_deletion_of_what_is_not_there_is_told_and_forgotten(
     tree.create("/admin/delete_topics/nowhere", b"")
     cluster.wait(lambda: tree.exists("/admin/delete_topics/nowhere"), lambda found: found is None)
     cluster.wait(
-        lambda: "".join(map(cluster.told, (1, 2, 3))),
-        lambda told: "topic 'nowhere' is not deleted" in told,
+        lambda: "".join(map(cluster.logs, (1, 2, 3))),
+        lambda logs: "topic 'nowhere' is not deleted" in logs,
     )
 
 

@@ -71,10 +71,10 @@ def test_the_ready_line_names_every_broker_and_a_second_start_finds_all(
     assert len(set(up.bootstrap_servers.split(","))) == 3
     for server in up.bootstrap_servers.split(","):
         assert read(server, 2) == [b"one", b"two"]
-    told = "\n".join(up.told)
-    assert "ZooKeeper is at 127.0.0.1:" in told
+    logs = "\n".join(up.logs)
+    assert "ZooKeeper is at 127.0.0.1:" in logs
     for broker in (1, 2, 3):
-        assert f"broker {broker} writes what it has to say to {data}/broker{broker}.log" in told
+        assert f"broker {broker} writes what it has to say to {data}/broker{broker}.log" in logs
         assert (data / f"broker{broker}" / "orders-0").is_dir()
 
 

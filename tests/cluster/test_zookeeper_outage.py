@@ -53,7 +53,7 @@ def epochs(cluster: Cluster) -> list[int]:
 
 
 def count_sessions_lost(cluster: Cluster) -> int:
-    return sum(cluster.told(each).count("the session with the tree has ended") for each in BROKERS)
+    return sum(cluster.logs(each).count("the session with the tree has ended") for each in BROKERS)
 
 
 def find_leader(cluster: Cluster) -> int:

@@ -74,7 +74,7 @@ def test_a_request_as_large_as_the_limit_is_answered_and_one_byte_more_is_not(
         assert client.is_served()
         client.try_send(framed(produce_frame(LIMIT_BYTES + 1)))
         assert client.is_cut_off()
-    assert "socket.request.max.bytes" in broker.told()
+    assert "socket.request.max.bytes" in broker.logs()
 
 
 @pytest.mark.parametrize("count", range(1, 8))
@@ -195,8 +195,8 @@ def test_api_versions_of_any_version_is_answered_with_what_there_is(
         client.send(framed(header + body))
         reply = client.read_reply(ApiKey.API_VERSIONS, 0, 31)
         assert reply.error_code == ErrorCode.UNSUPPORTED_VERSION
-        told = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
-        assert told == {key: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
+        advertised = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
+        assert advertised == {key: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
         assert client.is_served()
 
 
@@ -260,14 +260,14 @@ def test_nobody_forges_lines_of_the_log(broker: WatchedBroker) -> None:
     batch = {"name": forged, "partition_data": [{"index": 0, "records": b"?"}]}
     frame = request_frame(ApiKey.PRODUCE, 3, acks=0, topic_data=[batch], client_id=forged)
     deadline = time.monotonic() + PATIENCE_S
-    while "all is lost" not in broker.told():  # so many lines are told in a second, not all
+    while "all is lost" not in broker.logs():  # so many lines are told in a second, not all
         assert time.monotonic() < deadline
         with broker.connect() as client:
             client.send(frame)
             assert client.is_cut_off()
-    told = broker.told()
-    assert not any(line.startswith("PLAINTEXT 10.0.0.1") for line in told.splitlines())
-    assert "\x1b" not in told
+    logs = broker.logs()
+    assert not any(line.startswith("PLAINTEXT 10.0.0.1") for line in logs.splitlines())
+    assert "\x1b" not in logs
 
 
 # -- counts, lengths and tags ------------------------------------------------------------------

@@ -232,7 +232,7 @@ def test_a_broker_takes_all_descriptors_that_it_may() -> None:
         for _ in range(400):
             client = leaving.enter_context(RawClient(broker.bootstrap_servers))
             assert client.is_served()
-        assert "cannot accept" not in broker.told()
+        assert "cannot accept" not in broker.logs()
 
 
 def test_storms_of_connections_pass(broker: WatchedBroker) -> None:
@@ -264,7 +264,7 @@ def test_a_first_request_that_does_not_arrive_in_time_is_not_waited_for(
     for seconds in lasted:
         assert seconds is not None
         assert FIRST_REQUEST_S - 0.5 <= seconds < 4 * FIRST_REQUEST_S
-    assert "no whole request arrived within its time limit" in broker.told()
+    assert "no whole request arrived within its time limit" in broker.logs()
 
 
 @pytest.mark.skipif(not is_long(), reason="takes half a minute")

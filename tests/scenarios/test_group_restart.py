@@ -80,11 +80,11 @@ def wait_commits(stage: Stage, members: Sequence[Member], count: int) -> None:
 
 
 def check_committed(
-    reached: BrokerUnderTest, group: str, told: dict[TopicPartition, int], sent: int
+    reached: BrokerUnderTest, group: str, client_commits: dict[TopicPartition, int], sent: int
 ) -> None:
     found = committed(reached, group)
-    for partition, offset in told.items():
-        assert offset <= found[partition][0] <= sent
+    for tp, offset in client_commits.items():
+        assert offset <= found[tp][0] <= sent
 
 
 def test_commits_survive_and_the_group_goes_on(
@@ -97,9 +97,9 @@ def test_commits_survive_and_the_group_goes_on(
         stage.wait_settled(members, partitions_of(topic, PARTITIONS))
         for _ in range(KILLS):
             wait_commits(stage, members, 3)
-            told = furthest_commits(members)
+            client_commits = furthest_commits(members)
             restart(broker)
-            check_committed(reached, group, told, len(load.sent))
+            check_committed(reached, group, client_commits, len(load.sent))
             wait_more(stage, members)
     stage.wait_values(members, load.sent)
     check_nothing_doubled_after_commits(members)
@@ -133,7 +133,7 @@ def test_a_rebalance_that_was_cut_off_is_made_up_for(
         stage.wait_settled(members, everything)
         for _ in range(min(KILLS, PARTITIONS - 1)):
             wait_more(stage, members)
-            told = furthest_commits(members)
+            client_commits = furthest_commits(members)
             changes = sum(len(member.assignments) for member in members)
             members.append(stage.join(group, topic, commits=True))
             stage.wait(
@@ -142,7 +142,7 @@ def test_a_rebalance_that_was_cut_off_is_made_up_for(
             )
             restart(broker)
             stage.wait_settled(members, everything)
-            check_committed(reached, group, told, len(load.sent))
+            check_committed(reached, group, client_commits, len(load.sent))
         wait_more(stage, members)
     stage.wait_values(members, load.sent)
     check_nothing_doubled_after_commits(members)

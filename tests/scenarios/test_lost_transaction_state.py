@@ -99,8 +99,8 @@ def forget_the_last(broker: penstock.Broker, client: Client, known_epoch: int = 
 
 def wait_told(broker: penstock.Broker, words: str) -> None:
     ends_s = time.monotonic() + SOON_S
-    while words not in broker.told():
-        assert time.monotonic() < ends_s, broker.told()
+    while words not in broker.logs():
+        assert time.monotonic() < ends_s, broker.logs()
         time.sleep(0.05)
 
 

@@ -73,12 +73,12 @@ def test_a_batch_that_comes_after_the_end_is_refused_and_holds_nothing_up(client
     assert client.end(commit=True) is NONE
     end = settled(raw, out)
     code = client.send(out, 0, b"late", sequence=1, epoch=epoch)
-    told = {
+    expected = {
         10: ErrorCode.INVALID_TXN_STATE,
         11: ErrorCode.TRANSACTION_ABORTABLE,
         12: ErrorCode.INVALID_PRODUCER_EPOCH,
     }
-    assert code is told[client.versions.produce]
+    assert code is expected[client.versions.produce]
     assert settled(raw, out) == end
     assert read_committed(raw, out) == [b"in time"]
 
@@ -88,8 +88,8 @@ def test_a_partition_belongs_to_the_transaction_only_if_it_was_added(client: Cli
     client.add(out, 0)
     client.write(out, 0, b"added")
     code = client.write(out, 1, b"not added")
-    told = {10: ErrorCode.INVALID_TXN_STATE, 11: ErrorCode.TRANSACTION_ABORTABLE, 12: NONE}
-    assert code is told[client.versions.produce]
+    expected = {10: ErrorCode.INVALID_TXN_STATE, 11: ErrorCode.TRANSACTION_ABORTABLE, 12: NONE}
+    assert code is expected[client.versions.produce]
     assert client.end(commit=False) is NONE
     for partition in (0, 1):
         settled(raw, out, partition)

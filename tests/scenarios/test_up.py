@@ -87,7 +87,7 @@ def test_the_folders_of_a_cluster_are_no_partitions_of_a_single_node(tmp_path: P
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         assert up.end() == 0
         assert any(
-            f"{folder} is no partition's folder; leaving it alone" in each for each in up.told
+            f"{folder} is no partition's folder; leaving it alone" in each for each in up.logs
         )
     assert [each.name for each in folder.iterdir()] == ["orders-0"]
 
@@ -102,9 +102,9 @@ def test_without_options_it_keeps_its_data_beside_the_prompt(tmp_path: Path) -> 
 def test_a_line_says_what_is_advertised_and_how_to_change_it(tmp_path: Path) -> None:
     with penstock_up("--data", str(tmp_path / "d"), "--listen", ANY) as up:
         up.end()
-        told = "\n".join(up.told)
-    assert "clients are told the address they connected to" in told
-    assert "advertised.listeners" in told
+        logs = "\n".join(up.logs)
+    assert "clients are told the address they connected to" in logs
+    assert "advertised.listeners" in logs
 
 
 def test_on_every_address_a_client_is_told_the_one_it_came_by(tmp_path: Path) -> None:
@@ -221,8 +221,8 @@ def test_with_few_descriptors_connections_wait_and_logs_are_served(tmp_path: Pat
                 producer.send_and_wait("events", b"later", partition=partition)
         assert len(read(up.bootstrap_servers, 101)) == 101
         assert up.end() == 0
-        assert any("this process may open 64 files" in line for line in up.told)
-        assert not [line for line in up.told if "offline" in line]
+        assert any("this process may open 64 files" in line for line in up.logs)
+        assert not [line for line in up.logs if "offline" in line]
 
 
 def test_a_disk_that_fails_leaves_the_others_to_serve(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_disk_that_fails_leaves_the_others_to_serve(tmp_path: Path) -> None:
     second.write_text("no directory")
     with penstock_up(*arguments) as up:
         assert up.end() == 0
-        assert any(f"{second} is offline" in line for line in up.told)
+        assert any(f"{second} is offline" in line for line in up.logs)
     assert {each.name for each in first.glob("events-?")} == homes
 
 

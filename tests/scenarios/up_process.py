@@ -15,20 +15,20 @@ class UpProcess:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
         self.pid = process.pid
-        self.told: list[str] = []  # lines of stderr, as they come
+        self.logs: list[str] = []  # lines of stderr, as they come
         self._reader = threading.Thread(target=self._read_stderr, daemon=True)
         self._reader.start()
         self.bootstrap_servers = self._wait_ready()
 
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None
-        self.told.extend(line.rstrip("\n") for line in self._process.stderr)
+        self.logs.extend(line.rstrip("\n") for line in self._process.stderr)
 
     def _wait_ready(self) -> str:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()  # ends with the process at the latest
         word, _, servers = line.strip().partition(" ")
-        assert word == "ready", (line, self.end(signal.SIGKILL), self.told)
+        assert word == "ready", (line, self.end(signal.SIGKILL), self.logs)
         return servers
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:

@@ -33,7 +33,7 @@ class WatchedBroker:
         self.healthy = healthy
         self.servers = broker.bootstrap_servers
         self.create_topic = broker.create_topic
-        self.told = broker.told
+        self.logs = broker.logs
         self.data: Path = broker.data
 
     def connect(self, *, receive_buffer_bytes: int | None = None) -> RawClient:
@@ -45,9 +45,9 @@ class WatchedBroker:
         self.check_told()
 
     def check_told(self) -> None:
-        told = self.told()
-        found = _FAILURE.search(told)
-        assert found is None, told[max(0, found.start() - 300) :][:6000]
+        logs = self.logs()
+        found = _FAILURE.search(logs)
+        assert found is None, logs[max(0, found.start() - 300) :][:6000]
 
     # -- what the process holds ------------------------------------------------------------
 

@@ -145,15 +145,15 @@ def vouch_before_the_flush() -> Iterator[None]:
 
 @contextmanager
 def take_late_copies() -> Iterator[None]:
-    """An order is taken whenever it comes, also behind what was ordered since."""
+    """A request is applied whenever it arrives, even after newer ones."""
 
-    take = ControllerRequestHandler.take
+    handle = ControllerRequestHandler.handle
 
-    def take_any(self: ControllerRequestHandler, sent: ControllerRequest) -> None:
+    def handle_any(self: ControllerRequestHandler, sent: ControllerRequest) -> None:
         self._last = self._last._replace(number=0)
-        take(self, sent)
+        handle(self, sent)
 
-    with patch.object(ControllerRequestHandler, "take", take_any):
+    with patch.object(ControllerRequestHandler, "handle", handle_any):
         yield
 
 

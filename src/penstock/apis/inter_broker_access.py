@@ -26,7 +26,7 @@ class InterBroker:
     listener: str  # the name of the listener that brokers use among themselves
     membership: Membership  # the controller of this broker; it refuses while another leads
     configs: AltersConfigs  # the same
-    take_order: Callable[[ControllerRequest], None]  # or Refusal
+    handle_controller_request: Callable[[ControllerRequest], None]  # or Refusal
     load_api: Callable[[PrivateKey], Api]  # the handlers of private requests
 
 

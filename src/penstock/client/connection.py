@@ -39,7 +39,7 @@ from penstock.protocol.headers import (
 from penstock.protocol.malformed import MalformedMessage, MalformedResponse
 from penstock.protocol.messages import decode_response
 from penstock.protocol.private_keys import FIRST_FLEXIBLE_OF_ALL, find_private_key
-from penstock.protocol.private_messages import decode_answer
+from penstock.protocol.private_response import decode_private_response
 
 _MAX_CORRELATION_ID = 2**31 - 1
 
@@ -297,7 +297,7 @@ def _decode(request: _Pending, frame: memoryview) -> Any:
     if request.decode is not None:
         return request.decode(request.version, body)
     if find_private_key(request.api_key) is not None:
-        return decode_answer(body)
+        return decode_private_response(body)
     if request.api_key == API_VERSIONS.api_key:
         return decode_api_versions(request.version, body)
     return decode_response(request.api_key, request.version, body)

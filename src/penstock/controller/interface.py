@@ -161,6 +161,6 @@ class Membership(Protocol):
 class ControllerChannel(Protocol):
     """The way of the controller's orders to a broker: in process, or over the network."""
 
-    async def send(self, node: BrokerNode, sent: ControllerRequest) -> None:
+    async def send(self, node: BrokerNode, request: ControllerRequest) -> None:
         """Returns when the broker has applied it; ConnectionError where it cannot be reached, and
         Refusal where that life of it is over or knows of a newer controller."""

@@ -16,7 +16,7 @@ from penstock.client.errors import ClientError
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.private_messages import PrivateAnswer
+from penstock.protocol.private_response import PrivateResponse
 
 CONNECT_TIMEOUT_MS = 5_000
 
@@ -44,12 +44,12 @@ class BrokerConnections:
         body: Callable[[int], bytes],
         *,
         timeout_ms: int,
-    ) -> PrivateAnswer:
+    ) -> PrivateResponse:
         """One of our own requests, in the newest version that both know."""
         place = node.id, node.epoch, key
         version = self._versions.get(place, versions[-1])
         answer = await self._call(node, PrivateCall(key, version, body(version)), timeout_ms)
-        assert isinstance(answer, PrivateAnswer)
+        assert isinstance(answer, PrivateResponse)
         if answer.code is not ErrorCode.UNSUPPORTED_VERSION:
             return answer
         common = min(versions[-1], answer.last_version)

@@ -9,11 +9,15 @@ from collections.abc import Awaitable, Callable
 from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import Membership
 from penstock.inter_broker.controller_client import ControllerClient
+from penstock.inter_broker.messages.controlled_shutdown import (
+    CONTROLLED_SHUTDOWN_VERSIONS,
+    ControlledShutdownRequest,
+    encode_controlled_shutdown,
+)
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
 from penstock.replication.metadata_cache import MetadataCache
 
 ATTEMPT_MS = 10_000
@@ -71,9 +75,9 @@ class ControlledShutdown:
         if self._controller.is_here:
             return await self._membership.leave(own_id, broker_epoch, timeout_ms=ATTEMPT_MS)
         answer = await self._controller.ask(
-            PrivateKey.BROKER_LEAVES,
-            LEAVE_VERSIONS,
-            encode_leave(LeaveRequest(own_id, broker_epoch, ATTEMPT_MS)),
+            PrivateKey.CONTROLLED_SHUTDOWN,
+            CONTROLLED_SHUTDOWN_VERSIONS,
+            encode_controlled_shutdown(ControlledShutdownRequest(own_id, broker_epoch, ATTEMPT_MS)),
             timeout_ms=2 * ATTEMPT_MS,
         )
         return answer.partitions

@@ -11,7 +11,7 @@ from penstock.inter_broker.broker_connections import BrokerConnections
 from penstock.model.cluster import BrokerId, BrokerNode
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.private_messages import PrivateAnswer
+from penstock.protocol.private_response import PrivateResponse
 from penstock.replication.metadata_cache import MetadataCache
 
 
@@ -40,7 +40,7 @@ class ControllerClient:
 
     async def ask(
         self, key: PrivateKey, versions: range, body: bytes, *, timeout_ms: int
-    ) -> PrivateAnswer:
+    ) -> PrivateResponse:
         """One of our own requests, whose body is the same in all versions."""
         answer = await self._peers.ask(
             self._get_other(), key, versions, lambda version: body, timeout_ms=timeout_ms

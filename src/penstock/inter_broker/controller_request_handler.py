@@ -60,7 +60,7 @@ class ControllerRequestHandler:
         self.broker_epoch = epoch
         self._replicas.set_broker_epoch(epoch)
 
-    def take(self, sent: ControllerRequest) -> None:
+    def handle(self, sent: ControllerRequest) -> None:
         if self.broker_epoch < 0:
             # It may be for the life before this one, whose registration is still there: what that
             # one had on its disk, this one may have lost.

@@ -9,11 +9,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from penstock.controller.interface import Membership
 from penstock.inter_broker.controller_client import ControllerClient
+from penstock.inter_broker.messages.failed_replicas import (
+    FAILED_REPLICAS_VERSIONS,
+    FailedReplicasRequest,
+    encode_failed_replicas,
+)
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.private_messages import FAILED_VERSIONS, FailedReplicas, encode_failed
 
 TIMEOUT_MS = 10_000
 PAUSE_MS = 100
@@ -70,8 +74,8 @@ class FailedReplicasSender:
             await self._membership.fail_replicas(own_id, epoch, partitions, timeout_ms=TIMEOUT_MS)
             return
         await self._controller.ask(
-            PrivateKey.REPLICAS_FAILED,
-            FAILED_VERSIONS,
-            encode_failed(FailedReplicas(own_id, epoch, TIMEOUT_MS, partitions)),
+            PrivateKey.FAILED_REPLICAS,
+            FAILED_REPLICAS_VERSIONS,
+            encode_failed_replicas(FailedReplicasRequest(own_id, epoch, TIMEOUT_MS, partitions)),
             timeout_ms=2 * TIMEOUT_MS,
         )

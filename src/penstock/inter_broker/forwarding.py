@@ -20,13 +20,13 @@ from penstock.controller.interface import (
     Reassignment,
     Refused,
 )
-from penstock.inter_broker.apis.forwarded_configs import (
-    FORWARD_VERSIONS,
-    ForwardedConfigs,
-    encode_forwarded,
+from penstock.inter_broker.controller_client import ControllerClient
+from penstock.inter_broker.messages.forwarded_configs import (
+    FORWARDED_CONFIGS_VERSIONS,
+    ForwardedConfigsRequest,
+    encode_forwarded_configs,
     read_results,
 )
-from penstock.inter_broker.controller_client import ControllerClient
 from penstock.model.cluster import NO_BROKER, PartitionState, TopicState
 from penstock.model.errors import ErrorCode, Refusal, known_error
 from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
@@ -64,11 +64,11 @@ class ForwardingAdministration:
     ) -> list[Refused | None]:
         if self._controller.find_other() is None:
             return await self._local.alter_configs(changes, validate_only=validate_only)
-        body = encode_forwarded(ForwardedConfigs(tuple(changes), validate_only))
+        body = encode_forwarded_configs(ForwardedConfigsRequest(tuple(changes), validate_only))
         try:
             answer = await self._controller.ask(
                 PrivateKey.FORWARDED_CONFIGS,
-                FORWARD_VERSIONS,
+                FORWARDED_CONFIGS_VERSIONS,
                 body,
                 timeout_ms=CONFIGS_TIMEOUT_MS,
             )

@@ -1,7 +1,7 @@
-"""Requests that Penstock's brokers send each other and nobody else: docs/inter_broker.md has them.
+"""Keys of the private requests that Penstock's brokers send each other (docs/inter_broker.md).
 
-Their keys lie above all of Kafka's. They are served on the inter-broker listener alone and are not
-told by ApiVersions: a broker that is asked in a version that it does not know names those it does.
+They lie above all of Kafka's keys, are served on the inter-broker listener only, and ApiVersions
+does not list them: a broker asked in an unknown version responds with the versions it supports.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from penstock.protocol.api_keys import FIRST_FLEXIBLE_VERSIONS
 
 
 class PrivateKey(IntEnum):
-    BROKER_ORDER = 31_001  # the controller tells a broker what to do
-    BROKER_LEAVES = 31_002  # a broker asks the controller to move what it leads elsewhere
-    FORWARDED_CONFIGS = 31_003  # settings that were changed at a broker that is not the controller
-    REPLICAS_FAILED = 31_004  # a broker's replicas whose log takes nothing any more
+    CONTROLLER_REQUEST = 31_001  # LeaderAndIsr, StopReplica or UpdateMetadata, to any broker
+    CONTROLLED_SHUTDOWN = 31_002  # a stopping broker asks the controller to move its leaderships
+    FORWARDED_CONFIGS = 31_003  # config changes received by a broker that is not the controller
+    FAILED_REPLICAS = 31_004  # replicas of a broker whose log has failed
 
     @property
     def title(self) -> str:
         return self.name.title().replace("_", "")
 
 
-# All versions of private requests are flexible: header v2, and tags wherever a structure ends.
+# All versions of private requests are flexible: request header v2, tagged fields in every struct.
 FIRST_FLEXIBLE_OF_ALL: Mapping[int, int] = MappingProxyType(
     {**FIRST_FLEXIBLE_VERSIONS, **{key.value: 0 for key in PrivateKey}}
 )

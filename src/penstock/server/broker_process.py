@@ -15,7 +15,7 @@ from pathlib import Path
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-_MAX_TOLD_BYTES = 4000
+_MAX_QUOTED_BYTES = 4000
 
 
 class BrokerNotStarted(Exception):
@@ -33,7 +33,7 @@ class BrokerProcess:
         self, settings: Mapping[str, str], *, log: Path | None = None, prefix: Sequence[str] = ()
     ) -> None:
         # Closed in `stop` or `kill`.
-        self._told = tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
+        self._log_file = tempfile.TemporaryFile() if log is None else log.open("a+b")  # noqa: SIM115
         # -c and not -m: saves the start-up time of runpy. -P: what lies in the directory that the
         # parent happens to be in (a queue.py, say) is not for the broker to import.
         command = [
@@ -46,7 +46,7 @@ class BrokerProcess:
             [*prefix, *command, json.dumps(settings)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._told,
+            stderr=self._log_file,
             process_group=0,  # Ctrl-C is for the parent, which may go on and use the broker
         )
         self.pid = self._process.pid
@@ -68,9 +68,9 @@ class BrokerProcess:
             return servers
         self._process.kill()
         code = self._process.wait()
-        told = self.read_told(_MAX_TOLD_BYTES)
+        logs = self.read_logs(_MAX_QUOTED_BYTES)
         why = f"it ended with exit code {code}" if ready else f"not ready in {timeout_s} s"
-        raise BrokerNotStarted(f"the broker did not start: {why}. It said:\n{told}")
+        raise BrokerNotStarted(f"the broker did not start: {why}. It said:\n{logs}")
 
     @property
     def has_ended(self) -> bool:
@@ -89,10 +89,10 @@ class BrokerProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
-        told = self.read_told(_MAX_TOLD_BYTES)
+        logs = self.read_logs(_MAX_QUOTED_BYTES)
         self._close()
         if code != 0:
-            raise RuntimeError(f"the broker ended with exit code {code}. It said:\n{told}")
+            raise RuntimeError(f"the broker ended with exit code {code}. It said:\n{logs}")
 
     def kill(self) -> None:
         """As a crash does (kill -9)."""
@@ -106,14 +106,14 @@ class BrokerProcess:
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
 
-    def read_told(self, at_most_bytes: int | None = None) -> str:
+    def read_logs(self, at_most_bytes: int | None = None) -> str:
         """Its end, or all of it. At a position of our own: the file's is where the child writes."""
-        size = os.fstat(self._told.fileno()).st_size
+        size = os.fstat(self._log_file.fileno()).st_size
         start = 0 if at_most_bytes is None else max(0, size - at_most_bytes)
-        return os.pread(self._told.fileno(), size - start, start).decode(errors="replace")
+        return os.pread(self._log_file.fileno(), size - start, start).decode(errors="replace")
 
     def _close(self) -> None:
-        self._told.close()
+        self._log_file.close()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()

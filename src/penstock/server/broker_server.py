@@ -32,7 +32,7 @@ from penstock.controller.interface import Administration
 from penstock.controller.producer_ids import BlockProducerIds
 from penstock.controller.stored_configs import read_topic_configs
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
-from penstock.inter_broker.local_channel import LocalChannel
+from penstock.inter_broker.local_controller_channel import LocalControllerChannel
 from penstock.io.disk import Disk
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.errors import MetadataStoreError
@@ -331,7 +331,9 @@ class BrokerServer:
         controller = Controller(
             session=self._session.current,
             election=self._make_election(broker_id, self._session.current),
-            channel=LocalChannel(self._orders) if self._wiring is None else self._wiring.channel,
+            channel=LocalControllerChannel(self._orders)
+            if self._wiring is None
+            else self._wiring.channel,
             broker_id=broker_id,
             static=self._given,
             report=self._report,

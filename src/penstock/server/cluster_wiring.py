@@ -16,8 +16,8 @@ from penstock.inter_broker.controller_client import ControllerClient
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.inter_broker.failed_replicas_sender import FailedReplicasSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
-from penstock.inter_broker.local_channel import LocalChannel
-from penstock.inter_broker.remote_channel import RemoteChannel
+from penstock.inter_broker.local_controller_channel import LocalControllerChannel
+from penstock.inter_broker.remote_controller_channel import RemoteControllerChannel
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import Clock, ReplicaManager
@@ -61,10 +61,10 @@ class ClusterWiring:
             report=report,
         )
         self._sending: list[asyncio.Task[None]] = []
-        self.channel = RemoteChannel(
+        self.channel = RemoteControllerChannel(
             broker_id,
-            local=LocalChannel(orders),
-            peers=self._peers,
+            local=LocalControllerChannel(orders),
+            connections=self._peers,
             timeout_ms=int(str(settings()["controller.socket.timeout.ms"])),
         )
 
@@ -76,7 +76,7 @@ class ClusterWiring:
             listener=self._listener,
             membership=controller,
             configs=controller,
-            take_order=self._orders.take,
+            handle_controller_request=self._orders.handle,
             load_api=load_private_api,
         )
         self._leaving = ControlledShutdown(

@@ -180,7 +180,7 @@ class Cluster:
         """Where its logs are."""
         return self._local.folder_of(broker_id)
 
-    def told(self, broker_id: int) -> str:
+    def logs(self, broker_id: int) -> str:
         """What the broker has said, over all its lives."""
         return self._local.log_of(broker_id).read_text(errors="replace")
 

@@ -137,12 +137,12 @@ class Broker:
         serving = self._get_serving()
         return serving.pid if isinstance(serving, BrokerProcess) else os.getpid()
 
-    def told(self) -> str:
+    def logs(self) -> str:
         """What a child process has said so far: warnings, closed connections, failures."""
         serving = self._get_serving()
         if not isinstance(serving, BrokerProcess):
             raise BrokerNotStarted("a broker in this process says what it says on its stderr")
-        return serving.read_told()
+        return serving.read_logs()
 
     def create_topic(
         self,

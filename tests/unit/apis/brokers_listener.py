@@ -15,7 +15,7 @@ from penstock.model.cluster import ControllerRequest
 def let_brokers_in(bench: Workbench, listener: str = LISTENER) -> None:
     """As followers: nobody asks its controller for anything."""
 
-    def take_order(sent: ControllerRequest) -> None:
+    def handle_controller_request(sent: ControllerRequest) -> None:
         raise NotImplementedError
 
     nobody = cast("Any", None)
@@ -23,7 +23,7 @@ def let_brokers_in(bench: Workbench, listener: str = LISTENER) -> None:
         listener=listener,
         membership=nobody,
         configs=nobody,
-        take_order=take_order,
+        handle_controller_request=handle_controller_request,
         load_api=load_private_api,
     )
     bench.services = replace(bench.services, inter_broker=known)

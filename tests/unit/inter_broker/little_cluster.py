@@ -28,8 +28,8 @@ from penstock.inter_broker.controller_client import ControllerClient
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.inter_broker.failed_replicas_sender import FailedReplicasSender
 from penstock.inter_broker.forwarding import ForwardingAdministration
-from penstock.inter_broker.local_channel import LocalChannel
-from penstock.inter_broker.remote_channel import RemoteChannel
+from penstock.inter_broker.local_controller_channel import LocalControllerChannel
+from penstock.inter_broker.remote_controller_channel import RemoteControllerChannel
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import MetadataStore, Session, SessionId
@@ -96,8 +96,11 @@ class LittleBroker:
 
     async def start(self) -> None:
         self.current = CurrentSession(await self._store.open_session())
-        channel = RemoteChannel(
-            self.id, local=LocalChannel(self.orders), peers=self.peers, timeout_ms=30_000
+        channel = RemoteControllerChannel(
+            self.id,
+            local=LocalControllerChannel(self.orders),
+            connections=self.peers,
+            timeout_ms=30_000,
         )
         self.controller = Controller(
             session=self.session,
@@ -179,7 +182,7 @@ class LittleBroker:
                 listener=BROKERS,
                 membership=self.controller,
                 configs=self.controller,
-                take_order=self.orders.take,
+                handle_controller_request=self.orders.handle,
                 load_api=load_private_api,
             ),
         )

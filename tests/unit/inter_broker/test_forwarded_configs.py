@@ -14,19 +14,19 @@ from penstock.controller.interface import (
     Refused,
     SettingChange,
 )
-from penstock.inter_broker.apis.forwarded_configs import (
-    ForwardedConfigs,
-    decode_forwarded,
-    encode_forwarded,
+from penstock.inter_broker.messages.forwarded_configs import (
+    ForwardedConfigsRequest,
+    decode_forwarded_configs,
+    encode_forwarded_configs,
     read_results,
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.malformed import MalformedMessage
-from penstock.protocol.private_messages import (
-    PrivateAnswer,
+from penstock.protocol.private_response import (
+    PrivateResponse,
     PrivateResult,
-    decode_answer,
-    encode_answer,
+    decode_private_response,
+    encode_private_response,
 )
 
 EXAMPLES = scaled(test=50, verify=1000, release=10_000)
@@ -40,7 +40,9 @@ changes = st.builds(
     ).map(tuple),
     replace=st.booleans(),
 )
-requests = st.builds(ForwardedConfigs, st.lists(changes, max_size=3).map(tuple), st.booleans())
+requests = st.builds(
+    ForwardedConfigsRequest, st.lists(changes, max_size=3).map(tuple), st.booleans()
+)
 CHANGE = ConfigChange(
     scope=ConfigScope.TOPIC,
     name="t",
@@ -50,19 +52,19 @@ CHANGE = ConfigChange(
 
 @given(requests)
 @settings(max_examples=EXAMPLES, deadline=None)
-def test_changes_come_back_as_they_were_sent(asked: ForwardedConfigs) -> None:
-    assert decode_forwarded(encode_forwarded(asked)) == asked
+def test_changes_come_back_as_they_were_sent(asked: ForwardedConfigsRequest) -> None:
+    assert decode_forwarded_configs(encode_forwarded_configs(asked)) == asked
 
 
 def test_cut_or_strange_changes_are_refused() -> None:
-    encoded = encode_forwarded(ForwardedConfigs((CHANGE,), False))
+    encoded = encode_forwarded_configs(ForwardedConfigsRequest((CHANGE,), False))
     for length in range(len(encoded)):
         with pytest.raises(MalformedMessage):
-            decode_forwarded(encoded[:length])
-    with pytest.raises(MalformedMessage, match="settings of kind 7"):
-        decode_forwarded(encoded.replace(b"\x02\x00\x02t", b"\x02\x07\x02t"))
-    with pytest.raises(MalformedMessage, match="in the way 9"):
-        decode_forwarded(encoded.replace(b"ms\x00", b"ms\x09"))
+            decode_forwarded_configs(encoded[:length])
+    with pytest.raises(MalformedMessage, match="unknown config scope 7"):
+        decode_forwarded_configs(encoded.replace(b"\x02\x00\x02t", b"\x02\x07\x02t"))
+    with pytest.raises(MalformedMessage, match="unknown config operation 9"):
+        decode_forwarded_configs(encoded.replace(b"ms\x00", b"ms\x09"))
 
 
 def test_each_change_has_its_answer() -> None:
@@ -70,8 +72,8 @@ def test_each_change_has_its_answer() -> None:
         PrivateResult(ErrorCode.NONE, None),
         PrivateResult(ErrorCode.INVALID_CONFIG, "not a number"),
     )
-    sent = PrivateAnswer(ErrorCode.NONE, None, 0, 0, results=results)
-    answer = decode_answer(encode_answer(sent))
+    sent = PrivateResponse(ErrorCode.NONE, None, 0, 0, results=results)
+    answer = decode_private_response(encode_private_response(sent))
     assert answer == sent
     expected = [None, Refused(ErrorCode.INVALID_CONFIG, "not a number")]
     assert read_results(answer, [CHANGE, CHANGE]) == expected
@@ -80,10 +82,10 @@ def test_each_change_has_its_answer() -> None:
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
-        (PrivateAnswer(ErrorCode.NOT_CONTROLLER, "no", 0, 0), ErrorCode.NOT_CONTROLLER),
-        (PrivateAnswer(ErrorCode.NONE, None, 0, 0), ErrorCode.UNKNOWN_SERVER_ERROR),
+        (PrivateResponse(ErrorCode.NOT_CONTROLLER, "no", 0, 0), ErrorCode.NOT_CONTROLLER),
+        (PrivateResponse(ErrorCode.NONE, None, 0, 0), ErrorCode.UNKNOWN_SERVER_ERROR),
     ],
 )
-def test_an_answer_without_results_is_one_for_all(answer: PrivateAnswer, code: ErrorCode) -> None:
+def test_an_answer_without_results_is_one_for_all(answer: PrivateResponse, code: ErrorCode) -> None:
     found = read_results(answer, [CHANGE, CHANGE])
     assert [each.code for each in found if each is not None] == [code, code]

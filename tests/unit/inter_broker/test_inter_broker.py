@@ -29,6 +29,12 @@ from penstock.controller.interface import (
     Refused,
     SettingChange,
 )
+from penstock.inter_broker.messages.controlled_shutdown import (
+    CONTROLLED_SHUTDOWN_VERSIONS,
+    ControlledShutdownRequest,
+    encode_controlled_shutdown,
+)
+from penstock.inter_broker.messages.controller_request import encode_controller_request
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult, IsrMember
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -45,9 +51,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.protocol.controller_messages import encode_order
 from penstock.protocol.private_keys import PrivateKey
-from penstock.protocol.private_messages import LEAVE_VERSIONS, LeaveRequest, encode_leave
 
 pytestmark = pytest.mark.xdist_group("little-cluster")
 
@@ -238,7 +242,7 @@ def test_a_new_controller_is_known_to_all_and_the_old_one_is_not_obeyed() -> Non
             controller_id=old.id, controller_epoch=state.controller_epoch, is_full=True
         )
         with pytest.raises(Refusal) as refused:
-            three.orders.take(ControllerRequest(three.orders.broker_epoch, stale, 1))
+            three.orders.handle(ControllerRequest(three.orders.broker_epoch, stale, 1))
         assert refused.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
         assert seen(three).leader == 2
 
@@ -253,9 +257,9 @@ def test_an_order_to_an_earlier_life_is_refused_and_one_to_the_next_is_taken() -
         )
         epoch = one.orders.broker_epoch
         with pytest.raises(Refusal) as refused:
-            one.orders.take(ControllerRequest(BrokerEpoch(epoch - 1), update, 1))
+            one.orders.handle(ControllerRequest(BrokerEpoch(epoch - 1), update, 1))
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
-        one.orders.take(ControllerRequest(BrokerEpoch(epoch + 1), replace(update), 1))
+        one.orders.handle(ControllerRequest(BrokerEpoch(epoch + 1), replace(update), 1))
         assert one.cluster.controller_epoch == 50
 
     tell(story, 1)
@@ -297,7 +301,7 @@ def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
         learn = UpdateMetadataRequest(**head, is_full=False, topics=(topic,))
 
         def send(number: int, order: Order) -> None:
-            one.orders.take(ControllerRequest(epoch, order, number))
+            one.orders.handle(ControllerRequest(epoch, order, number))
 
         orders: tuple[Order, ...] = (stop, forget, lead, learn)
         for number, each in enumerate(orders, 1):
@@ -323,11 +327,13 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
         update = UpdateMetadataRequest(
             controller_id=BrokerId(7), controller_epoch=ControllerEpoch(70), is_full=True
         )
-        order = encode_order(ControllerRequest(one.orders.broker_epoch, update, 1))
-        leave = encode_leave(LeaveRequest(one.id, one.orders.broker_epoch, 100))
+        order = encode_controller_request(ControllerRequest(one.orders.broker_epoch, update, 1))
+        leave = encode_controlled_shutdown(
+            ControlledShutdownRequest(one.id, one.orders.broker_epoch, 100)
+        )
         for key, body in (
-            (PrivateKey.BROKER_ORDER, order),
-            (PrivateKey.BROKER_LEAVES, leave),
+            (PrivateKey.CONTROLLER_REQUEST, order),
+            (PrivateKey.CONTROLLED_SHUTDOWN, leave),
             (PrivateKey.FORWARDED_CONFIGS, b"\0\1\0"),
         ):
             client = await connect(one, CLIENTS)
@@ -337,7 +343,7 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
         assert one.controller.find_state() is not None
         broker = await connect(one, BROKERS)
         answer = await broker.call(
-            PrivateCall(PrivateKey.BROKER_ORDER, 0, order), timeout_ms=30_000
+            PrivateCall(PrivateKey.CONTROLLER_REQUEST, 0, order), timeout_ms=30_000
         )
         assert answer.code is ErrorCode.NONE
         assert one.cluster.controller_epoch == 70
@@ -349,21 +355,27 @@ def test_private_requests_exist_on_the_brokers_listener_alone() -> None:
 def test_a_version_that_is_not_known_is_answered_with_those_that_are() -> None:
     async def story(cluster: LittleCluster) -> None:
         broker = await connect(cluster.brokers[1], BROKERS)
-        call = PrivateCall(PrivateKey.BROKER_LEAVES, 9, b"whatever")
+        call = PrivateCall(PrivateKey.CONTROLLED_SHUTDOWN, 9, b"whatever")
         answer = await broker.call(call, timeout_ms=30_000)
         assert answer.code is ErrorCode.UNSUPPORTED_VERSION
-        assert (answer.first_version, answer.last_version) == (0, LEAVE_VERSIONS[-1])
+        assert (answer.first_version, answer.last_version) == (0, CONTROLLED_SHUTDOWN_VERSIONS[-1])
         await broker.close()
         two = cluster.brokers[2]
         node = two.cluster.brokers[BrokerId(1)]
-        body = encode_leave(LeaveRequest(BrokerId(5), BrokerEpoch(5), 100))
+        body = encode_controlled_shutdown(
+            ControlledShutdownRequest(BrokerId(5), BrokerEpoch(5), 100)
+        )
         newer = await two.peers.ask(
-            node, PrivateKey.BROKER_LEAVES, range(4), lambda version: body, timeout_ms=30_000
+            node, PrivateKey.CONTROLLED_SHUTDOWN, range(4), lambda version: body, timeout_ms=30_000
         )
         assert newer.code is ErrorCode.STALE_BROKER_EPOCH  # understood in version 0
         with pytest.raises(ConnectionError, match="upgrade the older"):
             await two.peers.ask(
-                node, PrivateKey.BROKER_ORDER, range(2, 4), lambda version: b"", timeout_ms=30_000
+                node,
+                PrivateKey.CONTROLLER_REQUEST,
+                range(2, 4),
+                lambda version: b"",
+                timeout_ms=30_000,
             )
 
     tell(story, 1, 2)
@@ -375,7 +387,9 @@ def test_malformed_private_requests_cost_their_connection_alone() -> None:
         for body in (b"", b"\xff" * 40, bytes(17)):
             broker = await connect(one, BROKERS)
             with pytest.raises(Disconnected):
-                await broker.call(PrivateCall(PrivateKey.BROKER_ORDER, 0, body), timeout_ms=30_000)
+                await broker.call(
+                    PrivateCall(PrivateKey.CONTROLLER_REQUEST, 0, body), timeout_ms=30_000
+                )
         assert one.controller.find_state() is not None
 
     tell(story, 1)

@@ -1,4 +1,4 @@
-"""The private APIs by key. Each is loaded when another broker first uses it."""
+"""The private APIs by key. Each module is imported when another broker first sends its request."""
 
 from functools import cache
 from importlib import import_module

@@ -145,7 +145,7 @@ class SimulatedBroker(Process):
 
     def obey(self, sent: ControllerRequest) -> ErrorCode:
         try:
-            self.orders.take(sent)
+            self.orders.handle(sent)
         except Refusal as refusal:
             return refusal.code
         return ErrorCode.NONE

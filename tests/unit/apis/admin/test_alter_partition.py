@@ -73,7 +73,7 @@ def controller(case: Case) -> Controller:
         listener="PLAINTEXT",
         membership=made,
         configs=case.controller,
-        take_order=lambda sent: None,
+        handle_controller_request=lambda sent: None,
         load_api=load_private_api,
     )
     case.services = replace(case.services, inter_broker=inter_broker)

@@ -11,6 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 
+from penstock.inter_broker.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    decode_controlled_shutdown,
+    encode_controlled_shutdown,
+)
+from penstock.inter_broker.messages.controller_request import (
+    decode_controller_request,
+    encode_controller_request,
+)
 from penstock.model.cluster import (
     BrokerEpoch,
     BrokerId,
@@ -28,15 +37,11 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.protocol.controller_messages import decode_order, encode_order
 from penstock.protocol.malformed import MalformedMessage
-from penstock.protocol.private_messages import (
-    LeaveRequest,
-    PrivateAnswer,
-    decode_answer,
-    decode_leave,
-    encode_answer,
-    encode_leave,
+from penstock.protocol.private_response import (
+    PrivateResponse,
+    decode_private_response,
+    encode_private_response,
 )
 
 EXAMPLES = scaled(test=100, verify=2000, release=20_000)
@@ -116,7 +121,7 @@ def sent_orders(draw: st.DrawFn) -> ControllerRequest:
 @given(sent_orders())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_an_order_comes_back_as_it_was_sent(sent: ControllerRequest) -> None:
-    assert decode_order(encode_order(sent)) == sent
+    assert decode_controller_request(encode_controller_request(sent)) == sent
 
 
 @given(sent_orders(), st.data())
@@ -124,14 +129,14 @@ def test_an_order_comes_back_as_it_was_sent(sent: ControllerRequest) -> None:
 def test_a_damaged_order_is_another_one_or_none(
     sent: ControllerRequest, data: st.DataObject
 ) -> None:
-    encoded = bytearray(encode_order(sent))
+    encoded = bytearray(encode_controller_request(sent))
     place = data.draw(st.integers(0, len(encoded) - 1))
     if data.draw(st.booleans()):
         del encoded[place:]
     else:
         encoded[place] ^= data.draw(st.integers(1, 255))
     with suppress(MalformedMessage):
-        assert isinstance(decode_order(encoded), ControllerRequest)
+        assert isinstance(decode_controller_request(encoded), ControllerRequest)
 
 
 def test_a_cut_order_is_always_refused() -> None:
@@ -142,12 +147,12 @@ def test_a_cut_order_is_always_refused() -> None:
         partitions=(TopicPartition("t", 0),),
         delete=True,
     )
-    encoded = encode_order(ControllerRequest(BrokerEpoch(3), order, 4))
+    encoded = encode_controller_request(ControllerRequest(BrokerEpoch(3), order, 4))
     for length in range(len(encoded)):
         with pytest.raises(MalformedMessage):
-            decode_order(encoded[:length])
+            decode_controller_request(encoded[:length])
     with pytest.raises(MalformedMessage):
-        decode_order(encoded + b"\0")
+        decode_controller_request(encoded + b"\0")
 
 
 def test_an_order_s_bytes_are_those_of_the_document() -> None:
@@ -171,34 +176,34 @@ def test_an_order_s_bytes_are_those_of_the_document() -> None:
         + b"\x01"  # delete
         + b"\x00"
     )
-    assert encode_order(ControllerRequest(BrokerEpoch(3), order, 4)) == expected
+    assert encode_controller_request(ControllerRequest(BrokerEpoch(3), order, 4)) == expected
 
 
 def test_an_unknown_kind_of_order_is_refused() -> None:
     with pytest.raises(MalformedMessage, match="kind 9"):
-        decode_order(bytes(24) + b"\x09" + b"\x00")
+        decode_controller_request(bytes(24) + b"\x09" + b"\x00")
 
 
 def test_unknown_tags_are_skipped() -> None:
     """A later release may say more."""
-    leave = encode_leave(LeaveRequest(BrokerId(1), BrokerEpoch(2), 3))
+    leave = encode_controlled_shutdown(ControlledShutdownRequest(BrokerId(1), BrokerEpoch(2), 3))
     assert leave[-1:] == b"\0"
-    assert decode_leave(leave[:-1] + b"\x01\x07\x02hi") == LeaveRequest(
+    assert decode_controlled_shutdown(leave[:-1] + b"\x01\x07\x02hi") == ControlledShutdownRequest(
         BrokerId(1), BrokerEpoch(2), 3
     )
 
 
-@given(st.builds(LeaveRequest, int32.map(BrokerId), int64.map(BrokerEpoch), int32))
+@given(st.builds(ControlledShutdownRequest, int32.map(BrokerId), int64.map(BrokerEpoch), int32))
 @settings(max_examples=30)
-def test_leaving_comes_back_as_it_was_sent(request_: LeaveRequest) -> None:
-    assert decode_leave(encode_leave(request_)) == request_
+def test_leaving_comes_back_as_it_was_sent(request_: ControlledShutdownRequest) -> None:
+    assert decode_controlled_shutdown(encode_controlled_shutdown(request_)) == request_
 
 
 @pytest.mark.parametrize("message", [None, "", "why"])
 def test_an_answer_comes_back_as_it_was_sent(message: str | None) -> None:
     for code in (ErrorCode.NONE, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR):
-        answer = PrivateAnswer(code, message, 0, 4, (TopicPartition("t", 3),))
-        assert decode_answer(encode_answer(answer)) == answer
+        answer = PrivateResponse(code, message, 0, 4, (TopicPartition("t", 3),))
+        assert decode_private_response(encode_private_response(answer)) == answer
 
 
 def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> None:
@@ -206,8 +211,10 @@ def test_replicas_that_have_failed_are_a_tag_that_an_earlier_broker_skips() -> N
         controller_id=BrokerId(1), controller_epoch=ControllerEpoch(2), is_full=False
     )
     place, lost = TopicPartition("ab", 5), frozenset((BrokerId(4), BrokerId(3)))
-    without = encode_order(ControllerRequest(BrokerEpoch(0), update, 1))
-    told = encode_order(ControllerRequest(BrokerEpoch(0), replace(update, failed={place: lost}), 1))
+    without = encode_controller_request(ControllerRequest(BrokerEpoch(0), update, 1))
+    told = encode_controller_request(
+        ControllerRequest(BrokerEpoch(0), replace(update, failed={place: lost}), 1)
+    )
     expected = (
         b"\x01\x00"  # one tag, with number 0
         b"\x12"  # of so many bytes
@@ -229,5 +236,5 @@ def test_ids_are_written_as_they_are() -> None:
         is_full=False,
         topics=(topic,),
     )
-    encoded = encode_order(ControllerRequest(BrokerEpoch(0), update, 1))
+    encoded = encode_controller_request(ControllerRequest(BrokerEpoch(0), update, 1))
     assert UUID(int=5).bytes in encoded

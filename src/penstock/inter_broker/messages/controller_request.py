@@ -1,7 +1,8 @@
-"""The controller's orders as bytes: version 0 of BrokerOrder. docs/inter_broker.md is its page.
+"""ControllerRequest (private key 31001), version 0: the request body, to bytes and back.
 
-Compact lengths, and tags at the end of every structure, so that a later broker can add fields that
-an earlier one skips. Invariant: what is read is a whole order, or MalformedMessage is raised.
+Lengths are compact and every struct ends with tagged fields, so that a later broker can add fields
+that an earlier one skips. Invariant: decoding returns a whole request or raises MalformedMessage.
+docs/inter_broker.md has the layout.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,16 +28,17 @@ from penstock.model.cluster import (
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import Buffer
 from penstock.protocol.coordinator_values import MalformedRecord, ValueReader, ValueWriter
+from penstock.protocol.private_response import read_topic_partition, write_topic_partition
 
-ORDER_VERSIONS = range(1)
+CONTROLLER_REQUEST_VERSIONS = range(1)
 
-_LEAD_AND_FOLLOW = 0
-_STOP_REPLICAS = 1
-_METADATA_UPDATE = 2
-_FAILED_TAG = 0
+_LEADER_AND_ISR = 0
+_STOP_REPLICA = 1
+_UPDATE_METADATA = 2
+_FAILED_REPLICAS_TAG = 0
 
 
-def encode_order(sent: ControllerRequest) -> bytes:
+def encode_controller_request(sent: ControllerRequest) -> bytes:
     writer = ValueWriter(flexible=True)
     writer.int64(sent.broker_epoch)
     order = sent.order
@@ -45,20 +47,20 @@ def encode_order(sent: ControllerRequest) -> bytes:
     writer.int64(sent.number)
     match order:
         case LeaderAndIsrRequest():
-            writer.int8(_LEAD_AND_FOLLOW)
-            writer.array(order.partitions, _write_partition_order)
+            writer.int8(_LEADER_AND_ISR)
+            writer.array(order.partitions, _write_leader_and_isr_partition)
         case StopReplicaRequest():
-            writer.int8(_STOP_REPLICAS)
-            writer.array(order.partitions, _write_partition)
+            writer.int8(_STOP_REPLICA)
+            writer.array(order.partitions, write_topic_partition)
             _write_bool(writer, order.delete)
         case UpdateMetadataRequest():
-            writer.int8(_METADATA_UPDATE)
+            writer.int8(_UPDATE_METADATA)
             _write_update(writer, order)
     writer.tags(*_tagged(order))
     return writer.done()
 
 
-def decode_order(body: Buffer) -> ControllerRequest:
+def decode_controller_request(body: Buffer) -> ControllerRequest:
     reader = ValueReader(body, flexible=True)
     head = _Head(
         BrokerEpoch(reader.int64()), BrokerId(reader.int32()), ControllerEpoch(reader.int32())
@@ -67,7 +69,7 @@ def decode_order(body: Buffer) -> ControllerRequest:
     kind = reader.int8()
     read = _READERS.get(kind)
     if read is None:
-        raise MalformedRecord(f"there is no order of kind {kind}")
+        raise MalformedRecord(f"unknown controller request kind {kind}")
     order = _with_tagged(read(reader, head), reader.tags())
     reader.end()
     return ControllerRequest(head.broker_epoch, order, number)
@@ -79,26 +81,26 @@ class _Head(NamedTuple):
     controller_epoch: ControllerEpoch
 
 
-def _read_lead_and_follow(reader: ValueReader, head: _Head) -> Order:
+def _read_leader_and_isr(reader: ValueReader, head: _Head) -> Order:
     return LeaderAndIsrRequest(
         controller_id=head.controller_id,
         controller_epoch=head.controller_epoch,
         broker_epoch=head.broker_epoch,
-        partitions=tuple(reader.array(_read_partition_order)),
+        partitions=tuple(reader.array(_read_leader_and_isr_partition)),
     )
 
 
-def _read_stop_replicas(reader: ValueReader, head: _Head) -> Order:
+def _read_stop_replica(reader: ValueReader, head: _Head) -> Order:
     return StopReplicaRequest(
         controller_id=head.controller_id,
         controller_epoch=head.controller_epoch,
         broker_epoch=head.broker_epoch,
-        partitions=tuple(reader.array(_read_partition)),
+        partitions=tuple(reader.array(read_topic_partition)),
         delete=_read_bool(reader),
     )
 
 
-def _read_metadata_update(reader: ValueReader, head: _Head) -> Order:
+def _read_update_metadata(reader: ValueReader, head: _Head) -> Order:
     is_full, has_brokers, has_configs = (_read_bool(reader) for _ in range(3))
     brokers = reader.array(_read_broker)
     topics = reader.array(_read_topic)
@@ -117,9 +119,9 @@ def _read_metadata_update(reader: ValueReader, head: _Head) -> Order:
 
 _READERS: Mapping[int, Callable[[ValueReader, _Head], Order]] = MappingProxyType(
     {
-        _LEAD_AND_FOLLOW: _read_lead_and_follow,
-        _STOP_REPLICAS: _read_stop_replicas,
-        _METADATA_UPDATE: _read_metadata_update,
+        _LEADER_AND_ISR: _read_leader_and_isr,
+        _STOP_REPLICA: _read_stop_replica,
+        _UPDATE_METADATA: _read_update_metadata,
     }
 )
 
@@ -137,76 +139,67 @@ def _write_update(writer: ValueWriter, update: UpdateMetadataRequest) -> None:
     writer.array(tuple((update.broker_configs or {}).items()), _write_named_configs)
 
 
-# Tagged fields of a metadata update.
+# Tagged fields of UpdateMetadata.
 
 
 def _tagged(order: Order) -> tuple[tuple[int, bytes], ...]:
     if not isinstance(order, UpdateMetadataRequest) or order.failed is None:
         return ()
     writer = ValueWriter(flexible=True)
-    writer.array(tuple(order.failed.items()), _write_failed)
-    return ((_FAILED_TAG, writer.done()),)
+    writer.array(tuple(order.failed.items()), _write_failed_replicas)
+    return ((_FAILED_REPLICAS_TAG, writer.done()),)
 
 
 def _with_tagged(order: Order, tagged: Mapping[int, memoryview]) -> Order:
-    if not isinstance(order, UpdateMetadataRequest) or _FAILED_TAG not in tagged:
+    if not isinstance(order, UpdateMetadataRequest) or _FAILED_REPLICAS_TAG not in tagged:
         return order
-    reader = ValueReader(tagged[_FAILED_TAG], flexible=True)
-    failed = dict(reader.array(_read_failed))
+    reader = ValueReader(tagged[_FAILED_REPLICAS_TAG], flexible=True)
+    failed = dict(reader.array(_read_failed_replicas))
     reader.end()
     return replace(order, failed=failed)
 
 
-def _write_failed(writer: ValueWriter, failed: tuple[TopicPartition, frozenset[BrokerId]]) -> None:
-    partition, brokers = failed
-    _write_name(writer, partition)
+def _write_failed_replicas(
+    writer: ValueWriter, failed: tuple[TopicPartition, frozenset[BrokerId]]
+) -> None:
+    tp, brokers = failed
+    _write_tp(writer, tp)
     writer.array(sorted(brokers), ValueWriter.int32)
     writer.tags()
 
 
-def _read_failed(reader: ValueReader) -> tuple[TopicPartition, frozenset[BrokerId]]:
-    partition = _read_name(reader)
+def _read_failed_replicas(reader: ValueReader) -> tuple[TopicPartition, frozenset[BrokerId]]:
+    tp = _read_tp(reader)
     brokers = frozenset(map(BrokerId, reader.array(ValueReader.int32)))
     reader.tags()
-    return partition, brokers
+    return tp, brokers
 
 
 # Partitions.
 
 
-def _write_partition_order(writer: ValueWriter, order: LeaderAndIsrPartition) -> None:
-    _write_name(writer, order.partition)
-    writer.uuid(order.topic_id)
-    _write_state(writer, order.state)
-    _write_bool(writer, order.is_new)
+def _write_leader_and_isr_partition(writer: ValueWriter, entry: LeaderAndIsrPartition) -> None:
+    _write_tp(writer, entry.partition)
+    writer.uuid(entry.topic_id)
+    _write_state(writer, entry.state)
+    _write_bool(writer, entry.is_new)
     writer.tags()
 
 
-def _read_partition_order(reader: ValueReader) -> LeaderAndIsrPartition:
-    name = _read_name(reader)
+def _read_leader_and_isr_partition(reader: ValueReader) -> LeaderAndIsrPartition:
+    tp = _read_tp(reader)
     topic_id = TopicId(reader.uuid())
-    order = LeaderAndIsrPartition(name, topic_id, _read_state(reader), _read_bool(reader))
+    entry = LeaderAndIsrPartition(tp, topic_id, _read_state(reader), _read_bool(reader))
     reader.tags()
-    return order
+    return entry
 
 
-def _write_partition(writer: ValueWriter, partition: TopicPartition) -> None:
-    _write_name(writer, partition)
-    writer.tags()
+def _write_tp(writer: ValueWriter, tp: TopicPartition) -> None:
+    writer.string(tp.topic)
+    writer.int32(tp.partition)
 
 
-def _read_partition(reader: ValueReader) -> TopicPartition:
-    partition = _read_name(reader)
-    reader.tags()
-    return partition
-
-
-def _write_name(writer: ValueWriter, partition: TopicPartition) -> None:
-    writer.string(partition.topic)
-    writer.int32(partition.partition)
-
-
-def _read_name(reader: ValueReader) -> TopicPartition:
+def _read_tp(reader: ValueReader) -> TopicPartition:
     return TopicPartition(reader.string(), reader.int32())
 
 
@@ -239,7 +232,7 @@ def _read_state(reader: ValueReader) -> PartitionState:
     )
 
 
-# Topics, brokers and settings.
+# Topics, brokers and configs.
 
 
 def _write_topic(writer: ValueWriter, topic: TopicState) -> None:
