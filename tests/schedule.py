@@ -54,7 +54,7 @@ class SideBySide(LoadGroupScheduling):  # type: ignore[misc]
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         others = [each for each in self.nodes if each is not node]
-        at_work = sum(self._has_group(each) for each in others)
+        at_work = sum(self._has_group(other) for other in others)
         scope = choose_scope(self.workqueue, groups_at_work=at_work, workers=len(self.nodes))
         self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)

@@ -33,7 +33,7 @@ def list_group(process_group: int) -> list[int]:
 
 
 def _list_pids() -> list[int]:
-    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]
+    return [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
 
 
 def _find_group(pid: int) -> int | None:

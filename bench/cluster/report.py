@@ -24,7 +24,7 @@ def build_report(state: State, plan: Plan) -> dict[str, Any]:
         "memory": summarize(state, MEMORY_KEY),
         "failover": summarize(state, FAILOVER_KEY),
     }
-    targets = [each._asdict() | {"met": each.is_met} for each in find_targets(report)]
+    targets = [target._asdict() | {"met": target.is_met} for target in find_targets(report)]
     return report | {"targets": targets}
 
 

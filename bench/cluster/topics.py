@@ -42,7 +42,7 @@ class Topics:
 
     def create(self, topic: str, *, partitions: int = 1, leaders: Sequence[int] = BROKERS) -> None:
         """Returns when all replicas are in sync. `leaders`: who leads, in turns."""
-        assignment = [_led_by(leaders[each % len(leaders)]) for each in range(partitions)]
+        assignment = [_led_by(leaders[number % len(leaders)]) for number in range(partitions)]
         new = NewTopic(topic, partitions, replica_assignment=assignment, config=_SETTINGS)
         self._admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
         self.wait_in_sync(topic, partitions)

@@ -37,8 +37,8 @@ def make_response(partitions: int) -> Any:
         for number in range(partitions // PARTITIONS_PER_TOPIC)
     )
     brokers = tuple(
-        build.MetadataResponseBroker(node_id=each, host="localhost", port=9092 + each)
-        for each in range(3)
+        build.MetadataResponseBroker(node_id=number, host="localhost", port=9092 + number)
+        for number in range(3)
     )
     return build.MetadataResponse(
         throttle_time=timedelta(0),

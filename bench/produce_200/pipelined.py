@@ -46,6 +46,6 @@ def _check(answer: memoryview) -> None:
     key = make_message().__api_key__
     _, body = read_response_header(answer, key, VERSION)
     partitions = decode_response(key, VERSION, body).responses[0].partition_responses
-    failed = [each for each in partitions if each.error_code.value]
+    failed = [partition for partition in partitions if partition.error_code.value]
     if failed or len(partitions) != PARTITIONS:
         raise RuntimeError(f"{len(failed)} of {len(partitions)} partitions failed: {failed[:2]}")

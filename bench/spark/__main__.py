@@ -83,8 +83,8 @@ def _figures(options: argparse.Namespace, shared: dict[str, Any]) -> Iterator[Fi
 
 def _collect(figures: Iterable[Figure]) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {}
-    for each in figures:
-        metric, contender, value = each["metric"], each["contender"], each["value"]
+    for figure in figures:
+        metric, contender, value = figure["metric"], figure["contender"], figure["value"]
         found.setdefault(metric, {}).setdefault(contender, []).append(value)
         _say(f"{metric:<42} {contender:<46} {value:14,.1f}")
     return found
@@ -102,7 +102,7 @@ def _finish(metrics: dict[str, Any], options: argparse.Namespace) -> None:
             "machine": {"cores": os.cpu_count(), "load_average": os.getloadavg()},
             "rows": options.rows,
             "metrics": metrics,
-            "targets": [each._asdict() | {"met": each.is_met} for each in targets],
+            "targets": [target._asdict() | {"met": target.is_met} for target in targets],
         }
         write_results("spark", report)
         _draw(metrics)

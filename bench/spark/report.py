@@ -25,7 +25,9 @@ def summarize(figures: Figures) -> dict[str, Any]:
         metric: {
             "medians": _medians(found),
             "ratios": dict(_ratios(metric, _medians(found))),
-            "rounds": {name: [round(each, 3) for each in values] for name, values in found.items()},
+            "rounds": {
+                name: [round(value, 3) for value in values] for name, values in found.items()
+            },
         }
         for metric, found in figures.items()
     }

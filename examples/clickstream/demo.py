@@ -65,7 +65,7 @@ def send_clicks(broker: penstock.Broker) -> list[Click]:
     clicks = list(make_clicks(random.Random(7)))
     began = time.monotonic()
     with penstock.Producer(broker.bootstrap_servers, compression="lz4") as producer:
-        sent = [producer.send("clicks", as_json(each), key=each.user) for each in clicks]
+        sent = [producer.send("clicks", as_json(click), key=click.user) for click in clicks]
         sent += [producer.send("clicks", f"no click {n}") for n in range(BROKEN)]
         for future in sent:
             future.result(timeout=60)
@@ -103,8 +103,8 @@ def title_of(page: str) -> str:
 
 
 def run_pipeline(broker: penstock.Broker, folder: Path) -> None:
-    pages = [{"page": each, "section": section_of(each), "title": title_of(each)} for each in PAGES]
-    (folder / "pages.json").write_text("".join(json.dumps(each) + "\n" for each in pages))
+    pages = [{"page": page, "section": section_of(page), "title": title_of(page)} for page in PAGES]
+    (folder / "pages.json").write_text("".join(json.dumps(page) + "\n" for page in pages))
     step("A pipeline on Spark reads what is there: clicks for each section and minute go to the")
     more(
         "topic `clicks-per-minute`, exactly once, every click with its page's title into a Parquet"

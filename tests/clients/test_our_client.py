@@ -275,7 +275,7 @@ def test_brokers_and_their_directories_are_described(broker: BrokerUnderTest) ->
         assert cluster.cluster_id == metadata.cluster_id
         (broker_id,) = cluster.brokers
         directories = (await client.admin.describe_log_dirs())[broker_id]
-        sizes = [each.replicas[partition].size_bytes for each in directories]
+        sizes = [directory.replicas[partition].size_bytes for directory in directories]
         assert sizes == [len(batch)]
         only = await client.admin.describe_log_dirs(partitions=[partition])
         assert [set(each.replicas) for each in only[broker_id]] == [{partition}]

@@ -141,7 +141,7 @@ def test_what_the_cluster_refuses_ends_with_1_and_one_line(
     broker: BrokerUnderTest, command: Command, arguments: Sequence[str], complaint: str
 ) -> None:
     names = {"existing": new_topic(broker, partitions=2), "missing": new_name()}
-    done = command(*[each.format(**names) for each in arguments])
+    done = command(*[argument.format(**names) for argument in arguments])
     assert (done.status, done.out) == (1, b"")
     assert done.errors.startswith("penstock: ")
     assert complaint in done.errors
@@ -172,7 +172,7 @@ def test_the_bootstrap_may_stand_before_or_after_the_subcommand(broker: BrokerUn
     ):
         done = CliRunner().invoke(app, arguments, env=environment)
         assert done.exit_code == 0, done.stderr
-        assert topic in [each["name"] for each in json.loads(done.stdout)]
+        assert topic in [load["name"] for load in json.loads(done.stdout)]
 
 
 def test_lines_become_records_and_come_back_as_lines(
@@ -190,7 +190,7 @@ def test_keys_are_split_off_at_the_first_separator(
     topic = new_topic(broker, partitions=1)
     command("produce", topic, "--key-separator", "::", stdin=b"a::1\nb::2::3\n")
     records = [json.loads(line) for line in consume_all(command, topic, "--json", count=2)]
-    assert [(each["key"], each["value"]) for each in records] == [("a", "1"), ("b", "2::3")]
+    assert [(record["key"], record["value"]) for record in records] == [("a", "1"), ("b", "2::3")]
 
 
 def test_a_line_without_key_stops_the_command_with_its_number(

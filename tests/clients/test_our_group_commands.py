@@ -270,7 +270,7 @@ def test_what_is_refused_ends_with_one_line(
     complaint: str,
 ) -> None:
     names = {"missing": new_name(), "topic": topic_with(broker, 1)}
-    done = group_command(*[each.format(**names) for each in arguments])
+    done = group_command(*[argument.format(**names) for argument in arguments])
     assert (done.status, done.out) == (status, "")
     assert done.errors.startswith("penstock: ")
     assert complaint in done.errors

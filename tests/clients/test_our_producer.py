@@ -90,7 +90,7 @@ def test_round_robin_spreads_evenly(broker: BrokerUnderTest) -> None:
     topic = new_topic(broker, partitions=3)
     with penstock.Producer(broker.bootstrap_servers, partitioner="round_robin") as producer:
         futures = [producer.send(topic, b"v", key=b"same") for _ in range(9)]
-    assert Counter(each.result().partition for each in futures) == {0: 3, 1: 3, 2: 3}
+    assert Counter(future.result().partition for future in futures) == {0: 3, 1: 3, 2: 3}
 
 
 def test_sticky_fills_a_batch_before_it_moves_on(broker: BrokerUnderTest) -> None:
@@ -99,7 +99,7 @@ def test_sticky_fills_a_batch_before_it_moves_on(broker: BrokerUnderTest) -> Non
         broker.bootstrap_servers, partitioner="sticky", batch_size=1_000
     ) as producer:
         futures = [producer.send(topic, bytes(100), key=str(n)) for n in range(30)]
-    places = [each.result().partition for each in futures]
+    places = [future.result().partition for future in futures]
     moves = sum(one != other for one, other in itertools.pairwise(places))
     assert moves == 2
     assert len(set(places)) > 1
@@ -115,7 +115,7 @@ def test_a_function_chooses_the_partition(broker: BrokerUnderTest) -> None:
 
     with penstock.Producer(broker.bootstrap_servers, partitioner=by_length) as producer:
         futures = [producer.send(topic, "x" * n, key="k") for n in range(4)]
-    assert [each.result().partition for each in futures] == [0, 1, 2, 0]
+    assert [future.result().partition for future in futures] == [0, 1, 2, 0]
     assert seen[1] == (b"k", b"x", 3)
 
 
@@ -195,7 +195,7 @@ def test_a_full_queue_makes_the_sender_wait_not_fail(broker: BrokerUnderTest) ->
     ) as producer:
         futures = [producer.send(topic, str(number)) for number in range(100)]
         producer.flush()
-    assert [each.result().offset for each in futures] == list(range(100))
+    assert [future.result().offset for future in futures] == list(range(100))
 
 
 def test_a_queue_that_stays_full_is_told_after_the_time_given() -> None:
@@ -213,7 +213,7 @@ def test_closing_completes_every_future_even_without_a_broker() -> None:
     futures = [producer.send("t", b"v") for _ in range(10)]
     with pytest.raises(FlushTimedOut, match="10 records"):
         producer.close(timeout_s=0.1)
-    assert {type(each.exception(timeout=0)) for each in futures} == {SendFailed}
+    assert {type(future.exception(timeout=0)) for future in futures} == {SendFailed}
     with pytest.raises(ClientClosed):
         producer.send("t", b"v")
     producer.close()

@@ -194,7 +194,7 @@ def read_copies(cluster: Cluster) -> dict[int, list[int]]:
             "log_level": 0,
         }
     )
-    reader.assign([TopicPartition(TARGET, each, 0) for each in range(PARTITIONS)])
+    reader.assign([TopicPartition(TARGET, number, 0) for number in range(PARTITIONS)])
     found: dict[int, list[int]] = {key: [] for key in range(KEYS)}
     ended: set[int | None] = set()
     while len(ended) < PARTITIONS:

@@ -28,7 +28,7 @@ def kill_leader(cluster: Cluster, topic: str) -> str:
 
 def kill_follower(cluster: Cluster, topic: str) -> str:
     leader = cluster.leader(topic, 0)
-    victim = next(each for each in BROKERS if each != leader)
+    victim = next(broker for broker in BROKERS if broker != leader)
     pid = cluster.pid(victim)
     cluster.kill(victim)
     cluster.wait_partition(topic, 0, lambda found: victim not in found.in_sync)
@@ -75,12 +75,12 @@ def cut_from_zookeeper(cluster: Cluster, topic: str) -> str:
 
 
 def restart_all(cluster: Cluster, topic: str) -> str:
-    pids = {each: cluster.pid(each) for each in BROKERS}
-    for each in BROKERS:
-        cluster.stop(each)
-        cluster.start(each)
+    pids = {broker: cluster.pid(broker) for broker in BROKERS}
+    for broker in BROKERS:
+        cluster.stop(broker)
+        cluster.start(broker)
         heal(cluster, topic)
-    assert all(cluster.pid(each) != pids[each] for each in BROKERS)
+    assert all(cluster.pid(broker) != pids[broker] for broker in BROKERS)
     return "every process is another"
 
 

@@ -91,7 +91,7 @@ class Load:
 
     def longest_silence_s(self, since: float) -> float:
         """Between two acknowledgements, of any partition: how long clients had to wait."""
-        times: dict[int, list[float]] = {each: [since] for each in range(PARTITIONS)}
+        times: dict[int, list[float]] = {number: [since] for number in range(PARTITIONS)}
         for when, number in list(self._acknowledged):
             if when >= since:
                 times[number % PARTITIONS].append(when)
@@ -157,15 +157,15 @@ class Load:
 
     def read_all(self) -> dict[int, list[int]]:
         reader = Consumer({"bootstrap.servers": self._servers, "group.id": "check", "log_level": 0})
-        found: dict[int, list[int]] = {each: [] for each in range(PARTITIONS)}
+        found: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
         ends = {}
-        for each in range(PARTITIONS):
-            _, ends[each] = reader.get_watermark_offsets(
-                TopicPartition(self.topic, each), timeout=30
+        for number in range(PARTITIONS):
+            _, ends[number] = reader.get_watermark_offsets(
+                TopicPartition(self.topic, number), timeout=30
             )
-        reader.assign([TopicPartition(self.topic, each, 0) for each in range(PARTITIONS)])
+        reader.assign([TopicPartition(self.topic, number, 0) for number in range(PARTITIONS)])
         deadline = time.monotonic() + _PATIENCE_S
-        while any(len(found[each]) < ends[each] for each in ends):
+        while any(len(found[end]) < ends[end] for end in ends):
             assert time.monotonic() < deadline, f"read {found.keys()} up to {ends}"
             message = reader.poll(0.5)
             if message is not None and message.error() is None:
@@ -178,7 +178,7 @@ class Load:
 
     def _read_committed(self) -> dict[int, int]:
         reader = Consumer({"bootstrap.servers": self._servers, "group.id": GROUP, "log_level": 0})
-        places = [TopicPartition(self.topic, each) for each in range(PARTITIONS)]
+        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         answers = reader.committed(places, timeout=60)
         reader.close()
-        return {each.partition: each.offset for each in answers}
+        return {answer.partition: answer.offset for answer in answers}

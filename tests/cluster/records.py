@@ -84,7 +84,7 @@ def read(cluster: Cluster, topic: str, partition: int = 0) -> list[str]:
 def stored(cluster: Cluster, broker_id: int, topic: str, partition: int = 0) -> list[str]:
     """What lies in the broker's folder, committed or not, whether it runs or not."""
     folder = cluster.data(broker_id) / f"{topic}-{partition}"
-    return [each for log in sorted(folder.glob("*.log")) for each in _values(log.read_bytes())]
+    return [value for log in sorted(folder.glob("*.log")) for value in _values(log.read_bytes())]
 
 
 def wait_stored(cluster: Cluster, broker_id: int, topic: str, values: list[str]) -> None:

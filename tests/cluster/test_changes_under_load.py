@@ -67,7 +67,7 @@ def test_partitions_move_to_other_brokers_under_load(cluster: Cluster) -> None:
     with working(cluster, "moving"):
         wanted = {TopicPartition("moving", number): to for number, to in targets.items()}
         outcomes = cluster.ask(lambda client: client.reassignments.alter(wanted))
-        assert {each.code for each in outcomes.values()} == {ErrorCode.NONE}
+        assert {outcome.code for outcome in outcomes.values()} == {ErrorCode.NONE}
         cluster.wait(partial(_find_moving, cluster), lambda moving: not moving)
         for number, to in targets.items():  # the controller knows; the brokers hear of it
             found = cluster.wait_partition("moving", number, partial(_is_on, to))

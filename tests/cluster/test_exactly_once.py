@@ -75,7 +75,7 @@ def test_kills_neither_lose_nor_double_what_is_copied_in_transactions(
             feed.stop()
         note("everything is sent")
         wait_copied(cluster)
-        given_up = sum(each.given_up for each in copiers)
+        given_up = sum(copier.given_up for copier in copiers)
         note(f"everything is copied; clients gave up {given_up} times by themselves")
     wait_nothing_open(cluster)
     note("nothing is open")
@@ -91,15 +91,15 @@ def copying(cluster: Cluster, note: Path) -> Iterator[list[CopierProcess]]:
     """Two of them, that end well unless something else went wrong."""
     copiers = [CopierProcess(cluster, name, note / f"{name}.log") for name in ("left", "right")]
     try:
-        for each in copiers:
-            each.wait_open()
+        for copier in copiers:
+            copier.wait_open()
         yield copiers
     except BaseException:
-        for each in copiers:
-            each.kill()
+        for copier in copiers:
+            copier.kill()
         raise
-    for each in copiers:
-        each.stop()
+    for copier in copiers:
+        copier.stop()
 
 
 def hurt(cluster: Cluster, copiers: list[CopierProcess]) -> Iterator[str]:

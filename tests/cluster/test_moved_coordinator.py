@@ -111,7 +111,7 @@ async def decide(client: ClusterClient, producers: Producers) -> None:
 async def move(client: ClusterClient, target: int) -> None:
     name = TopicPartition(STATE_TOPIC, 0)
     outcomes = await client.reassignments.alter({name: [target]})
-    assert [each.code for each in outcomes.values()] == [ErrorCode.NONE]
+    assert [outcome.code for outcome in outcomes.values()] == [ErrorCode.NONE]
 
 
 async def end_rest(client: ClusterClient, producers: Producers) -> None:

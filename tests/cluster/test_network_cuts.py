@@ -57,11 +57,11 @@ def tree(cluster: Cluster) -> Iterator[KazooClient]:
 
 
 def sends_nothing(leader: int, others: list[int]) -> list[Link]:
-    return [(leader, each) for each in others]
+    return [(leader, other) for other in others]
 
 
 def hears_nothing(leader: int, others: list[int]) -> list[Link]:
-    return [(each, leader) for each in others]
+    return [(other, leader) for other in others]
 
 
 def cut_off(leader: int, others: list[int]) -> list[Link]:
@@ -103,7 +103,7 @@ def _cut_and_join(
     leader = cluster.controller
     partition = _lead_one(cluster, leader)
     epoch = _stored(tree, partition)["leader_epoch"]
-    links = links_of(leader, [each for each in BROKERS if each != leader])
+    links = links_of(leader, [broker for broker in BROKERS if broker != leader])
     for link in links:
         cluster.cut(*link)
     try:
@@ -119,7 +119,9 @@ def _cut_and_join(
 def _lead_one(cluster: Cluster, broker: int) -> int:
     """A partition that the broker leads, by an election if need be."""
     (partition,) = (
-        each for each in range(PARTITIONS) if cluster.partition(TOPIC, each).replicas[0] == broker
+        number
+        for number in range(PARTITIONS)
+        if cluster.partition(TOPIC, number).replicas[0] == broker
     )
     place = TopicPartition(TOPIC, partition)
     cluster.ask(lambda client: client.reassignments.elect_leaders([place]))

@@ -49,11 +49,13 @@ def load(cluster: Cluster) -> Iterator[Load]:
 
 
 def epochs(cluster: Cluster) -> list[int]:
-    return [int(cluster.partition(TOPIC, each).leader_epoch) for each in range(PARTITIONS)]
+    return [int(cluster.partition(TOPIC, number).leader_epoch) for number in range(PARTITIONS)]
 
 
 def count_sessions_lost(cluster: Cluster) -> int:
-    return sum(cluster.logs(each).count("the session with the tree has ended") for each in BROKERS)
+    return sum(
+        cluster.logs(broker).count("the session with the tree has ended") for broker in BROKERS
+    )
 
 
 def find_leader(cluster: Cluster) -> int:

@@ -55,7 +55,7 @@ _LINE = re.compile(r"^\| offset: \d+ .* key: (?P<key>\{.*\}) payload: (?P<value>
 
 def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path: Path) -> None:
     records = [each[1] for each in WRITTEN]
-    records += [each._replace(value=None) for each in records]
+    records += [record._replace(value=None) for record in records]
     logs = OurLogs(tmp_path)
     log = logs.create(FOLDER, UUID(int=5))
     for batch in build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000):
@@ -118,16 +118,16 @@ def _group(value: GroupValue) -> dict[str, Any]:
         "currentStateTimestamp": value.state_since_ms,
         "members": [
             {
-                "memberId": each.member,
-                "groupInstanceId": each.instance,
-                "clientId": each.client_id,
-                "clientHost": each.client_host,
-                "rebalanceTimeout": each.rebalance_timeout_ms,
-                "sessionTimeout": each.session_timeout_ms,
-                "subscription": b64encode(each.subscription).decode(),
-                "assignment": b64encode(each.assignment).decode(),
+                "memberId": member.member,
+                "groupInstanceId": member.instance,
+                "clientId": member.client_id,
+                "clientHost": member.client_host,
+                "rebalanceTimeout": member.rebalance_timeout_ms,
+                "sessionTimeout": member.session_timeout_ms,
+                "subscription": b64encode(member.subscription).decode(),
+                "assignment": b64encode(member.assignment).decode(),
             }
-            for each in value.members
+            for member in value.members
         ],
     }
 
@@ -157,10 +157,10 @@ def _member(value: ConsumerMemberValue) -> dict[str, Any]:
 def _held(topics: tuple[TopicPartitions, ...]) -> list[dict[str, Any]]:
     return [
         {
-            "topicId": urlsafe_b64encode(each.topic_id.bytes).rstrip(b"=").decode(),
-            "partitions": list(each.partitions),
+            "topicId": urlsafe_b64encode(topic.topic_id.bytes).rstrip(b"=").decode(),
+            "partitions": list(topic.partitions),
         }
-        for each in topics
+        for topic in topics
     ]
 
 
@@ -193,7 +193,7 @@ def test_we_load_the_groups_and_offsets_of_a_kafka_broker(
     classic, modern = state.groups["classic"], state.groups["modern"]
     assert isinstance(classic, ClassicGroup)
     assert state.describe("classic").state == "Stable"
-    assert [each.client_id for each in classic.members.values()] == ["of-classic"]
+    assert [member.client_id for member in classic.members.values()] == ["of-classic"]
     assert isinstance(modern, ConsumerGroup)
     (member,) = modern.members.values()
     assert member.subscription.client_id == "of-modern"

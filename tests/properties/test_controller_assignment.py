@@ -37,7 +37,7 @@ class Case(NamedTuple):
 @st.composite
 def cases(draw: st.DrawFn, racks: tuple[str | None, ...] = (None, "r1", "r2", "r3")) -> Case:
     ids = draw(st.lists(st.integers(0, 1000), min_size=1, max_size=12, unique=True))
-    brokers = [node(each, rack=draw(st.sampled_from(racks))) for each in ids]
+    brokers = [node(id_, rack=draw(st.sampled_from(racks))) for id_ in ids]
     places = st.integers(0, 2 * len(ids))
     return Case(
         brokers,
@@ -55,21 +55,21 @@ def test_each_partition_has_distinct_brokers_of_the_cluster(case: Case) -> None:
     assert len(assignment) == case.partitions
     for replicas in assignment:
         assert len(replicas) == len(set(replicas)) == case.factor
-        assert set(replicas) <= {each.id for each in case.brokers}
+        assert set(replicas) <= {broker.id for broker in case.brokers}
 
 
 @given(case=cases())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_no_broker_leads_more_than_one_partition_more_than_another(case: Case) -> None:
     leads = Counter(replicas[0] for replicas in case.assign())
-    counts = [leads[each.id] for each in case.brokers]
+    counts = [leads[broker.id] for broker in case.brokers]
     assert max(counts) - min(counts) <= 1
 
 
 @given(case=cases())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_each_partition_is_on_as_many_racks_as_there_can_be(case: Case) -> None:
-    rack_of = {each.id: each.rack for each in case.brokers}
+    rack_of = {broker.id: broker.rack for broker in case.brokers}
     possible = min(case.factor, len(set(rack_of.values())))
     for replicas in case.assign():
         assert len({rack_of[each] for each in replicas}) == possible
@@ -79,7 +79,7 @@ def test_each_partition_is_on_as_many_racks_as_there_can_be(case: Case) -> None:
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_without_racks_replicas_are_spread_as_evenly_as_their_columns(case: Case) -> None:
     held = Counter(broker for replicas in case.assign() for broker in replicas)
-    counts = [held[each.id] for each in case.brokers]
+    counts = [held[broker.id] for broker in case.brokers]
     assert max(counts) - min(counts) <= case.factor
 
 
@@ -95,11 +95,11 @@ def test_without_racks_replicas_are_spread_as_evenly_as_their_columns(case: Case
 def test_equal_racks_and_whole_rounds_give_every_broker_the_same(
     *, racks: int, per_rack: int, rounds: int, start: int, shift: int, data: st.DataObject
 ) -> None:
-    brokers = [node(each, rack=f"r{each % racks}") for each in range(racks * per_rack)]
+    brokers = [node(number, rack=f"r{number % racks}") for number in range(racks * per_rack)]
     factor = data.draw(st.integers(1, len(brokers)))
     case = Case(brokers, rounds * len(brokers), factor, start, shift)
     held = Counter(broker for replicas in case.assign() for broker in replicas)
-    assert {held[each.id] for each in brokers} == {rounds * factor}
+    assert {held[broker.id] for broker in brokers} == {rounds * factor}
 
 
 @given(case=cases(), data=st.data())

@@ -50,8 +50,8 @@ class Tree:
     def __init__(self, state: ClusterState) -> None:
         made = state.topics["t"]
         self.topic = encode_topic(made.topic_id, made.partitions)
-        self.states = [encode_state(each) for each in made.partitions]
-        self.versions = [each.partition_epoch for each in made.partitions]
+        self.states = [encode_state(partition) for partition in made.partitions]
+        self.versions = [partition.partition_epoch for partition in made.partitions]
 
     def write(self, decision: Decision, *, until: int | None = None) -> None:
         """All steps, or as many as a crash leaves."""
@@ -86,7 +86,7 @@ class Story:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.epochs = dict.fromkeys(IDS, 1)
-        live = {each: node(each, epoch=1) for each in IDS}
+        live = {id_: node(id_, epoch=1) for id_ in IDS}
         parts = [
             new_partition(tuple(self.random.sample(IDS, 3)), live=live, epoch=ControllerEpoch(1))
             for _ in range(PARTITIONS)
@@ -123,13 +123,13 @@ class Story:
     def brokers(self) -> Decision:
         """Some die, some come back, some restart unseen; at least one is always there."""
         live = {}
-        for each in IDS:
+        for id_ in IDS:
             fate = self.random.random()
-            if each in self.state.brokers and fate < 0.75:
-                live[each] = self.state.brokers[each]
-            elif fate < 0.9 or (not live and each == IDS[-1]):
-                self.epochs[each] += 1
-                live[each] = node(each, epoch=self.epochs[each])
+            if id_ in self.state.brokers and fate < 0.75:
+                live[id_] = self.state.brokers[id_]
+            elif fate < 0.9 or (not live and id_ == IDS[-1]):
+                self.epochs[id_] += 1
+                live[id_] = node(id_, epoch=self.epochs[id_])
         return brokers_changed(self.state, live, never)
 
     def in_sync(self) -> Decision:
@@ -230,7 +230,7 @@ def check_orders(decision: Decision) -> None:
             assert order.broker_epoch == decision.state.brokers[broker].epoch
             last.update({(broker, e.partition.partition): e.state for e in order.partitions})
         elif isinstance(order, StopReplicaRequest):
-            last.update({(broker, each.partition): None for each in order.partitions})
+            last.update({(broker, partition.partition): None for partition in order.partitions})
     parts = decision.state.topics["t"].partitions
     for (broker, number), told in last.items():
         if told is None:

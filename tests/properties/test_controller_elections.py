@@ -41,7 +41,7 @@ def lives(draw: st.DrawFn) -> list[Live]:
         )
     )
     epochs = dict.fromkeys(IDS, 1)
-    found: list[Live] = [{each: node(each, epoch=1) for each in IDS}]
+    found: list[Live] = [{id_: node(id_, epoch=1) for id_ in IDS}]
     for step in steps:
         for broker, is_restarted in step.items():
             if is_restarted or broker not in found[-1]:

@@ -140,7 +140,7 @@ class Spark:
             self.cluster.write(follows.decision, epoch)
         yield
         # In any order, and this is the worst: what should not be aborted is lost.
-        ends = [(each, "aborted") for each in follows.aborts]
+        ends = [(abort, "aborted") for abort in follows.aborts]
         for each, state in [*ends, *((each, "committed") for each in follows.commits)]:
             self.cluster.end(each, state)
             yield

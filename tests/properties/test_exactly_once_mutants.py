@@ -102,7 +102,7 @@ MUTANTS = [
 MOST = scaled(test=3_000, verify=20_000, release=20_000)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.rule)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda item: item.rule)
 def test_without_this_rule_a_batch_is_lost_or_written_twice(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

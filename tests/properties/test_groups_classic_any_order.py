@@ -68,7 +68,7 @@ class Ledger:
         assert answer.member
         assert (client.instance or client.name) in answer.member
         if answer.members:
-            assert client.id in {each.member for each in answer.members}
+            assert client.id in {member.member for member in answer.members}
 
     def on_assigned(self, generation: int, assigned: dict[str, bytes]) -> None:
         assert generation not in self.assigned, "one generation is assigned twice"
@@ -150,7 +150,7 @@ class AnyOrder(RuleBasedStateMachine):
         for client in self.clients:
             if client.id and self._hears_of_rebalance(client):
                 client.join()
-        for place in sorted(range(6), key=lambda each: self.clients[each].leads):
+        for place in sorted(range(6), key=lambda number: self.clients[number].leads):
             if self.clients[place].id:
                 self.sync(place=place)
 
@@ -201,7 +201,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert classic.describe(again) == classic.describe(group)
             assert classic.describe(compacted) == classic.describe(group)
         if group.state is ClassicState.STABLE:
-            assigned = {each.id: each.assignment for each in group.members.values()}
+            assigned = {member.id: member.assignment for member in group.members.values()}
             assert group.record(assigned, group.state_since_ms).value == group.stored
 
     @invariant()
@@ -220,8 +220,8 @@ class AnyOrder(RuleBasedStateMachine):
     def whoever_waits_does_so_for_the_phase_that_runs(self) -> None:
         group = self.desk.group
         members = group.members.values()
-        joining = [each for each in members if each.join_waiter is not None]
-        syncing = [each for each in members if each.sync_waiter is not None]
+        joining = [member for member in members if member.join_waiter is not None]
+        syncing = [member for member in members if member.sync_waiter is not None]
         assert self.desk.waiting == len(joining) + len(syncing)
         assert group.joining == len(joining)
         assert not joining or group.state is ClassicState.PREPARING_REBALANCE
@@ -230,18 +230,18 @@ class AnyOrder(RuleBasedStateMachine):
     @invariant()
     def the_members_fit_together(self) -> None:
         group = self.desk.group
-        names = {each.instance: each.id for each in group.members.values() if each.instance}
+        names = {member.instance: member.id for member in group.members.values() if member.instance}
         assert group.instances == names
         assert not group.pending & group.members.keys()
         assert group.unsynced <= group.members.keys()
         assert not group.members or group.leader in group.members
         assert (group.state is ClassicState.EMPTY) <= (not group.members)
-        offers = [each.protocols for each in group.members.values()]
-        common = [one for one in ("range", "sticky") if all(one in dict(each) for each in offers)]
+        offers = [member.protocols for member in group.members.values()]
+        common = [one for one in ("range", "sticky") if all(one in dict(offer) for offer in offers)]
         assert not group.members or group.elect_protocol() in common
         if group.members and group.state is not ClassicState.PREPARING_REBALANCE:
             assert group.protocol is not None
-            assert all(each.find_metadata(group.protocol) for each in group.members.values())
+            assert all(member.find_metadata(group.protocol) for member in group.members.values())
 
     def teardown(self) -> None:
         """If nobody does anything any more, the group ends in peace and all calls are answered."""
@@ -271,10 +271,12 @@ class AnyOrder(RuleBasedStateMachine):
         was_completing = group.state is ClassicState.COMPLETING_REBALANCE
         self.payloads += 1
         given = {
-            each.member: f"{each.member} {self.payloads}".encode() for each in client.joined.members
+            member.member: f"{member.member} {self.payloads}".encode()
+            for member in client.joined.members
         }
         by_name = {
-            each.instance or each.member: given[each.member] for each in client.joined.members
+            member.instance or member.member: given[member.member]
+            for member in client.joined.members
         }
         counts = was_completing and group.leader == client.id and generation == group.generation
         if counts and client.id in group.members:
@@ -303,7 +305,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.ledger = Ledger()
         if stored is not None and stored.members:
             self.ledger.assigned[stored.generation] = {
-                each.instance or each.member: each.assignment for each in stored.members
+                member.instance or member.member: member.assignment for member in stored.members
             }
         for client in self.everyone:
             client.seen = self.ledger

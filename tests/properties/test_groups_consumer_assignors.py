@@ -48,24 +48,24 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[list[Subscriber], C
 
 
 def check_valid(subscribers: list[Subscriber], counts: Counts, assigned: Assigned) -> None:
-    assert set(assigned) == {each.member for each in subscribers}
+    assert set(assigned) == {subscriber.member for subscriber in subscribers}
     given_out = [
         (topic, partition)
         for own in assigned.values()
         for topic, partitions in own.items()
         for partition in partitions
     ]
-    wanted = frozenset[TopicId]().union(*(each.topics for each in subscribers))
-    everything = {(topic, each) for topic in wanted for each in range(counts[topic])}
+    wanted = frozenset[TopicId]().union(*(subscriber.topics for subscriber in subscribers))
+    everything = {(topic, number) for topic in wanted for number in range(counts[topic])}
     assert len(given_out) == len(everything)
     assert set(given_out) == everything
-    for each in subscribers:
-        assert set(assigned[each.member]) <= each.topics
-        assert all(assigned[each.member].values()), "a topic with no partitions stands there"
+    for subscriber in subscribers:
+        assert set(assigned[subscriber.member]) <= subscriber.topics
+        assert all(assigned[subscriber.member].values()), "a topic with no partitions stands there"
 
 
 def again(subscribers: list[Subscriber], assigned: Assigned) -> list[Subscriber]:
-    return [each._replace(had=assigned[each.member]) for each in subscribers]
+    return [subscriber._replace(had=assigned[subscriber.member]) for subscriber in subscribers]
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
@@ -104,9 +104,9 @@ def test_range_gives_neighbours_of_a_topic_and_at_most_one_more(
     assigned = ASSIGNORS["range"](subscribers, counts)
     for topic in counts:
         runs = [
-            sorted(assigned[each.member].get(topic, ()))
-            for each in subscribers
-            if topic in each.topics
+            sorted(assigned[subscriber.member].get(topic, ()))
+            for subscriber in subscribers
+            if topic in subscriber.topics
         ]
         assert all(run == list(range(run[0], run[0] + len(run))) for run in runs if run)
         assert not runs or max(map(len, runs)) - min(map(len, runs)) <= 1

@@ -39,7 +39,8 @@ class Mixed(RuleBasedStateMachine):
         self.desk = ConsumerDesk(config, orders=5)
         self.newer = [Consumer(self.desk, f"newer-{next(self.ids)}") for _ in range(2)]
         self.classic = [
-            ClassicConsumer(self.desk, f"classic-{each}", assignor=assignor) for each in range(3)
+            ClassicConsumer(self.desk, f"classic-{number}", assignor=assignor)
+            for number in range(3)
         ]
 
     # -- what members do -------------------------------------------------------------------

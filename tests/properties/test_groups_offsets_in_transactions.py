@@ -71,7 +71,7 @@ class Model:
 
     def _put(self, producer: int, records: list[tuple[OffsetKey, int | None]]) -> None:
         if producer != PLAIN:  # tombstones are the coordinator's own, in no transaction
-            records = [each for each in records if each[1] is not None]
+            records = [record for record in records if record[1] is not None]
         if not records:
             return
         made = [

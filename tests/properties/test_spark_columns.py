@@ -58,7 +58,7 @@ def placed_after_one_another(
     base_offset = 0
     for records, codec, time in zip(lists, codecs, append_times, strict=False):
         first = records[0].offset
-        moved = [each._replace(offset=base_offset + each.offset - first) for each in records]
+        moved = [record._replace(offset=base_offset + record.offset - first) for record in records]
         batches.append(
             build_batch(moved, base_offset=base_offset, codec=codec, append_time_ms=time)
         )

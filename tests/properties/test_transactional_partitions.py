@@ -168,7 +168,9 @@ class World:
         elif not self.coordinator.unmarked:
             self.coordinator.go_on()
             if self.version == 1:
-                self.sequences.update({each: self._next_sequence(each) for each in PARTITIONS})
+                self.sequences.update(
+                    {partition: self._next_sequence(partition) for partition in PARTITIONS}
+                )
 
     def _next_sequence(self, name: TopicPartition) -> int:
         """A client goes on from what was acknowledged."""
@@ -187,8 +189,8 @@ class World:
         if not self.coordinator.is_open:
             number = self.coordinator.transaction
             commit = self.coordinator.decisions[number]
-            for each in self.coordinator.parts:
-                self.markers.append((each, self.coordinator.epoch, number, commit))
+            for part in self.coordinator.parts:
+                self.markers.append((part, self.coordinator.epoch, number, commit))
 
     def deliver_marker(self) -> None:
         if not self.markers:

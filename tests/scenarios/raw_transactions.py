@@ -209,7 +209,8 @@ class CommittedReader:
         """The answer to a fetch at its offset."""
         data = bytes(found.records or b"")
         aborted = sorted(
-            (each.first_offset, each.producer_id) for each in found.aborted_transactions or ()
+            (transaction.first_offset, transaction.producer_id)
+            for transaction in found.aborted_transactions or ()
         )
         for position, header in iter_headers(data):
             while aborted and aborted[0][0] <= header.base_offset:

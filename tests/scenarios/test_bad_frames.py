@@ -195,7 +195,7 @@ def test_api_versions_of_any_version_is_answered_with_what_there_is(
         client.send(framed(header + body))
         reply = client.read_reply(ApiKey.API_VERSIONS, 0, 31)
         assert reply.error_code == ErrorCode.UNSUPPORTED_VERSION
-        advertised = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
+        advertised = {key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
         assert advertised == {key: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
         assert client.is_served()
 
@@ -293,7 +293,9 @@ def tagged(*tags: tuple[int, bytes]) -> bytes:
     return bytes([len(tags)]) + b"".join(bytes([tag, len(value)]) + value for tag, value in tags)
 
 
-FETCH_15 = next(each for each in samples() if (each.key, each.version) == (ApiKey.FETCH, 15))
+FETCH_15 = next(
+    sample for sample in samples() if (sample.key, sample.version) == (ApiKey.FETCH, 15)
+)
 
 
 def fetch_with_tags(tags: bytes) -> bytes:

@@ -78,7 +78,7 @@ def commit(
             for name, indexes in (topics or {TOPIC: [0]}).items()
         ],
     )
-    return [each.error_code for topic in reply.topics for each in topic.partitions]
+    return [partition.error_code for topic in reply.topics for partition in topic.partitions]
 
 
 @pytest.fixture(name="steady", scope="module")

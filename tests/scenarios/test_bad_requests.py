@@ -203,7 +203,7 @@ def test_a_partition_named_twice_is_answered_once_as_named_last(client: RawClien
         [{"topic": "plain", "partitions": [each]} for each in twice],
     ):
         reply = client.ask(ApiKey.FETCH, 12, **fetch_values(topics=topics))
-        ((answer,),) = [each.partitions for each in reply.responses]
+        ((answer,),) = [response.partitions for response in reply.responses]
         assert len(answer.records) == len(good(NOW_MS))
 
 
@@ -264,7 +264,7 @@ def test_offsets_of_what_is_not_there(client: RawClient) -> None:
 def test_offsets_asked_for_twice_are_refused(client: RawClient) -> None:
     asked = {"name": "plain", "partitions": [{"partition_index": 0, "timestamp": -1}] * 2}
     reply = client.ask(ApiKey.LIST_OFFSETS, 8, topics=[asked], replica_id=-1)
-    codes = {each.error_code for each in reply.topics[0].partitions}
+    codes = {partition.error_code for partition in reply.topics[0].partitions}
     assert codes == {ErrorCode.INVALID_REQUEST}
 
 

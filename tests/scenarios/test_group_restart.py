@@ -137,7 +137,7 @@ def test_a_rebalance_that_was_cut_off_is_made_up_for(
             changes = sum(len(member.assignments) for member in members)
             members.append(stage.join(group, topic, commits=True))
             stage.wait(
-                lambda: sum(len(each.assignments) for each in members) > changes,  # noqa: B023
+                lambda: sum(len(member.assignments) for member in members) > changes,  # noqa: B023
                 "the rebalance has begun",
             )
             restart(broker)

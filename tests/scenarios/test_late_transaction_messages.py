@@ -152,7 +152,7 @@ def test_a_late_marker_does_not_end_the_next_transaction(
         name = new_name()
         worker.open(name)
         coordinator = ask(broker, lambda client: client.transactions.describe(name)).coordinator.id
-        leader = next(each for each in gates if each != coordinator)
+        leader = next(gate for gate in gates if gate != coordinator)
         place = TopicPartition(create_on(broker, leader), 0)
 
         worker.begin()
@@ -166,7 +166,9 @@ def test_a_late_marker_does_not_end_the_next_transaction(
         worker.begin()
         worker.send(*place, "next")
         (marker,) = held.deliver().markers
-        assert [each.error_code in FENCED for each in marker.topics[0].partitions] == [True]
+        assert [partition.error_code in FENCED for partition in marker.topics[0].partitions] == [
+            True
+        ]
         check_still_open(worker, place, ["marked late"])
         worker.abort()
         wait_decided(broker, [place])

@@ -189,7 +189,10 @@ def test_who_waits_for_the_end_of_a_transaction_is_woken_by_it_though_all_have_c
             assert time.monotonic() - begun < SOON_S
             assert found.last_stable_offset == 3
             assert next(iter_headers(bytes(found.records)))[1].base_offset == 0
-            aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions]
+            aborted = [
+                (transaction.producer_id, transaction.first_offset)
+                for transaction in found.aborted_transactions
+            ]
             assert aborted == ([] if commit else [(client.producer, 0)])
             assert read_committed(raw, "t") == ([b"before", b"after"] if commit else [])
     finally:
@@ -236,8 +239,8 @@ def test_an_id_without_use_is_forgotten_and_begins_anew_but_never_one_with_somet
     with penstock.Broker(config=forgetful) as broker, RawClient(broker.bootstrap_servers) as raw:
         broker.create_topic("t", partitions=1)
         lives = {name: Client(raw, name, NEW) for name in ("empty", "ended", "open")}
-        for each in lives.values():
-            assert each.init() is NONE
+        for restart in lives.values():
+            assert restart.init() is NONE
         write_and_end(lives["ended"], "t", b"ended")
         assert lives["open"].write("t", 0, b"open") is NONE
         wait_listed(raw, ["open"])
@@ -261,7 +264,7 @@ def wait_listed(raw: RawClient, names: list[str]) -> None:
 def list_names(raw: RawClient, pattern: str | None = None) -> list[str]:
     reply = raw.ask(ApiKey.LIST_TRANSACTIONS, 2, transactional_id_pattern=pattern)
     assert reply.error_code == NONE
-    return sorted(each.transactional_id for each in reply.transaction_states)
+    return sorted(state.transactional_id for state in reply.transaction_states)
 
 
 def test_ids_are_listed_by_a_pattern(raw: RawClient) -> None:

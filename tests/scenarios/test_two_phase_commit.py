@@ -44,10 +44,10 @@ def test_what_is_prepared_outlives_everybody_and_its_time_out_until_it_is_decide
 ) -> None:
     states = prepare_and_die(cluster)
     prepared_at = time.monotonic()
-    for each in BROKERS:
-        cluster.kill(each)
-    for each in BROKERS:
-        cluster.start(each)
+    for broker in BROKERS:
+        cluster.kill(broker)
+    for broker in BROKERS:
+        cluster.start(broker)
 
     # An ordinary one of the same time is aborted: whoever looks for late ones has looked.
     cluster.wait(lambda: state_of(cluster, ORDINARY), lambda state: state == "CompleteAbort")

@@ -86,10 +86,8 @@ def test_the_folders_of_a_cluster_are_no_partitions_of_a_single_node(tmp_path: P
     (folder / "orders-0").mkdir(parents=True)
     with penstock_up("--data", str(tmp_path), "--listen", ANY) as up:
         assert up.end() == 0
-        assert any(
-            f"{folder} is no partition's folder; leaving it alone" in each for each in up.logs
-        )
-    assert [each.name for each in folder.iterdir()] == ["orders-0"]
+        assert any(f"{folder} is no partition's folder; leaving it alone" in log for log in up.logs)
+    assert [path.name for path in folder.iterdir()] == ["orders-0"]
 
 
 def test_without_options_it_keeps_its_data_beside_the_prompt(tmp_path: Path) -> None:
@@ -232,14 +230,14 @@ def test_a_disk_that_fails_leaves_the_others_to_serve(tmp_path: Path) -> None:
     with penstock_up(*arguments, "--set", "num.partitions=2") as up:
         send(up.bootstrap_servers, b"one")
         assert up.end() == 0
-    homes = {each.name for each in first.glob("events-?")}
+    homes = {path.name for path in first.glob("events-?")}
     assert homes < {"events-0", "events-1"}, "each directory has a partition"
     second.rename(tmp_path / "unplugged")
     second.write_text("no directory")
     with penstock_up(*arguments) as up:
         assert up.end() == 0
         assert any(f"{second} is offline" in line for line in up.logs)
-    assert {each.name for each in first.glob("events-?")} == homes
+    assert {path.name for path in first.glob("events-?")} == homes
 
 
 def test_a_broker_whose_first_disk_fails_says_so(tmp_path: Path) -> None:

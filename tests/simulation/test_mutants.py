@@ -22,7 +22,7 @@ def find_seed(planted: Planted, first: int) -> int | None:
     return None
 
 
-@pytest.mark.parametrize("planted", MUTANTS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("planted", MUTANTS, ids=lambda item: item.__name__)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     seed = find_seed(planted, MUTANTS[planted])
     assert seed is not None, f"{MOST} seeds have not shown it"

@@ -126,7 +126,9 @@ def _to_read(row: Row) -> Read:
         _to_bytes(found["value"]),
         found["timestamp"],
         found["timestampType"],
-        None if headers is None else tuple((each.key, _to_bytes(each.value)) for each in headers),
+        None
+        if headers is None
+        else tuple((header.key, _to_bytes(header.value)) for header in headers),
     )
 
 

@@ -77,7 +77,7 @@ def _events() -> list[Sent]:
 def _write_headers(corpus: Corpus) -> None:
     headers = [
         (), (("a", b"1"),), (("a", b"1"), ("a", b"2")), (("none", None),), (("", b""),),
-        (("naïve ✓", bytes(range(256))),), tuple((f"h{each}", b"v") for each in range(50)),
+        (("naïve ✓", bytes(range(256))),), tuple((f"h{number}", b"v") for number in range(50)),
     ]  # fmt: skip
     create_topic(corpus.servers, corpus.headed, partitions=1)
     records = [
@@ -104,7 +104,9 @@ def _write_trimmed(corpus: Corpus) -> None:
     """Its first records are gone; partition 2 is empty, though not from 0."""
     create_topic(corpus.servers, corpus.trimmed, partitions=PARTITIONS)
     for partition, records in ((0, 20), (1, 5), (2, 10)):
-        written = [Sent(b"%d" % each, None, partition, time_ms(each)) for each in range(records)]
+        written = [
+            Sent(b"%d" % number, None, partition, time_ms(number)) for number in range(records)
+        ]
         send(corpus.servers, corpus.trimmed, written)
     trim(corpus.servers, corpus.trimmed, {at: to for at, to in TRIMMED_TO.items() if to})
     assert start_offsets(corpus.servers, corpus.trimmed, PARTITIONS) == TRIMMED_TO

@@ -41,7 +41,7 @@ class Keeper(NamedTuple):
 
 def run_here(work: Callable[[_Task], _Result], tasks: Sequence[_Task]) -> list[_Result]:
     """What Spark does with tasks, in this process."""
-    return [work(each) for each in tasks]
+    return [work(task) for task in tasks]
 
 
 class Served(Protocol):
@@ -90,7 +90,7 @@ def read_table(folder: Path, name: str, kind: TableFormat) -> pa.Table:
 def _read_folder(place: Path) -> pa.Table:
     """Files of a plain folder may have more and fewer columns: readers merge them."""
     files = pyarrow.dataset.dataset(place, format="parquet", partitioning="hive").files
-    tables = [pyarrow.parquet.read_table(each, partitioning="hive") for each in files]
+    tables = [pyarrow.parquet.read_table(file, partitioning="hive") for file in files]
     return pa.concat_tables(tables, promote_options="permissive")
 
 
@@ -112,7 +112,7 @@ def files_of(folder: Path, name: str, kind: TableFormat) -> list[str]:
 
         with SqlCatalog("penstock", uri=f"sqlite:///{folder}/catalog.db") as catalog:
             files = catalog.load_table(("penstock", name)).scan().plan_files()
-            return [each.file.file_path for each in files]
+            return [file.file.file_path for file in files]
     return list(pyarrow.dataset.dataset(folder / name, format="parquet").files)
 
 

@@ -48,9 +48,9 @@ def audit(spark: SparkSession, servers: str, asked: Audit) -> AuditResult:
 
 def problems(result: AuditResult, partition: int = 0) -> list[tuple[str, int, int]]:
     return [
-        (each.kind.value, each.offset, each.last_offset)
-        for each in result.findings
-        if each.is_problem and each.partition.partition == partition
+        (finding.kind.value, finding.offset, finding.last_offset)
+        for finding in result.findings
+        if finding.is_problem and finding.partition.partition == partition
     ]
 
 
@@ -68,7 +68,7 @@ def test_an_audit_names_every_planted_fault_and_no_other(
     for partition, expected in EXPECTED.items():
         also = ALSO_EXPECTED.get(partition, [])
         assert problems(result, partition) == [*expected, *also], partition
-    assert {each.partition.topic for each in result.findings} == {TOPIC}
+    assert {finding.partition.topic for finding in result.findings} == {TOPIC}
 
 
 @pytest.mark.skipif(
@@ -196,7 +196,7 @@ def replay(spark: SparkSession, servers: str, asked: Replay) -> ReplayResult:
 
 
 def contents(records: list[Record]) -> list[tuple[bytes | None, bytes | None]]:
-    return [(each.key, each.value) for each in records]
+    return [(record.key, record.value) for record in records]
 
 
 def test_a_replay_copies_a_span_of_time_into_the_same_partitions(
@@ -329,7 +329,7 @@ def test_stats_count_sizes_keys_skew_and_rates(
     assert (topic.records, topic.keys) == (301, 151)
     hottest, _ = topic.top_keys
     assert (hottest.key, hottest.records, hottest.partitions) == (b"hot", 150, 1)
-    assert [each.records for each in topic.buckets] == [300, 1]
+    assert [bucket.records for bucket in topic.buckets] == [300, 1]
     assert topic.sizes[0] == (1, 1)
     assert sum(records for _, records in topic.sizes) == 301
     assert topic.skew == pytest.approx(2 * 300 / 301)

@@ -141,7 +141,9 @@ class Copying:
 
 def running_tasks(spark: SparkSession) -> int:
     tracker = spark.sparkContext.statusTracker()
-    found = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+    found = [
+        tracker.getStageInfo(getactivestageid) for getactivestageid in tracker.getActiveStageIds()
+    ]
     return sum(each.numActiveTasks for each in found if each is not None)
 
 

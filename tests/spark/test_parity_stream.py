@@ -142,9 +142,9 @@ def test_records_gone_before_they_were_read_fail_the_query_or_are_skipped(
     create_topic(servers, topic_name)
     options = {"startingOffsets": "earliest", "failOnDataLoss": must_fail}
     twins = Twins(spark, tmp_path, stream_options(servers, topic_name, options))
-    send(servers, topic_name, [Sent(b"%d" % each) for each in range(5)])
+    send(servers, topic_name, [Sent(b"%d" % number) for number in range(5)])
     assert len(twins.drain().rows) == 5
-    send(servers, topic_name, [Sent(b"%d" % each) for each in range(5, 12)])
+    send(servers, topic_name, [Sent(b"%d" % number) for number in range(5, 12)])
     trim(servers, topic_name, {0: 8})
     if must_fail == "true":
         assert "failOnDataLoss" in twins.fail().said
@@ -160,7 +160,7 @@ def test_a_topic_made_anew_is_data_loss(
     create_topic(servers, topic_name)
     options = stream_options(servers, topic_name, {"startingOffsets": "earliest"})
     twins = Twins(spark, tmp_path, options)
-    send(servers, topic_name, [Sent(b"%d" % each) for each in range(5)])
+    send(servers, topic_name, [Sent(b"%d" % number) for number in range(5)])
     assert len(twins.drain().rows) == 5
     delete_topic(servers, topic_name)
     create_topic(servers, topic_name)

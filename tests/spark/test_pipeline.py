@@ -61,7 +61,7 @@ sinks:
     assert {name: each.rows for name, each in totals.items()} == {
         **dict.fromkeys(("topic", "table", "clicks.dead-letter"), 103)
     }
-    assert {each.lag for each in totals.values()} == {0}
+    assert {total.lag for total in totals.values()} == {0}
     sent = records_of(broker, f"{topic_name}.out")
     assert sorted(json.loads(bytes(each.value or b""))["ms"] for each in sent) == list(
         range(50, 100)
@@ -183,7 +183,7 @@ sinks:
         {"topic": topic_name},
     )
     run_once(written, spark, broker)
-    found = [bytes(each.value or b"") for each in records_of(broker, f"{topic_name}.out")]
+    found = [bytes(record.value or b"") for record in records_of(broker, f"{topic_name}.out")]
     assert sorted(found) == sorted(values)
 
 

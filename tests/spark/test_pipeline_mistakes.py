@@ -48,7 +48,7 @@ def test_sql_that_spark_refuses_is_told_with_the_files_line(
     line: int,
     told: str,
 ) -> None:
-    indented = "\n".join(f"    {each}" for each in sql.splitlines())
+    indented = "\n".join(f"    {line}" for line in sql.splitlines())
     written = write_pipeline(tmp_path, SQL, {"topic": topic_name, "sql": indented})
     with pytest.raises(PipelineInvalid) as failure:
         run_once(written, spark, broker)

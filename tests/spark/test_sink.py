@@ -63,7 +63,7 @@ def test_rows_of_one_task_keep_their_order_in_a_partition(
     for number, records in read_records(broker.bootstrap_servers, topic_name).items():
         assert [int(record.value or b"") for record in records] == list(range(number, 20_000, 2))
     batches = read_batches(broker.bootstrap_servers, topic_name)
-    assert all(len(each) >= 20 for each in batches.values())
+    assert all(len(batch) >= 20 for batch in batches.values())
     assert all(len(batch) <= 2000 for each in batches.values() for batch in each)
 
 
@@ -231,7 +231,8 @@ def test_the_driver_learns_what_each_task_wrote(
     class Telling(PenstockStreamWriter):
         def commit(self, messages, batchId) -> None:  # type: ignore[no-untyped-def] # noqa: N803
             reports = [
-                vars(each) | {"end_offsets": list(each.end_offsets.items())} for each in messages
+                vars(message) | {"end_offsets": list(message.end_offsets.items())}
+                for message in messages
             ]
             told.write_text(json.dumps({"batch": batchId, "reports": reports}))
 

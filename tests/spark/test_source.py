@@ -26,7 +26,7 @@ def topic(broker: penstock.Broker, topic_name: str) -> str:
     """Two partitions; values 0 to 99, the even ones in partition 0, a second apart."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic_name, partitions=2)
-    send(servers, topic_name, [numbered(each) for each in range(100)])
+    send(servers, topic_name, [numbered(number) for number in range(100)])
     return topic_name
 
 
@@ -99,7 +99,7 @@ def test_filters_are_pushed_only_when_asked(
         late = timestamp_seconds(lit(1_700_000_050))
         return rows.where((col("partition") == 1) & (col("timestamp") >= late))
 
-    expected = [each for each in range(50, 100) if each % 2]
+    expected = [number for number in range(50, 100) if number % 2]
     plain = filtered()
     assert numbers(plain) == expected
     assert plain.rdd.getNumPartitions() == 2
@@ -219,7 +219,7 @@ def test_a_group_s_offsets_are_where_another_query_begins(
     servers, group = broker.bootstrap_servers, f"{topic}-group"
     named = {"kafka.group.id": group}
     Copy(spark, broker, tmp_path / "one").drain(topic, startingOffsets="earliest", **named)
-    send(servers, topic, [numbered(each) for each in range(100, 120)])
+    send(servers, topic, [numbered(number) for number in range(100, 120)])
     add_partitions(servers, topic, 3)
     send(servers, topic, [Sent(b"120", partition=2)])
     second = Copy(spark, broker, tmp_path / "two")
@@ -234,6 +234,6 @@ def test_a_query_of_the_jvm_connector_goes_on_with_ours(
     """The same checkpoint, and nothing changed but the format."""
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
     copy.drain(topic, source="kafka", **options)
-    send(broker.bootstrap_servers, topic, [numbered(each) for each in range(100, 110)])
+    send(broker.bootstrap_servers, topic, [numbered(number) for number in range(100, 110)])
     copy.drain(topic, **options)
     assert copy.numbers() == list(range(110))

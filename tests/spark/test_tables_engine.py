@@ -87,8 +87,8 @@ def test_every_record_is_a_row_or_a_dead_letter(
     assert [dict(each) for each in row["_headers"]] == [{"key": "number", "value": b"7"}]
     assert row["_timestamp"].timestamp() == 1_700_000_000.007
     letters = dead_letters(tmp_path, topic_name, kind)
-    assert [each["_offset"] for each in letters] == list(range(0, 250, 25))
-    assert {each["_value"] for each in letters} == {b"broken"}
+    assert [letter["_offset"] for letter in letters] == list(range(0, 250, 25))
+    assert {letter["_value"] for letter in letters} == {b"broken"}
     assert letters[0]["_error"].startswith("it is no JSON: ")
 
 
@@ -138,11 +138,11 @@ def test_a_crash_anywhere_loses_nothing_and_doubles_nothing(
                 keeper.sync.run_batch()
     with kept(broker, tmp_path, topic_name, most_records=7) as keeper:
         keeper.drain()
-        paths = [each.path for each in keeper.tables.store.parts()]
+        paths = [part.path for part in keeper.tables.store.parts()]
     assert len(set(paths)) == len(paths)
     rows = read_table(tmp_path, topic_name, kind)
     assert sorted(rows.column("n").to_pylist()) == [n for n in range(100) if n % 10]
-    assert [each["_offset"] for each in dead_letters(tmp_path, topic_name, kind)] == list(
+    assert [letter["_offset"] for letter in dead_letters(tmp_path, topic_name, kind)] == list(
         range(0, 50, 5)
     )
 
@@ -300,7 +300,7 @@ def test_tables_are_followed_until_they_hold_what_was_there(
         show=show,
         note=lambda _: None,
     )
-    follow([each.tables for each in keepers], client_of(broker), run_here, how)
+    follow([keeper.tables for keeper in keepers], client_of(broker), run_here, how)
     assert [each.topic for each in shown] == [*names, *names]
     assert [each.rows for each in shown] == [20, 20, 11, 11]
 
@@ -326,7 +326,7 @@ def test_a_sync_joins_small_files_and_deletes_old_ones_now_and_then(
         assert len(files) == 17
         assert store.forget_older_than(DAY_MS, now_ms) == 0
         assert store.forget_older_than(0, now_ms + DAY_MS) == 16
-        assert [str(each) for each in (store.location / "data").iterdir()] == [store.path_of(part)]
+        assert [str(path) for path in (store.location / "data").iterdir()] == [store.path_of(part)]
 
 
 def test_what_the_topic_deleted_before_it_was_read_is_not_passed_over_in_silence(
@@ -406,7 +406,7 @@ def test_a_topic_says_itself_which_columns_its_table_has(
         TableFolder(folder=tmp_path), client_of(broker)
     )
     columns = values_of_schema(tables.spec, tables.store.schema)
-    assert [str(each.type) for each in columns] == ["decimal128(9, 2)", "timestamp[us, tz=UTC]"]
+    assert [str(column.type) for column in columns] == ["decimal128(9, 2)", "timestamp[us, tz=UTC]"]
     delete_topic(servers, topic_name)  # a sync that is told no topic keeps all such
 
 

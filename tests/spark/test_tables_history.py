@@ -55,8 +55,8 @@ class Query:
 
     def past_ranges(self) -> list[tuple[int, int]]:
         reader = self._reader()
-        parts = [each for each in reader.partitions() if isinstance(each, ReadPast)]
-        return [(each.wanted.start, each.wanted.end) for each in parts]
+        parts = [partition for partition in reader.partitions() if isinstance(partition, ReadPast)]
+        return [(part.wanted.start, part.wanted.end) for part in parts]
 
     def stream(self) -> PenstockStreamReader:
         options = parse_source_options(self._given, Mode.STREAM)

@@ -37,8 +37,8 @@ def read_batches(servers: str, topic: str) -> dict[int, list[memoryview]]:
         partitions = await _partitions(client, topic)
         ends = await client.list_offsets(dict.fromkeys(partitions, LATEST), isolation=_COMMITTED)
         return {
-            each.partition: await _read_partition(client, each, ends[each].offset)
-            for each in partitions
+            partition.partition: await _read_partition(client, partition, ends[partition].offset)
+            for partition in partitions
         }
 
     return ask(servers, read)
@@ -60,7 +60,7 @@ def has_undecided(servers: str, topic: str) -> bool:
 async def _partitions(client: ClusterClient, topic: str) -> list[TopicPartition]:
     metadata = (await client.metadata([topic])).topics[topic]
     metadata.check()
-    return [TopicPartition(topic, each.partition) for each in metadata.partitions]
+    return [TopicPartition(topic, partition.partition) for partition in metadata.partitions]
 
 
 async def _read_partition(

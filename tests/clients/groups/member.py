@@ -127,10 +127,10 @@ class MemberLoop:
         records = self._adapter.poll(POLL_S)
         if records:
             self._tell("read", records=records)
-            for each in records:
+            for record in records:
                 # A rebalance within the poll may have taken away what the poll still hands out.
-                if (each.topic, each.partition) in self._owned:
-                    self._handed[each.topic, each.partition] = each.offset + 1
+                if (record.topic, record.partition) in self._owned:
+                    self._handed[record.topic, record.partition] = record.offset + 1
         if self._commits and (records or self._owes_commit):
             self._commit("")
 

@@ -45,9 +45,9 @@ class Member:
     def poll(self, timeout_s: float) -> list[Read]:
         found = self._runner.run(self._consumer.getmany(timeout_ms=round(timeout_s * 1000)))
         return [
-            Read(each.topic, each.partition, each.offset, each.value.decode())
+            Read(record.topic, record.partition, record.offset, record.value.decode())
             for records in found.values()
-            for each in records
+            for record in records
         ]
 
     def commit(self, offsets: dict[Place, int], metadata: str) -> None:

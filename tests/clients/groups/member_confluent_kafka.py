@@ -47,9 +47,9 @@ class Member:
             answers = self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
             raise CommitRefused(str(error)) from error
-        for each in answers or ():
-            if each.error is not None:
-                raise CommitRefused(str(each.error))
+        for answer in answers or ():
+            if answer.error is not None:
+                raise CommitRefused(str(answer.error))
 
     def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
         found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=60)

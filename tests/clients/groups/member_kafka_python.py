@@ -43,9 +43,9 @@ class Member:
         patience_s = timeout_s if self._listener.has_joined else _JOIN_S
         found = self._consumer.poll(timeout_ms=round(patience_s * 1000))
         return [
-            Read(each.topic, each.partition, each.offset, each.value.decode())
+            Read(record.topic, record.partition, record.offset, record.value.decode())
             for records in found.values()
-            for each in records
+            for record in records
         ]
 
     def commit(self, offsets: dict[Place, int], metadata: str) -> None:

@@ -200,8 +200,8 @@ class Pool:
 
     def close(self) -> None:
         for processes in self._idle.values():
-            for each in processes:
-                each.end()
+            for process in processes:
+                process.end()
 
 
 class Stage:
@@ -285,7 +285,7 @@ class Stage:
         wanted = sorted(partitions)
 
         def is_settled() -> bool:
-            owned = [each.owned for each in members]
+            owned = [member.owned for member in members]
             return all(owned) and sorted(each for one in owned for each in one) == wanted
 
         what = f"{len(members)} members share {len(wanted)} partitions"

@@ -307,7 +307,7 @@ class ClassicStory(GroupStory):
         group_client: GroupClient,
         topics: tuple[str, str],
     ) -> None:
-        everything = [each for topic in topics for each in partitions_of(topic, 3)]
+        everything = [partition for topic in topics for partition in partitions_of(topic, 3)]
         for assignor in group_client.assignors:
             group = new_name()
             members = [stage.join(group, *topics, assignor=assignor) for _ in range(2)]
@@ -333,15 +333,15 @@ class ClassicStory(GroupStory):
         if assignor not in group_client.assignors:
             pytest.skip(f"this client has no assignor {assignor}")
         group = new_name()
-        everything = [each for topic in topics for each in partitions_of(topic, 3)]
+        everything = [partition for topic in topics for partition in partitions_of(topic, 3)]
         members = [stage.join(group, *topics, assignor=assignor) for _ in range(3)]
         stage.wait_settled(members, everything)
         even = len(everything) // len(members)
-        stage.wait(lambda: all(len(each.owned) == even for each in members), "all have as many")
+        stage.wait(lambda: all(len(member.owned) == even for member in members), "all have as many")
         before = [(member.owned, len(member.assignments)) for member in members[1:]]
         members[0].leave()
         stage.wait_settled(members[1:], everything)
         for member, (owned, changes) in zip(members[1:], before, strict=True):
             assert owned < member.owned
             if assignor == "cooperative-sticky":  # nothing is taken away meanwhile
-                assert all(owned <= each for each in member.assignments[changes:])
+                assert all(owned <= assignment for assignment in member.assignments[changes:])

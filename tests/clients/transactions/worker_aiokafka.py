@@ -44,8 +44,8 @@ class Worker:
     def send(self, topic: str, partition: int, values: Sequence[str]) -> None:
         async def send() -> None:
             sent = [
-                await self._producer.send(topic, each.encode(), partition=partition)
-                for each in values
+                await self._producer.send(topic, value.encode(), partition=partition)
+                for value in values
             ]
             await asyncio.gather(*sent)
 
@@ -108,9 +108,9 @@ class Worker:
             return found
 
         records = [each for found in self._run(poll).values() for each in found]
-        for each in records:
-            self._reached[TopicPartition(each.topic, each.partition)] = each.offset + 1
-        return [Taken(each.partition, each.offset, each.value.decode()) for each in records]
+        for record in records:
+            self._reached[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        return [Taken(record.partition, record.offset, record.value.decode()) for record in records]
 
     def send_offsets(self) -> None:
         """By the group's name alone: aiokafka knows no better."""

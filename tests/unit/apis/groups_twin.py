@@ -77,7 +77,8 @@ class GroupsTwin:
     async def commit(self, request: CommitOffsets) -> Mapping[TopicPartition, ErrorCode]:
         self.asked.append(request)
         return {
-            each.partition: self.refused.get(each.partition, self.code) for each in request.offsets
+            offset.partition: self.refused.get(offset.partition, self.code)
+            for offset in request.offsets
         }
 
     async def commit_in_transaction(
@@ -86,10 +87,10 @@ class GroupsTwin:
         self.asked.append(request)
         code = request.find_refusal()
         if code is not NONE:
-            return {each.partition: code for each in request.commit.offsets}
+            return {offset.partition: code for offset in request.commit.offsets}
         return {
-            each.partition: self.refused.get(each.partition, self.code)
-            for each in request.commit.offsets
+            offset.partition: self.refused.get(offset.partition, self.code)
+            for offset in request.commit.offsets
         }
 
     def end_transaction(self, partition: int, marker: TransactionMarker) -> Awaitable[ErrorCode]:
@@ -114,7 +115,7 @@ class GroupsTwin:
         self.asked.append((group, tuple(partitions)))
         if self.code is not NONE:
             return self.code, {}
-        return NONE, {each: self.refused.get(each, NONE) for each in partitions}
+        return NONE, {partition: self.refused.get(partition, NONE) for partition in partitions}
 
     async def delete_group(self, group: str) -> ErrorCode:
         self.asked.append(group)

@@ -24,7 +24,7 @@ SOFTWARE: dict[str, Any] = {
 def test_every_version_lists_the_whole_table(bench: Workbench, version: int) -> None:
     reply = bench.ask(KEY, version, **SOFTWARE)
     assert reply.error_code == 0
-    listed = {each.api_key: (each.min_version, each.max_version) for each in reply.api_keys}
+    listed = {key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
     assert listed == {key.value: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
 
 
@@ -75,7 +75,7 @@ def test_an_unknown_version_is_answered_in_version_0(bench: Workbench, version: 
     sent = bench.send(KEY, known, as_version=version, **SOFTWARE)
     reply = sent.read(0)
     assert reply.error_code == 35
-    assert {each.api_key for each in reply.api_keys} == {key.value for key in APIS}
+    assert {key.api_key for key in reply.api_keys} == {key.value for key in APIS}
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n", "é", "x" * 100 + "_"])
@@ -94,7 +94,7 @@ def test_software_names_within_the_rule_pass(bench: Workbench, name: str) -> Non
 
 
 def levels_of(features: Any) -> dict[str, tuple[int, int]]:
-    return {each.name: (each.min_version, each.max_version) for each in features}
+    return {feature.name: (feature.min_version, feature.max_version) for feature in features}
 
 
 def test_clients_may_rely_on_transactions_v2(bench: Workbench) -> None:
@@ -113,7 +113,7 @@ def test_a_feature_that_begins_at_0_is_kept_from_clients_that_fail_on_it(bench: 
     """KAFKA-17492. What is in force they may know."""
     reply = bench.ask(KEY, 3, **SOFTWARE)
     assert reply.supported_features == ()
-    assert [each.name for each in reply.finalized_features] == ["transaction.version"]
+    assert [feature.name for feature in reply.finalized_features] == ["transaction.version"]
 
 
 def test_a_refused_client_learns_of_no_feature(bench: Workbench) -> None:

@@ -72,9 +72,9 @@ def ask_to_commit(bench: Workbench, version: int, *topics: dict[str, Any], **val
 
 def told(reply: Any) -> list[tuple[int, int]]:
     return [
-        (each.partition_index, each.error_code)
+        (partition.partition_index, partition.error_code)
         for topic in reply.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -120,7 +120,7 @@ def test_old_clients_may_ask_for_a_retention(
     ask_to_commit(bench, version, retention_time=retention)
     (asked,) = bench.groups.asked
     assert isinstance(asked, CommitOffsets)
-    assert [each.expires_ms for each in asked.offsets] == [expires_ms] * 2
+    assert [offset.expires_ms for offset in asked.offsets] == [expires_ms] * 2
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
@@ -145,7 +145,7 @@ def test_each_partition_of_a_commit_has_its_own_answer_in_order(
     ]
     (asked,) = bench.groups.asked
     assert isinstance(asked, CommitOffsets)
-    assert [each.partition for each in asked.offsets] == [P0]
+    assert [offset.partition for offset in asked.offsets] == [P0]
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
@@ -161,7 +161,7 @@ def test_of_two_offsets_for_a_partition_the_later_counts(bench: Workbench) -> No
     reply = ask_to_commit(bench, 8, first, topic("orders", partitions=[entry(0, 3)]))
     (asked,) = bench.groups.asked
     assert isinstance(asked, CommitOffsets)
-    assert [(each.partition, each.offset) for each in asked.offsets] == [(P0, 3)]
+    assert [(offset.partition, offset.offset) for offset in asked.offsets] == [(P0, 3)]
     assert told(reply) == [(0, 0)] * 3
 
 
@@ -187,9 +187,14 @@ def fetch(bench: Workbench, version: int, topics: Any, **values: Any) -> Any:
 
 def offsets(answer: Any) -> list[tuple[int, int, str, int]]:
     return [
-        (each.partition_index, each.committed_offset, each.metadata, each.error_code)
+        (
+            partition.partition_index,
+            partition.committed_offset,
+            partition.metadata,
+            partition.error_code,
+        )
         for topic in answer.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -209,7 +214,7 @@ def test_a_fetch_reaches_the_group_and_brings_offsets(bench: Workbench, version:
     ]
     assert offsets(answer) == [(1, -1, "", 0), (0, 50, "note", 0)]
     if version >= 5:
-        found = [each.committed_leader_epoch for each in answer.topics[0].partitions]
+        found = [partition.committed_leader_epoch for partition in answer.topics[0].partitions]
         assert found == [-1, 4]
     if version >= 2:
         assert answer.error_code == 0
@@ -282,7 +287,7 @@ def test_several_groups_are_answered_each_once(bench: Workbench, version: int) -
     bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
     groups = [{"group_id": name, "topics": None} for name in ("a", "theirs", "b", "a")]
     reply = bench.ask(FETCH, version, groups=groups)
-    assert [(each.group_id, each.error_code) for each in reply.groups] == [
+    assert [(group.group_id, group.error_code) for group in reply.groups] == [
         ("a", 0),
         ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED),
         ("b", 0),

@@ -201,7 +201,7 @@ def test_several_groups_are_described_each_once_in_order(bench: Workbench, versi
     )
     bench.groups.consumer_described = {"g": GROUP, "absent": absent}
     reply = bench.ask(DESCRIBE, version, group_ids=["absent", "theirs", "g", "absent"])
-    found = [(each.group_id, each.error_code, each.error_message) for each in reply.groups]
+    found = [(group.group_id, group.error_code, group.error_message) for group in reply.groups]
     assert found == [
         ("absent", ErrorCode.GROUP_ID_NOT_FOUND, "no such group"),
         ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED, None),

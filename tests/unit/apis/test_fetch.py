@@ -76,7 +76,7 @@ def send(
 
 
 def answers(sent: Sent) -> list[Any]:
-    return [each for topic in sent.reply.responses for each in topic.partitions]
+    return [partition for topic in sent.reply.responses for partition in topic.partitions]
 
 
 def only(sent: Sent) -> Any:
@@ -147,9 +147,9 @@ def test_limits_are_kept_with_whole_batches(bench: Workbench) -> None:
         bench.fill("orders", *[batch(b"x" * 500) for _ in range(4)], partition=partition)
     three = {0: 0, 1: 0, 2: 0}
     by_partition = send(bench, offsets=three, partition_bytes=2 * size + 1)
-    assert [offsets_in(each) for each in answers(by_partition)] == [[0, 1]] * 3
+    assert [offsets_in(answer) for answer in answers(by_partition)] == [[0, 1]] * 3
     in_all = send(bench, offsets=three, max_bytes=5 * size + 1)
-    assert [offsets_in(each) for each in answers(in_all)] == [[0, 1, 2, 3], [0], []]
+    assert [offsets_in(answer) for answer in answers(in_all)] == [[0, 1, 2, 3], [0], []]
 
 
 def test_the_brokers_own_limit_counts_too(tmp_path: Path) -> None:
@@ -248,12 +248,18 @@ def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborte
     append(bench, marker(2, commit=True), Origin.COORDINATOR)
     after = only(send(bench, version, isolation_level=1))
     assert offsets_in(after) == [0, 1, 2, 3]
-    aborted = [(each.producer_id, each.first_offset) for each in after.aborted_transactions]
+    aborted = [
+        (transaction.producer_id, transaction.first_offset)
+        for transaction in after.aborted_transactions
+    ]
     assert aborted == [(1, 0)]
     if wait_ms:  # the answer of a fetch that waited has the list as well (KAFKA-5376)
         delayed = only(waiting)
         assert offsets_in(delayed) == [1, 2, 3]
-        found = [(each.producer_id, each.first_offset) for each in delayed.aborted_transactions]
+        found = [
+            (transaction.producer_id, transaction.first_offset)
+            for transaction in delayed.aborted_transactions
+        ]
         assert found == [(1, 0)]
 
 
@@ -270,7 +276,7 @@ def test_a_fetch_waits_for_the_first_byte_and_no_longer(bench: Workbench) -> Non
     sent = send(bench, offsets={0: 0, 1: 0}, wait_ms=500)
     assert not sent.is_answered
     bench.fill("orders", batch(b"a"), partition=1)
-    assert [offsets_in(each) for each in answers(sent)] == [[], [0]]
+    assert [offsets_in(answer) for answer in answers(sent)] == [[], [0]]
     assert bench.replicas.fetches.statistics().waiting == 0
 
 
@@ -312,7 +318,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants_in_all(bench: Workbench) ->
         bench.fill("orders", batch(b"x" * 100), partition=partition)
         assert not sent.is_answered
     bench.fill("orders", batch(b"x" * 100), partition=0)
-    assert [offsets_in(each) for each in answers(sent)] == [[0, 1], [0]]
+    assert [offsets_in(answer) for answer in answers(sent)] == [[0, 1], [0]]
 
 
 def test_more_bytes_than_may_be_sent_are_not_waited_for(bench: Workbench) -> None:
@@ -327,7 +333,10 @@ def test_more_bytes_than_may_be_sent_are_not_waited_for(bench: Workbench) -> Non
 def test_an_error_does_not_wait(bench: Workbench, wait_ms: int) -> None:
     bench.make_topic("orders")
     sent = send(bench, offsets={0: 0, 9: 0}, wait_ms=wait_ms)
-    assert [each.error_code for each in answers(sent)] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [answer.error_code for answer in answers(sent)] == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
 
 
 def test_a_fetch_for_nothing_does_not_wait(bench: Workbench) -> None:
@@ -430,9 +439,10 @@ def test_the_leader_to_go_to_is_told_from_version_16_on(bench: Workbench, versio
     if version >= 16:
         leader = answer.current_leader
         assert (leader.leader_id, leader.leader_epoch) == (OTHER, 6)
-        assert [(each.node_id, each.host, each.port) for each in sent.reply.node_endpoints] == [
-            (OTHER, "host-2", 9002)
-        ]
+        assert [
+            (endpoint.node_id, endpoint.host, endpoint.port)
+            for endpoint in sent.reply.node_endpoints
+        ] == [(OTHER, "host-2", 9002)]
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1000])
@@ -492,8 +502,8 @@ def test_reading_needs_permission_before_anything_is_told(bench: Workbench, vers
     bench.fill("orders", batch(b"secret"))
     bench.guard.deny(Operation.READ, ResourceType.TOPIC, "orders")
     sent = send(bench, version, {0: 0, 77: 0}, wait_ms=1000)
-    assert {each.error_code for each in answers(sent)} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-    assert {each.high_watermark for each in answers(sent)} == {-1}
+    assert {answer.error_code for answer in answers(sent)} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert {answer.high_watermark for answer in answers(sent)} == {-1}
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -89,8 +89,8 @@ def generic(version: int, given: list[Fetched], nodes: list[HintedBroker]) -> An
     endpoints: tuple[Any, ...] = ()
     if version >= 16:
         endpoints = tuple(
-            shape["node_endpoints"](node_id=each.id, host=each.host, port=each.port, rack=each.rack)
-            for each in nodes
+            shape["node_endpoints"](node_id=node.id, host=node.host, port=node.port, rack=node.rack)
+            for node in nodes
         )
     return shape(
         throttle_time=timedelta(),

@@ -56,7 +56,9 @@ def fetch(
 def told(sent: Sent) -> dict[int, Any]:
     assert sent.reply.error_code == 0
     return {
-        each.partition_index: each for topic in sent.reply.responses for each in topic.partitions
+        partition.partition_index: partition
+        for topic in sent.reply.responses
+        for partition in topic.partitions
     }
 
 

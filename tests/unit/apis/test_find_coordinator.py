@@ -104,7 +104,7 @@ def test_several_groups_are_answered_each_and_the_topic_is_made_once(
     bench.groups.topic_code = ErrorCode.KAFKA_STORAGE_ERROR
     bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
     reply = bench.ask(KEY, version, key_type=GROUP, coordinator_keys=["b", "theirs", "a"])
-    assert [(each.key, each.error_code) for each in reply.coordinators] == [
+    assert [(coordinator.key, coordinator.error_code) for coordinator in reply.coordinators] == [
         ("b", NOT_AVAILABLE),
         ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED),
         ("a", NOT_AVAILABLE),

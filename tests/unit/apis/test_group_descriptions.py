@@ -35,12 +35,12 @@ def test_groups_are_listed_with_what_the_version_can_say(bench: Workbench, versi
     kinds = frozenset(("Classic",)) if version >= 5 else frozenset()
     assert bench.groups.asked == [(states, kinds)]
     assert reply.error_code == 0
-    found = [(each.group_id, each.protocol_type) for each in reply.groups]
+    found = [(group.group_id, group.protocol_type) for group in reply.groups]
     assert found == [("a", "consumer"), ("b", ""), ("c", "consumer")]
     if version >= 4:
-        assert [each.group_state for each in reply.groups] == ["Stable", "Empty", "Reconciling"]
+        assert [group.group_state for group in reply.groups] == ["Stable", "Empty", "Reconciling"]
     if version >= 5:
-        assert [each.group_type for each in reply.groups] == ["classic", "classic", "consumer"]
+        assert [group.group_type for group in reply.groups] == ["classic", "classic", "consumer"]
 
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
@@ -49,7 +49,7 @@ def test_what_could_not_be_listed_is_told(bench: Workbench, version: int) -> Non
     bench.groups.listed = LISTED[:1]
     reply = bench.ask(LIST, version)
     assert reply.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    assert [each.group_id for each in reply.groups] == ["a"]
+    assert [group.group_id for group in reply.groups] == ["a"]
 
 
 def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe(
@@ -59,7 +59,7 @@ def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe(
     bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "b")
     assert len(bench.ask(LIST, 5).groups) == 3
     bench.guard.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    assert [each.group_id for each in bench.ask(LIST, 5).groups] == ["a", "c"]
+    assert [group.group_id for group in bench.ask(LIST, 5).groups] == ["a", "c"]
 
 
 # -- DescribeGroups ------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_groups_are_deleted_each_once_in_order(bench: Workbench, version: int) -
     bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "theirs")
     bench.groups.code = ErrorCode.NON_EMPTY_GROUP
     reply = bench.ask(DELETE, version, groups_names=["b", "theirs", "a", "b"])
-    assert [(each.group_id, each.error_code) for each in reply.results] == [
+    assert [(result.group_id, result.error_code) for result in reply.results] == [
         ("b", ErrorCode.NON_EMPTY_GROUP),
         ("theirs", DENIED),
         ("a", ErrorCode.NON_EMPTY_GROUP),
@@ -156,6 +156,6 @@ def test_groups_are_deleted_each_once_in_order(bench: Workbench, version: int) -
 def test_more_groups_than_fit_a_turn_are_all_deleted(bench: Workbench) -> None:
     names = [f"g{number}" for number in range(2 * GROUPS_A_TURN + 1)]
     reply = bench.ask(DELETE, 2, groups_names=names)
-    assert [(each.group_id, each.error_code) for each in reply.results] == [
+    assert [(result.group_id, result.error_code) for result in reply.results] == [
         (name, 0) for name in names
     ]

@@ -92,12 +92,12 @@ def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
     reply = ask_to_join(bench, version)
     assert (reply.error_code, reply.generation_id, reply.protocol_name) == (0, 7, "range")
     assert (reply.leader, reply.member_id) == ("m-1", "m-1")
-    assert [(each.member_id, each.metadata) for each in reply.members] == [
+    assert [(member.member_id, member.metadata) for member in reply.members] == [
         ("m-1", b"\0\1"),
         ("m-2", b""),
     ]
     if version >= 5:
-        assert [each.group_instance_id for each in reply.members] == ["static-1", None]
+        assert [member.group_instance_id for member in reply.members] == ["static-1", None]
     if version >= 7:
         assert reply.protocol_type == "consumer"
     if version >= 9:
@@ -134,7 +134,9 @@ def test_a_thousand_protocols_reach_the_group_in_order(bench: Workbench) -> None
     bench.send(JOIN, 9, group_id="g", protocols=protocols)
     (asked,) = bench.groups.asked
     assert isinstance(asked, JoinGroup)
-    assert [each.name for each in asked.protocols] == [each["name"] for each in protocols]
+    assert [protocol.name for protocol in asked.protocols] == [
+        protocol["name"] for protocol in protocols
+    ]
 
 
 # -- SyncGroup -----------------------------------------------------------------------------
@@ -254,7 +256,7 @@ def test_several_members_leave_each_with_its_own_error(bench: Workbench, version
     assert bench.groups.asked == [("g", leavers)]
     assert reply.error_code == 0
     assert [
-        (each.member_id, each.group_instance_id, each.error_code) for each in reply.members
+        (member.member_id, member.group_instance_id, member.error_code) for member in reply.members
     ] == [
         ("m-1", None, 0),
         ("", "static-2", FENCED),

@@ -164,7 +164,7 @@ def test_a_partition_named_twice_is_refused_each_time(bench: Workbench) -> None:
     bench.make_topic("orders", 2)
     entries = [{"partition_index": index, "timestamp": LATEST} for index in (0, 1, 0)]
     reply = bench.ask(KEY, 8, topics=[{"name": "orders", "partitions": entries}])
-    assert [each.error_code for each in reply.topics[0].partitions] == [
+    assert [partition.error_code for partition in reply.topics[0].partitions] == [
         ErrorCode.INVALID_REQUEST,
         0,
         ErrorCode.INVALID_REQUEST,

@@ -51,10 +51,12 @@ def test_every_version_tells_brokers_and_leaders(bench: Workbench, version: int)
     reply = ask(bench, version, "orders")
     topic = only(reply)
     assert (topic.error_code, topic.name) == (0, "orders")
-    assert [each.partition_index for each in topic.partitions] == [0, 1, 2]
-    assert {each.leader_id for each in topic.partitions} == {ME}
-    assert {(each.replica_nodes, each.isr_nodes) for each in topic.partitions} == {((ME,), (ME,))}
-    assert [(each.node_id, each.host, each.port) for each in reply.brokers] == [
+    assert [partition.partition_index for partition in topic.partitions] == [0, 1, 2]
+    assert {partition.leader_id for partition in topic.partitions} == {ME}
+    assert {(partition.replica_nodes, partition.isr_nodes) for partition in topic.partitions} == {
+        ((ME,), (ME,))
+    }
+    assert [(broker.node_id, broker.host, broker.port) for broker in reply.brokers] == [
         (ME, "127.0.0.1", 9092)
     ]
     if version >= 1:
@@ -66,7 +68,7 @@ def test_every_version_tells_brokers_and_leaders(bench: Workbench, version: int)
     if version >= 2:
         assert reply.cluster_id == "the-cluster"
     if version >= 7:
-        assert {each.leader_epoch for each in topic.partitions} == {4}
+        assert {partition.leader_epoch for partition in topic.partitions} == {4}
     if version >= 8:
         assert topic.topic_authorized_operations == NOT_ASKED
     if version >= 10:
@@ -105,8 +107,10 @@ def test_what_stands_around_topics_is_the_generic_encoders_too(version: int, cou
     message = shape(
         throttle_time=timedelta(),
         brokers=tuple(
-            shape["brokers"](node_id=each.id, host=each.host, port=each.port, rack=each.rack)
-            for each in brokers
+            shape["brokers"](
+                node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in brokers
         ),
         cluster_id="the-cluster",
         controller_id=OTHER,
@@ -204,7 +208,7 @@ def test_an_answer_of_all_topics_follows_every_change(bench: Workbench) -> None:
         ("b", 0),
         ("a", 9),
     ]
-    assert [each.node_id for each in after.brokers] == [ME, OTHER]
+    assert [broker.node_id for broker in after.brokers] == [ME, OTHER]
     bench.delete_topic("b")
     assert [topic.name for topic in bench.ask(KEY, LATEST, topics=None).topics] == ["a"]
 
@@ -249,10 +253,10 @@ def test_clients_are_told_what_the_listener_advertises(tmp_path: Path) -> None:
     bench.tell(brokers=(node(ME, "OUT", "IN"), node(OTHER, "IN")))
     outside = bench.send(KEY, 1, topics=[], connection=Connection(listener="OUT"))
     inside = bench.send(KEY, 1, topics=[], connection=Connection(listener="IN", host="10.0.0.1"))
-    assert [(each.host, each.port) for each in outside.reply.brokers] == [
+    assert [(broker.host, broker.port) for broker in outside.reply.brokers] == [
         ("broker.example.com", 443)
     ]
-    assert [(each.host, each.port) for each in inside.reply.brokers] == [
+    assert [(broker.host, broker.port) for broker in inside.reply.brokers] == [
         ("10.0.0.1", 9092),
         ("host-2", 9002),
     ]
@@ -359,7 +363,7 @@ def test_topics_are_found_by_their_id(bench: Workbench) -> None:
         12,
         topics=[{"topic_id": topic_id_of("orders"), "name": None}, {"topic_id": unknown}],
     )
-    assert [(each.error_code, each.name, each.topic_id) for each in reply.topics] == [
+    assert [(topic.error_code, topic.name, topic.topic_id) for topic in reply.topics] == [
         (0, "orders", topic_id_of("orders")),
         (ErrorCode.UNKNOWN_TOPIC_ID, None, unknown),
     ]
@@ -397,11 +401,11 @@ def test_topics_that_may_not_be_described_look_the_same_whether_they_exist(
     for name in ("hidden", "absent"):
         bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, name)
     reply = ask(bench, version, "hidden", "absent")
-    assert [(each.error_code, each.partitions) for each in reply.topics] == [
+    assert [(topic.error_code, topic.partitions) for topic in reply.topics] == [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ())
     ] * 2
     if version >= 10:
-        assert {each.topic_id for each in reply.topics} <= {None, UUID(int=0)}
+        assert {topic.topic_id for topic in reply.topics} <= {None, UUID(int=0)}
     assert bench.controller.created == []
 
 
@@ -424,7 +428,7 @@ def test_creation_needs_its_own_permission(bench: Workbench) -> None:
     bench.guard.deny(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")
     bench.guard.deny(Operation.CREATE, ResourceType.TOPIC, "forbidden")
     reply = ask(bench, 4, "forbidden", "allowed", allow_auto_topic_creation=True)
-    assert [(each.name, each.error_code) for each in reply.topics] == [
+    assert [(topic.name, topic.error_code) for topic in reply.topics] == [
         ("forbidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ("allowed", 0),
     ]

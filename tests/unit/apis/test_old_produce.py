@@ -28,7 +28,9 @@ def ask(
 
 
 def topic(name: bytes, *partitions: int) -> bytes:
-    entries = b"".join(struct.pack(">ii", each, len(MESSAGE)) + MESSAGE for each in partitions)
+    entries = b"".join(
+        struct.pack(">ii", partition, len(MESSAGE)) + MESSAGE for partition in partitions
+    )
     return struct.pack(">h", len(name)) + name + struct.pack(">i", len(partitions)) + entries
 
 

@@ -70,11 +70,11 @@ def send(
 
 
 def answers(sent: Sent) -> list[Any]:
-    return [each for topic in sent.reply.responses for each in topic.partition_responses]
+    return [response for topic in sent.reply.responses for response in topic.partition_responses]
 
 
 def codes(sent: Sent) -> list[ErrorCode]:
-    return [get_error(each.error_code) for each in answers(sent)]
+    return [get_error(answer.error_code) for answer in answers(sent)]
 
 
 def end_of(bench: Workbench, partition: TopicPartition = P0) -> int:
@@ -90,13 +90,15 @@ def test_every_version_writes_and_tells_where(bench: Workbench, version: int, ac
     reply = send(bench, version, topics, acks=acks).reply
     assert [topic.name for topic in reply.responses] == ["orders"]
     found = [
-        (each.index, each.error_code, each.base_offset)
-        for each in reply.responses[0].partition_responses
+        (response.index, response.error_code, response.base_offset)
+        for response in reply.responses[0].partition_responses
     ]
     assert found == [(1, 0, 0), (0, 0, 2)]
     assert end_of(bench) == 3
     if version >= 5:
-        assert {each.log_start_offset for each in reply.responses[0].partition_responses} == {0}
+        assert {
+            response.log_start_offset for response in reply.responses[0].partition_responses
+        } == {0}
 
 
 # -- the encoder ---------------------------------------------------------------------------
@@ -211,7 +213,7 @@ def test_acks_all_waits_for_the_in_sync_replicas_and_lets_the_next_request_start
     bench.replicas.note_follower_end(P0, OTHER, Offset(2))
     assert [first.is_answered, second.is_answered] == [True, False]
     bench.replicas.note_follower_end(P0, OTHER, Offset(4))
-    assert [each.base_offset for each in answers(first) + answers(second)] == [0, 2]
+    assert [answer.base_offset for answer in answers(first) + answers(second)] == [0, 2]
 
 
 def test_what_waits_too_long_is_told_so(bench: Workbench) -> None:
@@ -290,7 +292,7 @@ def test_each_partition_has_its_own_answer_in_the_order_of_the_request(bench: Wo
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
-    assert [each.base_offset for each in answers(sent)] == [-1, -1, 0, -1, -1, -1, -1]
+    assert [answer.base_offset for answer in answers(sent)] == [-1, -1, 0, -1, -1, -1, -1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -437,9 +439,10 @@ def test_the_leader_to_go_to_is_told_from_version_10_on(bench: Workbench, versio
     if version >= 10:
         leader = answer.current_leader
         assert (leader.leader_id, leader.leader_epoch) == (OTHER, 6)
-        assert [(each.node_id, each.host, each.port) for each in sent.reply.node_endpoints] == [
-            (OTHER, "host-2", 9002)
-        ]
+        assert [
+            (endpoint.node_id, endpoint.host, endpoint.port)
+            for endpoint in sent.reply.node_endpoints
+        ] == [(OTHER, "host-2", 9002)]
 
 
 def test_append_time_is_told_where_the_topic_stamps_it(bench: Workbench) -> None:

@@ -92,14 +92,14 @@ def test_producers_are_told_with_their_open_transactions(bench: Workbench) -> No
     answer = describe(bench)
     assert answer.error_code == 0
     found = {
-        each.producer_id: (
-            each.producer_epoch,
-            each.last_sequence,
-            each.last_timestamp,
-            each.coordinator_epoch,
-            each.current_txn_start_offset,
+        producer.producer_id: (
+            producer.producer_epoch,
+            producer.last_sequence,
+            producer.last_timestamp,
+            producer.coordinator_epoch,
+            producer.current_txn_start_offset,
         )
-        for each in answer.active_producers
+        for producer in answer.active_producers
     }
     assert found == {5: (2, 1, NOW_MS + 1, -1, -1), 6: (0, 0, NOW_MS, -1, 2)}
 

@@ -67,9 +67,9 @@ def send(
 
 def codes(sent: Sent) -> list[ErrorCode]:
     return [
-        get_error(each.error_code)
+        get_error(response.error_code)
         for topic in sent.reply.responses
-        for each in topic.partition_responses
+        for response in topic.partition_responses
     ]
 
 

@@ -110,7 +110,7 @@ def fenced_codes(bench: Workbench, key: ApiKey, **asked: Any) -> list[int]:
     bench.transactions.code = FENCED
     bench.transactions.ended = EndTxnReply(FENCED)
     bench.transactions.initialised = InitProducerIdReply(code=FENCED)
-    versions = [each for each in APIS[key].versions if key is not ADD or each < 4]
+    versions = [version for version in APIS[key].versions if key is not ADD or version < 4]
     return [_first_code(bench.ask(key, version, **asked)) for version in versions]
 
 
@@ -148,9 +148,9 @@ def producer_asks(topic: str, *numbers: int) -> dict[str, Any]:
 
 def producer_codes(reply: Any) -> dict[TopicPartition, int]:
     return {
-        TopicPartition(topic.name, each.partition_index): each.partition_error_code
+        TopicPartition(topic.name, result.partition_index): result.partition_error_code
         for topic in reply.results_by_topic_v3_and_below
-        for each in topic.results_by_partition
+        for result in topic.results_by_partition
     }
 
 
@@ -188,8 +188,8 @@ def broker_asks(*, verify_only: bool, ids: tuple[str, ...] = ("t",)) -> dict[str
     topics = [{"name": "orders", "partitions": [0, 1]}]
     return {
         "transactions": [
-            {**WHO, "transactional_id": each, "verify_only": verify_only, "topics": topics}
-            for each in ids
+            {**WHO, "transactional_id": id_, "verify_only": verify_only, "topics": topics}
+            for id_ in ids
         ]
     }
 
@@ -373,7 +373,7 @@ def test_ids_are_listed_by_a_pattern(
     )
     reply = bench.ask(LIST, 2, transactional_id_pattern=pattern)
     assert reply.error_code == NONE
-    assert [each.transactional_id for each in reply.transaction_states] == names
+    assert [state.transactional_id for state in reply.transaction_states] == names
 
 
 def test_what_is_no_pattern_is_refused(bench: Workbench) -> None:

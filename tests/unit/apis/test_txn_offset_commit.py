@@ -50,7 +50,9 @@ def commit(bench: Workbench, version: int, **values: Any) -> list[ErrorCode]:
         **values,
     }
     reply = bench.ask(KEY, version, **asked)
-    return [get_error(each.error_code) for topic in reply.topics for each in topic.partitions]
+    return [
+        get_error(partition.error_code) for topic in reply.topics for partition in topic.partitions
+    ]
 
 
 def kept(bench: Workbench) -> CommitInTransaction:
@@ -136,7 +138,7 @@ def test_topics_that_may_not_be_read_or_do_not_exist_are_refused_one_by_one(
         NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    assert [each.partition for each in kept(bench).commit.offsets] == [P0]
+    assert [offset.partition for offset in kept(bench).commit.offsets] == [P0]
 
 
 def test_if_nothing_can_be_kept_nobody_is_asked(bench: Workbench) -> None:

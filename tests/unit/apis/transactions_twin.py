@@ -66,7 +66,7 @@ class TransactionsTwin:
     ) -> Mapping[TopicPartition, ErrorCode]:
         who = (transactional_id, producer_id, producer_epoch)
         self.asked.append(("verify", *who, tuple(partitions)))
-        return {each: self.unverified.get(each, self.code) for each in partitions}
+        return {partition: self.unverified.get(partition, self.code) for partition in partitions}
 
     async def end(
         self,

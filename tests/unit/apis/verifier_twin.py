@@ -41,4 +41,6 @@ class VerifierTwin:
 
     def answer(self, place: int) -> None:
         asked = self.asked[place]
-        asked.done({each: self.codes.get(each, ErrorCode.NONE) for each in asked.partitions})
+        asked.done(
+            {partition: self.codes.get(partition, ErrorCode.NONE) for partition in asked.partitions}
+        )

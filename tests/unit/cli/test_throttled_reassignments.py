@@ -25,7 +25,7 @@ def test_who_holds_it_sends_slowly_and_who_is_added_fetches_slowly() -> None:
 
 def test_a_move_that_adds_nobody_names_no_fetcher() -> None:
     changes = throttle(TopicPartition("orders", 0), held_by=(1, 2), to=(2,), brokers=(1,), rate=9)
-    assert [each.name for each in changes[TOPIC]] == ["leader.replication.throttled.replicas"]
+    assert [change.name for change in changes[TOPIC]] == ["leader.replication.throttled.replicas"]
 
 
 def test_all_of_it_goes_again() -> None:

@@ -173,9 +173,9 @@ class Cluster:
         return {
             "throttle_time": ZERO,
             "brokers": [
-                {"node_id": each.id, "host": each.address.host, "port": each.address.port}
-                for each in self.brokers.values()
-                if each._server is not None and each._server.is_serving()
+                {"node_id": broker.id, "host": broker.address.host, "port": broker.address.port}
+                for broker in self.brokers.values()
+                if broker._server is not None and broker._server.is_serving()
             ],
             "cluster_id": "scripted",
             "controller_id": self.controller_id,
@@ -231,7 +231,7 @@ def fetched(asked: Asked, *, code: int = 0, records: bytes = b"batch") -> Answer
                 "topic": topic.topic,
                 "partitions": [
                     {
-                        "partition_index": each.partition,
+                        "partition_index": partition.partition,
                         "error_code": code,
                         "high_watermark": 9,
                         "last_stable_offset": 9,
@@ -240,7 +240,7 @@ def fetched(asked: Asked, *, code: int = 0, records: bytes = b"batch") -> Answer
                         "preferred_read_replica": -1,
                         "records": records,
                     }
-                    for each in topic.partitions
+                    for partition in topic.partitions
                 ],
             }
             for topic in asked.message.topics

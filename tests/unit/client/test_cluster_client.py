@@ -50,7 +50,7 @@ async def two_brokers() -> AsyncIterator[tuple[Cluster, ScriptedBroker, Scripted
 
 
 def client_of(*brokers: ScriptedBroker) -> ClusterClient:
-    return ClusterClient([str(each.address) for each in brokers], retry_backoff_ms=1)
+    return ClusterClient([str(broker.address) for broker in brokers], retry_backoff_ms=1)
 
 
 def hang_up(_: Asked) -> Answer:
@@ -405,7 +405,7 @@ def test_a_broker_that_is_away_is_asked_at_most_once_per_back_off(run: Run) -> N
             client = ClusterClient(str(first.address), retry_backoff_ms=1, limits=limits)
             calls = [client.produce(T0, b"batch", timeout_ms=300) for _ in range(50)]
             results = await asyncio.gather(*calls, return_exceptions=True)
-            assert {type(each) for each in results} == {OutOfTime}
+            assert {type(result) for result in results} == {OutOfTime}
             # 50 ms, then 100, then 200 between attempts, a fifth less at most.
             assert second.connections <= 4
             await client.close()
@@ -420,8 +420,8 @@ def listed(asked: Asked, code: ErrorCode) -> Answer:
             {
                 "name": topic.name,
                 "partitions": [
-                    {"partition_index": each.partition_index, "error_code": code, "offset": 5}
-                    for each in topic.partitions
+                    {"partition_index": partition.partition_index, "error_code": code, "offset": 5}
+                    for partition in topic.partitions
                 ],
             }
             for topic in asked.message.topics

@@ -219,10 +219,10 @@ def test_groups_are_listed_though_a_broker_has_gone_for_good(run: Run) -> None:
         async with two_coordinators() as (both, client):
             both.first.handlers[LIST] = lambda _: listed("a")
             both.second.handlers[LIST] = lambda _: listed("b")
-            assert [each.group for each in await client.groups.list_groups()] == ["a", "b"]
+            assert [group.group for group in await client.groups.list_groups()] == ["a", "b"]
             both.first.handlers[LIST] = lambda _: listed("a", "b")
             await both.second.stop()
-            assert [each.group for each in await client.groups.list_groups()] == ["a", "b"]
+            assert [group.group for group in await client.groups.list_groups()] == ["a", "b"]
 
     run(story)
 

@@ -77,8 +77,8 @@ class Stage:
             {
                 "name": topic.name,
                 "results_by_partition": [
-                    {"partition_index": each, "partition_error_code": self.code}
-                    for each in topic.partitions
+                    {"partition_index": partition, "partition_error_code": self.code}
+                    for partition in topic.partitions
                 ],
             }
             for topic in asked.message.v3_and_below_topics
@@ -113,11 +113,11 @@ def test_batches_become_the_producers_own_and_partitions_are_added_once(run: Run
             batches = [
                 each.message.topic_data[0].partition_data[0].records for each in made.sent(PRODUCE)
             ]
-            headers = [read_header(each) for each in batches]
-            assert [each.base_sequence for each in headers] == [0, 3, 0]
-            assert {(each.producer_id, each.producer_epoch) for each in headers} == {(7, 3)}
-            assert all(each.is_transactional for each in headers)
-            assert all(is_crc_valid(each, 0, len(each)) for each in batches)
+            headers = [read_header(batch) for batch in batches]
+            assert [header.base_sequence for header in headers] == [0, 3, 0]
+            assert {(header.producer_id, header.producer_epoch) for header in headers} == {(7, 3)}
+            assert all(header.is_transactional for header in headers)
+            assert all(is_crc_valid(batch, 0, len(batch)) for batch in batches)
             assert {each.message.transactional_id for each in made.sent(PRODUCE)} == {"x"}
             (ended,) = made.sent(END)
             assert (ended.message.producer_id, ended.message.committed) == (7, True)

@@ -97,7 +97,7 @@ def test_a_name_declared_twice_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [each for each in _ALL if each.fallbacks], ids=lambda each: each.name
+    "setting", [each for each in _ALL if each.fallbacks], ids=lambda item: item.name
 )
 def test_every_fallback_is_a_broker_setting_of_a_fitting_kind(setting: Setting) -> None:
     whole = {SettingKind.SHORT, SettingKind.INT, SettingKind.LONG}
@@ -107,7 +107,7 @@ def test_every_fallback_is_a_broker_setting_of_a_fitting_kind(setting: Setting) 
         assert other.active == setting.active
 
 
-@pytest.mark.parametrize("setting", TOPIC_SETTINGS.values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("setting", TOPIC_SETTINGS.values(), ids=lambda item: item.name)
 def test_a_topics_default_is_what_its_broker_settings_default_to(setting: Setting) -> None:
     broker = resolve_broker()
     defaults = {synonym.convert(broker[synonym.name]) for synonym in setting.fallbacks}
@@ -123,8 +123,8 @@ def test_active_settings_are_exactly_those_that_are_read() -> None:
     readers = [*map(TOPIC_SETTINGS.get, topic_names), *map(BROKER_SETTINGS.get, broker_names)]
     for reader in filter(None, readers):
         broker_names |= {fallback.name for fallback in reader.fallbacks}
-    assert {each.name for each in TOPIC_SETTINGS.values() if each.active} == topic_names
-    assert {each.name for each in BROKER_SETTINGS.values() if each.active} == broker_names
+    assert {setting.name for setting in TOPIC_SETTINGS.values() if setting.active} == topic_names
+    assert {setting.name for setting in BROKER_SETTINGS.values() if setting.active} == broker_names
 
 
 def _names_read() -> set[str]:

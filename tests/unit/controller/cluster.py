@@ -63,7 +63,9 @@ class BrokerTwin:
         self.orders.append(order)
         match order:
             case LeaderAndIsrRequest(partitions=partitions):
-                self.replicas.update({each.partition: each.state for each in partitions})
+                self.replicas.update(
+                    {partition.partition: partition.state for partition in partitions}
+                )
             case StopReplicaRequest(partitions=stopped):
                 for partition in stopped:
                     self.replicas.pop(partition, None)

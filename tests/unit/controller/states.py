@@ -21,7 +21,7 @@ EPOCH = ControllerEpoch(9)
 
 
 def alive(*ids: int, epoch: int = 1) -> dict[BrokerId, BrokerNode]:
-    return {BrokerId(each): node(each, epoch=epoch) for each in ids}
+    return {BrokerId(id_): node(id_, epoch=epoch) for id_ in ids}
 
 
 def partition(

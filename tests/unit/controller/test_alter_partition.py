@@ -78,10 +78,10 @@ def test_the_leader_of_now_stores_who_is_in_sync(in_sync: tuple[int, ...]) -> No
 
 def test_all_brokers_are_told_as_clients_are_and_nobody_gets_another_role() -> None:
     decision, _ = ask(STATE, change(0, 1, 2))
-    assert sorted(each.broker for each in decision.orders) == [0, 1, 2]
-    for each in decision.orders:
-        assert isinstance(each.order, UpdateMetadataRequest)
-        assert [told.partitions[0].in_sync for told in each.order.topics] == [(0, 1, 2)]
+    assert sorted(order.broker for order in decision.orders) == [0, 1, 2]
+    for order in decision.orders:
+        assert isinstance(order.order, UpdateMetadataRequest)
+        assert [told.partitions[0].in_sync for told in order.order.topics] == [(0, 1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_topic_that_is_being_deleted_takes_no_change() -> None:
 def test_two_changes_of_one_partition_build_upon_each_other() -> None:
     decision, outcomes = ask(STATE, change(0), change(0, 2), change(0, 2, partition_epoch=8))
     codes = [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.NONE]
-    assert [each.code for each in outcomes] == codes
+    assert [outcome.code for outcome in outcomes] == codes
     stored = decision.state.topics["t"].partitions[0]
     assert (stored.in_sync, stored.partition_epoch) == ((0, 2), 9)
 

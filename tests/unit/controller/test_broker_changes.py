@@ -123,18 +123,18 @@ class TestABrokerThatComesBack:
         parts = [partition(0, (0,), (0,)), partition(0, (0,), (0, 1))]
         state = cluster_state(alive(0), topic("t", *parts))
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
-        [lead, full] = [each.order for each in decision.orders if each.broker == 1]
+        [lead, full] = [order.order for order in decision.orders if order.broker == 1]
         assert isinstance(lead, LeaderAndIsrRequest)
         assert [each.partition.partition for each in lead.partitions] == [1]
         assert lead.broker_epoch == 5
         assert isinstance(full, UpdateMetadataRequest)
         assert full.is_full
         assert full.topics == tuple(decision.state.topics.values())
-        [news] = [each.order for each in decision.orders if each.broker == 0]
+        [news] = [order.order for order in decision.orders if order.broker == 0]
         assert isinstance(news, UpdateMetadataRequest)
         assert not news.is_full
         assert news.brokers is not None
-        assert [each.id for each in news.brokers] == [0, 1]
+        assert [broker.id for broker in news.brokers] == [0, 1]
 
 
 def test_the_same_brokers_are_no_news() -> None:
@@ -159,7 +159,7 @@ def test_what_changed_is_written_under_the_version_that_was_known() -> None:
 def test_survivors_hear_of_their_new_roles_before_clients_do() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (1, 0))))
     decision = brokers_changed(state, alive(0), never)
-    lead, news = [each.order for each in decision.orders]
+    lead, news = [order.order for order in decision.orders]
     assert isinstance(lead, LeaderAndIsrRequest)
     assert [each.state for each in lead.partitions] == [led(decision)]
     assert not lead.partitions[0].is_new
@@ -182,15 +182,17 @@ class TestAControllerThatTakesOver:
         state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
         orders = take_over(state, never).orders
         for broker in (0, 1):
-            lead, full = [each.order for each in orders if each.broker == broker]
+            lead, full = [order.order for order in orders if order.broker == broker]
             assert isinstance(lead, LeaderAndIsrRequest)
             assert isinstance(full, UpdateMetadataRequest)
             assert full.is_full
 
     def test_orders_of_many_partitions_come_in_pieces(self) -> None:
         state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 120))
-        orders = [each.order for each in take_over(state, never).orders]
-        pieces = [len(each.partitions) for each in orders if isinstance(each, LeaderAndIsrRequest)]
+        orders = [order.order for order in take_over(state, never).orders]
+        pieces = [
+            len(order.partitions) for order in orders if isinstance(order, LeaderAndIsrRequest)
+        ]
         assert pieces == [50, 50, 20]
 
     def test_takes_nobody_for_in_sync_who_has_another_life_since(self) -> None:
@@ -216,7 +218,7 @@ class TestATopicThatIsBeingDeleted:
     def test_is_removed_from_a_broker_that_comes_back_and_not_shown_to_it(self) -> None:
         state = self.marked(1)
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
-        stop, full = [each.order for each in decision.orders if each.broker == 1]
+        stop, full = [order.order for order in decision.orders if order.broker == 1]
         assert isinstance(stop, StopReplicaRequest)
         assert stop.delete
         assert [str(each) for each in stop.partitions] == ["t-0"]
@@ -227,9 +229,9 @@ class TestATopicThatIsBeingDeleted:
         state = replace(self.marked(0, 1), brokers=alive(0, 1, 2))
         decision = brokers_changed(state, alive(2), never)
         hidden = [
-            each.order.deleted_topics
-            for each in decision.orders
-            if isinstance(each.order, UpdateMetadataRequest) and each.order.deleted_topics
+            order.order.deleted_topics
+            for order in decision.orders
+            if isinstance(order.order, UpdateMetadataRequest) and order.order.deleted_topics
         ]
         assert hidden == [("t",)]
 

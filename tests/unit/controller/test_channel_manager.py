@@ -44,7 +44,7 @@ class Post:
         await asyncio.sleep(0)
 
     def numbers(self, broker: BrokerId) -> list[int]:
-        return [each.controller_epoch for each in self.channel.twin(broker).orders]
+        return [order.controller_epoch for order in self.channel.twin(broker).orders]
 
     @asynccontextmanager
     async def outboxes(self) -> AsyncIterator[ControllerChannelManager]:
@@ -163,7 +163,7 @@ def test_a_full_outbox_is_emptied_and_the_broker_told_everything_anew() -> None:
             post.channel.unreachable.clear()
             assert set(await asyncio.gather(*deliveries)) == {True}
         assert post.numbers(B) == [0, 1000, 1001, MAX_PENDING + 2]
-        assert any("gets the whole state" in each for each in post.reports)
+        assert any("gets the whole state" in report for report in post.reports)
 
     asyncio.run(story())
 
@@ -177,7 +177,7 @@ def test_a_whole_state_of_more_orders_than_an_outbox_holds_is_told_once() -> Non
             post.channel.unreachable.clear()
             assert set(await asyncio.gather(*deliveries)) == {True}
         assert len(post.numbers(B)) == len(post.whole) + 49
-        assert len([each for each in post.reports if "whole state" in each]) == 1
+        assert len([report for report in post.reports if "whole state" in report]) == 1
 
     asyncio.run(story())
 

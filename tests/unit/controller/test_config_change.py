@@ -86,8 +86,8 @@ class TestATopicsSettings:
         assert isinstance(write, SetData)
         assert write.path == "/config/topics/t"
         assert json.loads(write.data)["config"]["retention.ms"] == "7"
-        updates = [each.order for each in decision.orders]
-        assert [each.broker for each in decision.orders] == [0, 1]
+        updates = [order.order for order in decision.orders]
+        assert [order.broker for order in decision.orders] == [0, 1]
         for update in updates:
             assert isinstance(update, UpdateMetadataRequest)
             assert [each.configs["retention.ms"] for each in update.topics] == ["7"]
@@ -189,7 +189,7 @@ def test_one_bad_setting_refuses_its_resource_and_no_other() -> None:
     bad = change("t", ("retention.ms", SET, "7"), ("segment.bytes", SET, "many"))
     good = change("0", ("log.retention.ms", SET, "7"))
     decision, answers = alter(bad, good)
-    assert [code_of(each) for each in answers] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
+    assert [code_of(answer) for answer in answers] == [ErrorCode.INVALID_CONFIG, ErrorCode.NONE]
     assert decision.state.topics == STATE.topics
     assert decision.state.broker_configs == {"0": {"log.retention.ms": "7"}}
 
@@ -197,13 +197,13 @@ def test_one_bad_setting_refuses_its_resource_and_no_other() -> None:
 def test_a_resource_named_twice_is_refused_both_times() -> None:
     asked = change("t", ("retention.ms", SET, "7"))
     _, answers = alter(asked, asked)
-    assert [code_of(each) for each in answers] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [code_of(answer) for answer in answers] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 def test_a_topic_that_is_being_deleted_has_no_settings_to_change() -> None:
     state = replace(STATE, deleting={"t": frozenset((BrokerId(0),))})
     _, answers = alter(change("t", ("retention.ms", SET, "7")), state=state)
-    assert [code_of(each) for each in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [code_of(answer) for answer in answers] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 def test_a_change_that_contradicts_the_broker_s_file_is_refused() -> None:

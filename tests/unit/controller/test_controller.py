@@ -145,7 +145,7 @@ def test_a_long_request_is_one_request() -> None:
     """Though it is decided in portions: names twice, collisions and limits span all of it."""
 
     async def story(cluster: Cluster) -> None:
-        names = [f"t{each}" for each in range(130)]
+        names = [f"t{number}" for number in range(130)]
         names[0] = names[125] = "twice"
         names[1], names[120] = "x.y", "x_y"
         topics = [NewTopic(name=name, partitions=2) for name in names]
@@ -154,7 +154,7 @@ def test_a_long_request_is_one_request() -> None:
                 answers = await controller.create_topics(
                     topics, validate_only=validate_only, timeout_ms=WAIT_MS
                 )
-                codes = [code_of(each) for each in answers]
+                codes = [code_of(answer) for answer in answers]
                 assert codes[0] == codes[125] == ErrorCode.INVALID_REQUEST
                 assert codes[120] == ErrorCode.INVALID_TOPIC_EXCEPTION
                 assert codes[1:120] == [0] * 119
@@ -279,7 +279,7 @@ def test_when_a_broker_dies_another_leads_and_all_know() -> None:
             await settled()
             for broker in (0, 2):
                 twin = cluster.channel.twin(broker)
-                assert [each.id for each in twin.brokers] == [0, 2]
+                assert [broker.id for broker in twin.brokers] == [0, 2]
                 assert [p.leader for p in twin.topics["t"].partitions] == [2, 2]
             assert cluster.channel.twin(2).replicas[TopicPartition("t", 0)].in_sync == (2,)
             fresh = await cluster.reread()
@@ -397,9 +397,9 @@ def test_the_next_controller_knows_all_that_the_last_one_did() -> None:
             assert same_facts(before, after)
             assert (after.controller_id, after.controller_epoch) == (1, 2)
             [full] = [
-                each
-                for each in cluster.channel.twin(0).orders
-                if isinstance(each, UpdateMetadataRequest) and each.controller_epoch == 2
+                order
+                for order in cluster.channel.twin(0).orders
+                if isinstance(order, UpdateMetadataRequest) and order.controller_epoch == 2
             ]
             assert full.is_full
             assert full.controller_id == 1
@@ -556,8 +556,8 @@ def test_the_queue_is_bounded_and_who_does_not_get_in_in_time_is_told() -> None:
         async with cluster.controlled(session=session) as controller:
             gate = session.gate = asyncio.Event()
             waiting = [
-                asyncio.create_task(create(controller, NewTopic(name=f"t{each}")))
-                for each in range(MAX_QUEUED_REQUESTS)
+                asyncio.create_task(create(controller, NewTopic(name=f"t{number}")))
+                for number in range(MAX_QUEUED_REQUESTS)
             ]
             await settled()
             assert controller.statistics().queued_requests == MAX_QUEUED_REQUESTS - 1

@@ -59,7 +59,7 @@ def test_the_next_in_sync_replica_leads_and_the_failed_one_is_not_in_sync() -> N
     decision = fail(one(partition(0, (0, 1, 2), (0, 1, 2)), 0, 1, 2), 0)
     assert summary(decision.state) == (1, 5, (1, 2))
     assert len(decision.writes) == 1
-    assert {each.broker for each in decision.orders} == {0, 1, 2}
+    assert {order.broker for order in decision.orders} == {0, 1, 2}
     assert told_failed(decision) == {each: {T0: {0}} for each in (0, 1, 2)}
 
 

@@ -46,11 +46,15 @@ def places(state: PartitionState) -> tuple[tuple[int, ...], ...]:
 
 
 def stopped(decision: Decision) -> list[int]:
-    return [each.broker for each in decision.orders if isinstance(each.order, StopReplicaRequest)]
+    return [
+        order.broker for order in decision.orders if isinstance(order.order, StopReplicaRequest)
+    ]
 
 
 def roled(decision: Decision) -> list[int]:
-    return [each.broker for each in decision.orders if isinstance(each.order, LeaderAndIsrRequest)]
+    return [
+        order.broker for order in decision.orders if isinstance(order.order, LeaderAndIsrRequest)
+    ]
 
 
 START = cluster(partition(0, (0, 1), (0, 1)), 0, 1, 2, 3)
@@ -74,7 +78,7 @@ class TestAMoveThatBegins:
     def test_is_written_states_first_and_then_the_topic(self) -> None:
         decision = moved(START, move(2, 1))
         writes = [each for step in decision.writes for each in step]
-        assert [each.path for each in writes] == [
+        assert [write.path for write in writes] == [
             "/brokers/topics/t/partitions/0/state",
             "/brokers/topics/t",
         ]

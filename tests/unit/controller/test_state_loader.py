@@ -54,7 +54,7 @@ def test_a_topic_of_which_only_the_node_is_there_is_made_whole() -> None:
     async def check(cluster: Cluster, controller: Controller) -> None:
         twin = cluster.channel.twin(0)
         made = twin.topics["t"]
-        assert [each.leader for each in made.partitions] == [0, 1]
+        assert [partition.leader for partition in made.partitions] == [0, 1]
         assert made.partitions[0].in_sync == (0, 1)
         data = cluster.store.tree.get("/brokers/topics/t").data
         assert json.loads(data)["topic_id"] == format_uuid(made.topic_id)

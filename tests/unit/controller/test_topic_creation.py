@@ -25,7 +25,7 @@ from penstock.model.cluster import BrokerId, LeaderAndIsrRequest, TopicState, Up
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
 
-IDS = [TopicId(UUID(int=each)) for each in range(100, 200)]
+IDS = [TopicId(UUID(int=number)) for number in range(100, 200)]
 
 
 def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> Means:
@@ -179,7 +179,7 @@ def test_a_new_partition_is_led_by_its_first_replica_and_all_are_in_sync() -> No
 
 def test_a_name_given_twice_is_refused_and_the_rest_is_made() -> None:
     answers = create(NewTopic(name="t"), NewTopic(name="u"), NewTopic(name="t"))
-    assert [code_of(each) for each in answers] == [
+    assert [code_of(answer) for answer in answers] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
         ErrorCode.INVALID_REQUEST,
@@ -188,16 +188,16 @@ def test_a_name_given_twice_is_refused_and_the_rest_is_made() -> None:
 
 def test_topics_of_one_request_may_not_collide_either() -> None:
     answers = create(NewTopic(name="x.y"), NewTopic(name="x_y"))
-    assert [code_of(each) for each in answers] == [
+    assert [code_of(answer) for answer in answers] == [
         ErrorCode.NONE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
     ]
 
 
 def test_the_limit_counts_all_topics_of_a_request() -> None:
-    asked = [NewTopic(name=f"t{each}", partitions=4) for each in range(3)]
+    asked = [NewTopic(name=f"t{number}", partitions=4) for number in range(3)]
     _, answers = create_topics(THREE, asked, means(limit=9))
-    assert [code_of(each) for each in answers] == [
+    assert [code_of(answer) for answer in answers] == [
         ErrorCode.NONE,
         ErrorCode.NONE,
         ErrorCode.POLICY_VIOLATION,
@@ -231,7 +231,7 @@ def test_the_first_step_has_the_whole_topic_s_node_and_each_partition_is_one_ste
 def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> None:
     asked = NewTopic(name="t", assignment=assigned((0, 1)))
     decision, _ = create_topics(THREE, [asked], means())
-    kinds = [(each.broker, type(each.order)) for each in decision.orders]
+    kinds = [(order.broker, type(order.order)) for order in decision.orders]
     assert kinds == [
         (0, LeaderAndIsrRequest),
         (1, LeaderAndIsrRequest),

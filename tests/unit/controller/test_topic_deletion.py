@@ -34,7 +34,7 @@ def test_a_deletion_begins_with_a_mark_and_orders_to_whoever_has_data() -> None:
         ["/admin/delete_topics/u"],
     ]
     assert all(isinstance(each, Create) for step in decision.writes for each in step)
-    orders = {each.broker: each.order for each in decision.orders}
+    orders = {order.broker: order.order for order in decision.orders}
     assert len(orders) == len(decision.orders) == 2
     for broker, names in ((A, ["t-0", "t-1"]), (B, ["t-1", "u-0"])):
         order = orders[broker]
@@ -82,8 +82,8 @@ def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
     assert steps[-1] == [paths[0], "/admin/delete_topics/u", "/config/topics/u"]
     assert set(decision.state.topics) == {"t", "kept"}
     assert decision.state.deleting == {}
-    updates = [each.order for each in decision.orders]
-    assert [each.broker for each in decision.orders] == [0, 1]
+    updates = [order.order for order in decision.orders]
+    assert [order.broker for order in decision.orders] == [0, 1]
     for update in updates:
         assert isinstance(update, UpdateMetadataRequest)
         assert update.deleted_topics == ("u",)
@@ -108,6 +108,6 @@ def test_a_topic_that_only_dead_brokers_have_is_hidden_at_once() -> None:
 
 def test_nothing_is_deleted_where_that_is_not_allowed() -> None:
     decision, answers = delete_topics(STATE, ["t", "none"], is_enabled=False)
-    assert [code_of(each) for each in answers] == [ErrorCode.TOPIC_DELETION_DISABLED] * 2
+    assert [code_of(answer) for answer in answers] == [ErrorCode.TOPIC_DELETION_DISABLED] * 2
     assert decision.state == STATE
     assert decision.writes == ()

@@ -61,7 +61,7 @@ async def in_sync(controller: Controller, *brokers: int) -> None:
         partition=0,
         leader_epoch=current.leader_epoch,
         partition_epoch=current.partition_epoch,
-        in_sync=tuple(IsrMember(BrokerId(each), BrokerEpoch(-1)) for each in brokers),
+        in_sync=tuple(IsrMember(BrokerId(broker), BrokerEpoch(-1)) for broker in brokers),
     )
     [outcome] = await controller.alter_partition(
         [change],
@@ -81,14 +81,14 @@ class TestATopicEditedInTheTree:
                 session = await someone(cluster)
                 await session.set("/brokers/topics/t", node_of(p0=[0, 1], p1=[1, 0], p2=[1]))
                 await settled()
-                assert [each.replicas for each in _topic(controller).partitions] == [
+                assert [partition.replicas for partition in _topic(controller).partitions] == [
                     (0, 1),
                     (1, 0),
                     (1,),
                 ]
                 assert _topic(controller).topic_id == topic_id
                 twin = cluster.channel.twin(1)
-                assert [each.leader for each in twin.topics["t"].partitions] == [0, 1, 1]
+                assert [partition.leader for partition in twin.topics["t"].partitions] == [0, 1, 1]
                 assert TopicPartition("t", 2) in twin.replicas
                 found = await cluster.reread()
                 assert found.writes == ()
@@ -120,10 +120,13 @@ class TestATopicEditedInTheTree:
                 for wrong in (node_of(p0=[1], p1=[1]), node_of(p0=[0]), b"nonsense"):
                     await session.set("/brokers/topics/t", wrong)
                     await settled()
-                    told = [each for each in cluster.reports if "stays as it is" in each]
+                    told = [report for report in cluster.reports if "stays as it is" in report]
                     assert told
                     cluster.reports.clear()
-                    assert [each.replicas for each in _topic(controller).partitions] == [(0,), (1,)]
+                    assert [partition.replicas for partition in _topic(controller).partitions] == [
+                        (0,),
+                        (1,),
+                    ]
 
         tell(story, 0, 1)
 
@@ -142,7 +145,7 @@ class TestATopicMadeInTheTree:
                 await session.create("/brokers/topics/t", node_of(p0=[1, 0], p1=[0]))
                 await settled()
                 twin = cluster.channel.twin(1)
-                assert [each.leader for each in twin.topics["t"].partitions] == [1, 0]
+                assert [partition.leader for partition in twin.topics["t"].partitions] == [1, 0]
                 assert twin.replicas[TopicPartition("t", 0)].in_sync == (1, 0)
                 found = await cluster.reread()
                 assert found.writes == ()
@@ -174,7 +177,9 @@ class TestATopicMadeInTheTree:
                 await session.create("/brokers/topics/good", node_of(p0=[0]))
                 await settled()
                 assert list(cluster.channel.twin().topics) == ["good"]
-                assert len([each for each in cluster.reports if "no topic is made" in each]) == 4
+                assert (
+                    len([report for report in cluster.reports if "no topic is made" in report]) == 4
+                )
                 for path in (f"{inside}/partitions/0/state", f"{inside}/partitions/0"):
                     await session.delete(path)
                 await session.delete(f"{inside}/partitions")
@@ -240,7 +245,7 @@ class TestADeletionMarkedInTheTree:
                 await session.create("/admin/delete_topics/nowhere")
                 await settled()
                 assert await session.children("/admin/delete_topics") == ()
-                assert any("nowhere" in each for each in cluster.reports)
+                assert any("nowhere" in report for report in cluster.reports)
 
         tell(story)
 
@@ -370,7 +375,7 @@ def test_a_broker_whose_time_has_come_takes_its_leaders_back_by_the_clock() -> N
 
 async def cluster_settles(cluster: Cluster) -> None:
     await settled()
-    assert not any("begins anew" in each for each in cluster.reports)
+    assert not any("begins anew" in report for report in cluster.reports)
 
 
 def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() -> None:
@@ -384,7 +389,7 @@ def test_a_registration_that_makes_no_sense_is_no_broker_s_and_stops_nobody() ->
             assert state is not None
             assert list(state.brokers) == [0]
             for name in ("/brokers/ids/8", "/brokers/ids/9"):
-                assert any(name in each for each in cluster.reports)
+                assert any(name in report for report in cluster.reports)
 
     tell(story)
 
@@ -424,7 +429,7 @@ def test_a_state_that_somebody_else_has_written_is_read_anew_and_nothing_is_stuc
                 await in_sync(controller, 0)
             assert refused.value.code is ErrorCode.NOT_CONTROLLER
             await controller.wait_ready()
-            assert any("begins anew" in each for each in cluster.reports)
+            assert any("begins anew" in report for report in cluster.reports)
             assert part(controller).partition_epoch == value.stat.version + 1
             await in_sync(controller, 0)
             assert part(controller).in_sync == (0,)

@@ -199,7 +199,7 @@ class LittleBroker:
         self.server.start()
 
     def address(self, listener: str) -> Endpoint:
-        return next(each for each in self.endpoints if each.listener == listener)
+        return next(endpoint for endpoint in self.endpoints if endpoint.listener == listener)
 
     async def stop(self) -> None:
         await self.controller.close()
@@ -247,11 +247,12 @@ class LittleCluster:
         known = set(self.brokers)
 
         def is_joined() -> bool:
-            found = [each.controller.find_state() for each in self.brokers.values()]
+            found = [broker.controller.find_state() for broker in self.brokers.values()]
             epochs = [state.controller_epoch for state in found if state is not None]
             return len(epochs) == 1 and all(
-                set(each.cluster.brokers) == known and each.cluster.controller_epoch == epochs[0]
-                for each in self.brokers.values()
+                set(broker.cluster.brokers) == known
+                and broker.cluster.controller_epoch == epochs[0]
+                for broker in self.brokers.values()
             )
 
         await until(is_joined)

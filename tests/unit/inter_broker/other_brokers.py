@@ -52,7 +52,9 @@ class Neighbourhood:
 
     def lead(self, topic: str, *leaders: BrokerId) -> None:
         """One partition each."""
-        states = tuple(PartitionState(each, LeaderEpoch(0), (each,), (each,)) for each in leaders)
+        states = tuple(
+            PartitionState(leader, LeaderEpoch(0), (leader,), (leader,)) for leader in leaders
+        )
         topic_id = TopicId(UUID(int=len(self.cluster.topics) + 1))
         self.tell(TopicState(name=topic, topic_id=topic_id, partitions=states))
 

@@ -185,7 +185,7 @@ def test_a_broker_hands_over_before_it_stops_as_soon_as_somebody_has_caught_up()
         one, two = cluster.brokers[1], cluster.brokers[2]
         assert (await propose(two, seen(two), 2)).code is ErrorCode.NONE
         assert not await two.leaving.hand_over(two.orders.broker_epoch)
-        assert len([each for each in two.reports if "t-0 among them" in each]) == 3
+        assert len([report for report in two.reports if "t-0 among them" in report]) == 3
         assert (await propose(two, seen(two), 2, 1)).code is ErrorCode.NONE
         assert await two.leaving.hand_over(two.orders.broker_epoch)
         assert one.replicas.get(T0).is_leader  # by now, not soon
@@ -222,7 +222,7 @@ def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -
         await dead.start()
         await cluster.wait_joined()
         await until(lambda: dead.replicas.find(T0) is None)
-        assert any("moved to other brokers" in each for each in dead.reports)
+        assert any("moved to other brokers" in report for report in dead.reports)
 
     tell(story, 1, 2)
 
@@ -274,7 +274,9 @@ def test_a_broker_that_is_not_registered_yet_takes_no_order_and_is_asked_again()
         epoch = two.orders.broker_epoch
         two.orders.broker_epoch = BrokerEpoch(-1)
         making = asyncio.ensure_future(make(cluster.leading, "u", (2, 1)))
-        await until(lambda: any("cannot be reached" in each for each in cluster.leading.reports))
+        await until(
+            lambda: any("cannot be reached" in report for report in cluster.leading.reports)
+        )
         assert two.replicas.find(TopicPartition("u", 0)) is None
         two.orders.broker_epoch = epoch
         await making

@@ -93,8 +93,8 @@ def test_a_plain_client_s_nodes_make_move_and_delete_a_topic(zookeeper_connect: 
         await until(lambda: cluster.brokers[1].replicas.find(T0) is None)
         await until_gone(client, "/admin/reassign_partitions")
         await client.create("/admin/delete_topics/t")
-        await until(lambda: all(seen(each) is None for each in cluster.brokers.values()))
-        assert all(each.replicas.find(T0) is None for each in cluster.brokers.values())
+        await until(lambda: all(seen(broker) is None for broker in cluster.brokers.values()))
+        assert all(broker.replicas.find(T0) is None for broker in cluster.brokers.values())
         await until_gone(client, "/admin/delete_topics/t")
         assert await client.children("/brokers/topics") == ()
 
@@ -104,12 +104,12 @@ def test_a_plain_client_s_nodes_make_move_and_delete_a_topic(zookeeper_connect: 
 def test_brokers_and_controllers_outlive_their_sessions(zookeeper_connect: str) -> None:
     async def story(cluster: LittleCluster, client: Session) -> None:
         await client.create("/brokers/topics/t", json_of(partitions={"0": [1, 2, 3]}))
-        await until(lambda: all(seen(each) is not None for each in cluster.brokers.values()))
+        await until(lambda: all(seen(broker) is not None for broker in cluster.brokers.values()))
         for _ in range(2):
             for broker in cluster.brokers.values():
                 await lose_session(broker, zookeeper_connect)
                 await cluster.wait_joined()
-        await until(lambda: len({seen(each) for each in cluster.brokers.values()}) == 1)
+        await until(lambda: len({seen(broker) for broker in cluster.brokers.values()}) == 1)
         state = seen(cluster.leading)
         assert state is not None
         led = [b for b, each in cluster.brokers.items() if each.replicas.get(T0).is_leader]

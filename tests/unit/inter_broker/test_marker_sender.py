@@ -62,7 +62,7 @@ class Bench:
 
     async def _write(self, wanted: Sequence[Wanted]) -> list[Codes]:
         self.written.append(wanted)
-        return [{each: self.codes.get(each, NONE) for each in names} for _, names in wanted]
+        return [{name: self.codes.get(name, NONE) for name in names} for _, names in wanted]
 
     def send(self, *markers: TxnMarkerEntry) -> None:
         self.sender.send(markers, lambda *told: self.heard.put_nowait(told))
@@ -72,7 +72,7 @@ class Bench:
         found: dict[tuple[int, TopicPartition], ErrorCode] = {}
         for _ in range(parts):
             told, codes = await self.heard.get()
-            assert not found.keys() & {(told.producer_id, each) for each in codes}
+            assert not found.keys() & {(told.producer_id, code) for code in codes}
             found |= {(told.producer_id, each): code for each, code in codes.items()}
         return found
 

@@ -82,7 +82,7 @@ def answer_with(*codes: ErrorCode) -> Callable[[Asked], Answer]:
             "error_code": NONE,
             "results_by_transaction": [
                 {
-                    "transactional_id": each.transactional_id,
+                    "transactional_id": transaction.transactional_id,
                     "topic_results": [
                         {
                             "name": "orders",
@@ -93,7 +93,7 @@ def answer_with(*codes: ErrorCode) -> Callable[[Asked], Answer]:
                         }
                     ],
                 }
-                for each in asked.message.transactions
+                for transaction in asked.message.transactions
             ],
         }
 

@@ -114,7 +114,7 @@ def test_a_copy_with_changes_is_another_value(dataclass: Decorator) -> None:
     point = _point(dataclass, frozen=True)(x=1)
     moved = dataclasses.replace(point, y=5)
     assert (moved.x, moved.y, point.y) == (1, 5, 2)
-    assert [each.name for each in dataclasses.fields(point)] == ["x", "y", "names"]
+    assert [field.name for field in dataclasses.fields(point)] == ["x", "y", "names"]
     assert dataclasses.asdict(moved) == {"x": 1, "y": 5, "names": []}
 
 

@@ -78,7 +78,7 @@ def test_memory_is_bounded_and_every_frame_arrives_in_the_end(seed: int) -> None
         reader = source.choice(readers)
         reader.feed.arrived += source.choice((1, 4, 5000, 100_000, 400_000))
         reader.step()
-        held = sum(each.inbox.capacity for each in readers)
+        held = sum(reader.inbox.capacity for reader in readers)
         assert memory.held_bytes == held
         assert held <= bound + len(readers) * SMALL_BYTES
     assert [reader.taken for reader in readers] == sent
@@ -159,10 +159,10 @@ def test_readers_go_on_one_by_one_while_copies_hold_the_memory() -> None:
     readers = [Reader(memory, [bytes(900_000)]) for _ in range(3)]
     for reader in readers:
         reader.feed.arrived = 1_000_000
-    while any(each.feed.left for each in readers):
+    while any(reader.feed.left for reader in readers):
         for reader in readers:
             reader.step()
-    assert [len(each.taken) for each in readers] == [1, 1, 1]
+    assert [len(reader.taken) for reader in readers] == [1, 1, 1]
     assert kept is not None
     kept.release()
     assert memory.waiting_count == 0

@@ -263,7 +263,7 @@ class Sent:
 def some_batch(
     records: int = 1, *, producer_id: int = -1, sequence: int = -1, epoch: int = 0
 ) -> bytearray:
-    content = [Record(each, WALL_MS, b"k", b"v") for each in range(records)]
+    content = [Record(number, WALL_MS, b"k", b"v") for number in range(records)]
     if producer_id < 0:
         return build_batch(content)
     return build_batch(

@@ -386,7 +386,7 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
     stage = Stage(directories=("/d", "/e"))
     names = [TopicPartition("orders", number) for number in range(4)]
     stage.order(*names)
-    homes = {each.partition: each.directory for each in stage.engine.statistics().logs}
+    homes = {log.partition: log.directory for log in stage.engine.statistics().logs}
     lost = [name for name in names if homes[name].startswith("/d")]
     assert 0 < len(lost) < 4
     stage.disk.fail_path("/d", EIO, {Kind.WRITE})
@@ -397,7 +397,9 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
     assert all(each.message is None for each in sent.answer)  # the disk is nobody's business
     stage.disk.heal()
     assert stage.append(*names).codes == expected
-    roles = {each.partition: each.role for each in stage.replicas.statistics().partitions}
+    roles = {
+        partition.partition: partition.role for partition in stage.replicas.statistics().partitions
+    }
     assert [roles[name] for name in names] == [
         Role.NONE if name in lost else Role.LEADER for name in names
     ]

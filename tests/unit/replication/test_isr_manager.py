@@ -59,7 +59,7 @@ class Led(Stage):
         self.tell_brokers()
 
     def tell_brokers(self, *ids: BrokerId, epoch: int = 5) -> None:
-        nodes = [BrokerNode(id=each, epoch=BrokerEpoch(epoch), endpoints=()) for each in ids or ALL]
+        nodes = [BrokerNode(id=id_, epoch=BrokerEpoch(epoch), endpoints=()) for id_ in ids or ALL]
         self.cluster.apply(
             UpdateMetadataRequest(
                 controller_id=ME,

@@ -213,7 +213,7 @@ def test_a_deleted_replica_is_gone_with_its_data() -> None:
     stage.append(P0)
     assert stage.stop(P0, delete=True) == {P0: NONE}
     assert stage.replicas.find(P0) is None
-    assert [each.partition for each in stage.engine.statistics().logs] == [P1]
+    assert [log.partition for log in stage.engine.statistics().logs] == [P1]
     assert stage.stop(P0, delete=True) == {P0: NONE}  # as often as one likes
 
 
@@ -249,7 +249,7 @@ def test_a_topic_made_anew_while_the_broker_was_away_starts_empty() -> None:
     later.order(P1, is_new=False)
     assert later.partition(P0).log_end_offset == 0
     assert later.partition(P1).log_end_offset == 1
-    assert any("made anew" in each for each in later.reports)
+    assert any("made anew" in report for report in later.reports)
 
 
 def test_a_log_that_lost_its_topic_id_learns_it_again() -> None:
@@ -306,7 +306,7 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
     stage.engine.close()
     stage.disk.fail_path("/d", EIO, set(Kind))
     later = Stage(stage.disk, directories=("/d", "/e"))
-    [found] = [each.partition for each in later.engine.statistics().logs]
+    [found] = [log.partition for log in later.engine.statistics().logs]
     lost = P1 if found == P0 else P0
     answers = later.order(P0, P1, epoch=1, is_new=False)
     assert answers == {found: NONE, lost: ErrorCode.KAFKA_STORAGE_ERROR}
@@ -493,7 +493,7 @@ def test_settings_that_cannot_be_used_are_reported_and_left_out() -> None:
     stage.tell_topic(retention_ms="soon")
     stage.order(P0)
     assert stage.append(P0).codes == [NONE]
-    assert any("retention.ms" in each for each in stage.reports)
+    assert any("retention.ms" in report for report in stage.reports)
 
 
 def test_statistics_show_every_partition_as_it_is() -> None:
@@ -504,7 +504,7 @@ def test_statistics_show_every_partition_as_it_is() -> None:
     stage.follower_has(3)
     stage.replicas.delete_records(P0, Offset(1))
     statistics = stage.replicas.statistics()
-    led, followed = sorted(statistics.partitions, key=lambda each: each.partition)
+    led, followed = sorted(statistics.partitions, key=lambda partition: partition.partition)
     assert (led.role, led.leader, led.leader_epoch) == (Role.LEADER, ME, 2)
     assert (
         led.log_start_offset,

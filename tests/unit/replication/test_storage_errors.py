@@ -6,9 +6,9 @@ from penstock.storage.errors import StorageError
 
 def test_every_storage_error_has_a_code() -> None:
     declared = {
-        each
-        for each in vars(errors).values()
-        if isinstance(each, type) and issubclass(each, StorageError)
+        var
+        for var in vars(errors).values()
+        if isinstance(var, type) and issubclass(var, StorageError)
     }
     assert declared == set(CODES)
 

@@ -17,7 +17,7 @@ from penstock.server.addresses import (
 def addresses_of(**given: str) -> Addresses:
     texts = {name.replace("_", "."): text for name, text in given.items()}
     settings = resolve_broker(RawConfig.from_mapping(texts, where="test"))
-    bound = [each._replace(port=each.port or 40123) for each in listeners_of(settings)]
+    bound = [listener._replace(port=listener.port or 40123) for listener in listeners_of(settings)]
     return bound_addresses(settings, bound)
 
 

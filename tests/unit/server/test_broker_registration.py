@@ -78,7 +78,7 @@ async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Mem
         session=session,
         controller=controller,
         register=member.register,
-        make_election=lambda each: controller_election(each, BrokerId(broker), now_ms=NOW_MS),
+        make_election=lambda item: controller_election(item, BrokerId(broker), now_ms=NOW_MS),
         report=cluster.reports.append,
     )
     await standing.register()

@@ -266,7 +266,7 @@ def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
             controller_epoch=ControllerEpoch(1),
             is_full=True,
             brokers=tuple(
-                BrokerNode(id=each, epoch=BrokerEpoch(0), endpoints=()) for each in brokers
+                BrokerNode(id=broker, epoch=BrokerEpoch(0), endpoints=()) for broker in brokers
             ),
         )
     )

@@ -89,18 +89,18 @@ class Bench:
         )
 
     async def commit(self, *partitions: TopicPartition) -> list[ErrorCode]:
-        offsets = tuple(OffsetCommit(each, 5, -1, "") for each in partitions)
+        offsets = tuple(OffsetCommit(partition, 5, -1, "") for partition in partitions)
         codes = await self.groups.coordinator.commit(
             CommitOffsets(group=GROUP, member="", instance=None, generation=-1, offsets=offsets)
         )
-        return [codes[each] for each in partitions]
+        return [codes[partition] for partition in partitions]
 
     async def fetch(self) -> set[TopicPartition]:
         answer = await self.groups.coordinator.fetch(
             FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=None)
         )
         assert answer.error is NONE
-        return {each.partition for each in answer.offsets}
+        return {offset.partition for offset in answer.offsets}
 
 
 def topic(name: str, topic_id: TopicId, *states: PartitionState) -> TopicState:

@@ -52,7 +52,9 @@ class Bench:
         self.late.start(cast("Any", object()))
 
     def tell(self, topic: str, leaders: Sequence[BrokerId]) -> None:
-        states = tuple(PartitionState(each, LeaderEpoch(0), (each,), (each,)) for each in leaders)
+        states = tuple(
+            PartitionState(leader, LeaderEpoch(0), (leader,), (leader,)) for leader in leaders
+        )
         state = TopicState(name=topic, topic_id=TopicId(UUID(int=1)), partitions=states)
         self.cluster.apply(
             UpdateMetadataRequest(

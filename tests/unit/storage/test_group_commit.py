@@ -101,7 +101,7 @@ def test_every_caller_is_answered_once_whatever_happens_to_the_log(background: D
     shelf.append(logs[4], 2)
     shelf.append(logs[5], 1)
     background.drain()
-    assert [len(each) for each in answers] == [1] * 12
+    assert [len(answer) for answer in answers] == [1] * 12
     assert not shelf.failed
 
 

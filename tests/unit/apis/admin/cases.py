@@ -110,14 +110,14 @@ class ScriptedController:
     ) -> list[Refused | None]:
         self.added += additions
         self.validate_only, self.timeout_ms = validate_only, timeout_ms
-        return [self.refusals.get(each.name) for each in additions]
+        return [self.refusals.get(addition.name) for addition in additions]
 
     async def alter_configs(
         self, changes: Sequence[ConfigChange], *, validate_only: bool
     ) -> list[Refused | None]:
         self.changed += changes
         self.validate_only = validate_only
-        return [self.refusals.get(each.name) for each in changes]
+        return [self.refusals.get(change.name) for change in changes]
 
     async def elect_leaders(
         self,
@@ -136,7 +136,7 @@ class ScriptedController:
     ) -> list[Refused | None]:
         self.moved += moves
         self.allows_other_factor, self.timeout_ms = allows_other_factor, timeout_ms
-        return [self.refusals.get(each.partition.topic) for each in moves]
+        return [self.refusals.get(move.partition.topic) for move in moves]
 
     async def list_reassignments(
         self, *, timeout_ms: int
@@ -303,7 +303,7 @@ class Case:
         batches = [(partition, memoryview(bytearray(batch_of(count)))) for count in counts]
         answers: list[PartitionAppended] = []
         self.replicas.append(batches, acks=1, timeout_ms=0, done=answers.extend)
-        assert [each.code for each in answers] == [ErrorCode.NONE] * len(counts)
+        assert [answer.code for answer in answers] == [ErrorCode.NONE] * len(counts)
 
     def ask(self, api: Api, version: int, **fields: Any) -> Any:
         """The answer to a request with these fields, after both went over the wire."""

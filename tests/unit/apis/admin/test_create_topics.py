@@ -169,7 +169,7 @@ def test_a_request_for_too_many_partitions_is_refused_as_a_whole(case: Case) -> 
     """Before anything is made of them: each would cost time."""
     topics = [asked("a", num_partitions=6_000), asked("b", num_partitions=4_001), asked("c/d")]
     answer = case.ask(API, LAST, topics=topics)
-    assert {each.error_code for each in answer.topics} == {ErrorCode.POLICY_VIOLATION}
+    assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
     assert "in several" in answer.topics[0].error_message
     assert case.controller.created == []
 

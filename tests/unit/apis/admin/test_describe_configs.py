@@ -120,19 +120,19 @@ class TestTopic:
         names = ("plain", "own", "twin", "plain")
         asked = [resource(TOPIC, name, "segment.bytes") for name in names]
         results = case.ask(API, LAST, resources=asked).results
-        assert [each.configs[0].value for each in results] == ["2000000", "1000000", "7000"]
+        assert [result.configs[0].value for result in results] == ["2000000", "1000000", "7000"]
 
     def test_questions_of_one_request_have_each_its_own_keys(self, case: Case) -> None:
         asked = [resource(TOPIC, "own", key) for key in ("segment.bytes", "retention.ms")]
         results = case.ask(API, LAST, resources=asked).results
-        assert [rows(each.configs, "name") for each in results] == [
+        assert [rows(result.configs, "name") for result in results] == [
             ["segment.bytes"],
             ["retention.ms"],
         ]
 
     def test_synonyms_come_only_when_asked_for(self, case: Case) -> None:
         result = describe(case, TOPIC, "own", include_synonyms=False)
-        assert all(each == () for each in rows(result.configs, "synonyms"))
+        assert all(row == () for row in rows(result.configs, "synonyms"))
 
     def test_documentation_comes_only_when_asked_for(self, case: Case) -> None:
         told = describe(case, TOPIC, "own", include_documentation=True)

@@ -113,7 +113,9 @@ class TestAlterPartitionReassignments:
     def test_a_partition_that_stands_twice_is_not_moved(self, case: Case, version: int) -> None:
         topics = [moved("a", (0, [1]), (1, [1])), moved("a", (0, [2]))]
         answer = case.ask(MOVE, version, topics=topics)
-        codes = [each.error_code for topic in answer.responses for each in topic.partitions]
+        codes = [
+            partition.error_code for topic in answer.responses for partition in topic.partitions
+        ]
         twice = ErrorCode.INVALID_REQUEST
         assert codes == [twice, ErrorCode.NONE, twice]
         assert case.controller.moved == [Reassignment(TopicPartition("a", 1), (BrokerId(1),))]

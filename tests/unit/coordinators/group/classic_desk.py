@@ -283,7 +283,10 @@ class Client:
         assert self.joined is not None
         assert self.joined.members, f"{self.name} does not lead"
         return self.sync(
-            {each.member: work_of(each.member, self.generation) for each in self.joined.members}
+            {
+                member.member: work_of(member.member, self.generation)
+                for member in self.joined.members
+            }
         )
 
     def heartbeat(self, **changes: Any) -> ErrorCode:
@@ -317,7 +320,7 @@ class Client:
             "session_timeout_ms": self.session_timeout_ms,
             "rebalance_timeout_ms": self.rebalance_timeout_ms,
             "protocol_type": "consumer",
-            "protocols": tuple(MemberProtocol(each, metadata) for each in self.assignors),
+            "protocols": tuple(MemberProtocol(assignor, metadata) for assignor in self.assignors),
             "requires_known_member": self.requires_known_member,
             "supports_skipping_assignment": self.supports_skipping,
         }
@@ -351,7 +354,7 @@ def rejoin(*clients: Client) -> None:
     for client in clients:
         if client.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS:
             client.join()
-    for client in sorted(clients, key=lambda each: each.leads):  # the leader last
+    for client in sorted(clients, key=lambda client: client.leads):  # the leader last
         if client.leads:
             client.assign()
         else:

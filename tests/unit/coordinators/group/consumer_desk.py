@@ -129,7 +129,7 @@ class ConsumerDesk:
     def pass_time(self, delay_ms: int) -> None:
         end_ms = self.now_ms + delay_ms
         while self.timers:
-            key = min(self.timers, key=lambda each: self.timers[each])
+            key = min(self.timers, key=lambda timer: self.timers[timer])
             if self.timers[key] > end_ms:
                 break
             self.now_ms = max(self.now_ms, self.timers.pop(key))
@@ -158,9 +158,9 @@ class ConsumerDesk:
 
     def named(self, partitions: Partitions) -> set[str]:
         return {
-            f"{self.topics.find_name(topic)}-{each}"
+            f"{self.topics.find_name(topic)}-{number}"
             for topic, numbers in partitions.items()
-            for each in numbers
+            for number in numbers
         }
 
 

@@ -83,7 +83,7 @@ class FixedTopics:
         return {name: view for name in self.counts if (view := self.find(name)) is not None}
 
     def find_name(self, topic_id: TopicId) -> str | None:
-        return next((each for each in self.counts if uuid5(_NAMES, each) == topic_id), None)
+        return next((count for count in self.counts if uuid5(_NAMES, count) == topic_id), None)
 
 
 class Waiting(NamedTuple):
@@ -116,15 +116,15 @@ class TableLog:
         """What is held reaches every replica, here and now."""
         for table in self.tables:
             table.settle()
-        self._answer(lambda each: self.ends(each.partition).committed >= each.offset, NONE)
+        self._answer(lambda item: self.ends(item.partition).committed >= item.offset, NONE)
 
     def time_out(self) -> None:
         """Those who wait for a commit are told that it takes too long."""
-        self._answer(lambda each: True, ErrorCode.REQUEST_TIMED_OUT)
+        self._answer(lambda item: True, ErrorCode.REQUEST_TIMED_OUT)
 
     def lose(self, partition: int = 0) -> None:
         self.terms[partition] = None
-        self._answer(lambda each: each.partition == partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._answer(lambda item: item.partition == partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     def lead(self, partition: int = 0) -> None:
         self.terms[partition] = Term()
@@ -310,14 +310,14 @@ class Desk:
             FetchOffsets(group=group, member=None, member_epoch=-1, partitions=partitions)
         )
         assert answer.error is NONE, answer
-        return [each.offset for each in answer.offsets]
+        return [offset.offset for offset in answer.offsets]
 
     async def fetch_all(self, group: str = GROUP) -> dict[TopicPartition, int]:
         answer = await self.coordinator.fetch(
             FetchOffsets(group=group, member=None, member_epoch=-1, partitions=None)
         )
         assert answer.error is NONE, answer
-        return {each.partition: each.offset for each in answer.offsets}
+        return {offset.partition: offset.offset for offset in answer.offsets}
 
     async def settle_member(self, group: str = GROUP, *topics: str) -> tuple[str, int]:
         """One member that joins and assigns itself something; its id and generation."""
@@ -389,7 +389,7 @@ def commit_request(
 
 
 def join_request(group: str = GROUP, *topics: str, **more: Any) -> JoinGroup:
-    names = b"".join(len(each).to_bytes(2, "big") + each.encode() for each in topics)
+    names = b"".join(len(topic).to_bytes(2, "big") + topic.encode() for topic in topics)
     metadata = b"\0\0" + len(topics).to_bytes(4, "big") + names + b"\xff\xff\xff\xff"
     asked: dict[str, Any] = {
         "member": UNKNOWN_MEMBER,

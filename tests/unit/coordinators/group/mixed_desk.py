@@ -207,7 +207,7 @@ class ClassicConsumer:
     def _share_out(self, members: Iterable[JoinGroupMember]) -> dict[str, bytes]:
         """In turn, but nobody gets what another still has."""
         topics = self.desk.topics
-        told = {each.member: read_subscription(each.metadata) for each in members}
+        told = {member.member: read_subscription(member.metadata) for member in members}
         had = {member: identified(each.owned, topics) for member, each in told.items()}
         shares: dict[str, Partitions] = {member: {} for member in told}
         for name in sorted({topic for each in told.values() for topic in each.topics}):

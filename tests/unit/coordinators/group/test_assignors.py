@@ -111,7 +111,7 @@ def test_uniform_leaves_neighbours_by_a_topic_one_apart_at_most() -> None:
 
 def test_uniform_is_quick_for_a_large_group() -> None:
     """A thousand members of ten thousand partitions, each with wishes of its own beside."""
-    own = {TopicId(UUID(int=100 + each)): 1 for each in range(1000)}
+    own = {TopicId(UUID(int=100 + number)): 1 for number in range(1000)}
     counts = {ORDERS: 9000, **own}
     members = [subscriber(f"m{each:04}", ORDERS, topic) for each, topic in enumerate(own)]
     assigned = assign_uniformly(members, counts)

@@ -39,7 +39,7 @@ def test_a_group_between_generations_is_described_without_a_protocol() -> None:
     described = classic.describe(desk.group)
     assert (described.state, described.protocol) == ("PreparingRebalance", "")
     assert len(described.members) == 2
-    assert {each.metadata for each in described.members} == {b""}
+    assert {member.metadata for member in described.members} == {b""}
 
 
 def test_groups_are_listed_with_their_type_and_state() -> None:

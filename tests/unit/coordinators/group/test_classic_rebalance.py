@@ -27,7 +27,7 @@ def test_the_first_member_of_a_development_node_is_answered_at_once() -> None:
     answer = anna.join().answer
     assert (answer.error, answer.generation, answer.protocol) == (ErrorCode.NONE, 1, "range")
     assert answer.leader == anna.id
-    assert [(each.member, each.metadata) for each in answer.members] == [
+    assert [(member.member, member.metadata) for member in answer.members] == [
         (anna.id, subscription("orders"))
     ]
     assert anna.assign().answer.assignment == work_of(anna.id, 1)
@@ -45,7 +45,7 @@ def test_the_first_members_are_waited_for_and_begin_together() -> None:
     assert first.waits, "where one came another may follow"
     desk.pass_time(3000)
     assert (first.answer.generation, second.answer.generation) == (1, 1)
-    assert {each.member for each in first.answer.members} == {anna.id, ben.id}
+    assert {member.member for member in first.answer.members} == {anna.id, ben.id}
     assert second.answer.members == ()
 
 
@@ -183,7 +183,7 @@ def test_the_protocol_that_most_members_like_best_of_the_common_ones_is_elected(
     for client in clients:
         client.come()
     desk.pass_time(2 * 3000)
-    assert {each.joined.protocol for each in clients if each.joined} == {"sticky"}
+    assert {client.joined.protocol for client in clients if client.joined} == {"sticky"}
 
 
 def test_an_assignor_is_changed_by_members_that_know_both_and_then_only_the_new_one() -> None:

@@ -123,7 +123,7 @@ def test_a_group_that_is_larger_than_the_limit_by_now_shrinks_to_those_who_come_
     assert desk.group.state is ClassicState.PREPARING_REBALANCE
     errors = [client.join().error for client in clients]
     assert errors == [None, None, ErrorCode.GROUP_MAX_SIZE_REACHED]
-    assert {each.id for each in clients[:2]} == set(desk.group.members)
+    assert {client.id for client in clients[:2]} == set(desk.group.members)
 
 
 def test_the_last_of_several_records_counts_whole() -> None:

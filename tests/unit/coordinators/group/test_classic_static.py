@@ -43,7 +43,7 @@ def test_a_restart_takes_the_same_work_and_disturbs_nobody() -> None:
     assert ben.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
     value = desk.last_value
     assert value is not None
-    assert [each.member for each in value.members if each.instance == "ben-1"] == [again.id]
+    assert [member.member for member in value.members if member.instance == "ben-1"] == [again.id]
 
 
 def test_a_restart_is_answered_when_its_new_id_is_committed() -> None:
@@ -78,7 +78,7 @@ def test_a_leader_that_restarts_is_told_to_skip_the_assignment() -> None:
     answer = again.join().answer
     assert answer.leader == again.id
     assert answer.skip_assignment
-    assert {each.member for each in answer.members} == {again.id, ben.id}
+    assert {member.member for member in answer.members} == {again.id, ben.id}
     assert again.sync().answer.assignment == work_of(anna.id, 2)
     assert ben.heartbeat() is ErrorCode.NONE
 

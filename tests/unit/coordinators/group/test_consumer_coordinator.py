@@ -177,7 +177,7 @@ def test_groups_are_listed_and_described_by_their_kind() -> None:
         assert (code, listed) == (NONE, [GroupListing(GROUP, "consumer", "Stable", "consumer")])
         assert len((await desk.coordinator.list_groups(frozenset(), frozenset()))[1]) == 2
         described = await desk.coordinator.consumer_describe(GROUP)
-        assert [each.member for each in described.members] == ["anna"]
+        assert [member.member for member in described.members] == ["anna"]
         unknown = ErrorCode.GROUP_ID_NOT_FOUND
         assert (await desk.coordinator.describe(GROUP)).error is unknown
         assert (await desk.coordinator.consumer_describe("classic")).error is unknown

@@ -218,8 +218,8 @@ def test_most_members_choose_the_assignor() -> None:
     desk = ConsumerDesk(orders=4, bills=4)
     topics = ("orders", "bills")
     consumers = [Consumer(desk, name, topics, assignor="range") for name in ("anna", "bob")]
-    for each in consumers:
-        each.join()
+    for consumer in consumers:
+        consumer.join()
     settle(*consumers)
     assert consumers[0].work == {"orders-0", "orders-1", "bills-0", "bills-1"}
 
@@ -255,7 +255,7 @@ def test_a_subscription_that_the_log_cannot_take_is_refused_and_costs_nobody_els
     desk = ConsumerDesk(GroupConfig(max_record_bytes=10_000), orders=1)
     anna = Consumer(desk, "anna")
     anna.join()
-    many = tuple(f"topic-{each}" for each in range(2000))
+    many = tuple(f"topic-{number}" for number in range(2000))
     assert Consumer(desk, "bob", many).join().error is ErrorCode.INVALID_REQUEST
     assert anna.beat().error is ErrorCode.NONE
 
@@ -309,15 +309,15 @@ def test_a_member_that_gives_up_in_time_stays() -> None:
 def test_a_restart_of_the_broker_in_the_middle_changes_nothing() -> None:
     desk = ConsumerDesk(orders=4)
     consumers = [Consumer(desk, name) for name in ("anna", "bob", "carl")]
-    for each in consumers:
-        each.join()
+    for consumer in consumers:
+        consumer.join()
     consumers[0].beat()
     before = durable(desk.groups)
     desk.restart()
     assert durable(desk.groups) == before
     assert durable(replayed(compacted(desk.log))) == before
     settle(*consumers)
-    assert sorted(len(each.work) for each in consumers) == [1, 1, 2]
+    assert sorted(len(consumer.work) for consumer in consumers) == [1, 1, 2]
 
 
 def test_after_a_restart_a_silent_member_is_still_taken_out() -> None:

@@ -58,7 +58,7 @@ def check_shared(desk: ConsumerDesk, *consumers: Consumer | ClassicConsumer) -> 
     assert view is not None
     work = [each.work for each in consumers]
     assert sorted(one for each in work for one in each) == sorted(
-        f"orders-{each}" for each in range(view.partitions)
+        f"orders-{number}" for number in range(view.partitions)
     )
     assert max(map(len, work)) - min(map(len, work)) <= 1
     assert durable(replayed(desk.log)) == durable(desk.groups)
@@ -122,7 +122,7 @@ def test_all_members_may_move_one_by_one(assignor: str) -> None:
         new.append(Consumer(desk, f"new-{member.name}"))
         settle(*old, *new)
         check_shared(desk, *old, *new)
-    assert not any(each.is_classic for each in desk.living.members.values())
+    assert not any(member.is_classic for member in desk.living.members.values())
 
 
 @BOTH
@@ -398,7 +398,7 @@ def test_a_static_member_may_change_its_protocol_and_keeps_its_work() -> None:
     new = Consumer(desk, "anna-2", instance="anna")
     new.join()
     assert new.work == work
-    assert not any(each.is_classic for each in desk.living.members.values())
+    assert not any(member.is_classic for member in desk.living.members.values())
     assert old.heartbeat() is ErrorCode.FENCED_INSTANCE_ID
 
 

@@ -101,7 +101,7 @@ def test_a_description_shows_what_members_have_and_shall_have() -> None:
     told = describe(desk.living, desk.config, desk.topics)
     assert (told.group, told.error, told.state) == (GROUP, ErrorCode.NONE, "Reconciling")
     assert (told.group_epoch, told.assignment_epoch, told.assignor) == (3, 3, "uniform")
-    members = {each.member: each for each in told.members}
+    members = {member.member: member for member in told.members}
     orders = desk.topics.all()["orders"].topic_id
     anna, carl = members["anna"], members["carl"]
     assert (anna.client_id, anna.client_host, anna.topics) == ("app", "/10.0.0.1", ("orders",))
@@ -109,7 +109,7 @@ def test_a_description_shows_what_members_have_and_shall_have() -> None:
     assert anna.assignment == (NamedPartitions(orders, "orders", (0,)),)
     assert anna.member_epoch == 2
     assert (carl.assignment, carl.topic_regex) == ((), "orders")
-    shall = sorted(one for each in told.members for _, _, parts in each.target for one in parts)
+    shall = sorted(one for member in told.members for _, _, parts in member.target for one in parts)
     assert shall == [0, 1]
 
 

@@ -263,7 +263,7 @@ def test_offsets_of_a_transaction_count_from_its_end_on() -> None:
         )
         answer = await desk.coordinator.fetch(stable)
         assert answer.unstable == {U0}
-        assert [each.offset for each in answer.offsets] == [2, -1]
+        assert [offset.offset for offset in answer.offsets] == [2, -1]
 
     told(story, Desk(of_former_life(write)))
 
@@ -320,7 +320,9 @@ def test_a_long_load_leaves_the_loop_to_others() -> None:
 
 
 def test_a_damaged_batch_is_passed_over() -> None:
-    log = of_former_life(lambda log: [log.tables[0].put(offset_record(each)) for each in range(3)])
+    log = of_former_life(
+        lambda log: [log.tables[0].put(offset_record(number)) for number in range(3)]
+    )
     data = bytearray(log.raw())
     size = len(data) // 3
     data[size + 80] ^= 1

@@ -109,7 +109,7 @@ def test_of_offsets_committed_again_and_again_only_the_last_is_decoded() -> None
     records = [one._replace(value=OffsetValue(n, -1, "", NOW_MS)) for n in range(1_000)]
     latest: Latest = {}
     data = placed(build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000))
-    assert [each for each in skim_batches(data, latest, pytest.fail) if each is not None] == []
+    assert [batch for batch in skim_batches(data, latest, pytest.fail) if batch is not None] == []
     assert list(take_latest(latest, pytest.fail)) == [Replayed(records[-1], 999, -1)]
 
 

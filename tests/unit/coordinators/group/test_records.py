@@ -386,8 +386,8 @@ records = st.one_of(
         st.builds(OffsetKey, names, names, numbers),
         st.one_of(
             st.none(),
-            st.tuples(times, numbers, names, times).map(lambda each: OffsetValue(*each)),
-            st.tuples(times, st.just(-1), names, times, times).map(lambda each: OffsetValue(*each)),
+            st.tuples(times, numbers, names, times).map(lambda item: OffsetValue(*item)),
+            st.tuples(times, st.just(-1), names, times, times).map(lambda item: OffsetValue(*item)),
         ),
     ),
     st.builds(

@@ -88,7 +88,10 @@ class Partitions:
             each()
 
     def _take(self, marker: TxnMarkerEntry, done: MarkerCallback) -> None:
-        done(marker, {each: self._write_to(each, marker) for each in marker.partitions})
+        done(
+            marker,
+            {partition: self._write_to(partition, marker) for partition in marker.partitions},
+        )
 
     def _write_to(self, partition: TopicPartition, marker: TxnMarkerEntry) -> ErrorCode:
         if partition in self.refusals:

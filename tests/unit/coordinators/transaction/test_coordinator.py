@@ -229,7 +229,7 @@ def test_a_list_shows_what_was_asked_for(asked: ListTransactions, names: str) ->
         desk.clock.pass_ms(10)
         await desk.add(who["c"], T0, name="c")
         found = desk.coordinator.list(asked)
-        assert "".join(each.transactional_id for each in found.transactions) == names
+        assert "".join(transaction.transactional_id for transaction in found.transactions) == names
         assert found.unknown_states == tuple(asked.states & {"Strange"})
 
     told(story)

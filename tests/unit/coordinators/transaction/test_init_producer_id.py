@@ -284,7 +284,7 @@ def test_old_and_new_clients_may_take_turns() -> None:
             await desk.turns()
             who = ProducerIdAndEpoch(ended.producer_id, ended.producer_epoch)
         assert who == (FIRST_ID, 2)
-        assert [each.commit for each in desk.partitions.markers[T0]] == [True] * 4
+        assert [marker.commit for marker in desk.partitions.markers[T0]] == [True] * 4
         assert desk.coordinator.describe(TX).state == "CompleteCommit"
 
     told(story)

@@ -137,7 +137,7 @@ def test_what_does_not_get_through_is_sent_again_and_only_that(code: ErrorCode) 
         del desk.partitions.refusals[T1]
         desk.clock.pass_ms(LONGEST_PAUSE_MS)
         assert desk.known().state is State.COMPLETE_COMMIT
-        assert [len(each) for each in desk.partitions.markers.values()] == [1, 1, 1]
+        assert [len(marker) for marker in desk.partitions.markers.values()] == [1, 1, 1]
 
     told(story)
 

@@ -84,4 +84,4 @@ def test_logical_types_without_a_type_here_are_left_out_for_reading() -> None:
     kept = {"type": "int", "logicalType": "date"}
     schema = record(a=kept, b=["null", {"type": "string", "logicalType": "uuid"}])
     fields = without_unused_logical_types(schema)["fields"]
-    assert [each["type"] for each in fields] == [kept, ["null", {"type": "string"}]]
+    assert [field["type"] for field in fields] == [kept, ["null", {"type": "string"}]]

@@ -24,9 +24,12 @@ def batch(
     without: Iterable[int] = (),
 ) -> bytearray:
     """Offsets from `first` on; `without` has those that compaction removed."""
-    offsets = [each for each in range(first, first + count) if each not in set(without)]
+    offsets = [number for number in range(first, first + count) if number not in set(without)]
     return build_batch(
-        [Record(each, 1_000 + each, b"k%d" % (each % 3), b"v%d" % each) for each in offsets],
+        [
+            Record(offset, 1_000 + offset, b"k%d" % (offset % 3), b"v%d" % offset)
+            for offset in offsets
+        ],
         base_offset=first,
         last_offset_delta=count - 1,
         leader_epoch=epoch,
@@ -67,7 +70,9 @@ def audited(
 
 
 def told(verdict: Verdict) -> list[tuple[str, int, int]]:
-    return [(each.kind.value, each.offset, each.last_offset) for each in verdict.findings]
+    return [
+        (finding.kind.value, finding.offset, finding.last_offset) for finding in verdict.findings
+    ]
 
 
 def _last_offset(content: Buffer) -> int:

@@ -40,7 +40,7 @@ def numbered(
     *steps: tuple[int, int, int], key: bytes | None = b"k"
 ) -> list[tuple[FindingKind, int, str]]:
     """(offset, number, highest before)."""
-    found = list(judge_sequence_gaps(PARTITIONS, [SequenceGap(1, key, *each) for each in steps]))
+    found = list(judge_sequence_gaps(PARTITIONS, [SequenceGap(1, key, *step) for step in steps]))
     assert {each.partition for each in found} == {PARTITIONS[1]}
     return [(each.kind, each.offset, each.message) for each in found]
 

@@ -92,8 +92,8 @@ def mixed(digest: int) -> int:
 
 @given(st.lists(st.lists(st.integers(0, 40)), min_size=1), st.integers(1, 4))
 def test_what_is_there_twice_is_found_share_by_share(tasks: list[list[int]], shares: int) -> None:
-    digests = [np.array(each, np.uint64) * np.uint64(2**59 + 2**33 + 1) for each in tasks]
-    split_up = [split(each, shares) for each in digests]
+    digests = [np.array(task, np.uint64) * np.uint64(2**59 + 2**33 + 1) for task in tasks]
+    split_up = [split(digest, shares) for digest in digests]
     found = [
         each for share in range(shares) for each in find_twice(task[share] for task in split_up)
     ]

@@ -29,7 +29,7 @@ def test_the_first_and_the_last_can_be_missing_too() -> None:
         (Flaw.MISSING, 0, 2),
         (Flaw.MISSING, 6, 7),
     ]
-    assert [each.last for each in find_anomalies([], start=2, end=4)] == [3]
+    assert [anomaly.last for anomaly in find_anomalies([], start=2, end=4)] == [3]
 
 
 def test_a_swapped_pair_is_late_and_nothing_is_missing() -> None:
@@ -55,7 +55,7 @@ def test_a_late_run_that_fills_a_part_of_a_gap_leaves_the_rest_missing() -> None
 
 @given(st.lists(st.integers(0, 30), max_size=40))
 def test_every_number_is_met_once_or_told(numbers: list[int]) -> None:
-    found = find_anomalies(met(*((each, each) for each in numbers)), start=0, end=31)
+    found = find_anomalies(met(*((number, number) for number in numbers)), start=0, end=31)
     told: dict[Flaw, Counter[int]] = {flaw: Counter() for flaw in Flaw}
     for each in found:
         told[each.flaw].update(range(each.first, each.last + 1))

@@ -171,7 +171,7 @@ def test_a_log_that_ends_early_is_told_and_not_waited_for() -> None:
     assert told(conclude([asked], [audit.report()])) == [("missing", 40, 59)]
 
 
-BYTES = min(len(each) for each in batches(12))
+BYTES = min(len(batch) for batch in batches(12))
 # No checksum covers the leader epoch: by itself, one number is as good as another.
 EPOCH = range(LEADER_EPOCH_POSITION, MAGIC_POSITION)
 POSITIONS = [position for position in range(BYTES) if position not in EPOCH]
@@ -195,5 +195,6 @@ def test_whatever_bit_is_flipped_its_batch_is_named(
     verdict = read(broker, cuts=cuts)
     assert verdict.totals[0].problems
     assert any(
-        each.offset < first + SIZE and each.last_offset >= first for each in verdict.findings
+        finding.offset < first + SIZE and finding.last_offset >= first
+        for finding in verdict.findings
     ), verdict.findings

@@ -62,7 +62,7 @@ def found(
 def test_edges_are_offsets_within_the_log(
     log: Log, start: str, end: str, expected: list[tuple[int, int]]
 ) -> None:
-    assert [(each.start, each.end) for each in found(log, start, end).ranges] == expected
+    assert [(range_.start, range_.end) for range_ in found(log, start, end).ranges] == expected
 
 
 def test_the_source_is_told_of_ranges_with_something_in_them(log: Log) -> None:

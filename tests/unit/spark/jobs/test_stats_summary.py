@@ -59,7 +59,7 @@ def test_totals_rates_and_skew_follow_from_the_counts() -> None:
     assert (topic.records, topic.size_bytes, topic.keys) == (40, 480, 3)
     assert (topic.records_per_s, topic.peak_records_per_s) == (4.0, 25.0)
     assert topic.skew == 1.5
-    assert [(each.start_ms - START_MS, each.records) for each in topic.buckets] == [
+    assert [(bucket.start_ms - START_MS, bucket.records) for bucket in topic.buckets] == [
         (0, 25),
         (3_000, 15),
     ]
@@ -104,9 +104,9 @@ def test_charts_are_svg_with_a_column_for_each_value() -> None:
         name: [each.find(f"{SVG}title") for each in ET.fromstring(chart).iter(f"{SVG}rect")]
         for name, chart in charts.items()
     }
-    titles = [each.text for each in columns["t-keys.svg"] if each is not None]
+    titles = [column.text for column in columns["t-keys.svg"] if column is not None]
     assert titles == ["<a&b>: 25", "\\xff: 10"]
-    assert len([each for each in columns["t-sizes.svg"] if each is not None]) == 3
+    assert len([column for column in columns["t-sizes.svg"] if column is not None]) == 3
 
 
 def test_the_highest_column_fills_the_chart_and_an_empty_one_is_a_chart_too() -> None:

@@ -41,7 +41,7 @@ def batch_of(*values: str) -> bytearray:
 def values_in(client: BlockingClient, partition: TopicPartition) -> list[str]:
     (fetched,) = client.fetch([FetchFrom(partition, Offset(0))])
     batches = [fetched.batches[place:] for place, _ in iter_headers(fetched.batches)]
-    return [str(each.value, "utf-8") for batch in batches for each in iter_records(batch)]  # type: ignore[arg-type]
+    return [str(record.value, "utf-8") for batch in batches for record in iter_records(batch)]  # type: ignore[arg-type]
 
 
 def test_each_partition_gets_its_batches_in_order(client: BlockingClient, topic: str) -> None:
@@ -82,7 +82,7 @@ def test_what_the_cluster_refuses_is_explained_and_nothing_follows_it(
     with pytest.raises(SparkSourceError, match="MESSAGE_TOO_LARGE"):
         outbox.send(TopicPartition(topic, 1), batch_of("two"), 1)
     ends = client.list_offsets({TopicPartition(topic, n): LATEST for n in range(2)})
-    assert [each.offset for each in ends.values()] == [0, 0]
+    assert [end.offset for end in ends.values()] == [0, 0]
 
 
 def test_what_is_tried_in_vain_ends_with_its_time(client: BlockingClient, topic: str) -> None:

@@ -121,8 +121,8 @@ class Query:
 def values(batches: Sequence[Rows] | Rows | None) -> list[bytes]:
     """Of all rows, in the order read."""
     found: list[bytes] = []
-    for each in batches or ():
-        found += values(each) if isinstance(each, list) else [each[2]]
+    for batch in batches or ():
+        found += values(batch) if isinstance(batch, list) else [batch[2]]
     return found
 
 

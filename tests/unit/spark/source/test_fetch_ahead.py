@@ -93,7 +93,7 @@ class TwinLog:
     def _read(self, offset: int) -> bytes:
         for first, last in self.batches:
             if last >= offset:
-                records = [Record(each, 0, None, b"v") for each in range(first, last + 1)]
+                records = [Record(number, 0, None, b"v") for number in range(first, last + 1)]
                 return bytes(build_batch(records, base_offset=first))
         return b""
 

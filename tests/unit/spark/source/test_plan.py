@@ -54,7 +54,7 @@ def test_a_limit_moves_every_partition_on_and_none_too_far(
     limited = limit_ends(starts, ends, limit)
     taken = backlog(starts, limited)
     assert limited.keys() == ends.keys()
-    assert all(limited[each] <= ends[each] for each in ends)
+    assert all(limited[end] <= ends[end] for end in ends)
     assert taken.keys() == backlog(starts, ends).keys()
     assert sum(taken.values()) <= max(limit, limit + len(taken) - 1)
 
@@ -121,20 +121,20 @@ def test_pieces_cover_the_ranges_without_gap_or_overlap(
     ranges = ranges_of(each_size)
     pieces = split_ranges(ranges, min_partitions=min_partitions, max_records=max_records)
     for whole in ranges:
-        own = [each for each in pieces if each.partition == whole.partition]
+        own = [piece for piece in pieces if piece.partition == whole.partition]
         assert own[0].start == whole.start
         assert own[-1].end == whole.end
         assert all(one.end == other.start for one, other in pairwise(own))
         assert all(each.size for each in own)
         assert max_records is None or all(each.size <= max_records for each in own)
-    total = sum(each.size for each in ranges)
+    total = sum(range_.size for range_ in ranges)
     assert len(pieces) >= min(min_partitions or 0, total)
 
 
 def test_the_largest_ranges_are_divided_first() -> None:
     ranges = [OffsetRange(A, 0, 100), OffsetRange(B, 0, 10)]
     pieces = split_ranges(ranges, min_partitions=4, max_records=None)
-    assert [each.size for each in pieces] == [33, 33, 34, 10]
+    assert [piece.size for piece in pieces] == [33, 33, 34, 10]
 
 
 def test_without_limits_a_partition_is_a_task() -> None:

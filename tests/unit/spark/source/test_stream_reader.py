@@ -198,7 +198,7 @@ def test_a_query_goes_on_when_its_group_cannot_be_written(
         next(consumer)
         query = Query(log.options(startingOffsets="earliest", kafka__group__id=group))
         assert values(query.drain()) == letters("abc")
-    told = [each for each in caplog.messages if "not published" in each]
+    told = [message for message in caplog.messages if "not published" in message]
     assert len(told) == 1
     assert group in told[0]
 

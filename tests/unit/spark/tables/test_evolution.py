@@ -44,7 +44,7 @@ def test_a_struct_gets_fields_more() -> None:
 def test_names_that_no_table_can_have_stay_in_the_value() -> None:
     found = [pa.field(name, pa.int64()) for name in ("A", "_offset", "x y", "", "a.b", "ok")]
     grown = grow([A], found)
-    assert [each.name for each in grown.fields] == ["a", "ok"]
+    assert [field.name for field in grown.fields] == ["a", "ok"]
     assert grown.refused == ["A", "_offset", "x y", "", "a.b"]
 
 

@@ -83,7 +83,7 @@ def test_fields_are_found_across_blocks_and_kinds() -> None:
     values = [json.dumps({"n": number}).encode() for number in range(20_000)]
     values[15_000] = b'{"n": 0.5, "new": [{"deep": "x"}]}'
     found = grow([], parse(values, finds=True).found)
-    assert [str(each) for each in found.fields] == [
+    assert [str(field) for field in found.fields] == [
         "pyarrow.Field<n: double>",
         "pyarrow.Field<new: list<element: struct<deep: string>>>",
     ]

@@ -44,7 +44,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TableStore
 def write(store: TableStore, first: int, rows: int) -> list[Part]:
     """Files as a task would have written them; in no table yet."""
     offsets = list(range(first, first + rows))
-    times = pa.array([each * DAY_MS * 1000 for each in offsets], pa.timestamp("us", tz="UTC"))
+    times = pa.array([offset * DAY_MS * 1000 for offset in offsets], pa.timestamp("us", tz="UTC"))
     table = pa.table({"_offset": offsets, "_timestamp": times, "n": pa.array(offsets, pa.int32())})
     table = table.append_column("_partition", pa.array([0] * rows, pa.int32()))
     writer = PartWriter(write_rules(store, 10**9), 0)
@@ -56,8 +56,8 @@ def rows_of(store: TableStore) -> list[int]:
     """As any reader of Parquet finds them in the files of the table."""
     import pyarrow.parquet as pq
 
-    tables = [pq.ParquetFile(store.path_of(each)).read() for each in store.parts()]
-    return sorted(offset for each in tables for offset in each.column("_offset").to_pylist())
+    tables = [pq.ParquetFile(store.path_of(part)).read() for part in store.parts()]
+    return sorted(offset for table in tables for offset in table.column("_offset").to_pylist())
 
 
 def test_files_and_offsets_enter_in_one_commit(store: TableStore) -> None:
@@ -97,7 +97,7 @@ def test_files_are_replaced_in_one_commit(store: TableStore) -> None:
     old = store.parts()
     store.commit(TableChange(write(store, 0, 4), old, {0: HeldRange(0, 4)}))
     assert rows_of(store) == [0, 1, 2, 3]
-    assert not {each.path for each in old} & {each.path for each in store.parts()}
+    assert not {each.path for each in old} & {part.path for part in store.parts()}
 
 
 def test_columns_come_and_structs_grow(store: TableStore) -> None:

@@ -66,7 +66,7 @@ def test_avro_values_become_columns() -> None:
     assert first["at"].timestamp() == 1_700_000_000
     assert second == {"n": None, "at": None, "tags": None}
     letters = shaped.dead.to_pylist()
-    assert [each["_offset"] for each in letters] == [2, 3]
+    assert [letter["_offset"] for letter in letters] == [2, 3]
     assert letters[0]["_error"] == "4 bytes are left over"
 
 

@@ -85,7 +85,7 @@ def read_committed(servers: str, topic: str) -> list[str]:
         )
         for placed in visible.batches:
             records = iter_records(placed.view(fetched.batches))
-            found.extend(bytes(each.value or b"").decode() for each in records)
+            found.extend(bytes(record.value or b"").decode() for record in records)
         at = visible.next_offset
     return found
 
