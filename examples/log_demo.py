@@ -23,9 +23,9 @@ from penstock.protocol.batch import HEADER_BYTES, iter_headers
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.storage.engine import Appended, AppendItem, Origin, PartitionLog
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo, PartitionLog
 from penstock.storage.errors import StorageError
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.storage.verify import verify_directory
 
 NOW_MS = int(time.time() * 1000)
@@ -131,8 +131,8 @@ def abort_a_transaction(engine: SegmentedEngine, log: PartitionLog) -> None:
         append(engine, log, transactional(producer_id, sequence))
     say(f"Producers 1 and 2 write in turn from offset {first} on, each in a transaction.")
     expect(log.last_stable_offset == first, f"undecided: careful readers see nothing from {first}")
-    append(engine, log, marker(1, commit=False), Origin.COORDINATOR)
-    append(engine, log, marker(2, commit=True), Origin.COORDINATOR)
+    append(engine, log, marker(1, commit=False), AppendOrigin.COORDINATOR)
+    append(engine, log, marker(2, commit=True), AppendOrigin.COORDINATOR)
     say("A marker aborts the first transaction, another commits the second.")
     everything = [r.value for r in read(log, start=first)]
     committed = [r.value for r in read(log, start=first, committed_only=True)]
@@ -143,7 +143,7 @@ def abort_a_transaction(engine: SegmentedEngine, log: PartitionLog) -> None:
         repeated[1].duplicate and repeated[1].base_offset == repeated[0].base_offset,
         "a batch that is sent twice is stored once",
     )
-    append(engine, log, marker(3, commit=True), Origin.COORDINATOR)
+    append(engine, log, marker(3, commit=True), AppendOrigin.COORDINATOR)
 
 
 # -- 5: a crash ----------------------------------------------------------------------------------
@@ -281,8 +281,11 @@ def create(engine: SegmentedEngine, topic: str, config: LogConfig = SMALL) -> Pa
 
 
 def append(
-    engine: SegmentedEngine, log: PartitionLog, batch: bytearray, origin: Origin = Origin.CLIENT
-) -> Appended:
+    engine: SegmentedEngine,
+    log: PartitionLog,
+    batch: bytearray,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> LogAppendInfo:
     item = AppendItem(log, memoryview(batch), LeaderEpoch(0), origin)
     (result,) = engine.append([item], NOW_MS)
     if isinstance(result, StorageError):

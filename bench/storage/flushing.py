@@ -8,16 +8,16 @@ from typing import Any
 from bench.measure import alternate, ratio
 from bench.storage.setting import NOW_MS, append, create_log, data_directory, make_batch
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.storage.background import Threads
 from penstock.storage.errors import StorageError
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.flush_threads import FlushThreads
+from penstock.storage.segmented_engine import SegmentedEngine
 
 
 def measure(logs: int, *, rounds: int = 15) -> dict[str, Any]:
     """One append to each log, then wait until all are durable."""
     batch = make_batch(16 << 10)
     posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-    with data_directory() as path, Threads(workers=8) as threads:
+    with data_directory() as path, FlushThreads(workers=8) as threads:
         engine = SegmentedEngine(
             StorageConfig(log_dirs=(path,)),
             config_of=lambda _: LogConfig(),

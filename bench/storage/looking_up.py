@@ -17,7 +17,7 @@ from bench.storage.setting import append, create_log, data_directory, make_batch
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import Offset
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 SEGMENT_BYTES = 256 << 10
 READ_BYTES = 64 << 10

@@ -9,9 +9,9 @@ from typing import Any
 
 from bench.storage.setting import NOW_MS, append, create_log, data_directory, make_batch
 from penstock.config.log_config import LogConfig, StorageConfig
-from penstock.storage.background import Threads
+from penstock.storage.flush_threads import FlushThreads
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 
 def measure(partitions: int = 10_000) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def measure(partitions: int = 10_000) -> dict[str, Any]:
         most_descriptors = max(most_descriptors, len(os.listdir("/proc/self/fd")))
         results[f"{name}_microseconds_each"] = round(spent / partitions * 1e6, 1)
 
-    with data_directory() as path, Threads(workers=8) as threads:
+    with data_directory() as path, FlushThreads(workers=8) as threads:
         before = _resident_bytes()
         engine = _open(path, threads)
         logs: list[SegmentedLog] = []
@@ -58,7 +58,7 @@ def measure(partitions: int = 10_000) -> dict[str, Any]:
     return results
 
 
-def _open(path: str, threads: Threads) -> SegmentedEngine:
+def _open(path: str, threads: FlushThreads) -> SegmentedEngine:
     engine = SegmentedEngine(
         StorageConfig(log_dirs=(path,)), config_of=lambda _: LogConfig(), background=threads
     )
@@ -66,7 +66,7 @@ def _open(path: str, threads: Threads) -> SegmentedEngine:
     return engine
 
 
-def _recover_after_kill(path: str, threads: Threads) -> None:
+def _recover_after_kill(path: str, threads: FlushThreads) -> None:
     Path(path, ".kafka_cleanshutdown").unlink()
     _open(path, threads).abandon()
 

@@ -13,9 +13,9 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import BASE_TIMESTAMP_POSITION, CRC_POSITION, compute_crc
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Appended, AppendItem
+from penstock.storage.engine import AppendItem, LogAppendInfo
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 _TIMES = Struct(">qq")
 _CRC = Struct(">I")
@@ -64,7 +64,7 @@ def stamp_time(batch: bytearray, timestamp_ms: int) -> None:
 
 def append(engine: SegmentedEngine, log: SegmentedLog, batch: bytearray | memoryview) -> None:
     (result,) = engine.append([AppendItem(log, memoryview(batch), EPOCH)], NOW_MS)
-    assert isinstance(result, Appended), result
+    assert isinstance(result, LogAppendInfo), result
 
 
 def abandon(engine: SegmentedEngine) -> None:

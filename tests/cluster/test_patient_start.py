@@ -15,7 +15,7 @@ from tests.zookeeper_tree import looking_into
 
 from penstock.client.cluster import ClusterClient
 from penstock.server.broker_process import BrokerProcess
-from penstock.testing.asking import new_topic, run_apart
+from penstock.testing.admin_calls import new_topic, run_apart
 from penstock.testing.tcp_gate import TcpGate
 
 pytestmark = pytest.mark.xdist_group("zookeeper")

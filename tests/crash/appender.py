@@ -15,10 +15,10 @@ from tests.crash.harness import NOW_MS, TOPIC_ID, progress
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.background import Threads
-from penstock.storage.engine import Appended, AppendItem, PartitionLog
+from penstock.storage.engine import AppendItem, LogAppendInfo, PartitionLog
 from penstock.storage.errors import StorageError
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.flush_threads import FlushThreads
+from penstock.storage.segmented_engine import SegmentedEngine
 
 PARTITIONS = [TopicPartition("live", number) for number in range(3)]
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=500, retention_ms=-1)
@@ -43,7 +43,7 @@ def open_engine(
 
 def main(directory: str) -> None:
     inbox: SimpleQueue[Work] = SimpleQueue()
-    with Threads(3) as background:
+    with FlushThreads(3) as background:
         engine, logs = open_engine(directory, background=background, post=inbox.put)
         for partition in PARTITIONS:
             if partition not in logs:
@@ -64,7 +64,7 @@ def _append(engine: SegmentedEngine, log: PartitionLog) -> None:
         ]
         item = AppendItem(log, memoryview(build_batch(records)), LeaderEpoch(0))
         (result,) = engine.append([item], NOW_MS)
-        assert isinstance(result, Appended), result
+        assert isinstance(result, LogAppendInfo), result
     engine.flush(log, log.log_end_offset, partial(_acknowledge, engine, log, log.log_end_offset))
 
 

@@ -19,10 +19,10 @@ from penstock.protocol.batch import BatchHeader, iter_headers, read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import EndMarker, build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.storage.engine import NO_TOPIC_ID, Appended, AppendItem, Origin
+from penstock.storage.engine import NO_TOPIC_ID, AppendItem, AppendOrigin, LogAppendInfo
 from penstock.storage.group_commit import Background
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
 
 DATA = "/data"
@@ -135,7 +135,7 @@ def marker(number: int, producer_id: int, *, commit: bool) -> bytearray:
 class Step(NamedTuple):
     batch: bytearray
     epoch: int
-    origin: Origin = Origin.CLIENT
+    origin: AppendOrigin = AppendOrigin.CLIENT
 
 
 def story(value_bytes: int = 10) -> list[Step]:
@@ -154,7 +154,7 @@ def story(value_bytes: int = 10) -> list[Step]:
     def plain(number: int, codec: Codec = Codec.NONE, records: int = 2) -> bytearray:
         return data_batch(number, codec=codec, records=records, value_bytes=value_bytes)
 
-    coordinator = Origin.COORDINATOR
+    coordinator = AppendOrigin.COORDINATOR
     return [
         Step(plain(0), 0),
         Step(data_batch(1, producer_id=5, sequence=0, value_bytes=value_bytes), 0),
@@ -400,7 +400,7 @@ class Counter:
         (added,) = engine.append(
             [AppendItem(log, memoryview(data_batch(99)), LeaderEpoch(epoch))], NOW_MS
         )
-        assert isinstance(added, Appended), added
+        assert isinstance(added, LogAppendInfo), added
         flush(engine, log)
         _, _, grown = self.recover(disk.survivor_of_power_cut(LoseEverything()), config)
         assert grown.log_end_offset == added.end_offset
@@ -427,5 +427,5 @@ def append_steps(engine: SegmentedEngine, log: SegmentedLog, steps: Sequence[Ste
         (result,) = engine.append(
             [AppendItem(log, memoryview(step.batch), LeaderEpoch(step.epoch), step.origin)], NOW_MS
         )
-        assert isinstance(result, Appended), result
+        assert isinstance(result, LogAppendInfo), result
         log.advance_high_watermark(Offset(log.log_end_offset))

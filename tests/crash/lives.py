@@ -27,7 +27,7 @@ from tests.crash.witness import Run, Witness
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import stamp_offset_and_epoch
-from penstock.storage.engine import Appended, AppendItem
+from penstock.storage.engine import AppendItem, LogAppendInfo
 from penstock.storage.errors import LogFenced, StorageError
 from penstock.storage.group_commit import Background
 from penstock.storage.log import SegmentedLog
@@ -49,7 +49,7 @@ def written_beside_another() -> tuple[SimulatedDisk, Witness]:
         AppendItem(other, memoryview(data_batch(number)), LeaderEpoch(1))
         for number in range(OTHERS_COUNT)
     ]
-    assert all(isinstance(result, Appended) for result in run.engine.append(items, NOW_MS))
+    assert all(isinstance(result, LogAppendInfo) for result in run.engine.append(items, NOW_MS))
     run.create()
     for step in story():
         run.append(step)
@@ -102,7 +102,7 @@ class Lives(Run):
         self.others.append(_stamped(number, self.other.log_end_offset))
         item = AppendItem(self.other, memoryview(data_batch(number)), LeaderEpoch(1))
         (result,) = self.engine.append([item], NOW_MS)
-        assert isinstance(result, Appended), result
+        assert isinstance(result, LogAppendInfo), result
         self.others_certain["kill"] = result.end_offset
 
     def flush_other(self) -> None:

@@ -12,10 +12,10 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.io.disk import RealDisk
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.storage.engine import Appended, AppendItem
+from penstock.storage.engine import AppendItem, LogAppendInfo
 from penstock.storage.errors import LogFenced, StorageError
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.storage.verify import verify_directory
 
 CONFIG = LogConfig(segment_bytes=300_000, retention_ms=-1)
@@ -57,7 +57,7 @@ def _create(engine: SegmentedEngine, partition: TopicPartition) -> SegmentedLog:
     return log
 
 
-def _append(engine: SegmentedEngine, log: SegmentedLog) -> Appended | StorageError:
+def _append(engine: SegmentedEngine, log: SegmentedLog) -> LogAppendInfo | StorageError:
     value = b"%d " % log.log_end_offset * 5000
     batch = build_batch([Record(0, NOW_MS, None, value)])
     return engine.append([AppendItem(log, memoryview(batch), LeaderEpoch(0))], NOW_MS)[0]
@@ -79,7 +79,7 @@ def test_a_full_disk_fences_its_logs_and_loses_nothing_acknowledged(
     assert acknowledged > 10
     (small_disk / "data" / ".lock").stat()
     _check_fenced(engine, small)
-    assert isinstance(_append(engine, large), Appended)
+    assert isinstance(_append(engine, large), LogAppendInfo)
     assert _flush(engine, large) is None
     assert set(engine.statistics().failed_directories) == {str(small_disk / "data")}
     engine.abandon()
@@ -110,7 +110,7 @@ def test_starting_on_a_full_disk_loses_nothing(small_disk: Path, tmp_path: Path)
 def _fill(engine: SegmentedEngine, log: SegmentedLog) -> int:
     """Append until it fails; where the last acknowledged record ends."""
     acknowledged = 0
-    while isinstance(result := _append(engine, log), Appended):
+    while isinstance(result := _append(engine, log), LogAppendInfo):
         if _flush(engine, log) is None:
             acknowledged = result.end_offset
     assert isinstance(result, LogFenced)

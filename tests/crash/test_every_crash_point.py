@@ -19,11 +19,11 @@ from tests.profile import scaled
 from penstock.config.log_config import LogConfig
 from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
 from penstock.testing.simulated_disk import (
-    Choice,
+    CrashChoice,
+    DiskOperation,
     KeepEverything,
-    Kind,
     LoseEverything,
-    Operation,
+    OperationKind,
     SeededChoice,
     SimulatedCrash,
     SimulatedDisk,
@@ -419,18 +419,18 @@ def _begin(scenario: Scenario) -> Run:
     return scenario.kind(disk.copy(), copied, scenario.config, background)
 
 
-def _trace(scenario: Scenario) -> list[Operation]:
+def _trace(scenario: Scenario) -> list[DiskOperation]:
     run = _begin(scenario)
     scenario.act(run)
     return list(run.disk.trace)
 
 
-def _crash_points(trace: list[Operation]) -> list[tuple[int, int | None]]:
+def _crash_points(trace: list[DiskOperation]) -> list[tuple[int, int | None]]:
     """Before each operation, within each write, and after the last."""
     points: list[tuple[int, int | None]] = []
     for ordinal, operation in enumerate(trace):
         points.append((ordinal, None))
-        if operation.kind is Kind.WRITE:
+        if operation.kind is OperationKind.WRITE:
             points += [(ordinal, kept) for kept in _torn(operation.length)]
     return [*points, (len(trace), None)]
 
@@ -440,7 +440,7 @@ def _torn(length: int) -> list[int]:
     return sorted({1, *range(step, length, step), length - 1} & set(range(1, length)))
 
 
-def _choices(ordinal: int, kept: int | None) -> list[Choice]:
+def _choices(ordinal: int, kept: int | None) -> list[CrashChoice]:
     """A torn write differs from the points around it only in its last bytes: fewer will do."""
     count = scaled(test=5, verify=20, release=100)
     seeds = range(count if kept is None else count // 4)

@@ -29,20 +29,20 @@ from penstock.io.disk import CREATE
 from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.batch import LAST_OFFSET_DELTA_POSITION, stamp_offset_and_epoch
 from penstock.storage.checkpoints import HIGH_WATERMARK_FILE, read_offsets
-from penstock.storage.engine import Appended, AppendItem, Origin
-from penstock.storage.epochs import EPOCH_FILE, EpochEnd, EpochEntry
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo
 from penstock.storage.errors import (
     CorruptRecords,
     LogFenced,
     OutOfOrderSequence,
     UnexpectedOffset,
 )
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, EpochEndOffset, EpochEntry
 from penstock.storage.log import SegmentedLog
 from penstock.storage.segment import MAX_RELATIVE_OFFSET
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import (
-    Kind,
     LoseEverything,
+    OperationKind,
     SimulatedCrash,
     SimulatedDisk,
 )
@@ -56,7 +56,7 @@ def _append(engine: SegmentedEngine, log: SegmentedLog, batch: bytearray, epoch:
 
 
 def _follow(engine: SegmentedEngine, log: SegmentedLog, batch: bytearray) -> object:
-    item = AppendItem(log, memoryview(batch), LeaderEpoch(-1), Origin.REPLICA)
+    item = AppendItem(log, memoryview(batch), LeaderEpoch(-1), AppendOrigin.REPLICATION)
     return engine.append([item], NOW_MS)[0]
 
 
@@ -79,8 +79,8 @@ def test_kafka_7415_a_new_leaders_epoch_begins_before_its_first_record() -> None
     log = logs[PARTITION]
     log.begin_epoch(LeaderEpoch(7))
     assert log.latest_epoch == 7
-    assert log.find_epoch_end(LeaderEpoch(3)) == EpochEnd(LeaderEpoch(3), Offset(31))
-    assert log.find_epoch_end(LeaderEpoch(7)) == EpochEnd(LeaderEpoch(7), Offset(31))
+    assert log.find_epoch_end(LeaderEpoch(3)) == EpochEndOffset(LeaderEpoch(3), Offset(31))
+    assert log.find_epoch_end(LeaderEpoch(7)) == EpochEndOffset(LeaderEpoch(7), Offset(31))
     append_steps(engine, log, [Step(data_batch(60), 7)])
     flush(engine, log)
     entries = start(_lose_power(disk)).log.epochs.entries
@@ -108,7 +108,7 @@ def test_kafka_10432_epoch_zero_is_recovered_like_any_other() -> None:
         survivor.remove(f"{FOLDER}/{EPOCH_FILE}")
     log = start(survivor).log
     assert log.epochs.entries == (EpochEntry(LeaderEpoch(0), Offset(0)),)
-    assert log.find_epoch_end(LeaderEpoch(0)) == EpochEnd(LeaderEpoch(0), Offset(4))
+    assert log.find_epoch_end(LeaderEpoch(0)) == EpochEndOffset(LeaderEpoch(0), Offset(4))
 
 
 def test_kafka_9491_no_cut_leaves_the_high_watermark_outside_of_the_log() -> None:
@@ -147,8 +147,8 @@ def test_kafka_10471_a_crash_within_recovery_is_never_taken_for_a_clean_stop() -
     stopped = disk.survivor_of_kill()
     start(stopped)
     first, second = stopped.trace[:2]
-    assert (first.kind, first.path) == (Kind.UNLINK, f"{DATA}/.kafka_cleanshutdown")
-    assert (second.kind, second.path) == (Kind.SYNC_DIRECTORY, DATA)
+    assert (first.kind, first.path) == (OperationKind.UNLINK, f"{DATA}/.kafka_cleanshutdown")
+    assert (second.kind, second.path) == (OperationKind.SYNC_DIRECTORY, DATA)
     for ordinal in range(2, len(stopped.trace) + 1):
         crashing = disk.survivor_of_kill()
         crashing.crash_before(ordinal)
@@ -171,11 +171,11 @@ def test_kafka_16541_every_small_file_is_synced_before_it_gets_its_name() -> Non
     engine.close()
     trace, replaced = disk.trace, set()
     for place, operation in enumerate(trace):
-        if operation.kind is Kind.RENAME and operation.path.endswith(".tmp"):
+        if operation.kind is OperationKind.RENAME and operation.path.endswith(".tmp"):
             before = [op.kind for op in trace[:place] if op.path == operation.path]
-            assert before[-1] is Kind.SYNC, f"{operation.target} was not synced"
+            assert before[-1] is OperationKind.SYNC, f"{operation.target} was not synced"
             folder = operation.target.rpartition("/")[0]
-            assert trace[place + 1][:2] == (Kind.SYNC_DIRECTORY, folder)
+            assert trace[place + 1][:2] == (OperationKind.SYNC_DIRECTORY, folder)
             replaced.add(operation.target.rpartition("/")[2])
     assert replaced == {
         "leader-epoch-checkpoint",
@@ -190,9 +190,9 @@ def test_kafka_4451_an_offset_too_far_for_its_segment_begins_a_new_one() -> None
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
-    assert isinstance(_follow(engine, log, _stamped(0, 0)), Appended)
+    assert isinstance(_follow(engine, log, _stamped(0, 0)), LogAppendInfo)
     for offset in (MAX_RELATIVE_OFFSET + 5, 3 * 2**31):
-        assert isinstance(_follow(engine, log, _stamped(1, offset)), Appended)
+        assert isinstance(_follow(engine, log, _stamped(1, offset)), LogAppendInfo)
         segment = log.segments.active
         assert segment.size == len(data_batch(1))
         assert offset + 1 - segment.base_offset <= MAX_RELATIVE_OFFSET
@@ -281,7 +281,7 @@ def test_kafka_10778_one_full_directory_leaves_the_other_at_work() -> None:
         [AppendItem(log, memoryview(data_batch(1)), LeaderEpoch(0)) for log in (full, fine)], NOW_MS
     )
     assert isinstance(results[0], LogFenced)
-    assert isinstance(results[1], Appended)
+    assert isinstance(results[1], LogAppendInfo)
     flush(engine, fine)
     assert set(engine.statistics().failed_directories) == {"/full"}
 
@@ -291,7 +291,7 @@ def test_a_failed_sync_acknowledges_nothing_then_or_later() -> None:
     disk = SimulatedDisk(DATA)
     engine, logs = write_story(disk, story()[:3])
     log = logs[PARTITION]
-    disk.fail_path(".log", EIO, frozenset({Kind.SYNC}))
+    disk.fail_path(".log", EIO, frozenset({OperationKind.SYNC}))
     answers: list[object] = []
     engine.flush(log, log.log_end_offset, answers.append)
     disk.heal()
@@ -323,7 +323,7 @@ def test_kafka_765_a_follower_refuses_a_damaged_batch_and_takes_it_when_it_comes
     damaged[-1] ^= 1
     assert isinstance(_follow(engine, log, damaged), CorruptRecords)
     assert (log.log_end_offset, log.segments.active.size) == (0, 0)
-    assert isinstance(_follow(engine, log, _stamped(0, 0)), Appended)
+    assert isinstance(_follow(engine, log, _stamped(0, 0)), LogAppendInfo)
 
 
 def test_kafka_3047_a_follower_takes_no_batch_that_does_not_continue_its_log() -> None:
@@ -338,7 +338,7 @@ def test_kafka_3047_a_follower_takes_no_batch_that_does_not_continue_its_log() -
     negative[LAST_OFFSET_DELTA_POSITION] = 0xFF
     assert isinstance(_follow(engine, log, negative), CorruptRecords)
     assert disk.files() == before
-    assert isinstance(_follow(engine, log, _stamped(1, 7)), Appended)  # compaction left a gap
+    assert isinstance(_follow(engine, log, _stamped(1, 7)), LogAppendInfo)  # compaction left a gap
 
 
 # -- producers -----------------------------------------------------------------------------
@@ -348,7 +348,7 @@ def test_kafka_6683_a_failed_append_leaves_no_trace_in_the_producers_state() -> 
     disk = SimulatedDisk(DATA)
     engine, _ = start(disk)
     log = create(engine)
-    assert isinstance(_append(engine, log, data_batch(0, producer_id=5, sequence=0)), Appended)
+    assert isinstance(_append(engine, log, data_batch(0, producer_id=5, sequence=0)), LogAppendInfo)
     before = log.producers.producers()
     disk.fail_at(len(disk.trace), EIO)
     assert isinstance(_append(engine, log, data_batch(1, producer_id=5, sequence=2)), LogFenced)
@@ -364,14 +364,14 @@ def test_kafka_7692_sequences_wrap_and_go_on_after_a_restart(crash: bool) -> Non
     stamp_offset_and_epoch(first, 0, 0, 0)
     _follow(engine, log, first)
     wrapping = data_batch(1, records=4, producer_id=5, sequence=2**31 - 1)
-    assert isinstance(_append(engine, log, wrapping), Appended)
+    assert isinstance(_append(engine, log, wrapping), LogAppendInfo)
     if not crash:
         engine.close()
     engine, logs = start(disk.survivor_of_kill())
     log = logs[PARTITION]
     gap = _append(engine, log, data_batch(2, producer_id=5, sequence=2))
     assert isinstance(gap, OutOfOrderSequence)
-    assert isinstance(_append(engine, log, data_batch(2, producer_id=5, sequence=3)), Appended)
+    assert isinstance(_append(engine, log, data_batch(2, producer_id=5, sequence=3)), LogAppendInfo)
 
 
 def test_kafka_6003_a_follower_never_judges_sequences() -> None:
@@ -381,7 +381,7 @@ def test_kafka_6003_a_follower_never_judges_sequences() -> None:
     for number, (offset, sequence) in enumerate([(0, 40), (2, 7), (4, 7)]):
         batch = data_batch(number, producer_id=5, sequence=sequence)
         stamp_offset_and_epoch(batch, 0, offset, 0)
-        assert isinstance(_follow(engine, log, batch), Appended)
+        assert isinstance(_follow(engine, log, batch), LogAppendInfo)
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -406,4 +406,6 @@ def test_kafka_8710_a_producer_whose_records_are_all_deleted_goes_on_where_it_wa
     assert log.log_start_offset > 1
     gap = _append(engine, log, data_batch(20, producer_id=5, sequence=3))
     assert isinstance(gap, OutOfOrderSequence)
-    assert isinstance(_append(engine, log, data_batch(20, producer_id=5, sequence=2)), Appended)
+    assert isinstance(
+        _append(engine, log, data_batch(20, producer_id=5, sequence=2)), LogAppendInfo
+    )

@@ -24,8 +24,8 @@ from tests.profile import scaled
 
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.storage.checkpoints import RECOVERY_POINT_FILE, read_offsets
-from penstock.storage.engine import Appended, AppendItem
-from penstock.storage.epochs import EPOCH_FILE, EpochEntry, read_epochs
+from penstock.storage.engine import AppendItem, LogAppendInfo
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, EpochEntry, read_epochs
 from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
 from penstock.testing.simulated_disk import LoseEverything, SeededChoice, SimulatedDisk
 
@@ -83,7 +83,7 @@ def test_a_folder_without_a_segment_forgets_what_snapshots_and_epochs_say() -> N
 def _next_sequence_is_taken(opened: Opened, sequence: int) -> bool:
     batch = data_batch(80, producer_id=5, sequence=sequence)
     item = AppendItem(opened.log, memoryview(batch), LeaderEpoch(0))
-    return isinstance(opened.engine.append([item], NOW_MS)[0], Appended)
+    return isinstance(opened.engine.append([item], NOW_MS)[0], LogAppendInfo)
 
 
 def test_checkpoints_gathered_before_a_cut_are_not_written_after_it() -> None:

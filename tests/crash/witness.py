@@ -28,11 +28,11 @@ from tests.crash.harness import (
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.batch import read_header, stamp_offset_and_epoch
-from penstock.storage.engine import Appended, AppendItem, Origin
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo
 from penstock.storage.errors import OffsetOutOfRange, StorageError
 from penstock.storage.group_commit import Background, Item
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
 
 Result = TypeVar("Result")
@@ -142,7 +142,7 @@ class Run:
             self.log, memoryview(bytearray(step.batch)), LeaderEpoch(step.epoch), step.origin
         )
         (result,) = self.engine.append([item], NOW_MS)
-        assert isinstance(result, Appended), result
+        assert isinstance(result, LogAppendInfo), result
         self.log.advance_high_watermark(self.log.log_end_offset)
         self.witness.kill[-1].min_end = self.log.log_end_offset
         self._note_durable()
@@ -158,9 +158,11 @@ class Run:
             stamp_offset_and_epoch(batch, 0, self.log.log_end_offset, epoch)
             for timeline in self.witness.both():
                 timeline.batches.append(bytes(batch))
-            item = AppendItem(self.log, memoryview(batch), LeaderEpoch(-1), Origin.REPLICA)
+            item = AppendItem(
+                self.log, memoryview(batch), LeaderEpoch(-1), AppendOrigin.REPLICATION
+            )
             (result,) = self.engine.append([item], NOW_MS)
-            assert isinstance(result, Appended), result
+            assert isinstance(result, LogAppendInfo), result
             self.log.advance_high_watermark(self.log.log_end_offset)
             self.witness.kill[-1].min_end = self.log.log_end_offset
 

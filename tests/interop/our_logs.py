@@ -15,9 +15,9 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.batch import BatchHeader, iter_headers
 from penstock.protocol.records import Record, iter_records
-from penstock.storage.engine import Appended, AppendItem, Origin, PartitionLog
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo, PartitionLog
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 Result = TypeVar("Result")
 
@@ -60,12 +60,12 @@ class OurLogs:
         batch: bytearray,
         *,
         leader_epoch: int,
-        origin: Origin = Origin.CLIENT,
-    ) -> Appended:
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> LogAppendInfo:
         """Append one batch as the leader; everything that is appended counts as replicated."""
         item = AppendItem(log, memoryview(batch), LeaderEpoch(leader_epoch), origin)
         (appended,) = self.engine.append([item], NOW_MS)
-        assert isinstance(appended, Appended), appended
+        assert isinstance(appended, LogAppendInfo), appended
         log.advance_high_watermark(log.log_end_offset)
         return appended
 

@@ -31,13 +31,13 @@ from penstock.storage.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from penstock.storage.epochs import EPOCH_FILE, decode_epochs, encode_epochs
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, decode_epochs, encode_epochs
 from penstock.storage.partition_metadata import (
-    BROKER_STAMP_FILE,
     CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
-    decode_broker_stamp,
     decode_clean_shutdown,
+    decode_meta_properties,
     decode_topic_id,
     encode_clean_shutdown,
     encode_topic_id,
@@ -187,7 +187,7 @@ def test_a_clean_stop_leaves_end_offsets_marker_and_stamp(kafka_corpus: Corpus) 
     marker = (clean.data / CLEAN_SHUTDOWN_FILE).read_bytes()
     assert encode_clean_shutdown(decode_clean_shutdown(marker).broker_epoch) == marker
     assert not (kafka_corpus.killed.data / CLEAN_SHUTDOWN_FILE).exists()
-    stamp = decode_broker_stamp((clean.data / BROKER_STAMP_FILE).read_bytes(), "")
+    stamp = decode_meta_properties((clean.data / META_PROPERTIES_FILE).read_bytes(), "")
     assert (stamp.version, stamp.node_id, stamp.cluster_id) == (1, 1, CLUSTER_ID)
 
 

@@ -41,7 +41,7 @@ from penstock.coordinators.group.records import (
 )
 from penstock.coordinators.group.state import GroupShardState
 from penstock.model.ids import TopicPartition
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 
 pytestmark = pytest.mark.xdist_group("kafka")
 
@@ -59,7 +59,7 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
     logs = OurLogs(tmp_path)
     log = logs.create(FOLDER, UUID(int=5))
     for batch in build_batches(records, now_ms=NOW_MS, max_bytes=1_000_000):
-        logs.append(log, batch, leader_epoch=0, origin=Origin.COORDINATOR)
+        logs.append(log, batch, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
     logs.close()
     (file,) = (tmp_path / FOLDER).glob("*.log")
     shown = run_java(kafka_jars, DUMP_CLASS, "--files", str(file), "--offsets-decoder").out

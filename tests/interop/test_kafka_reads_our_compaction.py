@@ -22,7 +22,7 @@ from tests.interop.our_logs import NOW_MS, SMALL_SEGMENTS, OurLogs, read_records
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.log import SegmentedLog
 
 # One worker runs all that needs Kafka: a second would only wait for the corpus.
@@ -168,4 +168,4 @@ def _end(logs: OurLogs, log: SegmentedLog, *, producer_id: int, commit: bool) ->
         producer_epoch=0,
         timestamp_ms=NOW_MS,
     )
-    logs.append(log, marker, leader_epoch=log.latest_epoch, origin=Origin.COORDINATOR)
+    logs.append(log, marker, leader_epoch=log.latest_epoch, origin=AppendOrigin.COORDINATOR)

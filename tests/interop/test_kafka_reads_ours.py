@@ -23,7 +23,7 @@ from tests.interop.our_logs import NOW_MS, OurLogs
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.log import SegmentedLog
 
 # One worker runs all that needs Kafka: a second would only wait for the corpus.
@@ -186,7 +186,7 @@ class _Writer:
             timestamp_ms=NOW_MS,
         )
         offset = self.logs.append(
-            self.log, marker, leader_epoch=0, origin=Origin.COORDINATOR
+            self.log, marker, leader_epoch=0, origin=AppendOrigin.COORDINATOR
         ).base_offset
         self.made.markers.append((offset, "COMMIT" if commit else "ABORT"))
         if not commit:

@@ -27,7 +27,7 @@ from penstock.coordinators.transaction.records import (
 )
 from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.model.ids import TopicPartition
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 
 pytestmark = pytest.mark.xdist_group("kafka")
 
@@ -63,7 +63,7 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
     logs = OurLogs(tmp_path)
     log = logs.create(FOLDER, UUID(int=5))
     for batch in build_batches(records, encode_record, str, now_ms=NOW_MS, max_bytes=1_000_000):
-        logs.append(log, batch, leader_epoch=0, origin=Origin.COORDINATOR)
+        logs.append(log, batch, leader_epoch=0, origin=AppendOrigin.COORDINATOR)
     logs.close()
     (file,) = (tmp_path / FOLDER).glob("*.log")
     shown = run_java(kafka_jars, DUMP_CLASS, "--files", str(file), "--transaction-log-decoder").out

@@ -30,7 +30,7 @@ from tests.interop.our_logs import OurLogs, read_batches, read_records
 from penstock.model.ids import Offset, TimestampMs
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.storage.epochs import EPOCH_FILE, decode_epochs
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, decode_epochs
 from penstock.storage.log import SegmentedLog
 from penstock.storage.partition_metadata import encode_uuid
 from penstock.storage.producer_snapshot import decode as decode_snapshot

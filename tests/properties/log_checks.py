@@ -32,14 +32,14 @@ from penstock.config.log_config import StorageConfig
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Appended, AppendItem, Origin, Read
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo, Read
 from penstock.storage.errors import (
     OffsetOutOfRange,
     StorageError,
 )
 from penstock.storage.log import SegmentedLog
-from penstock.storage.producers import ProducerEntry
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.producer_state_manager import ProducerStateEntry
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import (
     SimulatedDisk,
 )
@@ -109,7 +109,9 @@ class Pair:
         codec = self.random.choice([Codec.NONE, Codec.NONE, Codec.GZIP, Codec.ZSTD])
         self._append_as_leader(build_batch(records, codec=codec, base_offset=self.model.end))
 
-    def _append_as_leader(self, batch: bytearray, origin: Origin = Origin.CLIENT) -> None:
+    def _append_as_leader(
+        self, batch: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> None:
         after = self.model.copy()
         placed = bytearray(batch)
         placed[0:8] = after.end.to_bytes(8, "big")
@@ -133,8 +135,8 @@ class Pair:
         assert found.current_txn_first_offset == known.open_since
 
     def _send(
-        self, batch: bytearray, origin: Origin = Origin.CLIENT
-    ) -> list[Appended | StorageError]:
+        self, batch: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> list[LogAppendInfo | StorageError]:
         item = AppendItem(self.log, memoryview(batch), LeaderEpoch(max(self.epoch, 0)), origin)
         return self.engine.append([item], self.now_ms)
 
@@ -327,7 +329,7 @@ class Checks(Pair):
         self.epoch = max(self.epoch, self.log.latest_epoch)
 
 
-def as_found(entry: ProducerEntry) -> Producer:
+def as_found(entry: ProducerStateEntry) -> Producer:
     first = max(-1, entry.last_sequence - entry.offset_delta)
     last = first, entry.last_sequence, entry.last_offset - entry.offset_delta, entry.last_offset
     return Producer(

@@ -22,10 +22,10 @@ from penstock.storage.errors import (
 )
 from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import (
-    Choice,
+    CrashChoice,
     KeepEverything,
-    Kind,
     LoseEverything,
+    OperationKind,
     SeededChoice,
     SimulatedCrash,
 )
@@ -73,7 +73,7 @@ class Crashes(Checks):
         self.ghosts.clear()
         self._check_producers(model.start)
 
-    def _choice(self) -> Choice:
+    def _choice(self) -> CrashChoice:
         kind = self.random.randrange(4)
         if kind == 0:
             return LoseEverything()
@@ -88,7 +88,7 @@ class Crashes(Checks):
         assert isinstance(result, LogFenced), result
         self.log.statistics()
         failed = self.disk.trace and any(
-            operation.kind is Kind.SYNC for operation in self.disk.trace[-12:]
+            operation.kind is OperationKind.SYNC for operation in self.disk.trace[-12:]
         )
         # What a failed sync dropped is in the page cache still: only a reboot shows the truth.
         self._come_back(is_power_cut=bool(failed) or self.random.random() < 0.5)
@@ -119,7 +119,7 @@ class Crashes(Checks):
         self.witnessed["crash in recovery"] += 1
         is_power_cut = self.random.random() < 0.5
         disk = self.disk
-        failed = any(operation.kind is Kind.SYNC for operation in disk.trace)
+        failed = any(operation.kind is OperationKind.SYNC for operation in disk.trace)
         if failed or is_power_cut:
             self.disk = disk.survivor_of_power_cut(self._choice())
             return True

@@ -30,7 +30,7 @@ from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import build_batch
 from penstock.storage.compaction import CompactionJob
-from penstock.storage.engine import Appended, AppendItem, Job, Origin
+from penstock.storage.engine import AppendItem, AppendOrigin, Job, LogAppendInfo
 from penstock.storage.errors import (
     DuplicateSequence,
     LogFenced,
@@ -39,7 +39,7 @@ from penstock.storage.errors import (
     StorageError,
     UnknownProducer,
 )
-from penstock.storage.upkeep import CheckpointJob, RetentionJob
+from penstock.storage.maintenance_jobs import CheckpointJob, RetentionJob
 from penstock.testing.simulated_disk import (
     SimulatedCrash,
 )
@@ -108,7 +108,7 @@ class Harness(Lives):
         [result] = self._send(batch)
         if isinstance(result, LogFenced):
             raise result
-        if isinstance(result, Appended):
+        if isinstance(result, LogAppendInfo):
             assert result.duplicate
             assert (result.base_offset, result.end_offset) == (base, end + 1), (first, last)
         else:
@@ -142,7 +142,7 @@ class Harness(Lives):
             timestamp_ms=self.now_ms,
             base_offset=self.model.end,
         )
-        self._append_as_leader(batch, Origin.COORDINATOR)
+        self._append_as_leader(batch, AppendOrigin.COORDINATOR)
 
     def follow(self) -> None:
         """Batches of a leader, with gaps where it has compacted."""
@@ -161,7 +161,9 @@ class Harness(Lives):
             position = after.end
         tail = self.random.choice([b"", bytes(content[:30])])
         self.intended = after
-        item = AppendItem(self.log, memoryview(content + tail), LeaderEpoch(0), Origin.REPLICA)
+        item = AppendItem(
+            self.log, memoryview(content + tail), LeaderEpoch(0), AppendOrigin.REPLICATION
+        )
         [result] = self.engine.append([item], self.now_ms)
         if isinstance(result, StorageError):
             raise result

@@ -19,8 +19,8 @@ from tests.unit.storage.compacted_logs import (
 from penstock.config.log_config import StorageConfig
 from penstock.model.ids import Offset
 from penstock.protocol.compression import Codec
-from penstock.storage.compaction_map import ENTRY_BYTES
-from penstock.storage.recovery import Remembered, open_log
+from penstock.storage.offset_map import ENTRY_BYTES
+from penstock.storage.recovery import CheckpointedOffsets, open_log
 
 RETENTION_MS = 1_000
 LAG_MS = 300
@@ -248,7 +248,7 @@ def test_recovery_after_a_kill_finds_a_compacted_log_whole(history: list[Step]) 
     disk = table.disk.survivor_of_kill()
     recovered = make_log(disk, table.config)
     nothing = Offset(0)
-    remembered = Remembered(
+    remembered = CheckpointedOffsets(
         clean=False,
         recovery_point=nothing,
         log_start_offset=nothing,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.profile import scaled
 
-from penstock.storage.epochs import EpochCache, decode_epochs, encode_epochs
+from penstock.storage.leader_epoch_cache import LeaderEpochCache, decode_epochs, encode_epochs
 
 SETTINGS = settings(
     max_examples=scaled(test=200, verify=1000, release=20_000),
@@ -28,7 +28,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = EpochCache()
+        self.cache = LeaderEpochCache()
         self.model: list[tuple[int, int]] = []
 
     @rule(epoch=EPOCHS, offset=OFFSETS)
@@ -56,7 +56,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule()
     def write_and_read_again(self) -> None:
-        self.cache = EpochCache(decode_epochs(encode_epochs(self.cache.entries), "f"))
+        self.cache = LeaderEpochCache(decode_epochs(encode_epochs(self.cache.entries), "f"))
         assert not self.cache.dirty
 
     @precondition(lambda self: len(self.model) > 3)
@@ -102,7 +102,7 @@ class LogOfRecords(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cache = EpochCache()
+        self.cache = LeaderEpochCache()
         self.start = 0
         self.records: list[int] = []  # the epoch of each, from offset `start`
         self.empty_epoch: int | None = None  # begun at the end, without a record yet

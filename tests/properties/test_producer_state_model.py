@@ -12,14 +12,14 @@ from tests.profile import scaled
 from penstock.storage.errors import (
     CoordinatorFenced,
     DuplicateSequence,
+    InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
-    ProducerFenced,
     StorageError,
     UnknownProducer,
 )
 from penstock.storage.producer_snapshot import decode, encode
-from penstock.storage.producers import ProducerState
+from penstock.storage.producer_state_manager import ProducerStateManager
 
 SEQUENCES = 2**31
 EXPIRATION_MS = 100
@@ -67,7 +67,7 @@ class Sent(NamedTuple):
 class ProducerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.state = ProducerState()
+        self.state = ProducerStateManager()
         self.producers: dict[int, Producer] = {}
         self.completed: list[tuple[int, int]] = []  # first offset, marker
         self.end_offset = 0
@@ -143,7 +143,7 @@ class ProducerMachine(RuleBasedStateMachine):
             return
         sent = Sent(producer_id, known.epoch - 1, 0, count - 1, False)
         assert self.state.find_duplicate(*sent.on_the_wire) is None
-        assert self.send(sent) is ProducerFenced
+        assert self.send(sent) is InvalidProducerEpoch
 
     def send(self, sent: Sent) -> type[StorageError] | None:
         before = self.state.producers()
@@ -175,7 +175,7 @@ class ProducerMachine(RuleBasedStateMachine):
         if known is None:
             return UnknownProducer if sent.first else None
         if sent.epoch < known.epoch:
-            return ProducerFenced
+            return InvalidProducerEpoch
         expected = known.next_sequence if sent.epoch == known.epoch else 0
         if sent.first % SEQUENCES != expected % SEQUENCES:
             return DuplicateSequence if self.is_long_ago(sent, known) else OutOfOrderSequence
@@ -224,7 +224,7 @@ class ProducerMachine(RuleBasedStateMachine):
         coordinator_epoch = max(known.coordinator_epoch + coordinator_step, 0)
         try:
             self.state.check_marker(producer_id, epoch, coordinator_epoch)
-        except ProducerFenced:
+        except InvalidProducerEpoch:
             assert epoch < known.epoch
             return
         except CoordinatorFenced:
@@ -282,7 +282,7 @@ class ProducerMachine(RuleBasedStateMachine):
         if not now:
             return
         entries = decode(encode(self.state.producers()))
-        self.state = ProducerState()
+        self.state = ProducerStateManager()
         self.state.load(entries, map_end_offset=self.end_offset)
         self.completed = []  # a log starts anew with all it has below its high watermark
         for known in self.producers.values():

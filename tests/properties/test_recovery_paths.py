@@ -29,8 +29,8 @@ from penstock.protocol.batch import (
     compute_crc,
 )
 from penstock.protocol.control import build_end_marker_batch
-from penstock.storage.epochs import EPOCH_FILE, EpochEntry, encode_epochs
-from penstock.storage.recovery import Remembered, open_log
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, EpochEntry, encode_epochs
+from penstock.storage.recovery import CheckpointedOffsets, open_log
 from penstock.storage.scan import CHUNK_BYTES
 from penstock.storage.segment import LOG_SUFFIX, Segment, file_name
 from penstock.testing.simulated_disk import SimulatedDisk
@@ -223,7 +223,7 @@ def recover(disk: SimulatedDisk, config: LogConfig, point: int) -> dict[str, Any
     """All that a recovered log knows, and the files that it leaves."""
     reports: list[str] = []
     log = make_log(disk, config)
-    remembered = Remembered(
+    remembered = CheckpointedOffsets(
         clean=False,
         recovery_point=Offset(point),
         log_start_offset=Offset(0),

@@ -19,7 +19,7 @@ from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.testing.simulated_disk import Kind
+from penstock.testing.simulated_disk import OperationKind
 
 SETTINGS = settings(
     max_examples=scaled(test=100, verify=1500, release=20_000),
@@ -186,7 +186,7 @@ class Broker(RuleBasedStateMachine):
     @rule()
     def break_the_disk(self) -> None:
         self.has_failed = True
-        self.stage.disk.fail_path("/d", EIO, {Kind.WRITE, Kind.SYNC})
+        self.stage.disk.fail_path("/d", EIO, {OperationKind.WRITE, OperationKind.SYNC})
 
     def end_of(self, name: TopicPartition) -> int:
         found = self.stage.replicas.find(name)  # None: deleted on a disk that failed

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from penstock.protocol.api_keys import ApiKey, find_api_key
 from penstock.protocol.headers import read_response_header
 from penstock.protocol.messages import decode_response
-from penstock.testing.listening import Listening
+from penstock.testing.tcp_listener import TcpListener
 
 HOST = "127.0.0.1"
 WAIT_S = 60.0
@@ -82,8 +82,8 @@ class LateGate:
     def _run(self, work: Coroutine[Any, Any, Answer]) -> Answer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_S)
 
-    async def _listen(self) -> Listening:
-        return Listening(self._pass, HOST)
+    async def _listen(self) -> TcpListener:
+        return TcpListener(self._pass, HOST)
 
     async def _shut(self) -> None:
         self._listening.close()

@@ -23,7 +23,7 @@ from penstock.replication.follower_progress import FollowerProgress
 from penstock.replication.follower_state import FollowerState
 from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
-from penstock.storage.epochs import EpochEnd
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 Planted = Callable[[], Any]  # makes a context in which the bug is there
 
@@ -53,7 +53,7 @@ def truncate_by_offset_alone() -> Iterator[None]:
     ask = following.fetch_from
     cut: set[tuple[Partition, int]] = set()
 
-    def truncate(self: FollowerState, followed: Any, diverging: EpochEnd) -> None:
+    def truncate(self: FollowerState, followed: Any, diverging: EpochEndOffset) -> None:
         partition = followed.partition
         offset = min(diverging.end_offset, partition.log_end_offset)
         cut.add((partition, partition.leader_epoch))

@@ -13,10 +13,10 @@ from penstock.protocol.batch import CorruptBatch, read_header
 from penstock.protocol.control import read_end_marker
 from penstock.protocol.records import Record, iter_records
 from penstock.storage.checkpoints import decode_offsets
-from penstock.storage.directory import parse_folder_name
-from penstock.storage.epochs import decode_epochs
 from penstock.storage.errors import StorageError
-from penstock.storage.inspect_files import (
+from penstock.storage.leader_epoch_cache import decode_epochs
+from penstock.storage.log_directory import parse_folder_name
+from penstock.storage.log_files import (
     Damage,
     FileKind,
     FileName,
@@ -28,7 +28,7 @@ from penstock.storage.inspect_files import (
     parse_name,
     walk_batches,
 )
-from penstock.storage.partition_metadata import decode_broker_stamp, decode_topic_id, encode_uuid
+from penstock.storage.partition_metadata import decode_meta_properties, decode_topic_id, encode_uuid
 from penstock.storage.producer_snapshot import decode as decode_snapshot
 from penstock.storage.transaction_index import decode_entries
 from penstock.storage.verify import is_partition_folder
@@ -43,7 +43,7 @@ class DumpOptions:
     max_batches: int | None = None
 
 
-class View(Protocol):
+class DumpView(Protocol):
     def file(self, path: str, kind: str, size_bytes: int) -> None: ...
     def batch(self, fields: Fields) -> None: ...
     def record(self, record: Record, marker: str | None) -> None: ...
@@ -57,7 +57,7 @@ class Dump:
     def __init__(
         self,
         disk: Disk,
-        view: View,
+        view: DumpView,
         options: DumpOptions,
         progress: Callable[[int], None] = lambda count: None,
     ) -> None:
@@ -163,7 +163,7 @@ class Dump:
             topic_id = encode_uuid(decode_topic_id(content, path))
             self._view.entry("partition-metadata", {"topic_id": topic_id})
         elif name.kind is FileKind.BROKER_STAMP:
-            stamp = decode_broker_stamp(content, path)
+            stamp = decode_meta_properties(content, path)
             directory_id = stamp.directory_id and encode_uuid(stamp.directory_id)
             fields = {
                 "version": stamp.version,

@@ -12,8 +12,8 @@ from penstock.cli.dump import Dump, DumpOptions
 from penstock.cli.dump_text import JsonView, TextView
 from penstock.cli.progress import byte_progress
 from penstock.io.disk import RealDisk
-from penstock.storage.findings import Finding, Findings
-from penstock.storage.inspect_files import parse_name
+from penstock.storage.findings import LogFinding, LogFindings
+from penstock.storage.log_files import parse_name
 from penstock.storage.verify import NotALog, check_is_log, count_log_bytes, verify_directory
 
 app = typer.Typer(
@@ -150,12 +150,12 @@ def _count(path: str) -> int:
         return 0  # only the bar needs it; whoever reads the files will say more
 
 
-def _show_finding(finding: Finding) -> None:
+def _show_finding(finding: LogFinding) -> None:
     # `print`, not `echo`, which would write past the progress bar and into its line.
     print(f"{'PROBLEM' if finding.is_problem else 'note'} [{finding.kind}] {finding}")
 
 
-def _show_finding_as_json(finding: Finding) -> None:
+def _show_finding_as_json(finding: LogFinding) -> None:
     fields = {
         "type": "problem" if finding.is_problem else "note",
         "kind": finding.kind,
@@ -167,7 +167,7 @@ def _show_finding_as_json(finding: Finding) -> None:
     print(json.dumps(fields))
 
 
-def _show_summary(findings: Findings, *, with_records: bool, as_json: bool) -> None:
+def _show_summary(findings: LogFindings, *, with_records: bool, as_json: bool) -> None:
     counts = {
         "files": findings.files,
         "batches": findings.batches,

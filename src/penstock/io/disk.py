@@ -26,7 +26,7 @@ Mapping = mmap.mmap
 _NO_FILE = "is no regular file"
 
 
-class Entry(NamedTuple):
+class DirectoryEntry(NamedTuple):
     name: str
     is_directory: bool
 
@@ -48,7 +48,7 @@ class Disk(Protocol):
     def map(self, descriptor: int) -> Mapping: ...  # the file must not be empty
     def sync(self, descriptor: int) -> None: ...  # data and size reach the medium
     def sync_directory(self, path: str) -> None: ...  # names in this folder reach the medium
-    def list(self, path: str) -> list[Entry]: ...
+    def list(self, path: str) -> list[DirectoryEntry]: ...
     def size_of(self, path: str) -> int: ...
     def exists(self, path: str) -> bool: ...
     def make_directory(self, path: str) -> None: ...  # its parent exists
@@ -108,9 +108,9 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
-    def list(self, path: str) -> list[Entry]:
+    def list(self, path: str) -> list[DirectoryEntry]:
         with os.scandir(path) as entries:
-            return [Entry(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
+            return [DirectoryEntry(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
 
     def size_of(self, path: str) -> int:
         return os.stat(path, follow_symlinks=False).st_size

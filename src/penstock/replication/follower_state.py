@@ -16,9 +16,9 @@ from penstock.replication.partition import Partition, Role
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.topic_config import Report
 from penstock.replication.truncation import restart_offset, truncation_offset
-from penstock.storage.engine import AppendItem, Engine, Origin
-from penstock.storage.epochs import EpochEnd
+from penstock.storage.engine import AppendItem, AppendOrigin, Engine
 from penstock.storage.errors import LogFenced, StorageError
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 if TYPE_CHECKING:
     from penstock.client.data_calls import FetchedPartition, FetchFrom
@@ -176,7 +176,7 @@ class FollowerState:
             return
         followed.failures, followed.reported = 0, None
         if answer.diverging is not None:
-            self._truncate(followed, EpochEnd(*answer.diverging))
+            self._truncate(followed, EpochEndOffset(*answer.diverging))
             return
         if len(answer.batches) and not self._try_append(followed, answer.batches):
             return
@@ -195,7 +195,7 @@ class FollowerState:
 
     def _try_append(self, followed: Followed, batches: memoryview) -> bool:
         partition = followed.partition
-        item = AppendItem(partition.log, batches, partition.leader_epoch, Origin.REPLICA)
+        item = AppendItem(partition.log, batches, partition.leader_epoch, AppendOrigin.REPLICATION)
         (result,) = self._engine.append([item], self._wall_ms())
         if isinstance(result, StorageError):
             self._on_failure(followed, result)
@@ -210,7 +210,7 @@ class FollowerState:
         if start_offset > log.log_start_offset:
             log.delete_before(start_offset)
 
-    def _truncate(self, followed: Followed, diverging: EpochEnd) -> None:
+    def _truncate(self, followed: Followed, diverging: EpochEndOffset) -> None:
         log = followed.partition.log
         own = log.find_epoch_end(diverging.epoch)
         offset = truncation_offset(diverging, own, log_end_offset=log.log_end_offset)

@@ -32,7 +32,7 @@ from penstock.replication.topic_config import TopicConfig
 from penstock.replication.transaction_verification import Verifications
 from penstock.replication.truncation import find_divergence
 from penstock.storage.engine import PartitionLog
-from penstock.storage.epochs import EpochEnd
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 NO_STATE = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1)
 
@@ -195,7 +195,7 @@ class Partition:
             return self.log.log_end_offset
         return self.log.high_watermark
 
-    def find_divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
+    def find_divergence(self, offset: int, last_fetched_epoch: int) -> EpochEndOffset | None:
         """Where this log and a reader's part, if it read its last record in another history."""
         end = self.log.find_epoch_end(LeaderEpoch(last_fetched_epoch))
         if end is None:

@@ -39,7 +39,7 @@ from penstock.replication.partition_roles import Hosted
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
-from penstock.storage.engine import AppendItem, Engine, Origin, PartitionLog
+from penstock.storage.engine import AppendItem, AppendOrigin, Engine, PartitionLog
 from penstock.storage.errors import LogFenced, StorageError
 
 # Beyond what any number of connections that fit in memory leaves waiting; a bound all the same.
@@ -224,7 +224,7 @@ class ReplicaManager:
         *,
         acks: int,
         timeout_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         done: Done,
     ) -> DelayedOperation[TopicPartition] | None:
         """Write in one call of the engine. `done` gets an answer per batch, in order: at once, or
@@ -286,11 +286,11 @@ class ReplicaManager:
         return waiting
 
     def _find_refusal(
-        self, name: TopicPartition, partition: Partition | None, acks: int, origin: Origin
+        self, name: TopicPartition, partition: Partition | None, acks: int, origin: AppendOrigin
     ) -> ErrorCode | None:
         if not _ALL <= acks <= 1:
             return ErrorCode.INVALID_REQUIRED_ACKS
-        if name.topic in INTERNAL_TOPICS and origin is Origin.CLIENT:
+        if name.topic in INTERNAL_TOPICS and origin is AppendOrigin.CLIENT:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if partition is None:
             return self._absence_of(name)

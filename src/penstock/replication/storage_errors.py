@@ -29,7 +29,7 @@ CODES: Mapping[type[StorageError], ErrorCode] = MappingProxyType(
         errors.OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         errors.DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
         # Not PRODUCER_FENCED: old producers know this one only, and new ones take both (KIP-588).
-        errors.ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+        errors.InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
         errors.InvalidTransactionState: ErrorCode.INVALID_TXN_STATE,
         errors.CoordinatorFenced: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }

@@ -5,12 +5,12 @@ last record with every fetch, and cuts and asks again until the leader knows tha
 """
 
 from penstock.model.ids import LeaderEpoch, Offset
-from penstock.storage.epochs import EpochEnd
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 
 def find_divergence(
-    end: EpochEnd, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch
-) -> EpochEnd | None:
+    end: EpochEndOffset, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch
+) -> EpochEndOffset | None:
     """`end`: where, in the leader's log, the largest epoch up to the reader's last one ends. The
     answer is that again if the reader has something else below its fetch offset."""
     if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
@@ -19,7 +19,7 @@ def find_divergence(
 
 
 def truncation_offset(
-    diverging: EpochEnd, own: EpochEnd | None, *, log_end_offset: Offset
+    diverging: EpochEndOffset, own: EpochEndOffset | None, *, log_end_offset: Offset
 ) -> Offset:
     """Where to cut. `own`: where, in this log, the largest epoch up to the leader's answer ends.
 

@@ -68,10 +68,10 @@ from penstock.server.metadata_store import find_zookeeper, open_tree
 from penstock.server.startup_retry import ask_patiently
 from penstock.server.storage_jobs import StorageJobs
 from penstock.server.transaction_parts import TransactionParts
-from penstock.storage.background import Threads
 from penstock.storage.engine import Engine, PartitionLog
 from penstock.storage.errors import MalformedCheckpoint, StorageError
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.flush_threads import FlushThreads
+from penstock.storage.segmented_engine import SegmentedEngine
 
 if TYPE_CHECKING:
     from penstock.apis.groups.group_service import GroupService
@@ -104,7 +104,7 @@ class BrokerServer:
         self._report = report
         self._disk = disk
         self._cluster = MetadataCache()
-        self._background = Threads(SYNC_THREADS)
+        self._background = FlushThreads(SYNC_THREADS)
         self._journal_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._topic_configs: dict[str, dict[str, str]] = {}  # as recovery finds them in the tree
         self._recovered: Mapping[TopicPartition, PartitionLog] = {}

@@ -28,7 +28,7 @@ from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionLeadership
 from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.replication.storage_errors import as_refusal
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import StorageError
 
 CREATION_TIMEOUT_MS = 30_000
@@ -142,7 +142,7 @@ class ReplicatedCoordinatorLog:
             [(name, memoryview(batch)) for batch in batches],
             acks=_ALL_IN_SYNC,
             timeout_ms=timeout_ms,
-            origin=Origin.COORDINATOR,
+            origin=AppendOrigin.COORDINATOR,
             done=appending.on_answers,
         )
         return appending.outcome(before)

@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from penstock.io.disk import Disk
-from penstock.storage.partition_metadata import BrokerStamp, read_broker_stamp, write_broker_stamp
+from penstock.storage.partition_metadata import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 
 
 class WrongOwner(Exception):
@@ -13,17 +17,17 @@ class WrongOwner(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetaProperties:
+class DirectoryOwner:
     broker_id: int | None  # None: no directory says
     cluster_id: str | None
 
 
-def read_owner(disk: Disk, directories: Sequence[str]) -> MetaProperties:
+def read_owner(disk: Disk, directories: Sequence[str]) -> DirectoryOwner:
     """Whom the directories name; WrongOwner where they name several."""
     broker_ids: dict[int, str] = {}
     cluster_ids: dict[str, str] = {}
     for directory in directories:
-        stamp = read_broker_stamp(disk, directory)
+        stamp = read_meta_properties(disk, directory)
         if stamp is not None and stamp.node_id is not None:
             broker_ids.setdefault(stamp.node_id, directory)
         if stamp is not None and stamp.cluster_id is not None:
@@ -35,12 +39,12 @@ def read_owner(disk: Disk, directories: Sequence[str]) -> MetaProperties:
                 f"the data directories belong to more than one {what}: {places}; give each "
                 f"{what} its own log.dirs"
             )
-    return MetaProperties(
+    return DirectoryOwner(
         broker_id=next(iter(broker_ids), None), cluster_id=next(iter(cluster_ids), None)
     )
 
 
-def check_owner(owner: MetaProperties, *, broker_id: int, cluster_id: str, directory: str) -> None:
+def check_owner(owner: DirectoryOwner, *, broker_id: int, cluster_id: str, directory: str) -> None:
     if owner.broker_id not in (None, broker_id):
         raise WrongOwner(
             f"{directory} belongs to broker {owner.broker_id}, not {broker_id}; set "
@@ -56,11 +60,11 @@ def check_owner(owner: MetaProperties, *, broker_id: int, cluster_id: str, direc
 def stamp(disk: Disk, directories: Sequence[str], *, broker_id: int, cluster_id: str) -> None:
     """Write it where it is missing or says less."""
     for directory in directories:
-        found = read_broker_stamp(disk, directory)
+        found = read_meta_properties(disk, directory)
         if found is None or found.node_id is None or found.cluster_id is None:
             directory_id = uuid4() if found is None else found.directory_id
-            write_broker_stamp(
+            write_meta_properties(
                 disk,
                 directory,
-                BrokerStamp(node_id=broker_id, cluster_id=cluster_id, directory_id=directory_id),
+                MetaProperties(node_id=broker_id, cluster_id=cluster_id, directory_id=directory_id),
             )

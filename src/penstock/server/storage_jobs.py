@@ -8,8 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from penstock.storage.background import Threads
 from penstock.storage.engine import Engine
+from penstock.storage.flush_threads import FlushThreads
 
 Result = TypeVar("Result")
 
@@ -22,7 +22,7 @@ class StorageJobs:
     def __init__(
         self,
         engine: Engine,
-        background: Threads,
+        background: FlushThreads,
         wall_ms: Callable[[], int],
         look_after: Callable[[], None],
     ) -> None:

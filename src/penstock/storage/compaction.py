@@ -16,33 +16,33 @@ from penstock.io.disk import READ, Disk, read_file
 from penstock.model.ids import NO_TIMESTAMP, Offset
 from penstock.protocol.batch import BatchHeader, Buffer, CorruptBatch, read_header
 from penstock.storage.compaction_filter import BatchFilter, LastBatch
-from penstock.storage.compaction_map import KeyMap
 from penstock.storage.compaction_output import CleanedSegment
 from penstock.storage.compaction_plan import (
     NO_HORIZON_MS,
+    CleanableSegment,
     IndexBytes,
-    Source,
     find_filthiest,
     group_sources,
     measure,
     sealed_sources,
 )
-from penstock.storage.compaction_throttle import Throttle
-from penstock.storage.compaction_transactions import Transactions
+from penstock.storage.compaction_throttle import CleanerThrottler
+from penstock.storage.compaction_transactions import CleanedTransactionMetadata
 from penstock.storage.engine import OnOwner
 from penstock.storage.errors import CorruptRecords, MalformedTransactionIndex
 from penstock.storage.log import SegmentedLog
+from penstock.storage.offset_map import OffsetMap
 from penstock.storage.scan import Scan
 from penstock.storage.segment import Segment
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.swap import Swap
 from penstock.storage.transaction_index import (
-    AbortedTransaction,
+    AbortedTxn,
     collect_aborted,
     decode_entries,
 )
 
-__all__ = ["CompactionJob", "CompactionResult", "Throttle", "find_filthiest"]
+__all__ = ["CleanerThrottler", "CompactionJob", "CompactionResult", "find_filthiest"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +69,9 @@ class _Plan:
     generation: int
     first_dirty_offset: int
     end_offset: int
-    sources: list[Source]
+    sources: list[CleanableSegment]
     later_index_paths: list[str]  # transaction indexes of sealed segments after the sources
-    active_aborted: list[AbortedTransaction]
+    active_aborted: list[AbortedTxn]
     producers: dict[int, LastBatch]
 
 
@@ -94,7 +94,7 @@ class CompactionJob:
         disk: Disk,
         storage: StorageConfig,
         now_ms: int,
-        throttle: Throttle | None = None,
+        throttle: CleanerThrottler | None = None,
         on_done: Callable[[CompactionResult], None] = lambda result: None,
     ) -> None:
         self.name = f"compaction of {log.partition}"
@@ -102,7 +102,7 @@ class CompactionJob:
         self._disk = disk
         self._storage = storage
         self._now_ms = now_ms
-        self._throttle = throttle or Throttle(storage.cleaner_io_max_bytes_per_second)
+        self._throttle = throttle or CleanerThrottler(storage.cleaner_io_max_bytes_per_second)
         self._on_done = on_done
 
     def run(self, on_owner: OnOwner) -> None:
@@ -216,7 +216,7 @@ class CompactionJob:
         batch_filter = BatchFilter(
             latest=keys.latest,
             end_offset=keys.end_offset,
-            transactions=Transactions(aborted),
+            transactions=CleanedTransactionMetadata(aborted),
             producers=plan.producers,
             now_ms=self._now_ms,
             delete_retention_ms=plan.config.delete_retention_ms,
@@ -228,10 +228,10 @@ class CompactionJob:
         tally.cleaned_offset = keys.end_offset
         tally.next_horizon_ms = batch_filter.next_horizon_ms
 
-    def _read_aborted(self, plan: _Plan) -> list[AbortedTransaction]:
+    def _read_aborted(self, plan: _Plan) -> list[AbortedTxn]:
         """All that touch the sources, also those whose markers lie in later segments."""
         start, below = plan.sources[0].base_offset, plan.end_offset
-        found: list[AbortedTransaction] = []
+        found: list[AbortedTxn] = []
         paths = [source.transaction_index_path for source in plan.sources]
         for path in (*paths, *plan.later_index_paths):
             content = read_file(self._disk, path)
@@ -242,11 +242,11 @@ class CompactionJob:
                     return found
         return found + collect_aborted(plan.active_aborted, start, below)[0]
 
-    def _map_keys(self, plan: _Plan, aborted: list[AbortedTransaction]) -> KeyMap:
+    def _map_keys(self, plan: _Plan, aborted: list[AbortedTxn]) -> OffsetMap:
         """Where the map fills, this pass ends, at a batch: the rest stays dirty for the next."""
-        keys = KeyMap(
+        keys = OffsetMap(
             first_offset=plan.first_dirty_offset,
-            transactions=Transactions(aborted),
+            transactions=CleanedTransactionMetadata(aborted),
             capacity_bytes=self._storage.cleaner_dedupe_buffer_bytes,
         )
         for source in plan.sources:
@@ -259,7 +259,9 @@ class CompactionJob:
             keys.end_offset = source.end_offset
         return keys
 
-    def _scan(self, plan: _Plan, source: Source) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def _scan(
+        self, plan: _Plan, source: CleanableSegment
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         descriptor = self._disk.open(source.path, READ)
         try:
             yield from self._scan_open(plan, source, descriptor)
@@ -267,7 +269,7 @@ class CompactionJob:
             self._disk.close(descriptor)
 
     def _scan_open(
-        self, plan: _Plan, source: Source, descriptor: int
+        self, plan: _Plan, source: CleanableSegment, descriptor: int
     ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         """CRCs are checked: damage must neither pass for a key nor get a new, valid CRC."""
         scan = Scan(self._disk, descriptor, end=source.size, check_crc=True)
@@ -284,7 +286,7 @@ class CompactionJob:
                 f"run `penstock log verify {plan.directory}`"
             )
 
-    def _index_bytes(self, source: Source) -> IndexBytes:
+    def _index_bytes(self, source: CleanableSegment) -> IndexBytes:
         stem = source.path.removesuffix(".log")
         sizes = [0, 0]
         for place, suffix in enumerate((OFFSET_INDEX.suffix, TIME_INDEX.suffix)):
@@ -295,7 +297,7 @@ class CompactionJob:
     def _rewrite(
         self,
         plan: _Plan,
-        group: list[Source],
+        group: list[CleanableSegment],
         batch_filter: BatchFilter,
         tally: _Tally,
         on_owner: OnOwner,
@@ -333,7 +335,7 @@ class CompactionJob:
     def _write(
         self,
         plan: _Plan,
-        group: Sequence[Source],
+        group: Sequence[CleanableSegment],
         batch_filter: BatchFilter,
         output: CleanedSegment,
     ) -> bool:

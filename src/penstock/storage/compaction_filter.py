@@ -22,10 +22,10 @@ from penstock.protocol.records import (
     replace_records,
     walk_records,
 )
-from penstock.storage.compaction_map import MAX_PLAIN_BYTES, digest_of
 from penstock.storage.compaction_plan import NO_HORIZON_MS
-from penstock.storage.compaction_transactions import Transactions
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.compaction_transactions import CleanedTransactionMetadata
+from penstock.storage.offset_map import MAX_PLAIN_BYTES, digest_of
+from penstock.storage.transaction_index import AbortedTxn
 
 
 class LastBatch(NamedTuple):
@@ -53,7 +53,7 @@ class BatchFilter:
         *,
         latest: Mapping[bytes, int],
         end_offset: int,
-        transactions: Transactions,
+        transactions: CleanedTransactionMetadata,
         producers: Mapping[int, LastBatch],
         now_ms: int,
         delete_retention_ms: int,
@@ -65,7 +65,7 @@ class BatchFilter:
         self._producers = producers
         self._now_ms = now_ms
         self._delete_retention_ms = delete_retention_ms
-        self._aborted: list[AbortedTransaction] = []
+        self._aborted: list[AbortedTxn] = []
 
     def apply(self, header: BatchHeader, content: memoryview, *, ends_run: bool) -> Buffer | None:
         """The batch as it shall stand, None if it goes; `content` itself if it stays unchanged.
@@ -82,7 +82,7 @@ class BatchFilter:
             self._transactions.keep(header.producer_id)
         return kept
 
-    def take_aborted(self) -> list[AbortedTransaction]:
+    def take_aborted(self) -> list[AbortedTxn]:
         """Index entries that are still needed, of the markers met since the last call."""
         taken, self._aborted = self._aborted, []
         return taken

@@ -11,7 +11,7 @@ from penstock.storage.handles import Handles
 from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.swap import Swap
-from penstock.storage.transaction_index import AbortedTransaction, encode_entry
+from penstock.storage.transaction_index import AbortedTxn, encode_entry
 
 _COPY_BYTES = 1 << 20
 
@@ -68,7 +68,7 @@ class CleanedSegment:
             self.write(chunk)
             position += len(chunk)
 
-    def finish(self, aborted: Sequence[AbortedTransaction]) -> None:
+    def finish(self, aborted: Sequence[AbortedTxn]) -> None:
         self._flush()
         self._disk.sync(self._descriptor)
         offsets, times = self._noted.encode_indexes()

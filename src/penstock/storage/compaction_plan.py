@@ -32,7 +32,7 @@ class Cleanable(NamedTuple):
         return self.dirty_bytes / total if total else 0.0
 
 
-class Source(NamedTuple):
+class CleanableSegment(NamedTuple):
     """A segment as a pass sees it off the owner thread; the object itself is only compared."""
 
     segment: Segment
@@ -116,10 +116,10 @@ def cleanable_segments(log: SegmentedLog, first_dirty_offset: int, now_ms: int) 
     return found
 
 
-def sealed_sources(log: SegmentedLog) -> list[Source]:
+def sealed_sources(log: SegmentedLog) -> list[CleanableSegment]:
     """Every segment but the active one."""
     return [
-        Source(
+        CleanableSegment(
             log.segments[place],
             log.segments[place].base_offset,
             log.segments.end_of(place, log.log_end_offset),
@@ -151,10 +151,10 @@ class IndexBytes(NamedTuple):
 
 
 def group_sources(
-    sources: Sequence[Source], index_bytes: Sequence[IndexBytes], config: LogConfig
-) -> list[list[Source]]:
+    sources: Sequence[CleanableSegment], index_bytes: Sequence[IndexBytes], config: LogConfig
+) -> list[list[CleanableSegment]]:
     """Neighbours that together make at most one full segment, as they are before compaction."""
-    groups: list[list[Source]] = []
+    groups: list[list[CleanableSegment]] = []
     size = offsets = times = 0
     for source, index in zip(sources, index_bytes, strict=True):
         size, offsets, times = size + source.size, offsets + index.offsets, times + index.times

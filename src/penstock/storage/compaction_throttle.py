@@ -7,7 +7,7 @@ from time import monotonic, sleep
 _SHORTEST_PAUSE_S = 0.01  # debts below are paid later, together
 
 
-class Throttle:
+class CleanerThrottler:
     """Bounds the bytes read and written in a second, over all jobs that share it."""
 
     def __init__(

@@ -7,16 +7,16 @@ from bisect import bisect_right
 from collections.abc import Iterable
 
 from penstock.protocol.batch import TRANSACTIONAL, BatchHeader
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.transaction_index import AbortedTxn
 
 
-class Transactions:
+class CleanedTransactionMetadata:
     """One pass's view, fed in offset order."""
 
     __slots__ = ("_aborted", "_markers", "_with_data")
 
-    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        self._aborted: dict[int, list[AbortedTransaction]] = {}
+    def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
+        self._aborted: dict[int, list[AbortedTxn]] = {}
         for entry in sorted(aborted, key=lambda entry: entry.last_offset):
             self._aborted.setdefault(entry.producer_id, []).append(entry)
         self._markers = {
@@ -42,11 +42,11 @@ class Transactions:
         self._with_data.discard(producer_id)
         return has_data
 
-    def find_entry(self, marker: BatchHeader) -> AbortedTransaction | None:
+    def find_entry(self, marker: BatchHeader) -> AbortedTxn | None:
         entry = self._find_next(marker.producer_id, marker.last_offset - 1)
         return entry if entry is not None and entry.last_offset == marker.last_offset else None
 
-    def _find_next(self, producer_id: int, offset: int) -> AbortedTransaction | None:
+    def _find_next(self, producer_id: int, offset: int) -> AbortedTxn | None:
         """The producer's first aborted transaction whose marker comes after the offset."""
         markers = self._markers.get(producer_id)
         if markers is None:

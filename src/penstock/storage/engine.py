@@ -15,21 +15,21 @@ from uuid import UUID
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs, TopicId, TopicPartition
 from penstock.model.slices import FileSlice, Releasable
-from penstock.storage.epochs import EpochEnd
 from penstock.storage.errors import StorageError
-from penstock.storage.producers import ProducerState
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.producer_state_manager import ProducerStateManager
+from penstock.storage.transaction_index import AbortedTxn
 
 Result = TypeVar("Result")
 NO_TOPIC_ID = TopicId(UUID(int=0))  # of a log whose topic id could not be read
 
 
-class Origin(Enum):
+class AppendOrigin(Enum):
     """Who wrote the batches decides what they may contain."""
 
     CLIENT = "client"
     COORDINATOR = "coordinator"  # may write control batches and internal topics
-    REPLICA = "replica"  # offsets and epochs are the leader's; nothing is stamped
+    REPLICATION = "replication"  # offsets and epochs are the leader's; nothing is stamped
 
 
 class Read(NamedTuple):
@@ -44,7 +44,7 @@ class Read(NamedTuple):
         return sum(piece.length for piece in self.slices)
 
 
-class Appended(NamedTuple):
+class LogAppendInfo(NamedTuple):
     base_offset: Offset
     end_offset: Offset  # one past the last record
     append_time_ms: TimestampMs  # -1 unless the topic stamps append time
@@ -57,10 +57,10 @@ class AppendItem(NamedTuple):
     log: "PartitionLog"
     batches: memoryview
     leader_epoch: LeaderEpoch
-    origin: Origin = Origin.CLIENT
+    origin: AppendOrigin = AppendOrigin.CLIENT
 
 
-class TimedOffset(NamedTuple):
+class TimestampAndOffset(NamedTuple):
     offset: Offset
     timestamp_ms: TimestampMs
     leader_epoch: LeaderEpoch
@@ -120,19 +120,19 @@ class PartitionLog(Protocol):
     @property
     def last_stable_offset(self) -> Offset: ...
     @property
-    def producers(self) -> ProducerState: ...
+    def producers(self) -> ProducerStateManager: ...
     @property
     def latest_epoch(self) -> LeaderEpoch: ...
     def advance_high_watermark(self, offset: Offset) -> None: ...
     def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read: ...
-    def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None: ...
-    def find_max_timestamp(self) -> TimedOffset | None: ...
-    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEnd | None: ...
+    def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None: ...
+    def find_max_timestamp(self) -> TimestampAndOffset | None: ...
+    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEndOffset | None: ...
     def begin_epoch(self, epoch: LeaderEpoch) -> None: ...
     def truncate_to(self, offset: Offset, now_ms: int) -> None: ...
     def restart_at(self, offset: Offset, now_ms: int) -> None: ...
     def delete_before(self, offset: Offset) -> None: ...
-    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTransaction]: ...
+    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTxn]: ...
     def reconfigure(self, config: LogConfig) -> None: ...
     def statistics(self) -> LogStatistics: ...
 
@@ -196,7 +196,9 @@ class Engine(Protocol):
         """
         ...
 
-    def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
+    def append(
+        self, items: Sequence[AppendItem], now_ms: int
+    ) -> list[LogAppendInfo | StorageError]:
         """Append all items of one request. One result per item; a failed item affects no other."""
         ...
 

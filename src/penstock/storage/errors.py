@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.model.ids import Offset, TopicPartition
 
 if TYPE_CHECKING:  # the index raises the error that carries its entries
-    from penstock.storage.transaction_index import AbortedTransaction
+    from penstock.storage.transaction_index import AbortedTxn
 
 
 class StorageError(Exception):
@@ -138,7 +138,7 @@ class MalformedCheckpoint(StorageError):
 class MalformedTransactionIndex(StorageError):
     """A transaction index holds something else after its `valid` entries."""
 
-    def __init__(self, path: str, valid: Sequence["AbortedTransaction"], problem: str) -> None:
+    def __init__(self, path: str, valid: Sequence["AbortedTxn"], problem: str) -> None:
         super().__init__(f"{path}, after {len(valid)} valid entries: {problem}")
         self.path = path
         self.valid = list(valid)
@@ -164,7 +164,7 @@ class DuplicateSequence(StorageError):
     """The batch was stored, so long ago that its offset is no longer remembered."""
 
 
-class ProducerFenced(StorageError):
+class InvalidProducerEpoch(StorageError):
     """A newer instance of this producer exists: its epoch is higher."""
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Finding(NamedTuple):
+class LogFinding(NamedTuple):
     kind: str  # a stable word for scripts, such as `crc` or `time-index`
     path: str
     position: int | None  # the byte in a binary file
@@ -23,11 +23,11 @@ class Finding(NamedTuple):
         return f"{self.place}: {self.message}"
 
 
-class Findings:
+class LogFindings:
     """Filled by one check, in the order in which things were found."""
 
-    def __init__(self, on_finding: Callable[[Finding], None] = lambda finding: None) -> None:
-        self.all: list[Finding] = []
+    def __init__(self, on_finding: Callable[[LogFinding], None] = lambda finding: None) -> None:
+        self.all: list[LogFinding] = []
         self.files = 0
         self.batches = 0
         self.records = 0  # only counted where records were decoded
@@ -35,11 +35,11 @@ class Findings:
         self._on_finding = on_finding
 
     @property
-    def problems(self) -> list[Finding]:
+    def problems(self) -> list[LogFinding]:
         return [finding for finding in self.all if finding.is_problem]
 
     @property
-    def notes(self) -> list[Finding]:
+    def notes(self) -> list[LogFinding]:
         return [finding for finding in self.all if not finding.is_problem]
 
     @property
@@ -55,7 +55,7 @@ class Findings:
         position: int | None = None,
         line: int | None = None,
     ) -> None:
-        self._add(Finding(kind, path, position, line, message, True))
+        self._add(LogFinding(kind, path, position, line, message, True))
 
     def note(
         self,
@@ -66,12 +66,12 @@ class Findings:
         position: int | None = None,
         line: int | None = None,
     ) -> None:
-        self._add(Finding(kind, path, position, line, message, False))
+        self._add(LogFinding(kind, path, position, line, message, False))
 
     def count_file(self, size_bytes: int) -> None:
         self.files += 1
         self.size_bytes += size_bytes
 
-    def _add(self, finding: Finding) -> None:
+    def _add(self, finding: LogFinding) -> None:
         self.all.append(finding)
         self._on_finding(finding)

@@ -12,9 +12,9 @@ from typing import NamedTuple, Protocol, TypeVar
 from penstock.io.disk import APPEND, Disk, replace_file
 from penstock.model.ids import Offset
 from penstock.model.slices import Releasable
-from penstock.storage.epochs import EPOCH_FILE, encode_epochs
 from penstock.storage.errors import LogFenced, OffsetOutOfRange, StorageError
 from penstock.storage.handles import Handles
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, encode_epochs
 from penstock.storage.log import SegmentedLog
 
 Item = TypeVar("Item")

@@ -26,29 +26,40 @@ from penstock.model.values import new_tuple
 from penstock.protocol.batch import (
     BatchHeader,
 )
-from penstock.storage.engine import Appended, LogStatistics, Origin, Read, TimedOffset
-from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEnd, write_epochs
+from penstock.storage.engine import (
+    AppendOrigin,
+    LogAppendInfo,
+    LogStatistics,
+    Read,
+    TimestampAndOffset,
+)
 from penstock.storage.errors import (
     LogFenced,
     OffsetOutOfRange,
     UnknownPartition,
 )
 from penstock.storage.handles import Handles
-from penstock.storage.incoming import (
+from penstock.storage.leader_epoch_cache import (
+    EPOCH_FILE,
+    EpochEndOffset,
+    LeaderEpochCache,
+    write_epochs,
+)
+from penstock.storage.log_validator import (
     check_times,
     is_plain,
     prepare,
     read_continuation,
     read_incoming,
 )
-from penstock.storage.lookup import find_by_time, find_max_timestamp
-from penstock.storage.producer_history import apply_batch, check_batch, replay
-from penstock.storage.producers import ProducerState
+from penstock.storage.producer_replay import apply_batch, check_batch, replay
+from penstock.storage.producer_snapshots import ProducerSnapshots
+from penstock.storage.producer_state_manager import ProducerStateManager
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 from penstock.storage.segment_files import remove_files, set_files_aside
 from penstock.storage.segments import Segments
-from penstock.storage.snapshots import Snapshots
-from penstock.storage.transaction_index import AbortedTransaction, collect_aborted
+from penstock.storage.timestamp_lookup import find_by_time, find_max_timestamp
+from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
 _NEVER = 2**63 - 1
 # The first fields of a batch, outside its CRC: base offset and leader epoch are the leader's to
@@ -95,9 +106,9 @@ class SegmentedLog:
         self.failure: OSError | None = None  # the first write error; no append after it
         self.is_retired = False  # deleted or closed: its files are no longer its own
         self.segments = Segments()
-        self.epochs = EpochCache()
-        self.producers = ProducerState(str(partition))
-        self.snapshots = Snapshots(disk, directory, snapshot_names)
+        self.epochs = LeaderEpochCache()
+        self.producers = ProducerStateManager(str(partition))
+        self.snapshots = ProducerSnapshots(disk, directory, snapshot_names)
         self._disk = disk
         self._handles = handles
         self._write = disk.write
@@ -128,8 +139,8 @@ class SegmentedLog:
     # -- appending -------------------------------------------------------------------------
 
     def append_as_leader(
-        self, batches: memoryview, leader_epoch: int, origin: Origin, now_ms: int
-    ) -> Appended:
+        self, batches: memoryview, leader_epoch: int, origin: AppendOrigin, now_ms: int
+    ) -> LogAppendInfo:
         """Store one batch at the end, stamped with its offset and epoch in place."""
         if self.failure is not None:
             raise LogFenced(self.partition, self.failure)
@@ -167,9 +178,9 @@ class SegmentedLog:
         if header[9] >= 0:
             known = BatchHeader._make(header)._replace(base_offset=base_offset)
             self._follow(segment, known, batches, now_ms)
-        return new_tuple(Appended, (base_offset, self.log_end_offset, append_time_ms, False))
+        return new_tuple(LogAppendInfo, (base_offset, self.log_end_offset, append_time_ms, False))
 
-    def append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
+    def append_as_follower(self, batches: memoryview, now_ms: int) -> LogAppendInfo:
         """Store the leader's batches unchanged; a partial one at the end is left out."""
         if self.failure is not None:
             raise LogFenced(self.partition, self.failure)
@@ -183,7 +194,7 @@ class SegmentedLog:
             self.follow_epoch(header)
             if header.producer_id >= 0:
                 self._follow(segment, header, content, now_ms)
-        return Appended(first, self.log_end_offset, NO_TIMESTAMP, False)
+        return LogAppendInfo(first, self.log_end_offset, NO_TIMESTAMP, False)
 
     def _segment_for(self, header: BatchHeader, now_ms: int) -> Segment:
         segment = self.segments.active
@@ -247,14 +258,16 @@ class SegmentedLog:
 
     # -- producers and epochs --------------------------------------------------------------
 
-    def _find_stored(self, header: BatchHeader, batches: memoryview) -> Appended | None:
+    def _find_stored(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
         """Where the batch is stored already, or None if it may be appended; raises otherwise."""
         stored = check_batch(self.producers, header, batches, self.partition)
         if stored is None:
             return None
         is_stamped = self.config.message_timestamp_type == "LogAppendTime"
         append_time_ms = stored.timestamp_ms if is_stamped else NO_TIMESTAMP
-        return Appended(stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True)
+        return LogAppendInfo(
+            stored.base_offset, Offset(stored.last_offset + 1), append_time_ms, True
+        )
 
     def _follow(
         self, segment: Segment, header: BatchHeader, content: memoryview, now_ms: int
@@ -281,7 +294,7 @@ class SegmentedLog:
         self.epochs.assign(epoch, self.log_end_offset)
         self._latest_epoch = epoch
 
-    def adopt_epochs(self, epochs: EpochCache) -> None:
+    def adopt_epochs(self, epochs: LeaderEpochCache) -> None:
         self.epochs = epochs
         self._latest_epoch = epochs.latest
 
@@ -289,7 +302,7 @@ class SegmentedLog:
     def latest_epoch(self) -> LeaderEpoch:
         return LeaderEpoch(self._latest_epoch)
 
-    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEnd | None:
+    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEndOffset | None:
         return self.epochs.find_end_offset(epoch, self.log_end_offset)
 
     # -- reading ---------------------------------------------------------------------------
@@ -362,19 +375,19 @@ class SegmentedLog:
         self._read_end = end_offset, segment, end, self.generation
         return Read((FileSlice(descriptor, start, end - start),), Offset(end_offset), lease)
 
-    def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None:
+    def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None:
         return find_by_time(
             self.segments, timestamp_ms, start=self.log_start_offset, end=self.log_end_offset
         )
 
-    def find_max_timestamp(self) -> TimedOffset | None:
+    def find_max_timestamp(self) -> TimestampAndOffset | None:
         return find_max_timestamp(
             self.segments, start=self.log_start_offset, end=self.log_end_offset
         )
 
-    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTransaction]:
+    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTxn]:
         """Aborted transactions that touch [start, below): a read_committed reader skips them."""
-        found: list[AbortedTransaction] = []
+        found: list[AbortedTxn] = []
         for segment in self.segments.starting_from(start):
             part, complete = collect_aborted(segment.aborted, start, below)
             found += part

@@ -18,7 +18,7 @@ from penstock.storage.checkpoints import MAX_INT, parse_number
 from penstock.storage.errors import MalformedCheckpoint
 
 PARTITION_METADATA_FILE = "partition.metadata"
-BROKER_STAMP_FILE = "meta.properties"
+META_PROPERTIES_FILE = "meta.properties"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 
 UNKNOWN_BROKER_EPOCH = -1
@@ -82,24 +82,24 @@ def _value_of(lines: list[str], index: int, key: str, path: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerStamp:
+class MetaProperties:
     version: int = 0  # 0 names broker.id, 1 (Kafka without ZooKeeper) node.id
     node_id: int | None = None
     cluster_id: str | None = None
     directory_id: UUID | None = None
 
 
-def read_broker_stamp(disk: Disk, directory: str) -> BrokerStamp | None:
-    path = os.path.join(directory, BROKER_STAMP_FILE)
+def read_meta_properties(disk: Disk, directory: str) -> MetaProperties | None:
+    path = os.path.join(directory, META_PROPERTIES_FILE)
     content = read_file(disk, path)
-    return None if content is None else decode_broker_stamp(content, path)
+    return None if content is None else decode_meta_properties(content, path)
 
 
-def write_broker_stamp(disk: Disk, directory: str, stamp: BrokerStamp) -> None:
-    replace_file(disk, os.path.join(directory, BROKER_STAMP_FILE), encode_broker_stamp(stamp))
+def write_meta_properties(disk: Disk, directory: str, stamp: MetaProperties) -> None:
+    replace_file(disk, os.path.join(directory, META_PROPERTIES_FILE), encode_meta_properties(stamp))
 
 
-def encode_broker_stamp(stamp: BrokerStamp) -> bytes:
+def encode_meta_properties(stamp: MetaProperties) -> bytes:
     lines = ["#", f"version={stamp.version}"]
     if stamp.node_id is not None:
         lines.append(f"{_node_id_key(stamp.version)}={stamp.node_id}")
@@ -110,13 +110,13 @@ def encode_broker_stamp(stamp: BrokerStamp) -> bytes:
     return "\n".join([*lines, ""]).encode("ascii")
 
 
-def decode_broker_stamp(content: bytes, path: str) -> BrokerStamp:
+def decode_meta_properties(content: bytes, path: str) -> MetaProperties:
     properties = _decode_properties(content, path)
     version = _number_of(properties, "version", path) or 0
     if version > 1:
         line = properties["version"][1]
         raise MalformedCheckpoint(path, line, f"version {version} is unknown, 0 or 1 expected")
-    stamp = BrokerStamp(
+    stamp = MetaProperties(
         version=version,
         node_id=_number_of(properties, _node_id_key(version), path),
         cluster_id=properties.get("cluster.id", (None, 0))[0],

@@ -12,7 +12,7 @@ from penstock.io.disk import Disk, read_file, replace_file
 from penstock.model.ids import Offset, ProducerEpoch, ProducerId, TimestampMs
 from penstock.protocol.checksum import crc32c
 from penstock.storage.errors import CorruptSnapshot
-from penstock.storage.producers import ProducerEntry
+from penstock.storage.producer_state_manager import ProducerStateEntry
 
 _VERSION = 1
 _HEADER = struct.Struct(">hIi")  # version, CRC-32C of what follows it, count of entries
@@ -32,22 +32,22 @@ def find_snapshot_offset(name: str) -> Offset | None:
     return None if match is None else Offset(int(match[1]))
 
 
-def read_snapshot(disk: Disk, path: str) -> list[ProducerEntry] | None:
+def read_snapshot(disk: Disk, path: str) -> list[ProducerStateEntry] | None:
     content = read_file(disk, path)
     return None if content is None else decode(content, path)
 
 
-def write_snapshot(disk: Disk, path: str, entries: Iterable[ProducerEntry]) -> None:
+def write_snapshot(disk: Disk, path: str, entries: Iterable[ProducerStateEntry]) -> None:
     replace_file(disk, path, encode(entries))
 
 
-def encode(entries: Iterable[ProducerEntry]) -> bytes:
+def encode(entries: Iterable[ProducerStateEntry]) -> bytes:
     packed = [_pack(entry) for entry in entries]
     body = _COUNT.pack(len(packed)) + b"".join(packed)
     return _HEADER.pack(_VERSION, crc32c(body), len(packed)) + body[_COUNT.size :]
 
 
-def decode(content: bytes, path: str = "producer snapshot") -> list[ProducerEntry]:
+def decode(content: bytes, path: str = "producer snapshot") -> list[ProducerStateEntry]:
     if len(content) < _HEADER.size:
         raise CorruptSnapshot(f"{path} ends within its header ({len(content)} bytes)")
     version, crc, count = _HEADER.unpack_from(content)
@@ -60,7 +60,7 @@ def decode(content: bytes, path: str = "producer snapshot") -> list[ProducerEntr
     return [_unpack(fields) for fields in _ENTRY.iter_unpack(content[_HEADER.size :])]
 
 
-def _pack(entry: ProducerEntry) -> bytes:
+def _pack(entry: ProducerStateEntry) -> bytes:
     first_offset = entry.current_txn_first_offset
     return _ENTRY.pack(
         entry.producer_id,
@@ -74,7 +74,7 @@ def _pack(entry: ProducerEntry) -> bytes:
     )
 
 
-def _unpack(fields: tuple[int, ...]) -> ProducerEntry:
+def _unpack(fields: tuple[int, ...]) -> ProducerStateEntry:
     (
         producer_id,
         producer_epoch,
@@ -85,7 +85,7 @@ def _unpack(fields: tuple[int, ...]) -> ProducerEntry:
         coordinator_epoch,
         first_offset,
     ) = fields
-    return ProducerEntry(
+    return ProducerStateEntry(
         ProducerId(producer_id),
         ProducerEpoch(producer_epoch),
         last_sequence,

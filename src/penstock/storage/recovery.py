@@ -13,10 +13,15 @@ from typing import NoReturn
 from penstock.io.disk import Disk, read_file
 from penstock.model.ids import Offset
 from penstock.protocol.batch import LOG_OVERHEAD, MAX_OFFSET, BatchHeader
-from penstock.storage.epochs import EPOCH_FILE, EpochCache, EpochEntry, decode_epochs
 from penstock.storage.errors import CorruptRecords, MalformedCheckpoint, MalformedTransactionIndex
+from penstock.storage.leader_epoch_cache import (
+    EPOCH_FILE,
+    EpochEntry,
+    LeaderEpochCache,
+    decode_epochs,
+)
 from penstock.storage.log import SegmentedLog
-from penstock.storage.producer_history import apply_batch
+from penstock.storage.producer_replay import apply_batch
 from penstock.storage.segment import (
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
@@ -32,7 +37,7 @@ LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Remembered:
+class CheckpointedOffsets:
     """What the checkpoints of the log directory say about one log."""
 
     clean: bool  # the last stop was clean: no batch needs checking
@@ -46,7 +51,7 @@ def open_log(
     log: SegmentedLog,
     disk: Disk,
     names: set[str],
-    remembered: Remembered,
+    remembered: CheckpointedOffsets,
     now_ms: int,
     report: Report,
     *,
@@ -81,7 +86,7 @@ class _Opening:
         disk: Disk,
         names: set[str],
         bases: list[int],
-        remembered: Remembered,
+        remembered: CheckpointedOffsets,
         now_ms: int,
         report: Report,
         last_replaced: int,
@@ -156,7 +161,7 @@ class _Opening:
                 self._check_transaction_index(segment)
                 log.segments.add(segment)
             last = log.segments.active.find_last_batch()
-            log.adopt_epochs(EpochCache(known))
+            log.adopt_epochs(LeaderEpochCache(known))
             log.resume_end(Offset(self._bases[-1] if last is None else last.header.next_offset))
             log.replay_producers(self._now_ms)
         except (CorruptRecords, MalformedTransactionIndex) as error:
@@ -206,7 +211,7 @@ class _Opening:
         # disk with it, as they are written when it is sealed.
         first = max(0, sum(1 for base in self._bases if base < point) - 1)
         first = self._load_trusted(first)
-        log.adopt_epochs(EpochCache(known or ()))
+        log.adopt_epochs(LeaderEpochCache(known or ()))
         if known is None:
             log.epochs.dirty = True
         check = _Check(
@@ -292,7 +297,7 @@ class _Check:
         self._disk = disk
         self._cut = cut
         self._whole_below = whole_below
-        self._known = EpochCache(known)
+        self._known = LeaderEpochCache(known)
         # Below this offset the checkpoint knows the epoch of every batch.
         self._settled_below: int = known[-1].start_offset if known else 0
         self._expected: int = log.log_end_offset  # where the next batch begins, or later

@@ -33,7 +33,7 @@ from penstock.storage.handles import Handle, Handles
 from penstock.storage.scan import Scan
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX, SparseIndex
 from penstock.storage.transaction_index import (
-    AbortedTransaction,
+    AbortedTxn,
     decode_entries,
     encode_entry,
 )
@@ -53,7 +53,7 @@ def file_name(base_offset: int, suffix: str) -> str:
     return f"{base_offset:020d}{suffix}"
 
 
-class Placed(NamedTuple):
+class LocatedBatch(NamedTuple):
     """A batch's place in the file, with the header fields that searches ask for."""
 
     position: int
@@ -124,7 +124,7 @@ class Segment:
         self._max_timestamp: int | None = None  # None: not looked up yet
         self._max_timestamp_offset = base_offset
         self._indexed_timestamp = -1  # the last key of the time index, while active
-        self._aborted: list[AbortedTransaction] | None = None  # None: not loaded yet
+        self._aborted: list[AbortedTxn] | None = None  # None: not loaded yet
 
     # -- life ------------------------------------------------------------------------------
 
@@ -309,7 +309,7 @@ class Segment:
         placed = self.find_batch(offset)
         return placed is not None and placed.header.max_timestamp == timestamp
 
-    def find_batch_by_time(self, timestamp_ms: int) -> Placed | None:
+    def find_batch_by_time(self, timestamp_ms: int) -> LocatedBatch | None:
         """The first batch whose largest timestamp is not below the asked one."""
         entry = self.time_index.find_floor(timestamp_ms)
         position = 0
@@ -323,7 +323,7 @@ class Segment:
 
     # -- finding ---------------------------------------------------------------------------
 
-    def find_batch(self, offset: int) -> Placed | None:
+    def find_batch(self, offset: int) -> LocatedBatch | None:
         """The first batch whose last offset is not below `offset`; None past the end."""
         entry = self.offset_index.find_floor(offset - self.base_offset)
         if entry is not None:
@@ -333,12 +333,12 @@ class Segment:
                 pass  # the entry is damaged: it shows no batch at or before the offset
         return self._find_offset(0, offset)
 
-    def _find_offset(self, position: int, offset: int) -> Placed | None:
+    def _find_offset(self, position: int, offset: int) -> LocatedBatch | None:
         for found, base, last, _, content, place in self._steps(position):
             if found == position > 0 and not self.base_offset <= base <= offset:
                 raise self._corrupt(position)
             if last >= offset:
-                return Placed(found, BatchHeader._make(HEADER.unpack_from(content, place)))
+                return LocatedBatch(found, BatchHeader._make(HEADER.unpack_from(content, place)))
         return None
 
     def _steps(self, position: int) -> Iterator[tuple[int, int, int, int, bytes, int]]:
@@ -366,7 +366,7 @@ class Segment:
                 position = end
                 place = end - start
 
-    def find_last_batch(self) -> Placed | None:
+    def find_last_batch(self) -> LocatedBatch | None:
         """From the last index entry on; CorruptRecords where the file does not end with a batch."""
         if self.size == 0:
             return None
@@ -411,7 +411,9 @@ class Segment:
                 return found, base
         return self.size, None
 
-    def _find_from(self, position: int, wanted: Callable[[BatchHeader], bool]) -> Placed | None:
+    def _find_from(
+        self, position: int, wanted: Callable[[BatchHeader], bool]
+    ) -> LocatedBatch | None:
         while position < self.size:
             for placed in self._read_headers(position):
                 if wanted(placed.header):
@@ -429,14 +431,14 @@ class Segment:
     def header_at(self, position: int) -> BatchHeader:
         return self._read_headers(position)[0].header
 
-    def _read_headers(self, position: int) -> list[Placed]:
+    def _read_headers(self, position: int) -> list[LocatedBatch]:
         """The batches from `position` on, as many as one short read shows: at least one."""
         size = self.size
         length = min(_HEADERS_BYTES, size - position)
         if length < HEADER_BYTES or position < 0:
             raise self._corrupt(position)
         content = self._disk.pread(self._handles.descriptor(self.file), length, position)
-        found: list[Placed] = []
+        found: list[LocatedBatch] = []
         place, last_place = 0, len(content) - HEADER_BYTES
         while place <= last_place:
             header = BatchHeader._make(HEADER.unpack_from(content, place))
@@ -448,7 +450,7 @@ class Segment:
                 or position + end > size
             ):
                 raise self._corrupt(position + place)
-            found.append(Placed(position + place, header))
+            found.append(LocatedBatch(position + place, header))
             place = end
         if not found:
             raise self._corrupt(position)
@@ -465,7 +467,7 @@ class Segment:
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise self._corrupt(position)
 
-    def read_batch(self, placed: Placed) -> bytes:
+    def read_batch(self, placed: LocatedBatch) -> bytes:
         length = placed.end_position - placed.position
         descriptor = self._handles.descriptor(self.file)
         return read_fully(self._disk, descriptor, length, placed.position)
@@ -569,17 +571,17 @@ class Segment:
         return f"{self.directory}/{file_name(self.base_offset, TRANSACTION_INDEX_SUFFIX)}"
 
     @property
-    def aborted(self) -> list[AbortedTransaction]:
+    def aborted(self) -> list[AbortedTxn]:
         if self._aborted is None:
             content = read_file(self._disk, self.transaction_index_path) or b""
             self._aborted = decode_entries(content, self.transaction_index_path)
         return self._aborted
 
-    def note_aborted(self, entry: AbortedTransaction) -> None:
+    def note_aborted(self, entry: AbortedTxn) -> None:
         self.aborted.append(entry)
         self._put_aborted(CREATE, encode_entry(entry))
 
-    def rewrite_aborted(self, entries: list[AbortedTransaction]) -> None:
+    def rewrite_aborted(self, entries: list[AbortedTxn]) -> None:
         """Make the index hold just these; an index without entries has no file."""
         self._aborted = entries
         if entries:

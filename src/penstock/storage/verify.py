@@ -7,7 +7,7 @@ that a running broker's appends are no contradiction.
 import os
 from collections.abc import Callable, Collection
 
-from penstock.io.disk import Disk, Entry, RealDisk, read_file
+from penstock.io.disk import DirectoryEntry, Disk, RealDisk, read_file
 from penstock.model.ids import TopicPartition
 from penstock.storage.checkpoints import (
     CLEANER_FILE,
@@ -16,19 +16,19 @@ from penstock.storage.checkpoints import (
     RECOVERY_POINT_FILE,
     decode_offsets,
 )
-from penstock.storage.directory import (
+from penstock.storage.errors import MalformedCheckpoint
+from penstock.storage.findings import LogFinding, LogFindings
+from penstock.storage.log_directory import (
     LOCK_FILE,
     OTHER_SUFFIXES,
     is_deleted_folder,
     parse_folder_name,
 )
-from penstock.storage.errors import MalformedCheckpoint
-from penstock.storage.findings import Finding, Findings
-from penstock.storage.inspect_files import FileKind, parse_name
+from penstock.storage.log_files import FileKind, parse_name
 from penstock.storage.partition_metadata import (
-    BROKER_STAMP_FILE,
     CLEAN_SHUTDOWN_FILE,
-    decode_broker_stamp,
+    META_PROPERTIES_FILE,
+    decode_meta_properties,
 )
 from penstock.storage.verify_partition import PartitionCheck
 from penstock.storage.verify_segment import Progress
@@ -50,12 +50,12 @@ def verify_directory(
     disk: Disk | None = None,
     *,
     records: bool = False,
-    on_finding: Callable[[Finding], None] = lambda finding: None,
+    on_finding: Callable[[LogFinding], None] = lambda finding: None,
     progress: Progress = lambda count: None,
-) -> Findings:
+) -> LogFindings:
     """Check a partition's folder or a whole data directory; NotALog if it is neither."""
     disk = RealDisk() if disk is None else disk
-    check = _DirectoryCheck(disk, os.fspath(path), Findings(on_finding), records, progress)
+    check = _DirectoryCheck(disk, os.fspath(path), LogFindings(on_finding), records, progress)
     check.run()
     return check.findings
 
@@ -97,7 +97,7 @@ def count_log_bytes(disk: Disk, path: str) -> int:
 
 class _DirectoryCheck:
     def __init__(
-        self, disk: Disk, path: str, findings: Findings, with_records: bool, progress: Progress
+        self, disk: Disk, path: str, findings: LogFindings, with_records: bool, progress: Progress
     ) -> None:
         self.findings = findings
         self._disk = disk
@@ -114,7 +114,7 @@ class _DirectoryCheck:
         check_is_log(self._disk, self._path)
         self._check_data_directory(sorted(self._disk.list(self._path)))
 
-    def _check_data_directory(self, entries: list[Entry]) -> None:
+    def _check_data_directory(self, entries: list[DirectoryEntry]) -> None:
         is_clean = any(entry.name == CLEAN_SHUTDOWN_FILE for entry in entries)
         checkpoints = {name: self._read_offsets(name) for name in _OFFSET_FILES}
         cleaned = self._find_cleaned(self._path)
@@ -155,14 +155,14 @@ class _DirectoryCheck:
 
     # -- names -----------------------------------------------------------------------------
 
-    def _look_at_name(self, entry: Entry) -> None:
+    def _look_at_name(self, entry: DirectoryEntry) -> None:
         path, name = f"{self._path}/{entry.name}", parse_name(entry.name)
         if name.leftover:
             self.findings.note("leftover", path, "a replacement of this file was cut short")
         elif name.kind is None and entry.name != LOCK_FILE:
             self.findings.note("unknown", path, "is no file of a data directory")
 
-    def _look_at_folder(self, entry: Entry) -> None:
+    def _look_at_folder(self, entry: DirectoryEntry) -> None:
         path = f"{self._path}/{entry.name}"
         if is_deleted_folder(entry.name):
             self.findings.note(
@@ -176,11 +176,11 @@ class _DirectoryCheck:
     # -- small files -----------------------------------------------------------------------
 
     def _check_stamp(self) -> None:
-        path = f"{self._path}/{BROKER_STAMP_FILE}"
+        path = f"{self._path}/{META_PROPERTIES_FILE}"
         content = self._read(path)
         if content is not None:
             try:
-                decode_broker_stamp(content, path)
+                decode_meta_properties(content, path)
             except MalformedCheckpoint as error:
                 self.findings.problem("checkpoint", path, error.problem, line=error.line)
 
@@ -233,7 +233,7 @@ class _DirectoryCheck:
                 report("checkpoint", path, message, line=line)
 
 
-def _is_of_data_directory(disk: Disk, path: str, entry: Entry) -> bool:
+def _is_of_data_directory(disk: Disk, path: str, entry: DirectoryEntry) -> bool:
     if not entry.is_directory:
         return entry.name == LOCK_FILE or parse_name(entry.name).kind is not None
     is_named_so = parse_folder_name(entry.name) is not None

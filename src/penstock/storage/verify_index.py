@@ -4,8 +4,8 @@ An index may have few entries, but every entry must be true: look-ups start from
 """
 
 from penstock.protocol.batch import BatchHeader
-from penstock.storage.findings import Findings
-from penstock.storage.inspect_files import IndexContent, decode_index
+from penstock.storage.findings import LogFindings
+from penstock.storage.log_files import IndexContent, decode_index
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX, IndexEntry, IndexFormat
 
 
@@ -14,7 +14,7 @@ class IndexFile:
 
     def __init__(
         self,
-        findings: Findings,
+        findings: LogFindings,
         path: str,
         content: bytes,
         index_format: IndexFormat,

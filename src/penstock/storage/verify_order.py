@@ -5,8 +5,8 @@ there, so that one wrong field is one problem and not one for every batch that f
 """
 
 from penstock.protocol.batch import BatchHeader
-from penstock.storage.epochs import EpochCache, EpochEntry
-from penstock.storage.findings import Findings
+from penstock.storage.findings import LogFindings
+from penstock.storage.leader_epoch_cache import EpochEntry, LeaderEpochCache
 
 
 class BatchOrder:
@@ -14,7 +14,7 @@ class BatchOrder:
 
     def __init__(
         self,
-        findings: Findings,
+        findings: LogFindings,
         known: list[EpochEntry] | None,
         *,
         first_offset: int,
@@ -24,7 +24,7 @@ class BatchOrder:
         # No segment lacked an offset so far, but perhaps at its end: nothing shows a compaction.
         self.is_whole = True
         self._findings = findings
-        self._known = EpochCache(known or ())
+        self._known = LeaderEpochCache(known or ())
         self._is_known = known is not None
         self._is_clean_stop = is_clean_stop
         self.latest_epoch = -1  # of the batch before

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from penstock.io.disk import Disk, read_file
-from penstock.storage.epochs import EPOCH_FILE, EpochEntry, decode_epochs
 from penstock.storage.errors import CorruptSnapshot, MalformedCheckpoint
-from penstock.storage.findings import Findings
-from penstock.storage.inspect_files import FileKind, FileName, parse_name
+from penstock.storage.findings import LogFindings
+from penstock.storage.leader_epoch_cache import EPOCH_FILE, EpochEntry, decode_epochs
+from penstock.storage.log_files import FileKind, FileName, parse_name
 from penstock.storage.partition_metadata import PARTITION_METADATA_FILE, decode_topic_id
 from penstock.storage.producer_snapshot import decode, snapshot_name
-from penstock.storage.producers import ProducerEntry
+from penstock.storage.producer_state_manager import ProducerStateEntry
 from penstock.storage.recovery import LEAST_JUMP
 from penstock.storage.segment import LOG_SUFFIX, file_name
 from penstock.storage.verify_order import BatchOrder
@@ -25,7 +25,7 @@ class PartitionCheck:
     """One folder of a log. `is_clean_stop`: whoever wrote it said that all is on disk."""
 
     disk: Disk
-    findings: Findings
+    findings: LogFindings
     directory: str
     is_clean_stop: bool
     may_be_compacted: bool  # as far as the data directory tells
@@ -108,7 +108,7 @@ class PartitionCheck:
 
     def _read_snapshots(
         self, names: list[FileName], active_base: int
-    ) -> dict[int, list[ProducerEntry]]:
+    ) -> dict[int, list[ProducerStateEntry]]:
         snapshots = {}
         for offset in _bases(names, FileKind.SNAPSHOT):
             path = f"{self.directory}/{snapshot_name(offset)}"
@@ -138,7 +138,7 @@ class PartitionCheck:
         self,
         bases: list[int],
         epochs: list[EpochEntry] | None,
-        snapshots: dict[int, list[ProducerEntry]],
+        snapshots: dict[int, list[ProducerStateEntry]],
         may_be_compacted: bool,
     ) -> BatchOrder:
         order = BatchOrder(
@@ -229,9 +229,9 @@ class _WaitingSnapshots:
 
     def __init__(
         self,
-        findings: Findings,
+        findings: LogFindings,
         directory: str,
-        snapshots: dict[int, list[ProducerEntry]],
+        snapshots: dict[int, list[ProducerStateEntry]],
         producers: ProducerReplay,
     ) -> None:
         self._findings = findings

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from penstock.protocol.batch import BatchHeader, CorruptBatch
 from penstock.protocol.control import read_end_marker
-from penstock.storage.findings import Findings
-from penstock.storage.producer_history import apply_batch
-from penstock.storage.producers import ProducerEntry, ProducerState
-from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTransaction
+from penstock.storage.findings import LogFindings
+from penstock.storage.producer_replay import apply_batch
+from penstock.storage.producer_state_manager import ProducerStateEntry, ProducerStateManager
+from penstock.storage.transaction_index import ENTRY_BYTES, AbortedTxn
 
 _TIMELESS = 0  # nobody is forgotten for having been idle
 
@@ -19,11 +19,11 @@ _TIMELESS = 0  # nobody is forgotten for having been idle
 class _Due(NamedTuple):
     """An entry that an abort marker asks for, and how surely."""
 
-    entry: AbortedTransaction
+    entry: AbortedTxn
     is_exact: bool  # else compaction may have removed the transaction's first records
     is_at_most: bool  # else it may have removed the marker of the transaction that began there
 
-    def allows(self, entry: AbortedTransaction) -> bool:
+    def allows(self, entry: AbortedTxn) -> bool:
         if entry == self.entry:
             return True
         if entry.first_offset > self.entry.first_offset:
@@ -34,17 +34,17 @@ class _Due(NamedTuple):
 class ProducerReplay:
     """Fed with every sound batch that has a producer. One per log and check."""
 
-    def __init__(self, findings: Findings, name: str) -> None:
+    def __init__(self, findings: LogFindings, name: str) -> None:
         self.is_exact = True  # the replay knows all that the broker knew
         self._is_blind = False
         self._findings = findings
-        self._state = ProducerState(name)
+        self._state = ProducerStateManager(name)
         self._hole_end = -1  # no offset from here on was missing so far
         self._with_records: set[int] = set()  # producers whose open transaction holds any since
         self._expected: dict[int, _Due] = {}  # by the marker's offset
         self._markers: dict[int, int] = {}  # offset of an abort marker -> its producer
 
-    def start(self, base_offset: int, snapshot: list[ProducerEntry] | None) -> None:
+    def start(self, base_offset: int, snapshot: list[ProducerStateEntry] | None) -> None:
         """Begin where the log does; what came before, only a snapshot of that offset knows."""
         if snapshot is not None:
             self._state.load(snapshot, base_offset)
@@ -94,7 +94,7 @@ class ProducerReplay:
     # -- transaction indexes ---------------------------------------------------------------
 
     def compare_index(
-        self, path: str, entries: list[AbortedTransaction], *, end_offset: int | None
+        self, path: str, entries: list[AbortedTxn], *, end_offset: int | None
     ) -> None:
         """With the markers seen since the last call; entries from `end_offset` on are news."""
         if self._is_blind:
@@ -124,7 +124,7 @@ class ProducerReplay:
         """The index could not be compared."""
         self._expected, self._markers = {}, {}
 
-    def _find_problem(self, entry: AbortedTransaction) -> str | None:
+    def _find_problem(self, entry: AbortedTxn) -> str | None:
         if self._markers.get(entry.last_offset) != entry.producer_id:
             return (
                 f"the log has no abort marker of producer {entry.producer_id} at offset "
@@ -137,7 +137,7 @@ class ProducerReplay:
 
     # -- snapshots -------------------------------------------------------------------------
 
-    def compare_snapshot(self, path: str, entries: list[ProducerEntry]) -> None:
+    def compare_snapshot(self, path: str, entries: list[ProducerStateEntry]) -> None:
         """With the state as of now. A broker may have forgotten what the log still shows."""
         if not self.is_exact:
             return
@@ -152,7 +152,7 @@ class ProducerReplay:
             self._findings.problem("snapshot", path, f"holds {entry}, {problem}")
 
 
-def _agree(entry: ProducerEntry, known: ProducerEntry) -> bool:
+def _agree(entry: ProducerStateEntry, known: ProducerStateEntry) -> bool:
     """A producer that was idle for long may have come back to a broker that had forgotten it."""
     if entry.last_offset < 0:
         known = known._replace(last_sequence=-1, last_offset=entry.last_offset, offset_delta=0)

@@ -12,8 +12,8 @@ from penstock.io.disk import Disk, read_file
 from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import iter_records
 from penstock.storage.errors import MalformedTransactionIndex
-from penstock.storage.findings import Findings
-from penstock.storage.inspect_files import Damage, SeenBatch, opened, walk_batches
+from penstock.storage.findings import LogFindings
+from penstock.storage.log_files import Damage, SeenBatch, opened, walk_batches
 from penstock.storage.segment import (
     LOG_SUFFIX,
     MAX_RELATIVE_OFFSET,
@@ -34,7 +34,7 @@ class SegmentCheck:
     """What the check of one segment needs; `order` and `producers` are the whole log's."""
 
     disk: Disk
-    findings: Findings
+    findings: LogFindings
     directory: str
     base_offset: int
     next_base_offset: int | None  # None: this is the active segment

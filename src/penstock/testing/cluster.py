@@ -18,7 +18,7 @@ from penstock.client.metadata import PartitionMetadata
 from penstock.metadata_store.zookeeper.server import ZooKeeperServer
 from penstock.server.broker_process import BrokerNotStarted, BrokerProcess
 from penstock.server.local_cluster import LocalCluster
-from penstock.testing.asking import as_text, new_topic, run_apart
+from penstock.testing.admin_calls import as_text, new_topic, run_apart
 from penstock.testing.network_spaces import NetworkSpaces
 from penstock.testing.tcp_gate import TcpGate
 

@@ -18,7 +18,7 @@ from penstock.testing.simulated_files import (
 )
 
 
-class Choice(Protocol):
+class CrashChoice(Protocol):
     def pick(self, low: int, high: int) -> int: ...  # both included; low loses more
 
 
@@ -67,7 +67,7 @@ class _Script:
         return None
 
 
-def every_choice() -> Iterator[Choice]:
+def every_choice() -> Iterator[CrashChoice]:
     """One Choice per legal outcome, if each is used for one power cut of the same disk."""
     script: list[int] | None = []
     while script is not None:
@@ -76,7 +76,7 @@ def every_choice() -> Iterator[Choice]:
         script = choice.find_next()
 
 
-def after_power_cut(namespace: Namespace, choose: Choice) -> Namespace:
+def after_power_cut(namespace: Namespace, choose: CrashChoice) -> Namespace:
     """What the next boot finds, all of it durable; consumes the namespace, so give it a copy."""
     for change in _surviving_changes(namespace.journal, choose):
         apply_durably(change)
@@ -85,7 +85,7 @@ def after_power_cut(namespace: Namespace, choose: Choice) -> Namespace:
     return survivor
 
 
-def content_after_power_cut(file: File, choose: Choice) -> bytearray:
+def content_after_power_cut(file: File, choose: CrashChoice) -> bytearray:
     """The durable bytes, then a prefix of the pending ones, its end torn or without its blocks."""
     content = file.durable()
     kept = choose.pick(0, len(file.pending))
@@ -101,7 +101,7 @@ def content_after_power_cut(file: File, choose: Choice) -> bytearray:
     return content
 
 
-def _surviving_changes(journal: list[NameChange], choose: Choice) -> Iterator[NameChange]:
+def _surviving_changes(journal: list[NameChange], choose: CrashChoice) -> Iterator[NameChange]:
     """Of each directory a prefix; a change that several share survives in all of them or none."""
     changes: dict[int, int] = {}
     for change in journal:
@@ -117,7 +117,7 @@ def _surviving_changes(journal: list[NameChange], choose: Choice) -> Iterator[Na
             yield change
 
 
-def _reread(directory: Directory, choose: Choice) -> Directory:
+def _reread(directory: Directory, choose: CrashChoice) -> Directory:
     survivor = Directory()
     for name, node in sorted(directory.durable.items()):
         survivor.names[name] = _reread_node(node, choose)
@@ -125,7 +125,7 @@ def _reread(directory: Directory, choose: Choice) -> Directory:
     return survivor
 
 
-def _reread_node(node: Node, choose: Choice) -> Node:
+def _reread_node(node: Node, choose: CrashChoice) -> Node:
     if isinstance(node, Directory):
         return _reread(node, choose)
     return File(content_after_power_cut(node, choose))

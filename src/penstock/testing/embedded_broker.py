@@ -22,7 +22,7 @@ from penstock.server.broker_process import (
     BrokerProcess,
 )
 from penstock.server.development_defaults import DEVELOPMENT_SETTINGS
-from penstock.testing.asking import as_text, new_topic, run_apart
+from penstock.testing.admin_calls import as_text, new_topic, run_apart
 
 __all__ = ["Broker", "BrokerNotStarted"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 
 from penstock.testing.crash_states import (
-    Choice,
+    CrashChoice,
     KeepEverything,
     LoseEverything,
     SeededChoice,
@@ -17,9 +17,9 @@ from penstock.testing.crash_states import (
 )
 from penstock.testing.simulated_faults import (
     MUTATIONS,
+    DiskOperation,
     FaultPlan,
-    Kind,
-    Operation,
+    OperationKind,
     SimulatedCrash,
     WriteFault,
 )
@@ -29,11 +29,11 @@ from penstock.testing.simulated_paths import step_into
 
 __all__ = [
     "MUTATIONS",
-    "Choice",
+    "CrashChoice",
+    "DiskOperation",
     "KeepEverything",
-    "Kind",
     "LoseEverything",
-    "Operation",
+    "OperationKind",
     "SeededChoice",
     "SimulatedCrash",
     "SimulatedDisk",
@@ -63,7 +63,7 @@ class SimulatedDisk(SimulatedKernel):
     # Faults, planned before they happen.
 
     @property
-    def trace(self) -> Sequence[Operation]:
+    def trace(self) -> Sequence[DiskOperation]:
         """Every mutation that was asked for and possible, with those that a fault then hit."""
         return self._faults.trace
 
@@ -91,7 +91,7 @@ class SimulatedDisk(SimulatedKernel):
         """Let this write take only the first bytes, as the kernel may at any time."""
         self._faults.write_faults[ordinal] = WriteFault(length)
 
-    def fail_path(self, substring: str, errno: int, kinds: Set[Kind] = MUTATIONS) -> None:
+    def fail_path(self, substring: str, errno: int, kinds: Set[OperationKind] = MUTATIONS) -> None:
         """Fail these kinds of calls on all paths that contain the substring, until `heal`."""
         with self._lock:
             self._faults.broken_paths.append((substring, errno, kinds))
@@ -109,7 +109,7 @@ class SimulatedDisk(SimulatedKernel):
         """The process is gone, the machine runs on: the page cache stays, still not durable."""
         return self.copy()
 
-    def survivor_of_power_cut(self, choose: Choice) -> SimulatedDisk:
+    def survivor_of_power_cut(self, choose: CrashChoice) -> SimulatedDisk:
         """The machine boots again: one legal outcome of all that was not synced."""
         with self._lock:
             return self._twin(after_power_cut(self._namespace.copy(), choose))

@@ -13,7 +13,7 @@ class SimulatedCrash(BaseException):
     """The process or the machine stopped here; no `except Exception` may carry on after it."""
 
 
-class Kind(StrEnum):
+class OperationKind(StrEnum):
     CREATE = "create"
     WRITE = "write"
     TRUNCATE = "truncate"
@@ -26,13 +26,13 @@ class Kind(StrEnum):
     READ = "read"  # never traced; can fail by path
 
 
-MUTATIONS = frozenset(Kind) - {Kind.READ}
+MUTATIONS = frozenset(OperationKind) - {OperationKind.READ}
 
 
-class Operation(NamedTuple):
+class DiskOperation(NamedTuple):
     """A mutation the disk was asked for; by descriptor, the path is the one it was opened by."""
 
-    kind: Kind
+    kind: OperationKind
     path: str
     target: str = ""  # of a rename
     length: int = 0  # bytes of a write, or the size that a truncation asks for
@@ -50,15 +50,15 @@ class FaultPlan:
     """Owned by one SimulatedDisk and called under its lock."""
 
     def __init__(self) -> None:
-        self.trace: list[Operation] = []
+        self.trace: list[DiskOperation] = []
         self.crashed = False
         self.crash_ordinal: int | None = None
         self.errors: dict[int, int] = {}  # by ordinal
         self.write_faults: dict[int, WriteFault] = {}  # by ordinal
         self.late_errors: dict[object, int] = {}  # of a file's next write, after a short one
-        self.broken_paths: list[tuple[str, int, Set[Kind]]] = []
+        self.broken_paths: list[tuple[str, int, Set[OperationKind]]] = []
 
-    def admit(self, operation: Operation) -> WriteFault | None:
+    def admit(self, operation: DiskOperation) -> WriteFault | None:
         """Number the operation; raise its planned crash or error, or tell how its write is cut."""
         ordinal = len(self.trace)
         self.trace.append(operation)
@@ -78,7 +78,7 @@ class FaultPlan:
                 f"the disk crashed at operation {len(self.trace) - 1}; continue on a survivor of it"
             )
 
-    def check_path(self, kind: Kind, *paths: str) -> None:
+    def check_path(self, kind: OperationKind, *paths: str) -> None:
         for substring, errno, kinds in self.broken_paths:
             if kind in kinds and any(substring in path for path in paths):
                 raise os_error(errno, paths[0])
@@ -87,8 +87,8 @@ class FaultPlan:
         self.crashed = True
         self.check_alive()
 
-    def _cut(self, ordinal: int, operation: Operation) -> WriteFault:
-        if operation.kind is not Kind.WRITE:
+    def _cut(self, ordinal: int, operation: DiskOperation) -> WriteFault:
+        if operation.kind is not OperationKind.WRITE:
             raise ValueError(
                 f"operation {ordinal} is a {operation.kind} of {operation.path}, which cannot be "
                 "cut in the middle; plan crash_before or fail_at without bytes"

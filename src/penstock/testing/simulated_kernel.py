@@ -23,10 +23,16 @@ from errno import (
 )
 from typing import NamedTuple
 
-from penstock.io.disk import Buffer, Entry, Mapping
-from penstock.testing.simulated_faults import FaultPlan, Kind, Operation, WriteFault, os_error
+from penstock.io.disk import Buffer, DirectoryEntry, Mapping
+from penstock.testing.simulated_faults import (
+    DiskOperation,
+    FaultPlan,
+    OperationKind,
+    WriteFault,
+    os_error,
+)
 from penstock.testing.simulated_files import Directory, Edit, File, Namespace, Node, files_below
-from penstock.testing.simulated_paths import Place, check_rename, locate
+from penstock.testing.simulated_paths import PathLookup, check_rename, locate
 
 _KNOWN_FLAGS = (
     os.O_RDONLY | os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_TRUNC
@@ -88,7 +94,7 @@ class SimulatedKernel:
             node, path, _, writable = self._get(descriptor)
             if length < 0 or not writable or not isinstance(node, File):
                 raise os_error(EINVAL, path)
-            self._faults.admit(Operation(Kind.TRUNCATE, path, length=length))
+            self._faults.admit(DiskOperation(OperationKind.TRUNCATE, path, length=length))
             node.truncate(length)
 
     def size(self, descriptor: int) -> int:
@@ -105,7 +111,7 @@ class SimulatedKernel:
                 raise ValueError("cannot mmap an empty file")
             if not readable:
                 raise os_error(EACCES, path)
-            self._faults.check_path(Kind.READ, path)
+            self._faults.check_path(OperationKind.READ, path)
             return _read_only_copy(node.content)
 
     def sync(self, descriptor: int) -> None:
@@ -114,7 +120,7 @@ class SimulatedKernel:
             if isinstance(node, Directory):
                 return self._sync_names(node, path)
             try:
-                self._faults.admit(Operation(Kind.SYNC, path))
+                self._faults.admit(DiskOperation(OperationKind.SYNC, path))
             except OSError:
                 if self.failed_sync_loses_data:
                     node.lose_pending()
@@ -125,17 +131,17 @@ class SimulatedKernel:
         with self._lock:
             self._sync_names(self._get_directory(path), path)
 
-    def list(self, path: str) -> list[Entry]:
+    def list(self, path: str) -> list[DirectoryEntry]:
         with self._lock:
             directory = self._get_directory(path)
-            self._faults.check_path(Kind.READ, path)
+            self._faults.check_path(OperationKind.READ, path)
             names = sorted(directory.names.items())
-            return [Entry(name, isinstance(node, Directory)) for name, node in names]
+            return [DirectoryEntry(name, isinstance(node, Directory)) for name, node in names]
 
     def size_of(self, path: str) -> int:
         with self._lock:
             node = self._get_node(path)
-            self._faults.check_path(Kind.READ, path)
+            self._faults.check_path(OperationKind.READ, path)
             return len(node.content) if isinstance(node, File) else _DIRECTORY_BYTES
 
     def exists(self, path: str) -> bool:
@@ -150,7 +156,7 @@ class SimulatedKernel:
             place = self._place(path)
             if place.node is not None:
                 raise os_error(EEXIST, path)
-            self._faults.admit(Operation(Kind.MAKE_DIRECTORY, path))
+            self._faults.admit(DiskOperation(OperationKind.MAKE_DIRECTORY, path))
             self._namespace.change([Edit(place.parent, place.name, Directory())])
 
     def remove_directory(self, path: str) -> None:
@@ -160,7 +166,7 @@ class SimulatedKernel:
                 raise os_error(EBUSY, path)
             if directory.names:
                 raise os_error(ENOTEMPTY, path)
-            self._faults.admit(Operation(Kind.REMOVE_DIRECTORY, path))
+            self._faults.admit(DiskOperation(OperationKind.REMOVE_DIRECTORY, path))
             place = self._place(path)
             self._namespace.change([Edit(place.parent, place.name, None)])
 
@@ -168,7 +174,7 @@ class SimulatedKernel:
         with self._lock:
             old, new = self._place(source), self._place(target)
             check_rename(old, new, source)
-            self._faults.admit(Operation(Kind.RENAME, source, target))
+            self._faults.admit(DiskOperation(OperationKind.RENAME, source, target))
             edits = [Edit(old.parent, old.name, None), Edit(new.parent, new.name, old.node)]
             # Moved to another directory, a file must not be lost with a new directory on its way,
             # nor with the old one when that is removed next.
@@ -182,7 +188,7 @@ class SimulatedKernel:
                 raise os_error(ENOENT, path)
             if isinstance(place.node, Directory):
                 raise os_error(EISDIR, path)
-            self._faults.admit(Operation(Kind.UNLINK, path))
+            self._faults.admit(DiskOperation(OperationKind.UNLINK, path))
             self._namespace.change([Edit(place.parent, place.name, None)])
 
     def try_lock(self, descriptor: int) -> bool:
@@ -199,7 +205,7 @@ class SimulatedKernel:
             if not writable or not isinstance(node, File):
                 raise os_error(EBADF, path)
             data = bytes(buffer)
-            fault = self._faults.admit(Operation(Kind.WRITE, path, length=len(data)))
+            fault = self._faults.admit(DiskOperation(OperationKind.WRITE, path, length=len(data)))
             if fault is None and self.capacity_bytes is None and not self._faults.late_errors:
                 node.append(data)
                 return len(data)
@@ -250,7 +256,7 @@ class SimulatedKernel:
         if not isinstance(node, File):
             raise os_error(EISDIR, path)
         if self._faults.broken_paths:
-            self._faults.check_path(Kind.READ, path)
+            self._faults.check_path(OperationKind.READ, path)
         return node.content
 
     def _opened_node(self, path: str, flags: int, writable: bool) -> Node:
@@ -263,21 +269,21 @@ class SimulatedKernel:
             if writable or flags & os.O_CREAT:
                 raise os_error(EISDIR, path)
         elif flags & os.O_TRUNC:
-            self._faults.admit(Operation(Kind.TRUNCATE, path))
+            self._faults.admit(DiskOperation(OperationKind.TRUNCATE, path))
             place.node.truncate(0)
-        self._faults.check_path(Kind.READ, path)
+        self._faults.check_path(OperationKind.READ, path)
         return place.node
 
-    def _create(self, place: Place, path: str, flags: int) -> File:
+    def _create(self, place: PathLookup, path: str, flags: int) -> File:
         if not flags & os.O_CREAT:
             raise os_error(ENOENT, path)
-        self._faults.admit(Operation(Kind.CREATE, path))
+        self._faults.admit(DiskOperation(OperationKind.CREATE, path))
         file = File()
         self._namespace.change([Edit(place.parent, place.name, file)])
         return file
 
     def _sync_names(self, directory: Directory, path: str) -> None:
-        self._faults.admit(Operation(Kind.SYNC_DIRECTORY, path))
+        self._faults.admit(DiskOperation(OperationKind.SYNC_DIRECTORY, path))
         self._namespace.sync(directory)
 
     def _get(self, descriptor: int) -> _Descriptor:
@@ -287,7 +293,7 @@ class SimulatedKernel:
         except KeyError:
             raise os_error(EBADF, f"descriptor {descriptor}") from None
 
-    def _place(self, path: str) -> Place:
+    def _place(self, path: str) -> PathLookup:
         self._faults.check_alive()
         return locate(self._namespace.root, path)
 

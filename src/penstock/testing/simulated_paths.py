@@ -11,7 +11,7 @@ from penstock.testing.simulated_files import Directory, File, Node
 _LONGEST_NAME_BYTES = 255
 
 
-class Place(NamedTuple):
+class PathLookup(NamedTuple):
     """Where a path leads: the directories on the way, the last name, and what it names now."""
 
     ancestors: tuple[Directory, ...]
@@ -23,19 +23,19 @@ class Place(NamedTuple):
         return self.ancestors[-1]
 
 
-def locate(root: Directory, path: str) -> Place:
+def locate(root: Directory, path: str) -> PathLookup:
     """A missing last name is a place too; a missing directory before it is an error."""
     if not path:
         raise os_error(ENOENT, path)
     names, has_long_name = _split(path)
     if not names:
-        return Place((root,), ".", root)
+        return PathLookup((root,), ".", root)
     ancestors = [root]
     for name in names[:-1]:
         ancestors.append(step_into(ancestors[-1], name, path))
     if has_long_name:
         _check_name(names[-1], path)
-    return Place(tuple(ancestors), names[-1], ancestors[-1].names.get(names[-1]))
+    return PathLookup(tuple(ancestors), names[-1], ancestors[-1].names.get(names[-1]))
 
 
 @lru_cache(maxsize=4096)  # the same few again and again
@@ -64,7 +64,7 @@ def _is_long(name: str) -> bool:
     return len(os.fsencode(name)) > _LONGEST_NAME_BYTES
 
 
-def check_rename(old: Place, new: Place, source: str) -> None:
+def check_rename(old: PathLookup, new: PathLookup, source: str) -> None:
     if old.node is None:
         raise os_error(ENOENT, source)
     if isinstance(old.node, Directory):
@@ -78,5 +78,5 @@ def check_rename(old: Place, new: Place, source: str) -> None:
         raise os_error(ENOTEMPTY if _holds(new.node, old) else EISDIR, source)
 
 
-def _holds(directory: Directory, place: Place) -> bool:
+def _holds(directory: Directory, place: PathLookup) -> bool:
     return any(directory is ancestor for ancestor in place.ancestors)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
-from penstock.testing.listening import Listening
+from penstock.testing.tcp_listener import TcpListener
 
 _CHUNK_BYTES = 64 * 1024
 _WAIT_S = 10.0
@@ -27,7 +27,7 @@ class TcpGate:
         self._open: set[asyncio.StreamWriter] = set()
         self._trap: bytes | None = None  # what must not pass
         self._trapped: asyncio.Future[None] = self._loop.create_future()
-        self._listening: Listening | None = None
+        self._listening: TcpListener | None = None
         self.port = 0
         self._thread = threading.Thread(target=self._loop.run_forever, name="gate", daemon=True)
         self._thread.start()
@@ -64,7 +64,7 @@ class TcpGate:
 
     async def _listen(self) -> None:
         if self._listening is None:
-            self._listening = Listening(self._pass, self._host, self.port)
+            self._listening = TcpListener(self._pass, self._host, self.port)
             self.port = self._listening.port
 
     async def _cut(self) -> None:

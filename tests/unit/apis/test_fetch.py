@@ -27,7 +27,7 @@ from penstock.protocol.batch import iter_headers
 from penstock.protocol.control import build_end_marker_batch
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.security.authorizer import Operation, ResourceType
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 
 KEY = ApiKey.FETCH
 VERSIONS = APIS[KEY].versions
@@ -200,7 +200,9 @@ def test_deleted_records_are_out_of_range(bench: Workbench) -> None:
     assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
 
 
-def append(bench: Workbench, records: bytearray, origin: Origin = Origin.CLIENT) -> None:
+def append(
+    bench: Workbench, records: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> None:
     done: list[PartitionAppended] = []
     bench.replicas.append(
         [(P0, memoryview(records))], acks=1, timeout_ms=0, origin=origin, done=done.extend
@@ -238,14 +240,14 @@ def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborte
     bench.make_topic("orders")
     append(bench, transactional(1, 0))
     append(bench, transactional(2, 0))
-    append(bench, marker(1, commit=False), Origin.COORDINATOR)
+    append(bench, marker(1, commit=False), AppendOrigin.COORDINATOR)
     waiting = send(bench, version, {0: 1}, isolation_level=1, wait_ms=wait_ms)
     everything = only(send(bench, version))
     assert (offsets_in(everything), everything.aborted_transactions) == ([0, 1, 2], None)
     stable = only(send(bench, version, isolation_level=1))
     assert (stable.high_watermark, stable.last_stable_offset) == (3, 1)
     assert offsets_in(stable) == [0]
-    append(bench, marker(2, commit=True), Origin.COORDINATOR)
+    append(bench, marker(2, commit=True), AppendOrigin.COORDINATOR)
     after = only(send(bench, version, isolation_level=1))
     assert offsets_in(after) == [0, 1, 2, 3]
     aborted = [

@@ -17,8 +17,8 @@ from penstock.model.ids import LeaderEpoch, Offset, ProducerId
 from penstock.model.slices import FileRun, FileSlice
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import encode_parts, wire_error
-from penstock.storage.epochs import EpochEnd
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.transaction_index import AbortedTxn
 
 KEY = ApiKey.FETCH
 VERSIONS = APIS[KEY].versions
@@ -26,8 +26,8 @@ HINT = LeaderHint(OTHER, LeaderEpoch(3))
 RUN = FileRun((FileSlice(7, 0, 100), FileSlice(8, 10, 200)))
 LONG = FileRun((FileSlice(7, 0, 3_000_000),))
 ABORTED = [
-    AbortedTransaction(ProducerId(5), Offset(2**40), Offset(2**40 + 5), Offset(2**40 + 6)),
-    AbortedTransaction(ProducerId(6), Offset(1), Offset(9), Offset(10)),
+    AbortedTxn(ProducerId(5), Offset(2**40), Offset(2**40 + 5), Offset(2**40 + 6)),
+    AbortedTxn(ProducerId(6), Offset(1), Offset(9), Offset(10)),
 ]
 
 
@@ -47,7 +47,7 @@ def cases(version: int) -> list[list[Fetched]]:
         [fetched(a, 0, ErrorCode.OFFSET_OUT_OF_RANGE)],
     ]
     if version >= 12:
-        diverging = EpochEnd(LeaderEpoch(2), Offset(77))
+        diverging = EpochEndOffset(LeaderEpoch(2), Offset(77))
         found.append([fetched(a, 0, diverging=diverging), fetched(a, 1)])
     if version >= 16:
         found.append([fetched(a, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER, hint=HINT), fetched(b, 0)])

@@ -19,7 +19,7 @@ from penstock.model.ids import TopicPartition
 from penstock.network.receive_memory import ReceiveMemory
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.control import build_end_marker_batch
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 
 KEY = ApiKey.PRODUCE
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -89,7 +89,7 @@ def mark(bench: Workbench, *, epoch: int = 0, commit: bool = True) -> None:
         [(P0, memoryview(marker))],
         acks=-1,
         timeout_ms=0,
-        origin=Origin.COORDINATOR,
+        origin=AppendOrigin.COORDINATOR,
         done=lambda answers: None,
     )
 

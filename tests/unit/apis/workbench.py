@@ -61,7 +61,7 @@ from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import ANONYMOUS, Caller
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 NOW_MS = 1_700_000_000_000

@@ -24,7 +24,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.encoder import encode_parts
 from penstock.protocol.malformed import MalformedMessage
 from penstock.protocol.messages import decode_response
-from penstock.storage.epochs import EpochEnd
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 IDS = {name: TopicId(UUID(int=number)) for number, name in enumerate(("a", "bb", "c-c"), 1)}
 NAMES = {number.bytes: name for name, number in IDS.items()}
@@ -73,7 +73,9 @@ def answers(draw: st.DrawFn) -> Answered:
     topic = draw(st.sampled_from([*IDS.values(), TopicId(UUID(int=99))]))
     asked = ask(topic, draw(st.integers(0, 200)))
     marks = Offset(draw(int64)), Offset(draw(int64)), Offset(draw(int64))
-    diverging = draw(st.none() | st.builds(EpochEnd, int32.map(LeaderEpoch), int64.map(Offset)))
+    diverging = draw(
+        st.none() | st.builds(EpochEndOffset, int32.map(LeaderEpoch), int64.map(Offset))
+    )
     code = draw(st.sampled_from(list(ErrorCode)))
     return Answered(asked, code, *marks, diverging=diverging)
 

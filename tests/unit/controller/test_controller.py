@@ -33,7 +33,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
-from penstock.testing.simulated_disk import Kind, SimulatedDisk
+from penstock.testing.simulated_disk import OperationKind, SimulatedDisk
 
 WAIT_MS = 30_000
 SOON_MS = 60  # where nothing but the end of the time is waited for
@@ -501,7 +501,7 @@ def test_a_tree_that_takes_nothing_any_more_ends_the_controller() -> None:
             controller = cluster.controller()
             running = asyncio.create_task(controller.run())
             await controller.wait_ready()
-            disk.fail_path("/data/tree/journal", EIO, {Kind.SYNC})
+            disk.fail_path("/data/tree/journal", EIO, {OperationKind.SYNC})
             assert await create(controller, NewTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
             with pytest.raises(ConnectionLost):
                 await running

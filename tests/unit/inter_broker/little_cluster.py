@@ -43,7 +43,7 @@ from penstock.security.authorizer import AllowAll
 from penstock.server.broker_registration import BrokerRegistration
 from penstock.server.current_session import CurrentSession
 from penstock.server.dynamic_config import DynamicBrokerConfig
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_700_000_000_000

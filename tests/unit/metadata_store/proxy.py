@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Self
 
-from penstock.testing.listening import Listening
+from penstock.testing.tcp_listener import TcpListener
 
 Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -79,7 +79,7 @@ class Proxy:
         await self._accepted.wait()
 
     async def __aenter__(self) -> Self:
-        self._listening = Listening(self._serve, "127.0.0.1")
+        self._listening = TcpListener(self._serve, "127.0.0.1")
         self.address = f"127.0.0.1:{self._listening.port}"
         return self
 

@@ -27,10 +27,10 @@ from penstock.metadata_store.interface import (
     SetData,
 )
 from penstock.testing.simulated_disk import (
-    Choice,
+    CrashChoice,
     KeepEverything,
-    Kind,
     LoseEverything,
+    OperationKind,
     SeededChoice,
     SimulatedCrash,
     SimulatedDisk,
@@ -144,7 +144,7 @@ def recovered_image(disk: SimulatedDisk) -> Image:
 
 def survivors(disk: SimulatedDisk) -> Iterator[SimulatedDisk]:
     yield disk.survivor_of_kill()
-    choices: list[Choice] = [LoseEverything(), KeepEverything()]
+    choices: list[CrashChoice] = [LoseEverything(), KeepEverything()]
     for choice in choices + [SeededChoice(seed) for seed in range(SEEDS)]:
         yield disk.survivor_of_power_cut(choice)
 
@@ -160,7 +160,7 @@ def check_survivor(survivor: SimulatedDisk, told: Told) -> None:
     assert survivor.files() == files
 
 
-def calls_of_the_story() -> list[Kind]:
+def calls_of_the_story() -> list[OperationKind]:
     disk, told = SimulatedDisk("/data"), Told()
     asyncio.run(live_twice(disk, told))
     calls = [operation.kind for operation in disk.trace]
@@ -173,8 +173,8 @@ CALLS = calls_of_the_story()
 
 
 def test_the_story_has_snapshots_and_ends_as_without_a_disk() -> None:
-    assert CALLS.count(Kind.RENAME) >= 3
-    assert CALLS.count(Kind.TRUNCATE) >= 3
+    assert CALLS.count(OperationKind.RENAME) >= 3
+    assert CALLS.count(OperationKind.TRUNCATE) >= 3
 
 
 @pytest.mark.parametrize("ordinal", range(len(CALLS)))
@@ -186,7 +186,9 @@ def test_a_crash_before_any_call_leaves_what_was_answered(ordinal: int) -> None:
         check_survivor(survivor, told)
 
 
-@pytest.mark.parametrize("ordinal", [o for o, kind in enumerate(CALLS) if kind is Kind.WRITE])
+@pytest.mark.parametrize(
+    "ordinal", [o for o, kind in enumerate(CALLS) if kind is OperationKind.WRITE]
+)
 @pytest.mark.parametrize("keep_bytes", [1, 20, 33, 60])
 def test_a_crash_in_the_middle_of_a_write_leaves_what_was_answered(
     ordinal: int, keep_bytes: int

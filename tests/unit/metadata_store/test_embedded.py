@@ -20,7 +20,7 @@ from penstock.metadata_store.errors import (
     StoreLocked,
 )
 from penstock.metadata_store.interface import Create, Created, EventKind, SessionState
-from penstock.testing.simulated_disk import Kind, SimulatedDisk
+from penstock.testing.simulated_disk import OperationKind, SimulatedDisk
 
 FOLDER = "/data/coordination"
 JOURNAL = f"{FOLDER}/journal"
@@ -28,7 +28,7 @@ SNAPSHOT = f"{FOLDER}/snapshot"
 
 
 def syncs(disk: SimulatedDisk) -> int:
-    return sum(o.kind is Kind.SYNC and o.path == JOURNAL for o in disk.trace)
+    return sum(o.kind is OperationKind.SYNC and o.path == JOURNAL for o in disk.trace)
 
 
 def test_a_restart_keeps_the_tree_and_ends_the_sessions() -> None:
@@ -164,8 +164,10 @@ def test_one_process_at_a_time_opens_the_store() -> None:
 
 
 @pytest.mark.parametrize("error", [EIO, ENOSPC])
-@pytest.mark.parametrize("kind", [Kind.WRITE, Kind.SYNC])
-def test_after_the_first_error_of_the_disk_nothing_is_taken(error: int, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [OperationKind.WRITE, OperationKind.SYNC])
+def test_after_the_first_error_of_the_disk_nothing_is_taken(
+    error: int, kind: OperationKind
+) -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
@@ -344,7 +346,7 @@ def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
         store = await EmbeddedMetadataStore.open(disk, FOLDER)
         session = await store.open_session()
         supervisor = asyncio.create_task(store.wait_end())
-        disk.fail_path(JOURNAL, EIO, {Kind.SYNC})
+        disk.fail_path(JOURNAL, EIO, {OperationKind.SYNC})
         with pytest.raises(ConnectionLost):
             await session.create("/a")
         with pytest.raises(OSError, match="error"):

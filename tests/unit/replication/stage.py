@@ -28,9 +28,9 @@ from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.group_commit import Item
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
 
 ME = BrokerId(1)
@@ -216,7 +216,7 @@ class Stage:
         acks: int = -1,
         timeout_ms: int = 1000,
         records: int = 1,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         batch: bytearray | None = None,
     ) -> Sent:
         batches = [

@@ -18,8 +18,8 @@ from tests.unit.replication.stage import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.replication.partition import Role
-from penstock.storage.engine import Origin
-from penstock.testing.simulated_disk import Kind
+from penstock.storage.engine import AppendOrigin
+from penstock.testing.simulated_disk import OperationKind
 
 NONE = ErrorCode.NONE
 
@@ -77,7 +77,7 @@ def test_clients_cannot_write_to_internal_topics_and_coordinators_can() -> None:
     offsets = TopicPartition("__consumer_offsets", 0)
     stage.order(offsets)
     assert stage.append(offsets).codes == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert stage.append(offsets, origin=Origin.COORDINATOR).codes == [NONE]
+    assert stage.append(offsets, origin=AppendOrigin.COORDINATOR).codes == [NONE]
 
 
 def test_a_partition_of_another_broker_is_told_from_one_that_does_not_exist() -> None:
@@ -389,7 +389,7 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
     homes = {log.partition: log.directory for log in stage.engine.statistics().logs}
     lost = [name for name in names if homes[name].startswith("/d")]
     assert 0 < len(lost) < 4
-    stage.disk.fail_path("/d", EIO, {Kind.WRITE})
+    stage.disk.fail_path("/d", EIO, {OperationKind.WRITE})
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
     expected = [storage_error if name in lost else NONE for name in names]
     sent = stage.append(*names)
@@ -408,7 +408,7 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
 def test_a_flush_that_fails_answers_all_who_wait_for_that_disk() -> None:
     stage = make_synchronous()
     sent = [stage.append(P0), stage.append(P1, acks=1), stage.append(P0, P2)]
-    stage.disk.fail_path("/d", EIO, {Kind.SYNC})
+    stage.disk.fail_path("/d", EIO, {OperationKind.SYNC})
     stage.background.drain()
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert [each.codes for each in sent] == [[storage_error], [storage_error], [storage_error] * 2]

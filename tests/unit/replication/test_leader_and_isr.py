@@ -22,7 +22,7 @@ from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.replication.partition import Isolation, Role
 from penstock.replication.topic_config import resolve_topic_config
 from penstock.storage.partition_metadata import PARTITION_METADATA_FILE
-from penstock.testing.simulated_disk import Kind
+from penstock.testing.simulated_disk import OperationKind
 
 NONE = ErrorCode.NONE
 ANEW = TopicId(UUID(int=8))
@@ -304,7 +304,7 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
     stage = Stage(directories=("/d", "/e"))
     stage.order(P0, P1)
     stage.engine.close()
-    stage.disk.fail_path("/d", EIO, set(Kind))
+    stage.disk.fail_path("/d", EIO, set(OperationKind))
     later = Stage(stage.disk, directories=("/d", "/e"))
     [found] = [log.partition for log in later.engine.statistics().logs]
     lost = P1 if found == P0 else P0
@@ -322,7 +322,7 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
 def test_a_replica_whose_log_failed_takes_no_role() -> None:
     stage = Stage()
     stage.order(P0, P1)
-    stage.disk.fail_path("/d", EIO, {Kind.WRITE})
+    stage.disk.fail_path("/d", EIO, {OperationKind.WRITE})
     stage.append(P0)
     assert stage.order(P1, epoch=1) == {P1: ErrorCode.KAFKA_STORAGE_ERROR}
     assert refusal_of_reading(stage, P1) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -331,7 +331,7 @@ def test_a_replica_whose_log_failed_takes_no_role() -> None:
 def test_a_disk_that_fails_under_upkeep_is_noticed_when_asked() -> None:
     stage = Stage()
     stage.order(P0)
-    stage.disk.fail_path("/d", EIO, set(Kind))
+    stage.disk.fail_path("/d", EIO, set(OperationKind))
     for job in (*stage.engine.due_jobs(0), *stage.engine.due_jobs(10**9)):
         job.run(lambda function: function())
     stage.replicas.note_failures()
@@ -436,7 +436,7 @@ def test_a_waiting_reader_wakes_when_its_partition_changes(what: str) -> None:
     elif what == "anew":
         stage.order(P0, topic_id=ANEW)
     elif what == "fail":
-        stage.disk.fail_path("/d/orders-1", EIO, {Kind.WRITE})
+        stage.disk.fail_path("/d/orders-1", EIO, {OperationKind.WRITE})
         stage.append(P1)
     else:
         stage.stop(P0, delete=what == "delete")

@@ -24,8 +24,8 @@ from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.storage.background import Threads
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.flush_threads import FlushThreads
+from penstock.storage.segmented_engine import SegmentedEngine
 
 ME = BrokerId(1)
 WALL_MS = 1_700_000_000_000
@@ -53,7 +53,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
         RawConfig.from_mapping({"log.flush.interval.messages": "1"}, where="test")
     )
 
-    async def story(timers: LoopTimers, background: Threads) -> None:
+    async def story(timers: LoopTimers, background: FlushThreads) -> None:
         loop = asyncio.get_running_loop()
 
         def post(work: Callable[[], None]) -> None:
@@ -83,7 +83,7 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
         engine.close()
 
     async def main() -> None:
-        with Threads(workers=4) as background:
+        with FlushThreads(workers=4) as background:
             async with asyncio.TaskGroup() as group:
                 timers = LoopTimers()
                 group.create_task(timers.run(), name="timers")

@@ -29,7 +29,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_fetcher import FetcherDependencies, ReplicaFetcherManager
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SETTINGS = resolve_broker(

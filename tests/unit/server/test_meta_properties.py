@@ -3,13 +3,17 @@
 import pytest
 
 from penstock.server.meta_properties import (
-    MetaProperties,
+    DirectoryOwner,
     WrongOwner,
     check_owner,
     read_owner,
     stamp,
 )
-from penstock.storage.partition_metadata import BrokerStamp, read_broker_stamp, write_broker_stamp
+from penstock.storage.partition_metadata import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
 from penstock.testing.simulated_disk import SimulatedDisk
 
 CLUSTER = "cluster-of-twenty-two--"
@@ -24,17 +28,17 @@ def make_disk(*directories: str) -> SimulatedDisk:
 
 def test_a_new_directory_has_no_owner_and_gets_one() -> None:
     disk = make_disk("/data")
-    assert read_owner(disk, ["/data"]) == MetaProperties(broker_id=None, cluster_id=None)
+    assert read_owner(disk, ["/data"]) == DirectoryOwner(broker_id=None, cluster_id=None)
     stamp(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
-    assert read_owner(disk, ["/data"]) == MetaProperties(broker_id=7, cluster_id=CLUSTER)
+    assert read_owner(disk, ["/data"]) == DirectoryOwner(broker_id=7, cluster_id=CLUSTER)
 
 
 def test_stamping_again_keeps_the_directorys_own_id() -> None:
     disk = make_disk("/data")
     stamp(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
-    first = read_broker_stamp(disk, "/data")
+    first = read_meta_properties(disk, "/data")
     stamp(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
-    assert read_broker_stamp(disk, "/data") == first
+    assert read_meta_properties(disk, "/data") == first
 
 
 @pytest.mark.parametrize(
@@ -45,14 +49,14 @@ def test_stamping_again_keeps_the_directorys_own_id() -> None:
     ],
 )
 def test_another_owner_is_refused(broker_id: int, cluster_id: str, expected: str) -> None:
-    owner = MetaProperties(broker_id=7, cluster_id=CLUSTER)
+    owner = DirectoryOwner(broker_id=7, cluster_id=CLUSTER)
     with pytest.raises(WrongOwner, match=expected):
         check_owner(owner, broker_id=broker_id, cluster_id=cluster_id, directory="/data")
 
 
 def test_directories_of_two_brokers_are_refused() -> None:
     disk = make_disk("/a", "/b")
-    write_broker_stamp(disk, "/a", BrokerStamp(node_id=1))
-    write_broker_stamp(disk, "/b", BrokerStamp(node_id=2))
+    write_meta_properties(disk, "/a", MetaProperties(node_id=1))
+    write_meta_properties(disk, "/b", MetaProperties(node_id=2))
     with pytest.raises(WrongOwner, match=r"more than one broker: 1 \(/a\), 2 \(/b\)"):
         read_owner(disk, ["/a", "/b"])

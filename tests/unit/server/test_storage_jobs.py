@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from penstock.server.storage_jobs import StorageJobs
-from penstock.storage.background import Threads
 from penstock.storage.engine import Engine, Job, OnOwner
+from penstock.storage.flush_threads import FlushThreads
 
 
 class Note:
@@ -46,7 +46,7 @@ class DueOnce:
 
 def run(jobs: Sequence[Job], made: list[StorageJobs]) -> None:
     async def serve() -> None:
-        with Threads(1) as background:
+        with FlushThreads(1) as background:
             made.append(
                 StorageJobs(cast("Engine", DueOnce(jobs)), background, lambda: 0, lambda: None)
             )
@@ -70,7 +70,7 @@ def test_a_job_that_fails_ends_the_upkeep() -> None:
 
 def test_a_flush_that_failed_unexpectedly_ends_the_upkeep() -> None:
     async def serve() -> None:
-        background = Threads(1)
+        background = FlushThreads(1)
         failed = threading.Event()
 
         def fail() -> Any:

@@ -12,10 +12,10 @@ from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch, read_end_marker
 from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.storage.compaction import CompactionJob, CompactionResult
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.handles import Handles
 from penstock.storage.log import SegmentedLog
-from penstock.storage.producers import ProducerEntry
+from penstock.storage.producer_state_manager import ProducerStateEntry
 from penstock.storage.segment import LOG_SUFFIX
 from penstock.testing.simulated_disk import SimulatedDisk
 
@@ -96,7 +96,7 @@ class Table:
             transactional=transactional,
         )
         self._sequences[pid, epoch] = sequence + len(records)
-        return self._append(batch, Origin.CLIENT)
+        return self._append(batch, AppendOrigin.CLIENT)
 
     def end(self, pid: int, *, commit: bool, epoch: int = 0) -> int:
         marker = build_end_marker_batch(
@@ -106,9 +106,9 @@ class Table:
             producer_epoch=epoch,
             timestamp_ms=self.now_ms,
         )
-        return self._append(marker, Origin.COORDINATOR)
+        return self._append(marker, AppendOrigin.COORDINATOR)
 
-    def _append(self, batch: bytearray, origin: Origin) -> int:
+    def _append(self, batch: bytearray, origin: AppendOrigin) -> int:
         appended = self.log.append_as_leader(memoryview(batch), 0, origin, self.now_ms)
         self.settle()
         return appended.base_offset
@@ -225,7 +225,7 @@ def reopen(disk: Disk, config: LogConfig) -> SegmentedLog:
     return log
 
 
-def lasting(entries: list[ProducerEntry]) -> dict[int, tuple[int, int, int, int, int | None]]:
+def lasting(entries: list[ProducerStateEntry]) -> dict[int, tuple[int, int, int, int, int | None]]:
     """The part of producer state that a restart may not change."""
     return {
         e.producer_id: (

@@ -5,10 +5,10 @@ from uuid import UUID
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Appended, AppendItem, Origin
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo
 from penstock.storage.errors import StorageError
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
 
 PARTITION = TopicPartition("t", 0)
@@ -43,21 +43,21 @@ class Broker:
     def after(self, disk: SimulatedDisk) -> "Broker":
         return Broker(disk, self.config)
 
-    def append(self, count: int = 1, *, epoch: int = 0, value: bytes = b"v" * 20) -> Appended:
+    def append(self, count: int = 1, *, epoch: int = 0, value: bytes = b"v" * 20) -> LogAppendInfo:
         records = [Record(place, NOW_MS, b"k", value) for place in range(count)]
         result = self.send(build_batch(records), epoch=epoch)
-        assert isinstance(result, Appended), result
+        assert isinstance(result, LogAppendInfo), result
         return result
 
     def follow(self, base_offset: int, *, epoch: int = 0) -> None:
         record = Record(base_offset, NOW_MS, b"k", b"v" * 20)
         batch = build_batch([record], base_offset=base_offset, leader_epoch=epoch)
-        result = self.send(batch, origin=Origin.REPLICA)
-        assert isinstance(result, Appended), result
+        result = self.send(batch, origin=AppendOrigin.REPLICATION)
+        assert isinstance(result, LogAppendInfo), result
 
     def send(
-        self, batch: bytearray, *, epoch: int = 0, origin: Origin = Origin.CLIENT
-    ) -> Appended | StorageError:
+        self, batch: bytearray, *, epoch: int = 0, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo | StorageError:
         item = AppendItem(self.log, memoryview(batch), LeaderEpoch(epoch), origin)
         return self.engine.append([item], NOW_MS)[0]
 

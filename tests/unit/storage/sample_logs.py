@@ -13,9 +13,9 @@ from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import AppendItem, Origin, PartitionLog
+from penstock.storage.engine import AppendItem, AppendOrigin, PartitionLog
 from penstock.storage.errors import StorageError
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 NOW_MS = 1_800_000_000_000
 TOPIC_ID = TopicId(UUID(int=7))
@@ -48,7 +48,7 @@ class Writer:
         self.epoch = max(0, self.log.latest_epoch)
         self._sequences: dict[int, int] = {}
 
-    def append(self, batch: bytearray, origin: Origin = Origin.CLIENT) -> int:
+    def append(self, batch: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT) -> int:
         item = AppendItem(self.log, memoryview(batch), LeaderEpoch(self.epoch), origin)
         (result,) = self.engine.append([item], NOW_MS)
         assert not isinstance(result, StorageError), result
@@ -91,7 +91,7 @@ class Writer:
             producer_epoch=0,
             timestamp_ms=NOW_MS,
         )
-        return self.append(marker, Origin.COORDINATOR)
+        return self.append(marker, AppendOrigin.COORDINATOR)
 
 
 def fill(writer: Writer) -> None:

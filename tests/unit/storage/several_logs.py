@@ -9,11 +9,11 @@ from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.batch import iter_headers
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Appended, AppendItem, Job
+from penstock.storage.engine import AppendItem, Job, LogAppendInfo
 from penstock.storage.errors import StorageError
 from penstock.storage.group_commit import Background, Item
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_000_000_000
@@ -96,7 +96,7 @@ class Shelf:
         """Batches of two records each, replicated at once."""
         for _ in range(batches):
             result = self.try_append(log, 2, epoch=epoch)
-            assert isinstance(result, Appended), result
+            assert isinstance(result, LogAppendInfo), result
         log.advance_high_watermark(log.log_end_offset)
 
     def flush(self, log: SegmentedLog) -> list[StorageError | None]:

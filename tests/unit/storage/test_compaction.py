@@ -12,9 +12,9 @@ from penstock.protocol.batch import APPEND_TIME
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import iter_records
 from penstock.storage.compaction import CompactionJob, CompactionResult
-from penstock.storage.compaction_map import ENTRY_BYTES
-from penstock.storage.compaction_throttle import Throttle
-from penstock.testing.simulated_disk import Kind
+from penstock.storage.compaction_throttle import CleanerThrottler
+from penstock.storage.offset_map import ENTRY_BYTES
+from penstock.testing.simulated_disk import OperationKind
 
 RETENTION_MS = 500
 Result = TypeVar("Result")
@@ -507,7 +507,7 @@ def test_one_pass_at_a_time() -> None:
 
 def test_a_full_disk_ends_the_pass_and_nothing_else() -> None:
     table = filled()
-    table.disk.fail_path(".log.cleaned", ENOSPC, frozenset({Kind.WRITE}))
+    table.disk.fail_path(".log.cleaned", ENOSPC, frozenset({OperationKind.WRITE}))
     result = table.compact()
     assert result is not None
     assert result.problem is not None
@@ -521,14 +521,14 @@ def test_a_full_disk_ends_the_pass_and_nothing_else() -> None:
 
 def test_a_failing_disk_fences_the_log() -> None:
     table = filled()
-    table.disk.fail_path(".log.cleaned", EIO, frozenset({Kind.SYNC}))
+    table.disk.fail_path(".log.cleaned", EIO, frozenset({OperationKind.SYNC}))
     table.compact()
     assert table.log.failure is not None
 
 
 def test_a_folder_that_cannot_be_synced_fences_the_log() -> None:
     table = filled()
-    table.disk.fail_path(FOLDER, EIO, frozenset({Kind.SYNC_DIRECTORY}))
+    table.disk.fail_path(FOLDER, EIO, frozenset({OperationKind.SYNC_DIRECTORY}))
     table.compact()
     assert table.log.failure is not None
 
@@ -561,7 +561,7 @@ def test_a_throttle_pauses_for_what_was_spent() -> None:
         pauses.append(seconds)
         clock[0] += seconds
 
-    throttle = Throttle(1_000, clock=lambda: clock[0], pause=pause)
+    throttle = CleanerThrottler(1_000, clock=lambda: clock[0], pause=pause)
     for _ in range(10):
         throttle.spend(500)
     assert clock[0] == pytest.approx(105.0)
@@ -585,7 +585,7 @@ def test_a_pass_spends_what_it_reads_and_writes() -> None:
         disk=table.disk,
         storage=StorageConfig(),
         now_ms=0,
-        throttle=Throttle(1, clock=lambda: clock[0], pause=pause),
+        throttle=CleanerThrottler(1, clock=lambda: clock[0], pause=pause),
     )
     job.run(directly)
     written = table.log.segments[0].size

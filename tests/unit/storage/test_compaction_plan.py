@@ -6,7 +6,13 @@ from tests.unit.storage.compacted_logs import Table
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import Offset
 from penstock.storage.compaction import find_filthiest
-from penstock.storage.compaction_plan import IndexBytes, Source, group_sources, is_due, measure
+from penstock.storage.compaction_plan import (
+    CleanableSegment,
+    IndexBytes,
+    group_sources,
+    is_due,
+    measure,
+)
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
 
 
@@ -126,11 +132,13 @@ def test_logs_that_cannot_be_compacted_are_passed_over() -> None:
     assert find_filthiest(logs, 1_000) is None
 
 
-def make_source(base: int, end: int, size: int = 10) -> Source:
-    return Source(cast("Segment", None), base, end, size, "", "")
+def make_source(base: int, end: int, size: int = 10) -> CleanableSegment:
+    return CleanableSegment(cast("Segment", None), base, end, size, "", "")
 
 
-def group_bases(sources: list[Source], *, index: int = 0, **settings: int) -> list[list[int]]:
+def group_bases(
+    sources: list[CleanableSegment], *, index: int = 0, **settings: int
+) -> list[list[int]]:
     indexes = [IndexBytes(index, 0)] * len(sources)
     groups = group_sources(sources, indexes, LogConfig(**settings))  # type: ignore[arg-type]
     return [[source.base_offset for source in group] for group in groups]

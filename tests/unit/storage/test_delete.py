@@ -26,8 +26,7 @@ from tests.unit.storage.several_logs import (
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.background import Threads
-from penstock.storage.engine import Appended, AppendItem, Job, PartitionLog, Read
+from penstock.storage.engine import AppendItem, Job, LogAppendInfo, PartitionLog, Read
 from penstock.storage.errors import (
     DirectoryFailed,
     LogFenced,
@@ -35,12 +34,13 @@ from penstock.storage.errors import (
     StorageError,
     UnknownPartition,
 )
+from penstock.storage.flush_threads import FlushThreads
 from penstock.storage.log import SegmentedLog
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import (
     KeepEverything,
-    Kind,
     LoseEverything,
+    OperationKind,
     SeededChoice,
     SimulatedCrash,
     SimulatedDisk,
@@ -224,8 +224,8 @@ def test_partitions_deleted_together_wait_for_one_sync_of_their_names() -> None:
     before = len(shelf.disk.trace)
     shelf.run_jobs("removal")
     done = [operation.kind for operation in shelf.disk.trace[before:]]
-    assert done.count(Kind.SYNC_DIRECTORY) == 1
-    assert done[0] == Kind.SYNC_DIRECTORY
+    assert done.count(OperationKind.SYNC_DIRECTORY) == 1
+    assert done[0] == OperationKind.SYNC_DIRECTORY
     assert not [path for path in shelf.disk.files() if "many" in path]
 
 
@@ -316,7 +316,7 @@ def test_a_deletion_that_fails_leaves_nothing_that_takes_records() -> None:
     shelf = Shelf()
     log = shelf.create()
     shelf.append(log)
-    shelf.disk.fail_path("/d", EIO, {Kind.RENAME})
+    shelf.disk.fail_path("/d", EIO, {OperationKind.RENAME})
     with pytest.raises(DirectoryFailed):
         shelf.engine.delete(FIRST)
     assert isinstance(shelf.try_append(log), LogFenced)
@@ -513,7 +513,7 @@ BUSY = LogConfig(
 class Busy:
     """An owner thread that draws what to do, flushes on threads, and jobs on one more."""
 
-    def __init__(self, directory: Path, background: Threads, seed: int) -> None:
+    def __init__(self, directory: Path, background: FlushThreads, seed: int) -> None:
         self.random = Random(seed)
         self.posted: queue.Queue[Callable[[], None]] = queue.Queue()
         self.jobs: queue.Queue[Job | None] = queue.Queue()
@@ -623,7 +623,7 @@ class Busy:
         epoch = LeaderEpoch(max(0, log.latest_epoch))
         item = AppendItem(log, memoryview(build_batch([record])), epoch)
         [result] = self.engine.append([item], self.now_ms)
-        if not isinstance(result, Appended):
+        if not isinstance(result, LogAppendInfo):
             self.problems.append(result)
 
     def take_answer(self, error: StorageError | None) -> None:
@@ -647,7 +647,7 @@ class Busy:
 
 @pytest.mark.parametrize("seed", range(scaled(test=2, verify=8, release=40)))
 def test_threads_meet_deletions_without_harm(tmp_path: Path, seed: int) -> None:
-    with Threads(4) as background:
+    with FlushThreads(4) as background:
         busy = Busy(tmp_path, background, seed)
         busy.live(4000)
         assert not busy.problems

@@ -23,8 +23,8 @@ from penstock.io.disk import (
     CREATE,
     READ,
     REPLACE,
+    DirectoryEntry,
     Disk,
-    Entry,
     RealDisk,
     read_file,
     read_fully,
@@ -236,7 +236,10 @@ def test_directories_are_made_listed_and_removed(place: Place) -> None:
     disk, path = place.disk, place.path
     disk.make_directory(path("topic"))
     place.put("file")
-    assert sorted(disk.list(place.root)) == [Entry("file", False), Entry("topic", True)]
+    assert sorted(disk.list(place.root)) == [
+        DirectoryEntry("file", False),
+        DirectoryEntry("topic", True),
+    ]
     place.put("topic/log")
     assert errno_of(disk.make_directory, path("topic")) == EEXIST
     assert errno_of(disk.make_directory, path("file")) == EEXIST
@@ -247,7 +250,7 @@ def test_directories_are_made_listed_and_removed(place: Place) -> None:
     assert errno_of(disk.unlink, path("topic")) == EISDIR
     disk.unlink(path("topic/log"))
     disk.remove_directory(path("topic"))
-    assert disk.list(place.root) == [Entry("file", False)]
+    assert disk.list(place.root) == [DirectoryEntry("file", False)]
 
 
 def test_a_directory_opens_for_reading_only(place: Place) -> None:
@@ -309,7 +312,7 @@ def test_replace_file_leaves_the_new_content_and_no_other_file(place: Place) -> 
     replace_file(place.disk, place.path("checkpoint"), b"old")
     replace_file(place.disk, place.path("checkpoint"), b"newer")
     assert place.content("checkpoint") == b"newer"
-    assert place.disk.list(place.root) == [Entry("checkpoint", False)]
+    assert place.disk.list(place.root) == [DirectoryEntry("checkpoint", False)]
 
 
 @pytest.mark.parametrize("flags", [READ, APPEND, CREATE])

@@ -11,7 +11,6 @@ from tests.unit.storage.several_logs import CONFIG, FIRST, NOW_MS, SECOND, Defer
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import Offset, TopicPartition
-from penstock.storage.background import Threads
 from penstock.storage.errors import (
     DirectoryFailed,
     DirectoryLocked,
@@ -19,9 +18,10 @@ from penstock.storage.errors import (
     OffsetOutOfRange,
     StorageError,
 )
+from penstock.storage.flush_threads import FlushThreads
 from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
-from penstock.storage.segmented import SegmentedEngine
-from penstock.testing.simulated_disk import Kind, LoseEverything, SimulatedDisk
+from penstock.storage.segmented_engine import SegmentedEngine
+from penstock.testing.simulated_disk import LoseEverything, OperationKind, SimulatedDisk
 
 LARGE = LogConfig(retention_ms=-1)  # one segment: a round of a log is one sync of data
 
@@ -80,7 +80,7 @@ def test_an_appends_failure_ends_the_flushes_that_run_and_wait(background: Defer
     shelf.append(log)
     shelf.append(other)
     answers = [shelf.flush(log), shelf.flush(other)]
-    shelf.disk.fail_path("/d/a-0", EIO, {Kind.WRITE})
+    shelf.disk.fail_path("/d/a-0", EIO, {OperationKind.WRITE})
     assert isinstance(shelf.try_append(log), LogFenced)
     background.drain()
     assert [[type(answer) for answer in each] for each in answers] == [[LogFenced], [LogFenced]]
@@ -156,7 +156,7 @@ def test_a_folder_that_vanishes_by_other_hands_fails_its_directory(background: D
 def test_rounds_on_threads_answer_every_caller() -> None:
     posted: queue.Queue[Callable[[], None]] = queue.Queue()
     answers: list[StorageError | None] = []
-    with Threads(4) as threads:
+    with FlushThreads(4) as threads:
         disk = SimulatedDisk("/d")
         engine = SegmentedEngine(
             StorageConfig(log_dirs=("/d",)),

@@ -9,10 +9,10 @@ from penstock.config.log_config import LogConfig
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import LogFenced
-from penstock.storage.upkeep import RetentionJob, detach_expired
-from penstock.testing.simulated_disk import Kind, LoseEverything, SimulatedDisk
+from penstock.storage.maintenance_jobs import RetentionJob, detach_expired
+from penstock.testing.simulated_disk import LoseEverything, OperationKind, SimulatedDisk
 
 
 @pytest.fixture
@@ -76,14 +76,14 @@ def test_a_failing_transaction_index_fences_the_log(broker: Broker) -> None:
     marker = build_end_marker_batch(
         commit=False, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp_ms=NOW_MS
     )
-    assert isinstance(broker.send(marker, origin=Origin.COORDINATOR), LogFenced)
+    assert isinstance(broker.send(marker, origin=AppendOrigin.COORDINATOR), LogFenced)
     assert broker.log.failure is not None
 
 
 def test_a_roll_that_fails_leaves_a_log_that_can_be_looked_at(broker: Broker) -> None:
-    broker.disk.fail_path(".log", ENOSPC, frozenset({Kind.CREATE}))
+    broker.disk.fail_path(".log", ENOSPC, frozenset({OperationKind.CREATE}))
     far = build_batch([Record(2**33, NOW_MS, b"k", b"v")], base_offset=2**33, leader_epoch=0)
-    assert isinstance(broker.send(far, origin=Origin.REPLICA), LogFenced)
+    assert isinstance(broker.send(far, origin=AppendOrigin.REPLICATION), LogFenced)
     assert broker.log.statistics().segments == 1
     assert broker.offsets() == []
 
@@ -93,7 +93,7 @@ def test_retention_survives_a_log_that_fences_itself(broker: Broker) -> None:
         broker.append()
     broker.log.advance_high_watermark(Offset(3))
     broker.log.delete_before(Offset(3))
-    broker.disk.fail_path(".log", ENOSPC, frozenset({Kind.CREATE}))
+    broker.disk.fail_path(".log", ENOSPC, frozenset({OperationKind.CREATE}))
     directories = broker.engine._directories
     job = RetentionJob(broker.disk, directories, NOW_MS, broker.engine._fail_directory)
     job.run(lambda function: function())

@@ -5,7 +5,7 @@ from tests.unit.storage.sample_logs import NOW_MS, Writer, open_engine
 from penstock.model.ids import LeaderEpoch
 from penstock.protocol.batch import stamp_offset_and_epoch
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Appended, AppendItem, Origin
+from penstock.storage.engine import AppendItem, AppendOrigin, LogAppendInfo
 from penstock.storage.errors import CorruptRecords
 from penstock.testing.simulated_disk import SimulatedDisk
 
@@ -27,13 +27,13 @@ def test_it_is_refused_before_anything_is_written_and_costs_other_items_nothing(
     disk = SimulatedDisk(DATA)
     engine = open_engine(DATA, disk=disk)
     writer, other = Writer(engine), Writer(engine, "other-0")
-    for origin in (Origin.REPLICA, Origin.COORDINATOR):
+    for origin in (AppendOrigin.REPLICATION, AppendOrigin.COORDINATOR):
         good = build_batch([Record(0, NOW_MS, None, b"good")])
         bad_item = AppendItem(writer.log, memoryview(malformed_marker()), LeaderEpoch(0), origin)
         good_item = AppendItem(other.log, memoryview(good), LeaderEpoch(0))
         bad, stored = engine.append([bad_item, good_item], NOW_MS)
         assert isinstance(bad, CorruptRecords)
-        assert isinstance(stored, Appended)
+        assert isinstance(stored, LogAppendInfo)
         assert writer.log.log_end_offset == 0
     assert disk.files()[f"{DATA}/t-0/{0:020d}.log"] == b""
 

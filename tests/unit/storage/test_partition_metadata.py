@@ -5,21 +5,21 @@ import pytest
 from penstock.model.ids import TopicId
 from penstock.storage.errors import MalformedCheckpoint
 from penstock.storage.partition_metadata import (
-    BrokerStamp,
     CleanShutdown,
-    decode_broker_stamp,
+    MetaProperties,
     decode_clean_shutdown,
+    decode_meta_properties,
     decode_topic_id,
     decode_uuid,
-    encode_broker_stamp,
     encode_clean_shutdown,
+    encode_meta_properties,
     encode_topic_id,
     encode_uuid,
-    read_broker_stamp,
+    read_meta_properties,
     read_topic_id,
     take_clean_shutdown,
-    write_broker_stamp,
     write_clean_shutdown,
+    write_meta_properties,
     write_topic_id,
 )
 from penstock.testing.simulated_disk import SimulatedCrash, SimulatedDisk, every_choice
@@ -93,38 +93,38 @@ def test_a_stamp_that_kafka_wrote_with_zookeeper_is_read() -> None:
         b"#\n#Mon Nov 16 01:02:03 UTC 2026\ncluster.id=vPeOCWypqUOSepEvx0cbog\n"
         b"version=0\nbroker.id=0\n"
     )
-    expected = BrokerStamp(version=0, node_id=0, cluster_id="vPeOCWypqUOSepEvx0cbog")
-    assert decode_broker_stamp(content, "f") == expected
+    expected = MetaProperties(version=0, node_id=0, cluster_id="vPeOCWypqUOSepEvx0cbog")
+    assert decode_meta_properties(content, "f") == expected
 
 
 def test_a_stamp_that_kafka_wrote_without_zookeeper_is_read() -> None:
     content = f"version=1\nnode.id=2147483647\ncluster.id=a\\=b\ndirectory.id={ONE_TEXT}\n".encode()
-    expected = BrokerStamp(version=1, node_id=2**31 - 1, cluster_id="a=b", directory_id=ONE)
-    assert decode_broker_stamp(content, "f") == expected
+    expected = MetaProperties(version=1, node_id=2**31 - 1, cluster_id="a=b", directory_id=ONE)
+    assert decode_meta_properties(content, "f") == expected
 
 
 def test_an_empty_stamp_is_one_without_ids() -> None:
-    assert decode_broker_stamp(b"", "f") == BrokerStamp()
+    assert decode_meta_properties(b"", "f") == MetaProperties()
 
 
 def test_a_stamp_names_the_id_by_its_version() -> None:
-    zookeeper = encode_broker_stamp(BrokerStamp(version=0, node_id=3, cluster_id="c"))
+    zookeeper = encode_meta_properties(MetaProperties(version=0, node_id=3, cluster_id="c"))
     assert zookeeper == b"#\nversion=0\nbroker.id=3\ncluster.id=c\n"
-    later = BrokerStamp(version=1, node_id=3, cluster_id="c", directory_id=ONE)
-    assert encode_broker_stamp(later) == (
+    later = MetaProperties(version=1, node_id=3, cluster_id="c", directory_id=ONE)
+    assert encode_meta_properties(later) == (
         f"#\nversion=1\nnode.id=3\ncluster.id=c\ndirectory.id={ONE_TEXT}\n".encode()
     )
 
 
 @pytest.mark.parametrize("cluster_id", ["a=b:c", r"back\slash", "#x!", "two words"])
 def test_special_characters_of_a_cluster_id_survive(cluster_id: str) -> None:
-    stamp = BrokerStamp(node_id=0, cluster_id=cluster_id)
-    assert decode_broker_stamp(encode_broker_stamp(stamp), "f") == stamp
+    stamp = MetaProperties(node_id=0, cluster_id=cluster_id)
+    assert decode_meta_properties(encode_meta_properties(stamp), "f") == stamp
 
 
 def test_a_cluster_id_cannot_smuggle_in_another_line() -> None:
     with pytest.raises(ValueError, match="printable"):
-        encode_broker_stamp(BrokerStamp(cluster_id="a\nbroker.id=9"))
+        encode_meta_properties(MetaProperties(cluster_id="a\nbroker.id=9"))
 
 
 @pytest.mark.parametrize(
@@ -142,16 +142,16 @@ def test_a_cluster_id_cannot_smuggle_in_another_line() -> None:
 )
 def test_a_malformed_stamp_is_refused_with_its_line(content: bytes, line: int) -> None:
     with pytest.raises(MalformedCheckpoint) as caught:
-        decode_broker_stamp(content, "/data/meta.properties")
+        decode_meta_properties(content, "/data/meta.properties")
     assert caught.value.line == line
 
 
 def test_a_stamp_survives_its_file() -> None:
     disk, folder = SimulatedDisk("/data"), "/data"
-    assert read_broker_stamp(disk, folder) is None
-    stamp = BrokerStamp(node_id=0, cluster_id="c", directory_id=ALL_BITS)
-    write_broker_stamp(disk, folder, stamp)
-    assert read_broker_stamp(disk, folder) == stamp
+    assert read_meta_properties(disk, folder) is None
+    stamp = MetaProperties(node_id=0, cluster_id="c", directory_id=ALL_BITS)
+    write_meta_properties(disk, folder, stamp)
+    assert read_meta_properties(disk, folder) == stamp
     assert list(disk.files()) == ["/data/meta.properties"]
 
 

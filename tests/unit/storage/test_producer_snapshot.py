@@ -13,7 +13,7 @@ from penstock.storage.producer_snapshot import (
     snapshot_name,
     write_snapshot,
 )
-from penstock.storage.producers import ProducerEntry
+from penstock.storage.producer_state_manager import ProducerStateEntry
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
@@ -26,8 +26,8 @@ def entry(
     timestamp: int,
     coordinator_epoch: int,
     first_offset: int | None,
-) -> ProducerEntry:
-    return ProducerEntry(
+) -> ProducerStateEntry:
+    return ProducerStateEntry(
         ProducerId(producer_id),
         ProducerEpoch(epoch),
         sequence,

@@ -7,9 +7,9 @@ from penstock.config.log_config import LogConfig
 from penstock.io.disk import CREATE
 from penstock.model.ids import LeaderEpoch, Offset
 from penstock.protocol.batch import MAGIC_POSITION, iter_headers
-from penstock.storage.epochs import EPOCH_FILE
+from penstock.storage.leader_epoch_cache import EPOCH_FILE
 from penstock.testing.simulated_disk import LoseEverything, SimulatedDisk
-from penstock.testing.simulated_faults import MUTATIONS, Kind
+from penstock.testing.simulated_faults import MUTATIONS, OperationKind
 
 
 @pytest.fixture
@@ -91,7 +91,11 @@ def test_a_log_that_never_had_a_checkpoint_of_epochs_does_not_wait_for_one(broke
     broker.append(epoch=3)
     broker.append(epoch=5)
     later = broker.after(broker.disk.survivor_of_kill())
-    synced = [each.path for each in later.disk.trace if each.kind in (Kind.SYNC, Kind.RENAME)]
+    synced = [
+        each.path
+        for each in later.disk.trace
+        if each.kind in (OperationKind.SYNC, OperationKind.RENAME)
+    ]
     assert not [path for path in synced if path.startswith(FOLDER)]
     assert later.log.latest_epoch == 5
     again = later.after(later.disk.survivor_of_kill())

@@ -4,7 +4,7 @@ from tests.unit.storage.several_logs import CONFIG, NOW_MS, Shelf
 
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.model.ids import TopicPartition
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 
 def test_a_start_asks_for_the_settings_of_a_topic_once() -> None:

@@ -8,11 +8,11 @@ from tests.unit.storage.compacted_logs import FOLDER, Table, iter_batches, reope
 from penstock.config.log_config import LogConfig
 from penstock.model.ids import Offset
 from penstock.storage.swap import Swap, finish_swaps
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.transaction_index import AbortedTxn
 from penstock.testing.simulated_disk import (
     KeepEverything,
-    Kind,
     LoseEverything,
+    OperationKind,
     SeededChoice,
     SimulatedCrash,
     SimulatedDisk,
@@ -26,7 +26,7 @@ LEFTOVERS = (".cleaned", ".swap", ".deleted", ".tmp")
 
 class State(NamedTuple):
     batches: tuple[bytes, ...]
-    aborted: tuple[AbortedTransaction, ...]
+    aborted: tuple[AbortedTxn, ...]
     bases: tuple[int, ...]
 
 
@@ -197,7 +197,7 @@ def kafka_stages(disk: SimulatedDisk) -> SimulatedDisk:
     first_rename = next(
         place
         for place, operation in enumerate(whole.trace)
-        if operation.kind is Kind.RENAME and operation.path.endswith(".cleaned")
+        if operation.kind is OperationKind.RENAME and operation.path.endswith(".cleaned")
     )
     victim = disk.copy()
     victim.crash_before(first_rename)

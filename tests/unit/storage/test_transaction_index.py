@@ -6,7 +6,7 @@ from penstock.model.ids import Offset, ProducerId
 from penstock.storage.errors import MalformedTransactionIndex
 from penstock.storage.transaction_index import (
     ENTRY_BYTES,
-    AbortedTransaction,
+    AbortedTxn,
     collect_aborted,
     decode_entries,
     encode_entry,
@@ -15,8 +15,8 @@ from penstock.storage.transaction_index import (
 MAX = 2**63 - 1
 
 
-def aborted(producer_id: int, first: int, last: int, stable: int) -> AbortedTransaction:
-    return AbortedTransaction(ProducerId(producer_id), Offset(first), Offset(last), Offset(stable))
+def aborted(producer_id: int, first: int, last: int, stable: int) -> AbortedTxn:
+    return AbortedTxn(ProducerId(producer_id), Offset(first), Offset(last), Offset(stable))
 
 
 ENTRIES = [

@@ -6,8 +6,8 @@ from tests.profile import scaled
 from penstock.io.disk import APPEND, CREATE, REPLACE, read_file, replace_file, write_fully
 from penstock.testing.simulated_disk import (
     KeepEverything,
-    Kind,
     LoseEverything,
+    OperationKind,
     SeededChoice,
     SimulatedCrash,
     SimulatedDisk,
@@ -214,7 +214,13 @@ def test_replace_file_is_old_or_new_after_a_crash_before_any_operation() -> None
     first = len(rehearsal.trace)
     replace_file(rehearsal, "/data/checkpoint", b"newer")
     kinds = [operation.kind for operation in rehearsal.trace[first:]]
-    assert kinds == [Kind.CREATE, Kind.WRITE, Kind.SYNC, Kind.RENAME, Kind.SYNC_DIRECTORY]
+    assert kinds == [
+        OperationKind.CREATE,
+        OperationKind.WRITE,
+        OperationKind.SYNC,
+        OperationKind.RENAME,
+        OperationKind.SYNC_DIRECTORY,
+    ]
     for ordinal in range(first, len(rehearsal.trace)):
         disk = replacement(b"old")
         disk.crash_before(ordinal)

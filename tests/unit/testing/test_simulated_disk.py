@@ -9,10 +9,10 @@ import pytest
 from penstock.io.disk import APPEND, CREATE, READ, REPLACE, read_file, write_fully
 from penstock.testing.simulated_disk import (
     MUTATIONS,
+    DiskOperation,
     KeepEverything,
-    Kind,
     LoseEverything,
-    Operation,
+    OperationKind,
     SimulatedCrash,
     SimulatedDisk,
 )
@@ -50,16 +50,16 @@ def test_the_trace_holds_every_mutation_and_nothing_else() -> None:
     disk.remove_directory("/data/topic")
     disk.sync_directory("/data")
     assert disk.trace == [
-        Operation(Kind.CREATE, "/data/log"),
-        Operation(Kind.WRITE, "/data/log", length=3),
-        Operation(Kind.TRUNCATE, "/data/log", length=1),
-        Operation(Kind.SYNC, "/data/log"),
-        Operation(Kind.TRUNCATE, "/data/log"),
-        Operation(Kind.MAKE_DIRECTORY, "/data/topic"),
-        Operation(Kind.RENAME, "/data/log", "/data/topic/log"),
-        Operation(Kind.UNLINK, "/data/topic/log"),
-        Operation(Kind.REMOVE_DIRECTORY, "/data/topic"),
-        Operation(Kind.SYNC_DIRECTORY, "/data"),
+        DiskOperation(OperationKind.CREATE, "/data/log"),
+        DiskOperation(OperationKind.WRITE, "/data/log", length=3),
+        DiskOperation(OperationKind.TRUNCATE, "/data/log", length=1),
+        DiskOperation(OperationKind.SYNC, "/data/log"),
+        DiskOperation(OperationKind.TRUNCATE, "/data/log"),
+        DiskOperation(OperationKind.MAKE_DIRECTORY, "/data/topic"),
+        DiskOperation(OperationKind.RENAME, "/data/log", "/data/topic/log"),
+        DiskOperation(OperationKind.UNLINK, "/data/topic/log"),
+        DiskOperation(OperationKind.REMOVE_DIRECTORY, "/data/topic"),
+        DiskOperation(OperationKind.SYNC_DIRECTORY, "/data"),
     ]
 
 
@@ -114,19 +114,19 @@ def test_a_planned_error_happens_once_and_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(MUTATIONS))
-def test_every_kind_of_mutation_can_fail_and_then_has_not_happened(kind: Kind) -> None:
+def test_every_kind_of_mutation_can_fail_and_then_has_not_happened(kind: OperationKind) -> None:
     disk = SimulatedDisk("/data/topic")
     descriptor = disk.open("/data/log", CREATE)
-    calls: dict[Kind, Callable[[], object]] = {
-        Kind.CREATE: lambda: disk.open("/data/new", CREATE),
-        Kind.WRITE: lambda: disk.write(descriptor, b"x"),
-        Kind.TRUNCATE: lambda: disk.truncate(descriptor, 7),
-        Kind.SYNC: lambda: disk.sync(descriptor),
-        Kind.SYNC_DIRECTORY: lambda: disk.sync_directory("/data"),
-        Kind.MAKE_DIRECTORY: lambda: disk.make_directory("/data/new"),
-        Kind.REMOVE_DIRECTORY: lambda: disk.remove_directory("/data/topic"),
-        Kind.RENAME: lambda: disk.rename("/data/log", "/data/new"),
-        Kind.UNLINK: lambda: disk.unlink("/data/log"),
+    calls: dict[OperationKind, Callable[[], object]] = {
+        OperationKind.CREATE: lambda: disk.open("/data/new", CREATE),
+        OperationKind.WRITE: lambda: disk.write(descriptor, b"x"),
+        OperationKind.TRUNCATE: lambda: disk.truncate(descriptor, 7),
+        OperationKind.SYNC: lambda: disk.sync(descriptor),
+        OperationKind.SYNC_DIRECTORY: lambda: disk.sync_directory("/data"),
+        OperationKind.MAKE_DIRECTORY: lambda: disk.make_directory("/data/new"),
+        OperationKind.REMOVE_DIRECTORY: lambda: disk.remove_directory("/data/topic"),
+        OperationKind.RENAME: lambda: disk.rename("/data/log", "/data/new"),
+        OperationKind.UNLINK: lambda: disk.unlink("/data/log"),
     }
     before = disk.files(), disk.list("/data"), disk.open_descriptors
     disk.fail_at(next_ordinal(disk), EIO)
@@ -164,7 +164,7 @@ def test_a_shortened_write_goes_on_where_it_stopped() -> None:
     disk.shorten_write(next_ordinal(disk), 2)
     write_fully(disk, descriptor, b"abcdef")
     assert disk.files() == {"/data/log": b"abcdef"}
-    assert [op.length for op in disk.trace if op.kind is Kind.WRITE] == [6, 4]
+    assert [op.length for op in disk.trace if op.kind is OperationKind.WRITE] == [6, 4]
 
 
 def test_a_broken_path_fails_until_it_is_healed_and_others_do_not() -> None:
@@ -185,7 +185,7 @@ def test_a_broken_path_fails_until_it_is_healed_and_others_do_not() -> None:
 
 def test_a_broken_path_can_fail_reads_or_single_kinds() -> None:
     disk, descriptor = disk_with_log(b"abc")
-    disk.fail_path("log", EIO, kinds={Kind.READ, Kind.SYNC})
+    disk.fail_path("log", EIO, kinds={OperationKind.READ, OperationKind.SYNC})
     disk.write(descriptor, b"d")
     for call in (
         lambda: disk.pread(descriptor, 1, 0),

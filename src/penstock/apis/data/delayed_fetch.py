@@ -27,7 +27,7 @@ from penstock.replication.replica_selector import find_read_replica
 from penstock.replication.storage_errors import as_refusal
 from penstock.storage.engine import Read
 from penstock.storage.errors import StorageError
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.transaction_index import AbortedTxn
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -227,7 +227,7 @@ class FetchOperation:
             read = self._slice(partition, start, below, limit, is_first)
         if read is None:
             records = None
-            aborted: Sequence[AbortedTransaction] | None = () if is_committed else None
+            aborted: Sequence[AbortedTxn] | None = () if is_committed else None
         else:
             leases.add(read.lease)
             if isolation is Isolation.LOG_END:

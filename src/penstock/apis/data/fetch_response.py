@@ -22,8 +22,8 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.model.slices import FileRun
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
-from penstock.storage.epochs import EpochEnd
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.leader_epoch_cache import EpochEndOffset
+from penstock.storage.transaction_index import AbortedTxn
 
 FIRST_WITH_LOG_START = 5
 FIRST_WITH_SESSION = 7
@@ -55,8 +55,8 @@ class Fetched(NamedTuple):
     last_stable_offset: Offset
     log_start_offset: Offset
     records: FileRun | None = None
-    aborted: Sequence[AbortedTransaction] | None = None  # None: not asked for
-    diverging: EpochEnd | None = None
+    aborted: Sequence[AbortedTxn] | None = None  # None: not asked for
+    diverging: EpochEndOffset | None = None
     hint: LeaderHint = NO_HINT
     read_replica: int = NO_REPLICA  # from which this reader should read instead (KIP-392)
 
@@ -179,7 +179,7 @@ def _add_classic(parts: list[Any], version: int, answer: Fetched) -> None:
         parts.append(records)
 
 
-def _tags(version: int, diverging: EpochEnd | None, hint: LeaderHint) -> bytes:
+def _tags(version: int, diverging: EpochEndOffset | None, hint: LeaderHint) -> bytes:
     has_hint = hint != NO_HINT and version >= FIRST_WITH_HINTS
     if diverging is None:
         return encode_leader_tags(hint, _LEADER_TAG) if has_hint else NO_TAGS

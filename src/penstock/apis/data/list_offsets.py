@@ -27,7 +27,7 @@ from penstock.protocol.messages import wire_error
 from penstock.replication.partition import Isolation, Partition
 from penstock.replication.storage_errors import as_refusal
 from penstock.security.authorizer import Operation
-from penstock.storage.engine import TimedOffset
+from penstock.storage.engine import TimestampAndOffset
 from penstock.storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ LARGEST_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 _FIRST_VERSIONS = {LATEST: 1, EARLIEST: 1, LARGEST_TIMESTAMP: 7, EARLIEST_LOCAL: 8}
 _FIRST_WITH_NOT_AVAILABLE = 5
-UNKNOWN = TimedOffset(Offset(-1), NO_TIMESTAMP, NO_LEADER_EPOCH)
+UNKNOWN = TimestampAndOffset(Offset(-1), NO_TIMESTAMP, NO_LEADER_EPOCH)
 
 
 def answer(request: Request, services: "Services") -> Any:
@@ -95,7 +95,9 @@ def _answer_topic(
     return tuple(answers)
 
 
-def _find(request: Request, services: "Services", name: TopicPartition, asked: Any) -> TimedOffset:
+def _find(
+    request: Request, services: "Services", name: TopicPartition, asked: Any
+) -> TimestampAndOffset:
     if asked.timestamp < 0 and request.version < _FIRST_VERSIONS.get(asked.timestamp, 99):
         raise Refusal(ErrorCode.UNSUPPORTED_VERSION)
     partition = services.replicas.get(name)
@@ -105,9 +107,9 @@ def _find(request: Request, services: "Services", name: TopicPartition, asked: A
         if asked.timestamp == LATEST:
             _refuse_lagging(request, partition)
             end = partition.readable_end(isolation)
-            return TimedOffset(end, NO_TIMESTAMP, partition.leader_epoch)
+            return TimestampAndOffset(end, NO_TIMESTAMP, partition.leader_epoch)
         if asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
-            return TimedOffset(partition.log_start_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)
+            return TimestampAndOffset(partition.log_start_offset, NO_TIMESTAMP, NO_LEADER_EPOCH)
         if asked.timestamp == LARGEST_TIMESTAMP:
             return _below(request, partition, isolation, partition.log.find_max_timestamp)
         time_ms = TimestampMs(asked.timestamp)
@@ -126,8 +128,8 @@ def _below(
     request: Request,
     partition: Partition,
     isolation: Isolation,
-    find: Callable[[], TimedOffset | None],
-) -> TimedOffset:
+    find: Callable[[], TimestampAndOffset | None],
+) -> TimestampAndOffset:
     """What was found, if this reader may see it already."""
     found = find()
     if found is not None and found.offset < partition.readable_end(isolation):

@@ -15,13 +15,13 @@ from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartit
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import Operation
-from penstock.storage.epochs import EpochEnd
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
 KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
-UNKNOWN = EpochEnd(NO_LEADER_EPOCH, Offset(-1))
+UNKNOWN = EpochEndOffset(NO_LEADER_EPOCH, Offset(-1))
 
 
 def answer(request: Request, services: "Services") -> Any:
@@ -60,7 +60,7 @@ def _answer_topic(
     return tuple(answers)
 
 
-def _find(services: "Services", name: TopicPartition, asked: Any) -> EpochEnd:
+def _find(services: "Services", name: TopicPartition, asked: Any) -> EpochEndOffset:
     partition = services.replicas.get(name)
     partition.check_leader(asked.current_leader_epoch)
     return partition.log.find_epoch_end(LeaderEpoch(asked.leader_epoch)) or UNKNOWN

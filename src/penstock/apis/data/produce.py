@@ -30,7 +30,7 @@ from penstock.protocol.produce_request import ProduceRequest, read_produce_reque
 from penstock.purgatory.delayed_operations import DelayedOperation
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.security.authorizer import Operation, ResourceType
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -80,7 +80,7 @@ def _write(
         batches,
         acks=asked.acks,
         timeout_ms=max(asked.timeout_ms, 0),
-        origin=Origin.CLIENT,
+        origin=AppendOrigin.CLIENT,
         done=done,
     )
     if waiting is not None and waiting.ending is None:

@@ -13,7 +13,7 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.security.authorizer import Operation
-from penstock.storage.producers import ProducerEntry
+from penstock.storage.producer_state_manager import ProducerStateEntry
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -62,7 +62,7 @@ def _answer_topic(
     return tuple(answers)
 
 
-def _show(shape: Shape, entry: ProducerEntry) -> Any:
+def _show(shape: Shape, entry: ProducerStateEntry) -> Any:
     first_offset = entry.current_txn_first_offset
     return shape(
         producer_id=entry.producer_id,

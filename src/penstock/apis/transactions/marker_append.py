@@ -17,7 +17,7 @@ from penstock.model.ids import TopicPartition
 from penstock.model.markers import FIRST_WITH_EPOCH_OF_ITS_OWN, TransactionMarker
 from penstock.protocol.control import build_end_marker_batch
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -105,7 +105,7 @@ async def _append(
         batches,
         acks=_ALL_IN_SYNC,
         timeout_ms=timeout_ms,
-        origin=Origin.COORDINATOR,
+        origin=AppendOrigin.COORDINATOR,
         done=partial(_tell, told),
     )
     return await told

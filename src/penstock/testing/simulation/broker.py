@@ -25,7 +25,7 @@ from penstock.replication.replica_manager import FollowerFetch, ReplicaManager
 from penstock.replication.topic_config import resolve_topic_config
 from penstock.storage.engine import Engine
 from penstock.storage.group_commit import Item
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulation.controller import SimulatedActiveController, Taken, try_begin
 from penstock.testing.simulation.follower_fetch import ParkedFetch

@@ -10,7 +10,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset
 from penstock.replication.partition import Isolation, Partition
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.storage.epochs import EpochEnd
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 from penstock.storage.log import SegmentedLog
 from penstock.testing.simulated_disk import SimulatedDisk
 from penstock.testing.simulation.judge import read_bytes
@@ -70,7 +70,7 @@ class ParkedFetch:
         marks = log.high_watermark, log.last_stable_offset, log.log_start_offset
         return FetchedPartition(asked.partition, code, *marks, (), batches, diverging)
 
-    def _find(self, asked: FetchFrom) -> tuple[Partition, EpochEnd | None]:
+    def _find(self, asked: FetchFrom) -> tuple[Partition, EpochEndOffset | None]:
         partition = self._replicas.get(asked.partition)
         partition.check_leader(asked.leader_epoch)
         if asked.last_fetched_epoch < 0:

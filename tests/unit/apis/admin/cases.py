@@ -49,7 +49,7 @@ from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import Caller, Principal
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 OWN_ID = BrokerId(1)
 OTHER_ID = BrokerId(2)

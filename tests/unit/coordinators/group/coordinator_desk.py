@@ -35,7 +35,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.purgatory.timing_wheel import Timer, TimingWheel
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 
 START_MS = 1_700_000_000_000
 GROUP = "billing"
@@ -179,7 +179,7 @@ class TableLog:
         base_offset = table.log.log_end_offset
         for batch in batches:
             assert len(batch) <= self.max_batch_bytes(partition)
-            table.log.append_as_leader(memoryview(batch), 0, Origin.COORDINATOR, table.now_ms)
+            table.log.append_as_leader(memoryview(batch), 0, AppendOrigin.COORDINATOR, table.now_ms)
         self.appends += 1
         if self.is_held:
             self._waiting.append(Waiting(partition, table.log.log_end_offset, done))

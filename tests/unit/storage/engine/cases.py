@@ -10,7 +10,7 @@ from penstock.protocol.batch import HEADER, HEADER_BYTES, LOG_OVERHEAD, compute_
 from penstock.protocol.compression import Codec
 from penstock.protocol.control import build_end_marker_batch
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Appended, AppendItem, Engine, Origin, PartitionLog
+from penstock.storage.engine import AppendItem, AppendOrigin, Engine, LogAppendInfo, PartitionLog
 from penstock.storage.errors import StorageError
 
 PARTITION = TopicPartition("orders", 3)
@@ -35,27 +35,29 @@ class Case:
         assert log.durable_offset <= log.log_end_offset
 
     def try_append(
-        self, batch: bytes | bytearray, origin: Origin = Origin.CLIENT
-    ) -> Appended | StorageError:
+        self, batch: bytes | bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo | StorageError:
         item = AppendItem(self.log, memoryview(bytearray(batch)), LeaderEpoch(self.epoch), origin)
         [result] = self.engine.append([item], NOW_MS)
         self.check()
         return result
 
-    def append(self, batch: bytes | bytearray, origin: Origin = Origin.CLIENT) -> Appended:
+    def append(
+        self, batch: bytes | bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> LogAppendInfo:
         result = self.try_append(batch, origin)
-        assert isinstance(result, Appended), result
+        assert isinstance(result, LogAppendInfo), result
         return result
 
     def fill(self, *counts: int) -> None:
         for count in counts:
             self.append(batch_of(count))
 
-    def follow(self, base_offset: int, count: int, epoch: int = 4) -> Appended:
+    def follow(self, base_offset: int, count: int, epoch: int = 4) -> LogAppendInfo:
         batch = batch_of(count, base_offset=base_offset, leader_epoch=epoch)
-        return self.append(batch, Origin.REPLICA)
+        return self.append(batch, AppendOrigin.REPLICATION)
 
-    def mark(self, producer_id: int, *, commit: bool, epoch: int = 0) -> Appended:
+    def mark(self, producer_id: int, *, commit: bool, epoch: int = 0) -> LogAppendInfo:
         marker = build_end_marker_batch(
             commit=commit,
             coordinator_epoch=1,
@@ -63,7 +65,7 @@ class Case:
             producer_epoch=epoch,
             timestamp_ms=NOW_MS,
         )
-        return self.append(marker, Origin.COORDINATOR)
+        return self.append(marker, AppendOrigin.COORDINATOR)
 
     def advance(self, offset: int) -> None:
         self.log.advance_high_watermark(Offset(offset))

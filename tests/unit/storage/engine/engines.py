@@ -11,7 +11,7 @@ from tests.unit.storage.engine.memory_engine import MemoryData, MemoryEngine
 from penstock.config.log_config import StorageConfig
 from penstock.model.ids import TopicPartition
 from penstock.storage.engine import Engine
-from penstock.storage.segmented import SegmentedEngine
+from penstock.storage.segmented_engine import SegmentedEngine
 
 
 class EngineData(Protocol):

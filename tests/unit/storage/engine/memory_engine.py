@@ -31,18 +31,17 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.records import Record, iter_records
 from penstock.storage.engine import (
-    Appended,
     AppendItem,
+    AppendOrigin,
     EngineStatistics,
     Job,
+    LogAppendInfo,
     LogStatistics,
-    Origin,
     PartitionLog,
     Read,
     RecoveryProgress,
-    TimedOffset,
+    TimestampAndOffset,
 )
-from penstock.storage.epochs import EpochCache, EpochEnd
 from penstock.storage.errors import (
     CorruptRecords,
     DirectoryFailed,
@@ -56,10 +55,11 @@ from penstock.storage.errors import (
     UnknownPartition,
     without_frames,
 )
-from penstock.storage.incoming import prepare, read_incoming
-from penstock.storage.producer_history import apply_batch, check_batch
-from penstock.storage.producers import ProducerState
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.leader_epoch_cache import EpochEndOffset, LeaderEpochCache
+from penstock.storage.log_validator import prepare, read_incoming
+from penstock.storage.producer_replay import apply_batch, check_batch
+from penstock.storage.producer_state_manager import ProducerStateManager
+from penstock.storage.transaction_index import AbortedTxn
 
 
 class _Stored(NamedTuple):
@@ -98,21 +98,21 @@ class MemoryLog:
         self.log_end_offset = Offset(0)
         self.durable_offset = Offset(0)
         self.high_watermark = Offset(0)
-        self.producers = ProducerState(str(partition))
+        self.producers = ProducerStateManager(str(partition))
         self.failure: OSError | None = None
         self._batches: list[_Stored] = []
-        self._epochs = EpochCache()
-        self._aborted: list[AbortedTransaction] = []
+        self._epochs = LeaderEpochCache()
+        self._aborted: list[AbortedTxn] = []
 
     def reconfigure(self, config: LogConfig) -> None:
         self.config = config
 
     # -- appending -------------------------------------------------------------------------
 
-    def append(self, item: AppendItem, now_ms: int) -> Appended:
+    def append(self, item: AppendItem, now_ms: int) -> LogAppendInfo:
         if self.failure is not None:
             raise LogFenced(self.partition, self.failure)
-        if item.origin is Origin.REPLICA:
+        if item.origin is AppendOrigin.REPLICATION:
             return self._append_as_follower(item.batches, now_ms)
         header = BatchHeader._make(read_incoming(item.batches, item.origin, self.partition))
         batches, header = prepare(
@@ -130,9 +130,9 @@ class MemoryLog:
         stamp_offset_and_epoch(batches, 0, first, item.leader_epoch)
         self.begin_epoch(item.leader_epoch)
         self._store(bytes(batches), now_ms)
-        return Appended(first, self.log_end_offset, self._append_time(now_ms), False)
+        return LogAppendInfo(first, self.log_end_offset, self._append_time(now_ms), False)
 
-    def _append_as_follower(self, batches: memoryview, now_ms: int) -> Appended:
+    def _append_as_follower(self, batches: memoryview, now_ms: int) -> LogAppendInfo:
         found = self._check_continuation(batches)
         if not found:
             raise InvalidRecords(f"{self.partition}: {len(batches)} bytes hold no whole batch")
@@ -140,7 +140,9 @@ class MemoryLog:
             if header.leader_epoch > self._epochs.latest:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
             self._store(bytes(batches[position : position + header.size]), now_ms)
-        return Appended(Offset(found[0][1].base_offset), self.log_end_offset, NO_TIMESTAMP, False)
+        return LogAppendInfo(
+            Offset(found[0][1].base_offset), self.log_end_offset, NO_TIMESTAMP, False
+        )
 
     def _check_continuation(self, batches: memoryview) -> list[tuple[int, BatchHeader]]:
         end_offset: int = self.log_end_offset
@@ -171,12 +173,12 @@ class MemoryLog:
 
     # -- producers -------------------------------------------------------------------------
 
-    def _check_producer(self, header: BatchHeader, batches: memoryview) -> Appended | None:
+    def _check_producer(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
         known = check_batch(self.producers, header, batches, self.partition)
         if known is None:
             return None
         time = self._append_time(known.timestamp_ms)
-        return Appended(known.base_offset, Offset(known.last_offset + 1), time, True)
+        return LogAppendInfo(known.base_offset, Offset(known.last_offset + 1), time, True)
 
     def _follow(self, batch: _Stored, now_ms: int) -> None:
         aborted = apply_batch(self.producers, batch.header, memoryview(batch.content), now_ms)
@@ -191,7 +193,7 @@ class MemoryLog:
                 self._follow(batch, now_ms)
         self.producers.on_high_watermark(self.high_watermark)
 
-    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTransaction]:
+    def aborted(self, start: Offset, below: Offset) -> Sequence[AbortedTxn]:
         return [a for a in self._aborted if a.last_offset >= start and a.first_offset < below]
 
     # -- reading ---------------------------------------------------------------------------
@@ -224,13 +226,13 @@ class MemoryLog:
         except CorruptBatch as error:
             raise CorruptRecords(f"{self.partition}: {error.reason}") from error
 
-    def find_by_time(self, timestamp_ms: TimestampMs) -> TimedOffset | None:
+    def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None:
         for record, epoch in self._records():
             if record.timestamp_ms >= timestamp_ms:
                 return _timed(record, epoch)
         return None
 
-    def find_max_timestamp(self) -> TimedOffset | None:
+    def find_max_timestamp(self) -> TimestampAndOffset | None:
         found = [item for item in self._records() if item[0].timestamp_ms >= 0]
         return _timed(*max(found, key=lambda item: item[0].timestamp_ms)) if found else None
 
@@ -251,7 +253,7 @@ class MemoryLog:
     def latest_epoch(self) -> LeaderEpoch:
         return self._epochs.latest
 
-    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEnd | None:
+    def find_epoch_end(self, epoch: LeaderEpoch) -> EpochEndOffset | None:
         return self._epochs.find_end_offset(epoch, self.log_end_offset)
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
@@ -306,8 +308,10 @@ class MemoryLog:
         )
 
 
-def _timed(record: Record, epoch: int) -> TimedOffset:
-    return TimedOffset(Offset(record.offset), TimestampMs(record.timestamp_ms), LeaderEpoch(epoch))
+def _timed(record: Record, epoch: int) -> TimestampAndOffset:
+    return TimestampAndOffset(
+        Offset(record.offset), TimestampMs(record.timestamp_ms), LeaderEpoch(epoch)
+    )
 
 
 class MemoryData:
@@ -372,7 +376,9 @@ class MemoryEngine:
             raise UnknownPartition(partition)
         log.failure = FileNotFoundError("the partition was deleted")
 
-    def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
+    def append(
+        self, items: Sequence[AppendItem], now_ms: int
+    ) -> list[LogAppendInfo | StorageError]:
         return [_try_append(item, now_ms) for item in items]
 
     def flush(
@@ -414,7 +420,7 @@ class MemoryEngine:
             self._data.owner = None
 
 
-def _try_append(item: AppendItem, now_ms: int) -> Appended | StorageError:
+def _try_append(item: AppendItem, now_ms: int) -> LogAppendInfo | StorageError:
     assert isinstance(item.log, MemoryLog)
     try:
         return item.log.append(item, now_ms)

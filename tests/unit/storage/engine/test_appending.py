@@ -10,7 +10,7 @@ from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.batch import read_header
 from penstock.protocol.compression import Codec, compress
 from penstock.protocol.control import build_end_marker_batch
-from penstock.storage.engine import Appended, AppendItem, Engine, Origin
+from penstock.storage.engine import AppendItem, AppendOrigin, Engine, LogAppendInfo
 from penstock.storage.errors import (
     CorruptRecords,
     InvalidRecords,
@@ -29,7 +29,7 @@ def test_offsets_count_records_from_zero(case: Case) -> None:
 def test_stored_batches_bear_their_offset_and_the_leaders_epoch(case: Case) -> None:
     case.fill(3)
     batch = bytearray(batch_of(2))
-    item = AppendItem(case.log, memoryview(batch), LeaderEpoch(9), Origin.CLIENT)
+    item = AppendItem(case.log, memoryview(batch), LeaderEpoch(9), AppendOrigin.CLIENT)
     case.engine.append([item], NOW_MS)
     header = read_header(batch)
     assert (header.base_offset, header.leader_epoch) == (3, 9)
@@ -45,7 +45,10 @@ def test_one_bad_item_costs_the_others_of_its_request_nothing(case: Case) -> Non
     ]
     first, bad, last = case.engine.append(items, NOW_MS)
     assert isinstance(bad, CorruptRecords)
-    assert (first, last) == (Appended(Offset(0), Offset(2), TimestampMs(-1), False), (2, 3, -1, 0))
+    assert (first, last) == (
+        LogAppendInfo(Offset(0), Offset(2), TimestampMs(-1), False),
+        (2, 3, -1, 0),
+    )
 
 
 @pytest.mark.parametrize("is_damaged", [True, False])
@@ -99,7 +102,7 @@ def test_no_batch_claims_more_records_than_its_bytes_can_hold(case: Case, codec:
     payload = b"" if codec is Codec.NONE else compress(codec, bytes(100))
     claims = claiming(2**31 - 1, payload, codec)
     assert isinstance(case.try_append(claims), InvalidRecords)
-    assert isinstance(case.try_append(claims, Origin.COORDINATOR), InvalidRecords)
+    assert isinstance(case.try_append(claims, AppendOrigin.COORDINATOR), InvalidRecords)
     assert case.read_all() == []
 
 

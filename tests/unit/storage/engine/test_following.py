@@ -3,7 +3,7 @@
 from tests.unit.storage.engine.cases import Case, batch_of, of_producer
 
 from penstock.model.ids import LeaderEpoch
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import (
     CorruptRecords,
     InvalidRecords,
@@ -22,30 +22,32 @@ def test_a_follower_keeps_offsets_epochs_and_gaps(case: Case) -> None:
 def test_a_follower_leaves_out_a_partial_batch_at_the_end(case: Case) -> None:
     whole = batch_of(2, leader_epoch=0)
     rest = batch_of(2, base_offset=2, leader_epoch=0)[:-3]
-    assert case.append(whole + rest, Origin.REPLICA).end_offset == 2
+    assert case.append(whole + rest, AppendOrigin.REPLICATION).end_offset == 2
 
 
 def test_a_follower_refuses_what_does_not_continue_its_log(case: Case) -> None:
     case.follow(0, 3)
     again = batch_of(1, base_offset=2, leader_epoch=4)
-    assert isinstance(case.try_append(again, Origin.REPLICA), UnexpectedOffset)
+    assert isinstance(case.try_append(again, AppendOrigin.REPLICATION), UnexpectedOffset)
     damaged = batch_of(1, base_offset=3, leader_epoch=4)
     damaged[-1] ^= 1
-    assert isinstance(case.try_append(damaged, Origin.REPLICA), CorruptRecords)
-    assert isinstance(case.try_append(b"nothing", Origin.REPLICA), InvalidRecords)
+    assert isinstance(case.try_append(damaged, AppendOrigin.REPLICATION), CorruptRecords)
+    assert isinstance(case.try_append(b"nothing", AppendOrigin.REPLICATION), InvalidRecords)
     assert case.read_all() == [(0, 2)]
 
 
 def test_a_followers_append_is_stored_whole_or_not_at_all(case: Case) -> None:
     good = batch_of(1, leader_epoch=4)
     overlapping = batch_of(1, leader_epoch=4)
-    assert isinstance(case.try_append(good + overlapping, Origin.REPLICA), UnexpectedOffset)
+    assert isinstance(
+        case.try_append(good + overlapping, AppendOrigin.REPLICATION), UnexpectedOffset
+    )
     assert case.log.log_end_offset == 0
 
 
 def test_followers_do_not_judge_sequences(case: Case) -> None:
-    case.append(of_producer(5, leader_epoch=4), Origin.REPLICA)
-    case.append(of_producer(9, base_offset=1, leader_epoch=4), Origin.REPLICA)
+    case.append(of_producer(5, leader_epoch=4), AppendOrigin.REPLICATION)
+    case.append(of_producer(9, base_offset=1, leader_epoch=4), AppendOrigin.REPLICATION)
     known = case.log.producers.find(7)
     assert known is not None
     assert known.last_sequence == 9

@@ -5,8 +5,8 @@ from tests.unit.storage.engine.cases import Case, of_producer
 from penstock.model.ids import Offset
 from penstock.storage.errors import (
     DuplicateSequence,
+    InvalidProducerEpoch,
     OutOfOrderSequence,
-    ProducerFenced,
     UnknownProducer,
 )
 
@@ -45,7 +45,7 @@ def test_a_refused_batch_leaves_the_producers_state_alone(case: Case) -> None:
 
 def test_a_newer_epoch_fences_the_producers_former_self(case: Case) -> None:
     case.append(of_producer(0, producer_epoch=1))
-    assert isinstance(case.try_append(of_producer(1, producer_epoch=0)), ProducerFenced)
+    assert isinstance(case.try_append(of_producer(1, producer_epoch=0)), InvalidProducerEpoch)
     case.append(of_producer(0, producer_epoch=2))
 
 

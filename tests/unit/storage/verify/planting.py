@@ -3,7 +3,7 @@
 from penstock.protocol.batch import (
     iter_headers,
 )
-from penstock.storage.findings import Finding, Findings
+from penstock.storage.findings import LogFinding, LogFindings
 from penstock.storage.verify import verify_directory
 from penstock.testing.simulated_disk import SimulatedDisk
 
@@ -44,7 +44,7 @@ def flip(disk: SimulatedDisk, path: str, position: int, bit: int = 0) -> None:
     disk.flip_bit(path, position * 8 + bit)
 
 
-def verify(disk: SimulatedDisk, path: str = DATA, *, records: bool = False) -> Findings:
+def verify(disk: SimulatedDisk, path: str = DATA, *, records: bool = False) -> LogFindings:
     before = disk.files()
     findings = verify_directory(path, disk, records=records)
     assert disk.files() == before, "a check changes nothing"
@@ -52,11 +52,11 @@ def verify(disk: SimulatedDisk, path: str = DATA, *, records: bool = False) -> F
     return findings
 
 
-def only_problem(disk: SimulatedDisk, *, records: bool = False) -> Finding:
+def only_problem(disk: SimulatedDisk, *, records: bool = False) -> LogFinding:
     problems = verify(disk, records=records).problems
     assert len(problems) == 1, [str(problem) for problem in problems]
     return problems[0]
 
 
-def found(findings: Findings) -> set[tuple[str, str, int | None]]:
+def found(findings: LogFindings) -> set[tuple[str, str, int | None]]:
     return {(item.kind, item.path, item.position) for item in findings.problems}

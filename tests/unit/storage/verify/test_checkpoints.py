@@ -20,7 +20,7 @@ from penstock.protocol.batch import (
     LEADER_EPOCH_POSITION,
 )
 from penstock.storage.checkpoints import decode_offsets, encode_offsets
-from penstock.storage.epochs import EpochEntry, decode_epochs, encode_epochs
+from penstock.storage.leader_epoch_cache import EpochEntry, decode_epochs, encode_epochs
 from penstock.testing.simulated_disk import SimulatedDisk
 
 

@@ -27,7 +27,7 @@ from penstock.protocol.batch import (
     compute_crc,
 )
 from penstock.protocol.records import Record, build_batch
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.testing.simulated_disk import SimulatedDisk
 
 
@@ -206,7 +206,7 @@ def test_a_replicas_jump_to_a_segment_of_its_own_is_a_note() -> None:
         writer.records()
         record = Record(2**33, NOW_MS, b"k", b"v")
         jump = build_batch([record], base_offset=2**33, leader_epoch=0)
-        writer.append(jump, Origin.REPLICA)
+        writer.append(jump, AppendOrigin.REPLICATION)
     findings = verify(disk)
     assert findings.is_clean
     assert [note.kind for note in findings.notes] == ["gap"]

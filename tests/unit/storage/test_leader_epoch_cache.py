@@ -1,16 +1,16 @@
 import pytest
 
 from penstock.model.ids import LeaderEpoch, Offset
-from penstock.storage.epochs import (
-    EpochCache,
-    EpochEnd,
+from penstock.storage.errors import MalformedCheckpoint
+from penstock.storage.leader_epoch_cache import (
+    EpochEndOffset,
     EpochEntry,
+    LeaderEpochCache,
     decode_epochs,
     encode_epochs,
     read_epochs,
     write_epochs,
 )
-from penstock.storage.errors import MalformedCheckpoint
 from penstock.testing.simulated_disk import SimulatedDisk
 
 MAX_EPOCH = 2**31 - 1
@@ -21,16 +21,16 @@ def entries(*pairs: tuple[int, int]) -> list[EpochEntry]:
     return [EpochEntry(LeaderEpoch(epoch), Offset(offset)) for epoch, offset in pairs]
 
 
-def cache(*pairs: tuple[int, int]) -> EpochCache:
-    return EpochCache(entries(*pairs))
+def cache(*pairs: tuple[int, int]) -> LeaderEpochCache:
+    return LeaderEpochCache(entries(*pairs))
 
 
-def end(epoch: int, offset: int) -> EpochEnd:
-    return EpochEnd(LeaderEpoch(epoch), Offset(offset))
+def end(epoch: int, offset: int) -> EpochEndOffset:
+    return EpochEndOffset(LeaderEpoch(epoch), Offset(offset))
 
 
 def test_a_new_cache_knows_no_epoch() -> None:
-    fresh = EpochCache()
+    fresh = LeaderEpochCache()
     assert fresh.latest == -1
     assert fresh.entries == ()
     assert fresh.find_epoch_at(0) is None
@@ -39,7 +39,7 @@ def test_a_new_cache_knows_no_epoch() -> None:
 
 
 def test_epoch_zero_at_offset_zero_is_an_epoch_like_any_other() -> None:
-    fresh = EpochCache()
+    fresh = LeaderEpochCache()
     assert fresh.assign(0, 0)
     assert fresh.dirty
     assert fresh.latest == 0
@@ -108,7 +108,9 @@ def test_negative_epochs_and_offsets_are_refused(epoch: int, offset: int) -> Non
         (MAX_EPOCH, None),
     ],
 )
-def test_an_epoch_ends_where_the_next_begins(requested: int, expected: EpochEnd | None) -> None:
+def test_an_epoch_ends_where_the_next_begins(
+    requested: int, expected: EpochEndOffset | None
+) -> None:
     assert cache((1, 10), (3, 20), (5, 30)).find_end_offset(requested, 44) == expected
 
 
@@ -212,4 +214,4 @@ def test_epochs_survive_their_file() -> None:
     assert read_epochs(disk, path) == []
     write_epochs(disk, path, GOLDEN_ENTRIES)
     assert disk.files() == {path: GOLDEN}
-    assert EpochCache(read_epochs(disk, path)).entries == tuple(GOLDEN_ENTRIES)
+    assert LeaderEpochCache(read_epochs(disk, path)).entries == tuple(GOLDEN_ENTRIES)

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from penstock.model.ids import LeaderEpoch, Offset, TimestampMs
 from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import Record, iter_records
-from penstock.storage.engine import TimedOffset
+from penstock.storage.engine import TimestampAndOffset
 from penstock.storage.errors import CorruptRecords
-from penstock.storage.segment import Placed, Segment
+from penstock.storage.segment import LocatedBatch, Segment
 from penstock.storage.segments import Segments
 
 
 def find_by_time(
     segments: Segments, timestamp_ms: int, *, start: int, end: int
-) -> TimedOffset | None:
+) -> TimestampAndOffset | None:
     """The first record in [start, end) whose timestamp is not below the asked one."""
     for segment in segments.starting_from(start):
         if segment.max_timestamp < timestamp_ms:
@@ -31,15 +31,15 @@ def find_by_time(
     return None
 
 
-def find_max_timestamp(segments: Segments, *, start: int, end: int) -> TimedOffset | None:
+def find_max_timestamp(segments: Segments, *, start: int, end: int) -> TimestampAndOffset | None:
     """The first record in [start, end) with the largest timestamp of all."""
-    best: TimedOffset | None = None
+    best: TimestampAndOffset | None = None
     for segment in segments.starting_from(start):
         best = _later(best, _find_max_in_segment(segment, start, end))
     return best
 
 
-def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimedOffset | None:
+def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimestampAndOffset | None:
     """From the batch with the segment's maximum, where it still holds that record in the range;
     else from all: the record may have been deleted, or compacted away."""
     if segment.max_timestamp < 0:
@@ -49,7 +49,7 @@ def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimedOffset 
         found = _max_in_batch(segment, placed, start, end)
         if found is not None and found.timestamp_ms == segment.max_timestamp:
             return found
-    best: TimedOffset | None = None
+    best: TimestampAndOffset | None = None
     placed = segment.find_batch(start)
     while placed is not None and placed.header.base_offset < end:
         if best is None or placed.header.max_timestamp > best.timestamp_ms:
@@ -58,32 +58,38 @@ def _find_max_in_segment(segment: Segment, start: int, end: int) -> TimedOffset 
     return best
 
 
-def _max_in_batch(segment: Segment, placed: Placed, start: int, end: int) -> TimedOffset | None:
+def _max_in_batch(
+    segment: Segment, placed: LocatedBatch, start: int, end: int
+) -> TimestampAndOffset | None:
     if placed.header.last_offset < start:
         return None
     epoch = LeaderEpoch(placed.header.leader_epoch)
-    best: TimedOffset | None = None
+    best: TimestampAndOffset | None = None
     for record in _iter_records(segment, placed):
         if record.timestamp_ms >= 0 and start <= record.offset < end:
-            found = TimedOffset(Offset(record.offset), TimestampMs(record.timestamp_ms), epoch)
+            found = TimestampAndOffset(
+                Offset(record.offset), TimestampMs(record.timestamp_ms), epoch
+            )
             best = _later(best, found)
     return best
 
 
-def _later(first: TimedOffset | None, second: TimedOffset | None) -> TimedOffset | None:
+def _later(
+    first: TimestampAndOffset | None, second: TimestampAndOffset | None
+) -> TimestampAndOffset | None:
     if first is None or second is None:
         return first or second
     return second if second.timestamp_ms > first.timestamp_ms else first
 
 
 def _first_in_batch(
-    segment: Segment, placed: Placed, timestamp_ms: int, start: int, end: int
-) -> TimedOffset | None:
+    segment: Segment, placed: LocatedBatch, timestamp_ms: int, start: int, end: int
+) -> TimestampAndOffset | None:
     if placed.header.max_timestamp < timestamp_ms or placed.header.last_offset < start:
         return None
     for record in _iter_records(segment, placed):
         if record.timestamp_ms >= timestamp_ms and start <= record.offset < end:
-            return TimedOffset(
+            return TimestampAndOffset(
                 Offset(record.offset),
                 TimestampMs(record.timestamp_ms),
                 LeaderEpoch(placed.header.leader_epoch),
@@ -91,7 +97,7 @@ def _first_in_batch(
     return None
 
 
-def _iter_records(segment: Segment, placed: Placed) -> Iterator[Record]:
+def _iter_records(segment: Segment, placed: LocatedBatch) -> Iterator[Record]:
     try:
         yield from iter_records(segment.read_batch(placed))
     except CorruptBatch as error:

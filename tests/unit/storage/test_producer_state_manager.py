@@ -3,14 +3,14 @@ import pytest
 from penstock.storage.errors import (
     CoordinatorFenced,
     DuplicateSequence,
+    InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
-    ProducerFenced,
     StorageError,
     UnknownProducer,
 )
 from penstock.storage.producer_snapshot import decode, encode
-from penstock.storage.producers import CompletedTransaction, ProducerState
+from penstock.storage.producer_state_manager import CompletedTxn, ProducerStateManager
 
 WRAP = 2**31
 DAY_MS = 24 * 60 * 60 * 1000
@@ -20,7 +20,7 @@ class Log:
     """A producer state fed as a leader's log feeds it: ask, check, append, apply."""
 
     def __init__(self) -> None:
-        self.state = ProducerState("orders-0")
+        self.state = ProducerStateManager("orders-0")
         self.end_offset = 0
 
     def append(
@@ -66,7 +66,7 @@ class Log:
         coordinator_epoch: int = 0,
         commit: bool = True,
         timestamp_ms: int = 1000,
-    ) -> CompletedTransaction | None:
+    ) -> CompletedTxn | None:
         self.state.check_marker(pid, epoch, coordinator_epoch)
         offset, self.end_offset = self.end_offset, self.end_offset + 1
         return self.state.apply_marker(pid, epoch, coordinator_epoch, commit, offset, timestamp_ms)
@@ -128,14 +128,14 @@ def test_a_new_epoch_begins_at_zero_again(log: Log) -> None:
 
 def test_an_older_epoch_is_fenced_whatever_its_sequence(log: Log) -> None:
     log.append(0, epoch=1)
-    log.refuses(ProducerFenced, 1, epoch=0)
-    log.refuses(ProducerFenced, 0, epoch=0)
+    log.refuses(InvalidProducerEpoch, 1, epoch=0)
+    log.refuses(InvalidProducerEpoch, 0, epoch=0)
 
 
 def test_the_epoch_is_checked_before_sequence_and_transaction(log: Log) -> None:
     """A client dies of the wrong code: fenced is not the same as being out of order."""
     log.append(0, epoch=1, transactional=True)
-    log.refuses(ProducerFenced, 99, epoch=0, transactional=False)
+    log.refuses(InvalidProducerEpoch, 99, epoch=0, transactional=False)
 
 
 def test_sequences_wrap_to_zero_between_batches(log: Log) -> None:
@@ -213,14 +213,14 @@ def test_batches_without_sequences_are_checked_by_epoch_alone(log: Log) -> None:
             producer_id=0, producer_epoch=4, base_sequence=-1, last_sequence=-1, transactional=True
         )
         state.apply(0, 4, -1, -1, offset, offset, 1000, True)
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(InvalidProducerEpoch):
         state.check(
             producer_id=0, producer_epoch=3, base_sequence=-1, last_sequence=-1, transactional=True
         )
 
 
 def test_what_is_in_the_log_is_applied_without_judgement() -> None:
-    follower = ProducerState()
+    follower = ProducerStateManager()
     follower.apply(0, 5, 100, 109, 0, 9, 1000, False)  # begins anywhere
     follower.apply(0, 5, 500, 509, 20, 29, 1000, False)  # leaves gaps: compaction
     follower.apply(0, 3, 7, 7, 30, 30, 1000, False)  # the leader had forgotten epoch 5
@@ -314,7 +314,7 @@ def test_sequences_go_on_over_a_marker_of_the_same_epoch(log: Log) -> None:
 def test_a_marker_of_a_higher_epoch_fences_the_one_before(log: Log) -> None:
     log.append(0, transactional=True, epoch=32764)
     assert log.mark(epoch=32765, commit=False) == (0, 0, 1, True)
-    log.refuses(ProducerFenced, 1, transactional=True, epoch=32764)
+    log.refuses(InvalidProducerEpoch, 1, transactional=True, epoch=32764)
     log.refuses(OutOfOrderSequence, 1, transactional=True, epoch=32765)
     log.append(0, transactional=True, epoch=32765)
 
@@ -333,9 +333,9 @@ def test_a_marker_of_a_replaced_coordinator_or_older_epoch_is_refused(log: Log) 
     log.mark(epoch=3, coordinator_epoch=5)
     with pytest.raises(CoordinatorFenced, match="coordinator epoch 4"):
         log.state.check_marker(0, 3, 4)
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(InvalidProducerEpoch):
         log.state.check_marker(0, 2, 5)
-    with pytest.raises(ProducerFenced):  # the epoch first: its code is what clients act on
+    with pytest.raises(InvalidProducerEpoch):  # the epoch first: its code is what clients act on
         log.state.check_marker(0, 2, 4)
 
 
@@ -375,7 +375,7 @@ def test_a_log_is_not_past_the_marker_that_moved_it_to_its_epoch(log: Log) -> No
 def test_a_marker_for_an_unknown_producer_makes_it_known(log: Log) -> None:
     assert log.mark(pid=9, epoch=2, coordinator_epoch=0) is None
     assert log.state.first_unstable_offset is None
-    log.refuses(ProducerFenced, 0, pid=9, epoch=1)
+    log.refuses(InvalidProducerEpoch, 0, pid=9, epoch=1)
     log.append(0, pid=9, epoch=2)
 
 

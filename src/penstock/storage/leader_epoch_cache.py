@@ -31,12 +31,12 @@ class EpochEntry(NamedTuple):
     start_offset: Offset
 
 
-class EpochEnd(NamedTuple):
+class EpochEndOffset(NamedTuple):
     epoch: LeaderEpoch
     end_offset: Offset  # the first offset that is no longer of this epoch
 
 
-class EpochCache:
+class LeaderEpochCache:
     """Owned and changed by its log alone, which also writes it down while `dirty`."""
 
     __slots__ = ("_entries", "dirty")
@@ -72,7 +72,7 @@ class EpochCache:
         self.dirty = True
         return True
 
-    def find_end_offset(self, requested_epoch: int, log_end_offset: int) -> EpochEnd | None:
+    def find_end_offset(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset | None:
         """The largest epoch up to the requested one, and where it ends.
 
         None where this log knows nothing: no epoch was asked for, or one later than its latest.
@@ -83,10 +83,10 @@ class EpochCache:
         if not entries or not 0 <= requested_epoch <= entries[-1].epoch:
             return None
         if requested_epoch == entries[-1].epoch:
-            return EpochEnd(LeaderEpoch(requested_epoch), Offset(log_end_offset))
+            return EpochEndOffset(LeaderEpoch(requested_epoch), Offset(log_end_offset))
         later = bisect_right(entries, requested_epoch, key=_epoch_of)
         epoch = entries[later - 1].epoch if later else LeaderEpoch(requested_epoch)
-        return EpochEnd(epoch, entries[later].start_offset)
+        return EpochEndOffset(epoch, entries[later].start_offset)
 
     def find_epoch_at(self, offset: int) -> LeaderEpoch | None:
         """The epoch that wrote the offset, or would have: the log's end is not known here."""

@@ -13,10 +13,10 @@ from penstock.storage.producer_snapshot import (
     read_snapshot,
     snapshot_name,
 )
-from penstock.storage.producers import ProducerEntry
+from penstock.storage.producer_state_manager import ProducerStateEntry
 
 
-class Snapshots:
+class ProducerSnapshots:
     """Owned by its log; the offsets in memory mirror the folder."""
 
     __slots__ = ("_directory", "_disk", "_offsets")
@@ -34,7 +34,7 @@ class Snapshots:
     def __contains__(self, offset: int) -> bool:
         return offset in self._offsets
 
-    def take(self, offset: int, entries: Iterable[ProducerEntry]) -> None:
+    def take(self, offset: int, entries: Iterable[ProducerStateEntry]) -> None:
         descriptor = self._disk.open(self._path(offset), REPLACE)
         try:
             write_fully(self._disk, descriptor, encode(entries))
@@ -42,7 +42,7 @@ class Snapshots:
             self._disk.close(descriptor)
         self._offsets.add(offset)
 
-    def find_latest(self, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
+    def find_latest(self, at_most: int) -> tuple[int, list[ProducerStateEntry]] | None:
         """The newest whole one not above the offset; damaged ones are dropped on the way."""
         for offset in sorted((o for o in self._offsets if o <= at_most), reverse=True):
             try:

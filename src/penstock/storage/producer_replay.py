@@ -6,15 +6,15 @@ Works on a ProducerState and owns nothing. Live appends, recovery and replay app
 from penstock.protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader, CorruptBatch
 from penstock.protocol.control import EndMarker, read_end_marker
 from penstock.storage.errors import CorruptRecords
-from penstock.storage.producers import BatchRange, ProducerState
+from penstock.storage.producer_snapshots import ProducerSnapshots
+from penstock.storage.producer_state_manager import BatchMetadata, ProducerStateManager
 from penstock.storage.segments import Segments
-from penstock.storage.snapshots import Snapshots
-from penstock.storage.transaction_index import AbortedTransaction
+from penstock.storage.transaction_index import AbortedTxn
 
 
 def check_batch(
-    producers: ProducerState, header: BatchHeader, batch: memoryview, partition: object
-) -> BatchRange | None:
+    producers: ProducerStateManager, header: BatchHeader, batch: memoryview, partition: object
+) -> BatchMetadata | None:
     """Where a leader has the batch already, or None if it may be appended; raises otherwise."""
     if header.attributes & CONTROL:
         marker = get_marker(batch, partition)
@@ -46,8 +46,8 @@ def get_marker(batch: memoryview, partition: object) -> EndMarker | None:
 
 
 def apply_batch(
-    producers: ProducerState, header: BatchHeader, batch: memoryview, now_ms: int
-) -> AbortedTransaction | None:
+    producers: ProducerStateManager, header: BatchHeader, batch: memoryview, now_ms: int
+) -> AbortedTxn | None:
     """What a stored batch with a producer id changes; the index entry if it aborts something."""
     if header.attributes & CONTROL:
         return _apply_marker(producers, header, batch, now_ms)
@@ -66,8 +66,8 @@ def apply_batch(
 
 
 def _apply_marker(
-    producers: ProducerState, header: BatchHeader, batch: memoryview, now_ms: int
-) -> AbortedTransaction | None:
+    producers: ProducerStateManager, header: BatchHeader, batch: memoryview, now_ms: int
+) -> AbortedTxn | None:
     try:
         marker = read_end_marker(batch)
     except CorruptBatch:
@@ -85,7 +85,7 @@ def _apply_marker(
     )
     if completed is None or not completed.aborted:
         return None
-    return AbortedTransaction(
+    return AbortedTxn(
         completed.producer_id,
         completed.first_offset,
         completed.last_offset,
@@ -94,8 +94,8 @@ def _apply_marker(
 
 
 def replay(
-    producers: ProducerState,
-    snapshots: Snapshots,
+    producers: ProducerStateManager,
+    snapshots: ProducerSnapshots,
     segments: Segments,
     end_offset: int,
     now_ms: int,

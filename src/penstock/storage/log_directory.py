@@ -31,7 +31,7 @@ from penstock.storage.checkpoints import (
 from penstock.storage.errors import DirectoryLocked
 from penstock.storage.log import SegmentedLog
 from penstock.storage.partition_metadata import take_clean_shutdown, write_clean_shutdown
-from penstock.storage.recovery import Remembered, Report
+from penstock.storage.recovery import CheckpointedOffsets, Report
 
 LOCK_FILE = ".lock"
 # In the order of the fields of Checkpoints.
@@ -54,7 +54,7 @@ class Checkpoints(NamedTuple):
     cleaned: dict[TopicPartition, Offset]
 
 
-class LogDirectory:
+class LocalLogDirectory:
     """Owned by the engine. `failure` is set once and ends every write below `path`."""
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -133,9 +133,9 @@ class LogDirectory:
         named = set().union(*self._checkpoints)
         return {tp for tp in named if tp.topic != METADATA_TOPIC}
 
-    def remembered(self, partition: TopicPartition) -> Remembered:
+    def remembered(self, partition: TopicPartition) -> CheckpointedOffsets:
         checkpoints, zero = self._checkpoints, Offset(0)
-        return Remembered(
+        return CheckpointedOffsets(
             clean=self._is_clean,
             recovery_point=checkpoints.recovery_points.get(partition, zero),
             log_start_offset=checkpoints.log_starts.get(partition, zero),

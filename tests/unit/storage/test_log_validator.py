@@ -10,9 +10,9 @@ from penstock.protocol.batch import HEADER, compute_crc, is_crc_valid, read_head
 from penstock.protocol.compression import Codec, compress
 from penstock.protocol.records import Record, iter_records
 from penstock.protocol.varint import encode_varint
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import CorruptRecords, InvalidRecords, InvalidTimestamp, RecordTooLarge
-from penstock.storage.incoming import prepare, read_incoming
+from penstock.storage.log_validator import prepare, read_incoming
 
 MIB = 1024 * 1024
 COMPACT = frozenset({"compact"})
@@ -22,13 +22,13 @@ COMPACTED = LogConfig(cleanup_policy=COMPACT)
 def take(batch: bytes | bytearray, config: LogConfig = COMPACTED) -> bytes:
     """The batch as it would be stored."""
     view = memoryview(bytearray(batch))
-    read_incoming(view, Origin.CLIENT, "orders-3")
+    read_incoming(view, AppendOrigin.CLIENT, "orders-3")
     stored, _ = prepare(
         view,
         read_header(view),
         config,
         now_ms=NOW_MS,
-        origin=Origin.CLIENT,
+        origin=AppendOrigin.CLIENT,
         partition="orders-3",
     )
     return bytes(stored)

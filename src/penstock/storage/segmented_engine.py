@@ -17,15 +17,14 @@ from penstock.storage.checkpoints import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
 )
-from penstock.storage.compaction_throttle import Throttle
-from penstock.storage.directory import LogDirectory
+from penstock.storage.compaction_throttle import CleanerThrottler
 from penstock.storage.engine import (
     NO_TOPIC_ID,
-    Appended,
     AppendItem,
+    AppendOrigin,
     EngineStatistics,
     Job,
-    Origin,
+    LogAppendInfo,
     PartitionLog,
     RecoveryProgress,
 )
@@ -42,6 +41,8 @@ from penstock.storage.errors import (
 from penstock.storage.group_commit import Background, GroupCommit, Inline
 from penstock.storage.handles import Handles
 from penstock.storage.log import SegmentedLog
+from penstock.storage.log_directory import LocalLogDirectory
+from penstock.storage.maintenance_jobs import CheckpointJob, RemovalJob, RetentionJob
 from penstock.storage.partition_metadata import (
     PARTITION_METADATA_FILE,
     encode_topic_id,
@@ -49,9 +50,8 @@ from penstock.storage.partition_metadata import (
 )
 from penstock.storage.recovery import Report, open_log
 from penstock.storage.swap import find_last_replaced, finish_swaps
-from penstock.storage.upkeep import CheckpointJob, RemovalJob, RetentionJob
 
-_REPLICA = Origin.REPLICA
+_REPLICA = AppendOrigin.REPLICATION
 _ALL_CHECKPOINTS = frozenset(
     (RECOVERY_POINT_FILE, LOG_START_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 )
@@ -78,19 +78,19 @@ class SegmentedEngine:
         self._post = post
         self._report = report
         self._handles = Handles(self._disk, descriptors=descriptors, maps=descriptors // 2)
-        self._directories = [LogDirectory(self._disk, path) for path in config.log_dirs]
+        self._directories = [LocalLogDirectory(self._disk, path) for path in config.log_dirs]
         self._committers = {
             directory.path: self._make_committer(directory) for directory in self._directories
         }
         self._logs: dict[TopicPartition, SegmentedLog] = {}
-        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._homes: dict[TopicPartition, LocalLogDirectory] = {}
         self._missing: set[TopicPartition] = set()  # named by checkpoints, without a folder
         self._removals: list[RemovalJob] = []
         # One for all passes: the limit is the broker's, not a pass's.
-        self._throttle = Throttle(config.cleaner_io_max_bytes_per_second)
+        self._throttle = CleanerThrottler(config.cleaner_io_max_bytes_per_second)
         self._next_due_ms: dict[str, int] = {}
 
-    def _make_committer(self, directory: LogDirectory) -> GroupCommit:
+    def _make_committer(self, directory: LocalLogDirectory) -> GroupCommit:
         return GroupCommit(
             self._disk,
             self._handles,
@@ -120,9 +120,9 @@ class SegmentedEngine:
             raise
         return dict(self._logs)
 
-    def _list_folders(self) -> list[tuple[LogDirectory, TopicPartition, str]]:
+    def _list_folders(self) -> list[tuple[LocalLogDirectory, TopicPartition, str]]:
         """Also notes the partitions that checkpoints name and that have no folder anywhere."""
-        folders: list[tuple[LogDirectory, TopicPartition, str]] = []
+        folders: list[tuple[LocalLogDirectory, TopicPartition, str]] = []
         for directory in self._working():
             try:
                 directory.open(self._report)
@@ -150,7 +150,7 @@ class SegmentedEngine:
                     other.close(clean=False)
                 raise
 
-    def _working(self) -> list[LogDirectory]:
+    def _working(self) -> list[LocalLogDirectory]:
         return [directory for directory in self._directories if directory.failure is None]
 
     def check_any_works(self) -> None:
@@ -163,7 +163,7 @@ class SegmentedEngine:
 
     def _open(
         self,
-        directory: LogDirectory,
+        directory: LocalLogDirectory,
         partition: TopicPartition,
         folder: str,
         config: LogConfig,
@@ -211,7 +211,7 @@ class SegmentedEngine:
 
     def _make_log(
         self,
-        directory: LogDirectory,
+        directory: LocalLogDirectory,
         partition: TopicPartition,
         folder: str,
         topic_id: TopicId,
@@ -232,12 +232,16 @@ class SegmentedEngine:
         )
 
     def _before_cut(
-        self, directory: LogDirectory, log: SegmentedLog, end_offset: Offset, kept_below: Offset
+        self,
+        directory: LocalLogDirectory,
+        log: SegmentedLog,
+        end_offset: Offset,
+        kept_below: Offset,
     ) -> None:
         directory.lower(log.partition, end_offset)
         self._committers[directory.path].cut(log, kept_below)
 
-    def _register(self, directory: LogDirectory, log: SegmentedLog) -> None:
+    def _register(self, directory: LocalLogDirectory, log: SegmentedLog) -> None:
         self._logs[log.partition] = directory.logs[log.partition] = log
         self._homes[log.partition] = directory
 
@@ -306,9 +310,11 @@ class SegmentedEngine:
 
     # -- serving ---------------------------------------------------------------------------
 
-    def append(self, items: Sequence[AppendItem], now_ms: int) -> list[Appended | StorageError]:
+    def append(
+        self, items: Sequence[AppendItem], now_ms: int
+    ) -> list[LogAppendInfo | StorageError]:
         """One answer per item; an item that fails costs the others nothing."""
-        results: list[Appended | StorageError] = []
+        results: list[LogAppendInfo | StorageError] = []
         for item in items:
             log: SegmentedLog = item[0]  # type: ignore[assignment]  # every log here is ours
             try:
@@ -340,7 +346,7 @@ class SegmentedEngine:
         if log.partition in self._homes:
             self.flush(log, log.log_end_offset, _ignore)
 
-    def _fail_directory(self, directory: LogDirectory, error: OSError) -> None:
+    def _fail_directory(self, directory: LocalLogDirectory, error: OSError) -> None:
         if directory.failure is None:
             directory.failure = error
             self._report(f"log directory {directory.path} is offline: {error}")
@@ -444,7 +450,7 @@ class SegmentedEngine:
         for directory in self._directories:
             directory.close(clean=False)
 
-    def _close_directory(self, directory: LogDirectory) -> bool:
+    def _close_directory(self, directory: LocalLogDirectory) -> bool:
         try:
             for log in directory.logs.values():
                 log.prepare_close()

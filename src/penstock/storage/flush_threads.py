@@ -8,7 +8,7 @@ from typing import Self, TypeVar
 Item = TypeVar("Item")
 
 
-class Threads:
+class FlushThreads:
     """A `group_commit.Background` of `workers` threads for items and one more for rounds.
 
     Work that fails is kept and raised by `check` and on leaving: nobody forgets it.

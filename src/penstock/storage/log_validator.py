@@ -28,7 +28,7 @@ from penstock.protocol.batch import (
 from penstock.protocol.checksum import crc32c
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import change_codec, default_limit, iter_keys, walk_records
-from penstock.storage.engine import Origin
+from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import (
     CorruptRecords,
     InvalidRecords,
@@ -37,7 +37,7 @@ from penstock.storage.errors import (
     SegmentTooSmall,
     UnexpectedOffset,
 )
-from penstock.storage.producer_history import get_marker
+from penstock.storage.producer_replay import get_marker
 
 _CODECS = {"uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
 _FOREVER_MS = 2**63 - 1
@@ -46,7 +46,7 @@ _OPENED_RATIO = 16  # to max.message.bytes
 _MAX_PLAIN_ATTRIBUTES = int(Codec.ZSTD)  # no bit set but the codec's
 
 
-def read_incoming(batches: memoryview, origin: Origin, partition: object) -> tuple[int, ...]:
+def read_incoming(batches: memoryview, origin: AppendOrigin, partition: object) -> tuple[int, ...]:
     """The header fields of the one batch that a leader's append holds, checked with its CRC.
 
     A bare tuple in BatchHeader's order: an object per batch costs as much as its CRC.
@@ -98,12 +98,15 @@ def _check_frame(header: BatchHeader, size: int, partition: object) -> None:
         )
 
 
-def _check_unusual(header: BatchHeader, size: int, origin: Origin, partition: object) -> None:
+def _check_unusual(header: BatchHeader, size: int, origin: AppendOrigin, partition: object) -> None:
     if header.size < size:
         raise InvalidRecords(
             f"{partition}: {size - header.size} bytes follow the batch; an append holds one batch"
         )
-    if origin is Origin.CLIENT and min(header.base_timestamp, header.max_timestamp) < NO_TIMESTAMP:
+    if (
+        origin is AppendOrigin.CLIENT
+        and min(header.base_timestamp, header.max_timestamp) < NO_TIMESTAMP
+    ):
         raise InvalidTimestamp(
             f"{partition}: timestamp {min(header.base_timestamp, header.max_timestamp)} lies "
             f"before 1970; {NO_TIMESTAMP} stands for none"
@@ -111,7 +114,7 @@ def _check_unusual(header: BatchHeader, size: int, origin: Origin, partition: ob
     try:
         check_header(header._replace(base_offset=0), size)
         _check_count(header)
-        if origin is Origin.CLIENT:
+        if origin is AppendOrigin.CLIENT:
             check_client_batch(header)
     except CorruptBatch as error:
         raise InvalidRecords(f"{partition}: {error.reason}") from error
@@ -146,7 +149,7 @@ def prepare(
     config: LogConfig,
     *,
     now_ms: int,
-    origin: Origin,
+    origin: AppendOrigin,
     partition: object,
 ) -> tuple[memoryview, BatchHeader]:
     """The batch as this topic stores it: checked against its settings, converted, stamped."""
@@ -154,7 +157,7 @@ def prepare(
         return batches, header
     _check_size(len(batches), config, partition)  # before anything costs more than that
     limit = _opened_limit(header, config)
-    if config.compact and origin is Origin.CLIENT:
+    if config.compact and origin is AppendOrigin.CLIENT:
         _check_keys(batches, limit, partition)
     wanted = _CODECS.get(config.compression_type)
     if wanted is not None and wanted != header.codec:

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from penstock.io.disk import Disk
-from penstock.storage.directory import LogDirectory
 from penstock.storage.engine import OnOwner
 from penstock.storage.errors import LogFenced
 from penstock.storage.log import SegmentedLog
+from penstock.storage.log_directory import LocalLogDirectory
 from penstock.storage.retention import SegmentAge, count_expired
 from penstock.storage.segment import Segment
 from penstock.storage.segment_files import remove_files
 from penstock.storage.swap import DELETED
 
-OnFailed = Callable[[LogDirectory, OSError], None]
+OnFailed = Callable[[LocalLogDirectory, OSError], None]
 
 
 class CheckpointJob:
@@ -25,7 +25,7 @@ class CheckpointJob:
     name = "checkpoint"
 
     def __init__(
-        self, directories: Iterable[LogDirectory], names: frozenset[str], on_failed: OnFailed
+        self, directories: Iterable[LocalLogDirectory], names: frozenset[str], on_failed: OnFailed
     ) -> None:
         self._directories = [item for item in directories if item.failure is None]
         self._names = names
@@ -47,7 +47,7 @@ class RetentionJob:
     name = "retention"
 
     def __init__(
-        self, disk: Disk, directories: Iterable[LogDirectory], now_ms: int, on_failed: OnFailed
+        self, disk: Disk, directories: Iterable[LocalLogDirectory], now_ms: int, on_failed: OnFailed
     ) -> None:
         self._disk = disk
         self._directories = [item for item in directories if item.failure is None]
@@ -103,7 +103,7 @@ class RemovalJob:
 
     name = "removal"
 
-    def __init__(self, directory: LogDirectory, folder: str, on_failed: OnFailed) -> None:
+    def __init__(self, directory: LocalLogDirectory, folder: str, on_failed: OnFailed) -> None:
         self._directory = directory
         self._folder = folder
         self._on_failed = on_failed

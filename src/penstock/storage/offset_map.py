@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from penstock.protocol.batch import CONTROL, BatchHeader
 from penstock.protocol.records import iter_keys
-from penstock.storage.compaction_transactions import Transactions
+from penstock.storage.compaction_transactions import CleanedTransactionMetadata
 
 # What an entry costs right after the dict has grown: 186 bytes by tracemalloc, and 126 before.
 ENTRY_BYTES = 192
@@ -25,13 +25,13 @@ def digest_of(key: bytes) -> bytes:
     return key if len(key) <= MAX_PLAIN_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
 
 
-class KeyMap:
+class OffsetMap:
     """Filled batch by batch, in offset order, by one pass."""
 
     __slots__ = ("_capacity", "_first_offset", "_transactions", "end_offset", "latest")
 
     def __init__(
-        self, *, first_offset: int, transactions: Transactions, capacity_bytes: int
+        self, *, first_offset: int, transactions: CleanedTransactionMetadata, capacity_bytes: int
     ) -> None:
         self.latest: dict[bytes, int] = {}
         self.end_offset = first_offset  # every batch below is in

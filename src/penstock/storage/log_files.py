@@ -19,10 +19,10 @@ from penstock.storage.checkpoints import (
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
 )
-from penstock.storage.epochs import EPOCH_FILE
+from penstock.storage.leader_epoch_cache import EPOCH_FILE
 from penstock.storage.partition_metadata import (
-    BROKER_STAMP_FILE,
     CLEAN_SHUTDOWN_FILE,
+    META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
 )
 from penstock.storage.scan import Scan
@@ -52,7 +52,7 @@ _BY_NAME = {
     HIGH_WATERMARK_FILE: FileKind.OFFSETS,
     CLEANER_FILE: FileKind.OFFSETS,
     PARTITION_METADATA_FILE: FileKind.PARTITION_METADATA,
-    BROKER_STAMP_FILE: FileKind.BROKER_STAMP,
+    META_PROPERTIES_FILE: FileKind.BROKER_STAMP,
     CLEAN_SHUTDOWN_FILE: FileKind.CLEAN_SHUTDOWN,
 }
 _BY_SUFFIX = {

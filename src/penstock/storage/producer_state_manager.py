@@ -15,9 +15,9 @@ from penstock.protocol.batch import MAX_SEQUENCE, NO_SEQUENCE
 from penstock.storage.errors import (
     CoordinatorFenced,
     DuplicateSequence,
+    InvalidProducerEpoch,
     InvalidTransactionState,
     OutOfOrderSequence,
-    ProducerFenced,
     UnknownProducer,
 )
 
@@ -26,7 +26,7 @@ NO_COORDINATOR_EPOCH = -1
 _SEQUENCES = MAX_SEQUENCE + 1
 
 
-class BatchRange(NamedTuple):
+class BatchMetadata(NamedTuple):
     """Where a batch was stored that has now come again."""
 
     base_offset: Offset
@@ -34,14 +34,14 @@ class BatchRange(NamedTuple):
     timestamp_ms: TimestampMs
 
 
-class CompletedTransaction(NamedTuple):
+class CompletedTxn(NamedTuple):
     producer_id: ProducerId
     first_offset: Offset
     last_offset: Offset  # of the marker
     aborted: bool
 
 
-class ProducerEntry(NamedTuple):
+class ProducerStateEntry(NamedTuple):
     """One producer as snapshots and DescribeProducers show it: its last batch only."""
 
     producer_id: ProducerId
@@ -92,7 +92,7 @@ class _Producer:
         self.last_seen_ms = TimestampMs(timestamp_ms if now_ms is None else now_ms)
 
 
-class ProducerState:
+class ProducerStateManager:
     """Owned and changed by its log alone: checked before an append, applied after it."""
 
     __slots__ = (
@@ -108,7 +108,7 @@ class ProducerState:
         self._name = name  # of the partition, for messages
         self._producers: dict[int, _Producer] = {}
         self._ongoing: list[tuple[Offset, ProducerId]] = []  # sorted by first offset
-        self._completed: deque[CompletedTransaction] = deque()  # not below the high watermark yet
+        self._completed: deque[CompletedTxn] = deque()  # not below the high watermark yet
         self._completed_firsts: list[Offset] = []  # theirs, sorted
         # The state covers the log up to here. `apply` moves it; for batches without a producer
         # the log does.
@@ -121,7 +121,7 @@ class ProducerState:
 
     def find_duplicate(
         self, producer_id: int, producer_epoch: int, base_sequence: int, last_sequence: int
-    ) -> BatchRange | None:
+    ) -> BatchMetadata | None:
         """Where this very batch is stored already. To be asked before `check`."""
         producer = self._producers.get(producer_id)
         if producer is None or producer.producer_epoch != producer_epoch or base_sequence < 0:
@@ -129,7 +129,7 @@ class ProducerState:
         for batch in producer.batches:
             if batch.last_sequence == last_sequence and batch.first_sequence == base_sequence:
                 base_offset = Offset(batch.last_offset - batch.offset_delta)
-                return BatchRange(base_offset, batch.last_offset, batch.timestamp_ms)
+                return BatchMetadata(base_offset, batch.last_offset, batch.timestamp_ms)
         return None
 
     def check(
@@ -242,7 +242,7 @@ class ProducerState:
         offset: int,
         timestamp_ms: int,
         now_ms: int | None = None,
-    ) -> CompletedTransaction | None:
+    ) -> CompletedTxn | None:
         """Take in a stored marker; None if it ended nothing, being sent again or of no batch."""
         producer = self._producer_at(producer_id, producer_epoch)
         producer.coordinator_epoch = coordinator_epoch
@@ -254,7 +254,7 @@ class ProducerState:
         producer.txn_first_offset = None
         pid = ProducerId(producer_id)
         del self._ongoing[bisect_left(self._ongoing, (first_offset, pid))]
-        completed = CompletedTransaction(pid, first_offset, Offset(offset), not commit)
+        completed = CompletedTxn(pid, first_offset, Offset(offset), not commit)
         self._completed.append(completed)
         insort(self._completed_firsts, first_offset)
         return completed
@@ -272,7 +272,7 @@ class ProducerState:
             return ongoing[0][0] if ongoing else None
         return min(ongoing[0][0], completed[0]) if ongoing else completed[0]
 
-    def last_stable_offset_for(self, completed: CompletedTransaction) -> Offset:
+    def last_stable_offset_for(self, completed: CompletedTxn) -> Offset:
         """How far every transaction is decided once this one is: for its index entry."""
         for first_offset, producer_id in self._ongoing[:2]:  # at most one is the producer's own
             if producer_id != completed.producer_id:
@@ -302,11 +302,11 @@ class ProducerState:
 
     # The whole of it.
 
-    def find(self, producer_id: int) -> ProducerEntry | None:
+    def find(self, producer_id: int) -> ProducerStateEntry | None:
         producer = self._producers.get(producer_id)
         return None if producer is None else _view(producer_id, producer)
 
-    def producers(self) -> Sequence[ProducerEntry]:
+    def producers(self) -> Sequence[ProducerStateEntry]:
         return [_view(producer_id, producer) for producer_id, producer in self._producers.items()]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
@@ -328,7 +328,10 @@ class ProducerState:
         self.map_end_offset = Offset(0)
 
     def load(
-        self, entries: Iterable[ProducerEntry], map_end_offset: int = 0, now_ms: int | None = None
+        self,
+        entries: Iterable[ProducerStateEntry],
+        map_end_offset: int = 0,
+        now_ms: int | None = None,
     ) -> None:
         """Become what a snapshot at `map_end_offset` says. With `now_ms` idleness counts anew:
         its timestamps are the clients' word."""
@@ -337,7 +340,7 @@ class ProducerState:
             self._load_entry(entry, now_ms)
         self.map_end_offset = Offset(map_end_offset)
 
-    def _load_entry(self, entry: ProducerEntry, now_ms: int | None) -> None:
+    def _load_entry(self, entry: ProducerStateEntry, now_ms: int | None) -> None:
         producer = self._producer_at(entry.producer_id, entry.producer_epoch)
         producer.coordinator_epoch = entry.coordinator_epoch
         producer.touch(entry.timestamp_ms, now_ms)
@@ -361,7 +364,7 @@ class ProducerState:
 
     def _check_epoch(self, producer: _Producer, producer_id: int, producer_epoch: int) -> None:
         if producer_epoch < producer.producer_epoch:
-            raise ProducerFenced(
+            raise InvalidProducerEpoch(
                 f"{self._name}: producer {producer_id} wrote with epoch {producer_epoch}, but "
                 f"epoch {producer.producer_epoch} exists; a newer instance has taken over"
             )
@@ -404,7 +407,7 @@ def _is_long_before(sequence: int, first_remembered: int) -> bool:
     return 0 < first_remembered - sequence < _SEQUENCES // 2
 
 
-def _last_batch(entry: ProducerEntry) -> _Batch:
+def _last_batch(entry: ProducerStateEntry) -> _Batch:
     first_sequence = entry.last_sequence
     if first_sequence != NO_SEQUENCE:
         first_sequence = (entry.last_sequence - entry.offset_delta) % _SEQUENCES
@@ -417,10 +420,10 @@ def _last_batch(entry: ProducerEntry) -> _Batch:
     )
 
 
-def _view(producer_id: int, producer: _Producer) -> ProducerEntry:
+def _view(producer_id: int, producer: _Producer) -> ProducerStateEntry:
     batches = producer.batches
     last = batches[-1] if batches else _Batch(-1, NO_SEQUENCE, Offset(-1), 0, NO_TIMESTAMP)
-    return ProducerEntry(
+    return ProducerStateEntry(
         ProducerId(producer_id),
         ProducerEpoch(producer.producer_epoch),
         last.last_sequence,

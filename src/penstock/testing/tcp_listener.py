@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Listening:
+class TcpListener:
     """Made in a running loop, which owns it. A connection ends with its task."""
 
     def __init__(self, serve: Serve, host: str, port: int = 0) -> None:
