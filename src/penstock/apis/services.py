@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.apis.cluster.metadata import MetadataResponseCache
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.inter_broker_access import InterBroker
-from penstock.apis.transactions.transaction_service import NobodyVerifies, VerifiesTransactions
+from penstock.apis.transaction_service import NobodyVerifies, VerifiesTransactions
 from penstock.config.effective_config import EffectiveConfig
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.interface import Administration
@@ -22,8 +22,8 @@ from penstock.security.authorizer import Authorizer
 from penstock.storage.engine import Engine
 
 if TYPE_CHECKING:
-    from penstock.apis.groups.group_service import GroupService
-    from penstock.apis.transactions.transaction_service import TransactionService
+    from penstock.apis.group_service import GroupService
+    from penstock.apis.transaction_service import TransactionService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ partition to know (KIP-890).
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.apis.transactions.transaction_service import Verified
+from penstock.apis.transaction_service import Verified
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
 from penstock.config.effective_config import EffectiveConfig
@@ -23,7 +23,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.replication.metadata_cache import MetadataCache
 
 if TYPE_CHECKING:
-    from penstock.apis.transactions.transaction_service import TransactionService
+    from penstock.apis.transaction_service import TransactionService
 
 _VERSIONS = range(4, 6)
 _Codes = Mapping[TopicPartition, ErrorCode]

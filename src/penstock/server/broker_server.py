@@ -74,7 +74,7 @@ from penstock.storage.flush_threads import FlushThreads
 from penstock.storage.segmented_engine import SegmentedEngine
 
 if TYPE_CHECKING:
-    from penstock.apis.groups.group_service import GroupService
+    from penstock.apis.group_service import GroupService
     from penstock.apis.transactions.marker_append import Codes, Wanted
     from penstock.server.cluster_wiring import ClusterWiring
     from penstock.server.group_wiring import Groups

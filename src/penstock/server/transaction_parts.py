@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.apis.transactions.transaction_service import Verified
+from penstock.apis.transaction_service import Verified
 from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import Administration
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
@@ -19,8 +19,8 @@ from penstock.replication.replica_manager import ReplicaManager
 from penstock.server.lazy_coordinator import LateCoordinator
 
 if TYPE_CHECKING:
+    from penstock.apis.transaction_service import TransactionService
     from penstock.apis.transactions.marker_append import Codes, Wanted
-    from penstock.apis.transactions.transaction_service import TransactionService
     from penstock.inter_broker.broker_connections import BrokerConnections
     from penstock.inter_broker.transaction_verifier import TransactionVerifier
     from penstock.server.coordinator_log import LoopClock

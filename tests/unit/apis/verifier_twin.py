@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.apis.transactions.transaction_service import Verified
+from penstock.apis.transaction_service import Verified
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
