@@ -15,13 +15,13 @@ from tests.profile import scaled
 
 from penstock.client.transaction_values import PreparedState, TransactionalProducerId
 from penstock.spark.sink.exactly_once.two_phase_commit import (
-    Asked,
-    BatchIsOld,
-    Decision,
-    Follows,
-    Overruled,
-    decide,
-    give_up,
+    AbortedByAnotherRun,
+    CommitDecision,
+    CommitPlan,
+    PreparedBatch,
+    StaleBatch,
+    plan_commit,
+    plan_recovery,
 )
 
 TASKS = 3
@@ -40,7 +40,7 @@ class Cluster:
     """What brokers keep: decisions, who may write them, and transactions."""
 
     def __init__(self) -> None:
-        self.decisions: list[Decision] = []
+        self.decisions: list[CommitDecision] = []
         self.epoch = 0
         self.states: dict[TransactionalProducerId, str] = {}
         self.batches: dict[TransactionalProducerId, tuple[int, int]] = {}  # run and batch
@@ -59,10 +59,10 @@ class Cluster:
         self.epoch += 1
         return self.epoch
 
-    def last(self) -> Decision | None:
+    def last(self) -> CommitDecision | None:
         return self.decisions[-1] if self.decisions else None
 
-    def write(self, decision: Decision, epoch: int) -> None:
+    def write(self, decision: CommitDecision, epoch: int) -> None:
         if epoch != self.epoch:
             raise FencedError
         self.decisions.append(decision)
@@ -97,8 +97,8 @@ class Spark:
                 yield from self.write(number, batch)
             except TroubleError:
                 self.skipped.add(batch)
-            except (FencedError, Overruled, BatchIsOld):
-                yield from self.give_up()
+            except (FencedError, AbortedByAnotherRun, StaleBatch):
+                yield from self.recover()
                 return
             self.done = max(self.done, batch)
             yield
@@ -109,24 +109,24 @@ class Spark:
         for _ in range(TASKS):
             prepared.append(self.cluster.open(number, batch))
             yield
-        yield from self.commit(Asked("q", batch, tuple(prepared)))
+        yield from self.commit(PreparedBatch("q", batch, tuple(prepared)))
 
-    def commit(self, asked: Asked) -> Steps:
+    def commit(self, asked: PreparedBatch) -> Steps:
         epoch, last, found = yield from self.begin()
         still_open = dict.fromkeys([*found, *asked.prepared])
-        yield from self.carry_out(decide(last, asked, still_open), epoch)
+        yield from self.carry_out(plan_commit(last, asked, still_open), epoch)
 
-    def give_up(self) -> Steps:
+    def recover(self) -> Steps:
         epoch, last, found = yield from self.begin()
         try:
-            yield from self.carry_out(give_up(last, found), epoch)
+            yield from self.carry_out(plan_recovery(last, found), epoch)
         except (FencedError, TroubleError):
             return
         assert not set(found) & set(self.cluster.still_open())
 
     def begin(
         self,
-    ) -> Generator[None, None, tuple[int, Decision | None, list[TransactionalProducerId]]]:
+    ) -> Generator[None, None, tuple[int, CommitDecision | None, list[TransactionalProducerId]]]:
         epoch = self.cluster.fence()
         yield
         last = self.cluster.last()
@@ -135,7 +135,7 @@ class Spark:
         yield
         return epoch, last, found
 
-    def carry_out(self, follows: Follows, epoch: int) -> Steps:
+    def carry_out(self, follows: CommitPlan, epoch: int) -> Steps:
         if follows.is_new:
             self.cluster.write(follows.decision, epoch)
         yield
@@ -207,7 +207,7 @@ def live_through(actions: list[tuple[str, int, int]], *, is_swept: bool) -> None
             del spark.runs[running[which % len(running)]]
     spark.runs.clear()
     if is_swept:
-        list(spark.give_up())
+        list(spark.recover())
         assert not spark.cluster.still_open()
     last, wanted = spark.start(), spark.done + 1
     while spark.done < wanted:

@@ -49,8 +49,8 @@ MUTANTS = [
     ),
     Mutant(
         "what was decided before and is not finished stands in the next decision",
-        "decision = Decision(asked.batch, committed, aborts, is_timed)",
-        "decision = Decision(asked.batch, asked.prepared, aborts, is_timed)",
+        "decision = CommitDecision(asked.batch, committed, aborts, is_timed)",
+        "decision = CommitDecision(asked.batch, asked.prepared, aborts, is_timed)",
     ),
     Mutant(
         "what is aborted stands in the decision when a batch is run again",
@@ -59,23 +59,23 @@ MUTANTS = [
     ),
     Mutant(
         "what is aborted stands in the decision of who gives up",
-        "return Follows(_with_aborted(last, aborts), bool(aborts), commits, aborts)",
-        "return Follows(last, bool(aborts), commits, aborts)",
+        "return CommitPlan(_with_aborted(last, aborts), bool(aborts), commits, aborts)",
+        "return CommitPlan(last, bool(aborts), commits, aborts)",
     ),
     Mutant(
         "the decision is written before anything is aborted, in a commit",
-        "return Follows(decision, bool(aborts) or not is_repeated, committed, aborts)",
-        "return Follows(decision, not is_repeated, committed, aborts)",
+        "return CommitPlan(decision, bool(aborts) or not is_repeated, committed, aborts)",
+        "return CommitPlan(decision, not is_repeated, committed, aborts)",
     ),
     Mutant(
         "the decision is written before anything is aborted, by who gives up",
-        "return Follows(_with_aborted(last, aborts), bool(aborts), commits, aborts)",
-        "return Follows(_with_aborted(last, aborts), False, commits, aborts)",
+        "return CommitPlan(_with_aborted(last, aborts), bool(aborts), commits, aborts)",
+        "return CommitPlan(_with_aborted(last, aborts), False, commits, aborts)",
     ),
     Mutant(
         "the decision about a batch is written before it is committed",
-        "return Follows(decision, bool(aborts) or not is_repeated, committed, aborts)",
-        "return Follows(decision, bool(aborts), committed, aborts)",
+        "return CommitPlan(decision, bool(aborts) or not is_repeated, committed, aborts)",
+        "return CommitPlan(decision, bool(aborts), committed, aborts)",
     ),
     Mutant(
         "what was aborted is kept until the next batch is decided",
@@ -107,7 +107,13 @@ def test_without_this_rule_a_batch_is_lost_or_written_twice(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     planted = load_without(mutant, tmp_path / "planted.py")
-    for name in ("Asked", "BatchIsOld", "Overruled", "decide", "give_up"):
+    for name in (
+        "PreparedBatch",
+        "StaleBatch",
+        "AbortedByAnotherRun",
+        "plan_commit",
+        "plan_recovery",
+    ):
         monkeypatch.setattr(histories, name, getattr(planted, name))
 
     @settings(

@@ -19,7 +19,7 @@ from penstock.protocol.batch import CorruptBatch, read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.spark.codec.bulk_path import BulkPath
-from penstock.spark.codec.encode import Encoded, Encoder
+from penstock.spark.codec.encode import EncodedBatch, Encoder
 
 EXAMPLES = scaled(test=40, verify=2_000, release=30_000)
 FUZZ_INPUTS = scaled(test=1_500, verify=300_000, release=5_000_000)
@@ -185,7 +185,7 @@ def test_any_rows_come_back_as_records_and_both_ways_write_the_same(
 def add(
     encoder: Encoder,
     rows: list[tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes], ...]]],
-) -> list[Encoded]:
+) -> list[EncodedBatch]:
     partitions, keys, values, headers = zip(*rows, strict=True) if rows else ((),) * 4
     return list(
         encoder.add(

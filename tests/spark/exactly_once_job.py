@@ -29,7 +29,7 @@ from tests.spark.written import has_undecided, read_records
 from penstock.spark.data_source import PenstockDataSource
 from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE, halt_at
 from penstock.spark.source.offset_json import read_offset
-from penstock.spark.source.options import Mode, parse_source_options
+from penstock.spark.source.options import ReadMode, parse_source_options
 from penstock.spark.source.schema import find_columns
 from penstock.spark.source.stream_reader import PenstockStreamReader
 
@@ -95,7 +95,7 @@ class HaltingSource(PenstockDataSource):
         return HALTING
 
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802
-        options = parse_source_options(self.options, Mode.STREAM)
+        options = parse_source_options(self.options, ReadMode.STREAM)
         return _HaltingReader(options, find_columns(schema))
 
 

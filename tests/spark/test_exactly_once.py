@@ -33,7 +33,7 @@ from tests.spark.topics import create_topic, send
 
 import penstock
 from penstock.spark.sink.exactly_once.decision_log import DECISIONS_TOPIC
-from penstock.spark.sink.exactly_once.fail_points import Point
+from penstock.spark.sink.exactly_once.fail_points import FailPoint
 from penstock.testing import Cluster
 
 RECORDS = scaled(test=20_000, verify=200_000, release=200_000)
@@ -41,15 +41,18 @@ BATCHES = scaled(test=5, verify=10, release=10)
 BROKER_KILLS = scaled(test=1, verify=3, release=3)
 _numbers = itertools.count(1)
 # Where each run of the driver is killed; a point in a batch twice: the second time, in recovery.
-FEW = [f"{Point.DECIDED}@1"]
+FEW = [f"{FailPoint.DECIDED}@1"]
 ALL = [
-    *(f"{point}@{batch}" for batch, point in enumerate(Point)),
-    *(f"{point}@7" for point in (Point.DECIDING, Point.DECIDED, Point.ENDING, Point.ENDED)),
+    *(f"{point}@{batch}" for batch, point in enumerate(FailPoint)),
+    *(
+        f"{point}@7"
+        for point in (FailPoint.DECIDING, FailPoint.DECIDED, FailPoint.ENDING, FailPoint.ENDED)
+    ),
     f"{PLANNING}@8",
     f"{PLANNED}@8",
 ]
 DRIVER_KILLS = ALL if is_long() else FEW
-CONTROL_KILLS = [f"{Point.COMMIT_BEGUN}@1", f"{PLANNED}@3", f"{Point.COMMIT_BEGUN}@5"]
+CONTROL_KILLS = [f"{FailPoint.COMMIT_BEGUN}@1", f"{PLANNED}@3", f"{FailPoint.COMMIT_BEGUN}@5"]
 
 
 def make_job(servers: str, tmp_path: Path, *, replicas: int = 1) -> CopyJob:
@@ -102,7 +105,7 @@ def test_on_a_plain_kafka_a_killed_driver_writes_each_row_once(tmp_path: Path, s
     """It has no two-phase commit: what waits for its commit there is open, and timed."""
     with KafkaBroker(find_kafka(say), tmp_path / "kafka") as kafka:
         job = make_job(kafka.bootstrap, tmp_path)
-        places = [f"{Point.TASK_PREPARED}@1", f"{Point.DECIDED}@2"]
+        places = [f"{FailPoint.TASK_PREPARED}@1", f"{FailPoint.DECIDED}@2"]
         run_killed(job, places, tmp_path)
         assert_exactly_once(job, say, f"the driver at {', '.join(places)}, on a plain Kafka")
 
@@ -150,9 +153,13 @@ def test_executors_workers_and_brokers_are_killed_and_each_row_is_there_once(
     with Cluster(brokers=3, config=config) as cluster:
         job = make_job(cluster.bootstrap_servers, tmp_path, replicas=3)
         job = job._replace(master="local-cluster[2,1,1024]", settings=settings, format="penstock")
-        broker_kills = [f"{Point.DECIDING}@3", f"{Point.DECIDED}@4", f"{Point.TASK_PREPARED}@5"]
+        broker_kills = [
+            f"{FailPoint.DECIDING}@3",
+            f"{FailPoint.DECIDED}@4",
+            f"{FailPoint.TASK_PREPARED}@5",
+        ]
         broker_kills = broker_kills[:BROKER_KILLS]
-        worker, executor = f"{Point.TASK_WRITTEN}@1", f"{Point.TASK_PREPARED}@2"
+        worker, executor = f"{FailPoint.TASK_WRITTEN}@1", f"{FailPoint.TASK_PREPARED}@2"
         halts = ",".join([worker, executor, *broker_kills])
         with running(job, tmp_path / "job.log", halts=halts, folder=tmp_path) as child:
             os.kill(wait_halted(child, tmp_path, worker), signal.SIGKILL)

@@ -14,7 +14,7 @@ import penstock
 from penstock.spark.data_source import find_history
 from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.source.batch_reader import PenstockReader
-from penstock.spark.source.options import Mode, parse_source_options
+from penstock.spark.source.options import ReadMode, parse_source_options
 from penstock.spark.source.stream_reader import PenstockStreamReader
 from penstock.spark.tables.history_task import ReadPast
 from penstock.spark.tables.maintenance import compact_table
@@ -59,11 +59,11 @@ class Query:
         return [(part.wanted.start, part.wanted.end) for part in parts]
 
     def stream(self) -> PenstockStreamReader:
-        options = parse_source_options(self._given, Mode.STREAM)
+        options = parse_source_options(self._given, ReadMode.STREAM)
         return PenstockStreamReader(options, COLUMNS, find_history(options))
 
     def _reader(self) -> PenstockReader:
-        options = parse_source_options(self._given, Mode.BATCH)
+        options = parse_source_options(self._given, ReadMode.BATCH)
         return PenstockReader(options, COLUMNS, find_history(options))
 
 

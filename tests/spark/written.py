@@ -11,7 +11,7 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.batch import read_header
 from penstock.protocol.compression import Codec
 from penstock.protocol.records import Record, iter_records
-from penstock.spark.codec.visible_batches import Bounds, visible_batches
+from penstock.spark.codec.visible_batches import OffsetBounds, visible_batches
 
 _COMMITTED = IsolationLevel.READ_COMMITTED
 
@@ -72,7 +72,7 @@ async def _read_partition(
         wanted = FetchFrom(partition, Offset(offset))
         (fetched,) = await client.fetch([wanted], isolation=_COMMITTED)
         visible = visible_batches(
-            fetched.batches, Bounds(offset, end), aborted=fetched.aborted, check_crc=True
+            fetched.batches, OffsetBounds(offset, end), aborted=fetched.aborted, check_crc=True
         )
         found.extend(placed.view(fetched.batches) for placed in visible.batches)
         offset = visible.next_offset

@@ -29,26 +29,26 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> str:
-        from penstock.spark.option_values import GivenOptions
+        from penstock.spark.option_values import RawOptions
         from penstock.spark.source.schema import full_schema
 
-        return full_schema(include_headers=GivenOptions(self.options).flag("includeHeaders", False))
+        return full_schema(include_headers=RawOptions(self.options).flag("includeHeaders", False))
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from penstock.spark.source.batch_reader import FilteringReader, PenstockReader
-        from penstock.spark.source.options import Mode, parse_source_options
+        from penstock.spark.source.options import ReadMode, parse_source_options
         from penstock.spark.source.schema import find_columns
 
-        options = parse_source_options(self.options, Mode.BATCH)
+        options = parse_source_options(self.options, ReadMode.BATCH)
         kind = FilteringReader if options.pushes_filters else PenstockReader
         return kind(options, find_columns(schema), find_history(options))
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        from penstock.spark.source.options import Mode, parse_source_options
+        from penstock.spark.source.options import ReadMode, parse_source_options
         from penstock.spark.source.schema import find_columns
         from penstock.spark.source.stream_reader import PenstockStreamReader
 
-        options = parse_source_options(self.options, Mode.STREAM)
+        options = parse_source_options(self.options, ReadMode.STREAM)
         return PenstockStreamReader(options, find_columns(schema), find_history(options))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":

@@ -29,7 +29,7 @@ _KAFKAS_OTHERS = frozenset(
 )
 
 
-class GivenOptions:
+class RawOptions:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}
         self._spelling = {name.lower(): name for name in options}

@@ -15,13 +15,15 @@ import numpy.typing as npt
 from penstock.spark.codec import decode_plain, encode_plain
 from penstock.spark.codec.byte_columns import ByteColumn
 from penstock.spark.codec.open_batch import OpenBatch, RowColumns
-from penstock.spark.codec.row_columns import Chunk
-from penstock.spark.codec.visible_batches import Bounds, Placed
+from penstock.spark.codec.row_columns import RowChunk
+from penstock.spark.codec.visible_batches import FetchedBatch, OffsetBounds
 
 # 40,000 rows of 100 bytes: a tenth of a second of plain Python. A large fetch passes it at once.
 PLAIN_BYTES = 4 * 1024 * 1024
 
-DecodeBatches = Callable[[memoryview, Sequence[Placed], Bounds, Sequence[str]], Iterator[Chunk]]
+DecodeBatches = Callable[
+    [memoryview, Sequence[FetchedBatch], OffsetBounds, Sequence[str]], Iterator[RowChunk]
+]
 WriteRows = Callable[
     [OpenBatch, RowColumns, npt.NDArray[np.int64], int, int], tuple[int, int]
 ]  # how many rows fitted, and how many bytes of the batch are used

@@ -17,18 +17,18 @@ from penstock.spark.codec.row_columns import (
     COLUMN_TYPES,
     COLUMNS,
     CONSTANT_COLUMNS,
-    Chunk,
+    RowChunk,
     arrow_schema,
 )
-from penstock.spark.codec.visible_batches import Bounds, CorruptAt, visible_batches
+from penstock.spark.codec.visible_batches import CorruptAt, OffsetBounds, visible_batches
 
-__all__ = ["COLUMNS", "Decoded", "Decoder", "arrow_schema"]
+__all__ = ["COLUMNS", "DecodedFetch", "Decoder", "arrow_schema"]
 
 # A fetch of a few MiB can hold a thousand times that, compressed: the rest is fetched again.
 MAX_DECODED_BYTES = 512 * 1024 * 1024
 
 
-class Decoded(NamedTuple):
+class DecodedFetch(NamedTuple):
     batches: list[pa.RecordBatch]  # of `arrow_schema(columns)`; may be empty
     next_offset: int  # first offset not yet seen: fetch from here next
 
@@ -63,11 +63,11 @@ class Decoder:
         start: int,
         end: int,
         aborted: Sequence[AbortedTransactionStart] = (),
-    ) -> Decoded:
+    ) -> DecodedFetch:
         """Rows of start <= offset < end, as far as whole batches go. Control batches are left out,
         and aborted data if only committed data is read; gaps between offsets are normal."""
         try:
-            return self._decode(batches, Bounds(start, end), aborted)
+            return self._decode(batches, OffsetBounds(start, end), aborted)
         except CorruptAt as error:
             raise CorruptBatch(
                 f"{self._partition} cannot be read at offset {error.offset}: {error.reason}. Try "
@@ -75,8 +75,8 @@ class Decoder:
             ) from None
 
     def _decode(
-        self, fetched: memoryview, wanted: Bounds, aborted: Sequence[AbortedTransactionStart]
-    ) -> Decoded:
+        self, fetched: memoryview, wanted: OffsetBounds, aborted: Sequence[AbortedTransactionStart]
+    ) -> DecodedFetch:
         visible = visible_batches(
             fetched,
             wanted,
@@ -87,17 +87,17 @@ class Decoder:
         chunks = decode_batches(fetched, visible.batches, wanted, self._columns)
         return self._collect(chunks, visible.next_offset)
 
-    def _collect(self, chunks: Iterator[Chunk], next_offset: int) -> Decoded:
+    def _collect(self, chunks: Iterator[RowChunk], next_offset: int) -> DecodedFetch:
         made: list[pa.RecordBatch] = []
         decoded_bytes = 0
         for chunk in chunks:
             made.append(self._record_batch(chunk))
             decoded_bytes += made[-1].nbytes
             if decoded_bytes >= self._most_bytes:
-                return Decoded(made, chunk.last_offset + 1)
-        return Decoded(made, next_offset)
+                return DecodedFetch(made, chunk.last_offset + 1)
+        return DecodedFetch(made, next_offset)
 
-    def _record_batch(self, chunk: Chunk) -> pa.RecordBatch:
+    def _record_batch(self, chunk: RowChunk) -> pa.RecordBatch:
         arrays = [
             self._constants.array(name, chunk) if name in CONSTANT_COLUMNS else chunk.columns[name]
             for name in self._schema.names
@@ -112,7 +112,7 @@ class _Constants:
         self._partition = partition
         self._built: dict[tuple[str, int | str], pa.Array] = {}
 
-    def array(self, name: str, chunk: Chunk) -> pa.Array:
+    def array(self, name: str, chunk: RowChunk) -> pa.Array:
         value = self._value(name, chunk)
         built = self._built.get((name, value))
         if built is None or len(built) < chunk.rows:
@@ -120,7 +120,7 @@ class _Constants:
             self._built[name, value] = built
         return built.slice(0, chunk.rows)
 
-    def _value(self, name: str, chunk: Chunk) -> int | str:
+    def _value(self, name: str, chunk: RowChunk) -> int | str:
         match name:
             case "topic":
                 return self._partition.topic

@@ -15,8 +15,8 @@ import pyarrow as pa
 from penstock.protocol.batch import HEADER_BYTES, BatchHeader, CorruptBatch
 from penstock.protocol.records import iter_records, walk_records
 from penstock.spark.codec import decode_kernels as kernels
-from penstock.spark.codec.row_columns import COLUMN_TYPES, MAX_CHUNK_BYTES, MAX_ROWS, Chunk
-from penstock.spark.codec.visible_batches import Bounds, CorruptAt, Placed
+from penstock.spark.codec.row_columns import COLUMN_TYPES, MAX_CHUNK_BYTES, MAX_ROWS, RowChunk
+from penstock.spark.codec.visible_batches import CorruptAt, FetchedBatch, OffsetBounds
 
 _Bytes = npt.NDArray[np.uint8]
 _Row = tuple[int, int, int, int, int, int]
@@ -26,13 +26,16 @@ _HEADER_TYPE = COLUMN_TYPES["headers"].value_type
 
 
 def decode_batches(
-    fetched: memoryview, batches: Sequence[Placed], wanted: Bounds, columns: Sequence[str]
-) -> Iterator[Chunk]:
+    fetched: memoryview,
+    batches: Sequence[FetchedBatch],
+    wanted: OffsetBounds,
+    columns: Sequence[str],
+) -> Iterator[RowChunk]:
     for run in _runs(fetched, batches):
         yield from _decode_run(fetched, run, wanted, columns)
 
 
-def _runs(fetched: memoryview, batches: Sequence[Placed]) -> Iterator["_Run"]:
+def _runs(fetched: memoryview, batches: Sequence[FetchedBatch]) -> Iterator["_Run"]:
     run = _Run(fetched)
     for placed in batches:
         unpacked = _unpack(placed, fetched) if placed.header.codec else None
@@ -44,7 +47,7 @@ def _runs(fetched: memoryview, batches: Sequence[Placed]) -> Iterator["_Run"]:
         yield run
 
 
-def _unpack(placed: Placed, fetched: memoryview) -> bytes:
+def _unpack(placed: FetchedBatch, fetched: memoryview) -> bytes:
     try:
         return walk_records(placed.view(fetched))[0]
     except CorruptBatch as error:
@@ -56,13 +59,13 @@ class _Run:
     compressed or all not. At most MAX_CHUNK_BYTES, or one batch: so 32 bits count its bytes."""
 
     def __init__(self, fetched: memoryview) -> None:
-        self.batches: list[Placed] = []
+        self.batches: list[FetchedBatch] = []
         self.rows: list[_Row] = []  # of the kernels' table, one for each batch
         self._fetched = fetched
         self._unpacked: list[bytes] = []
         self._bytes = 0
 
-    def takes(self, placed: Placed, unpacked: bytes | None) -> bool:
+    def takes(self, placed: FetchedBatch, unpacked: bytes | None) -> bool:
         if not self.batches:
             return True
         if placed.header.is_append_time != self.is_append_time:
@@ -71,7 +74,7 @@ class _Run:
         is_alike = (unpacked is None) == (not self._unpacked)
         return is_alike and self._bytes + size <= MAX_CHUNK_BYTES
 
-    def add(self, placed: Placed, unpacked: bytes | None) -> None:
+    def add(self, placed: FetchedBatch, unpacked: bytes | None) -> None:
         position, header = placed
         self.batches.append(placed)
         if unpacked is None:
@@ -107,8 +110,8 @@ def _table_row(header: BatchHeader, start: int, end: int) -> _Row:
 
 
 def _decode_run(
-    fetched: memoryview, run: _Run, wanted: Bounds, columns: Sequence[str]
-) -> Iterator[Chunk]:
+    fetched: memoryview, run: _Run, wanted: OffsetBounds, columns: Sequence[str]
+) -> Iterator[RowChunk]:
     data, table = run.data(), np.array(run.rows, np.int64)
     cursor = np.array([0, table[0, kernels.START], 0, -1], np.int64)
     capacity = min(int(table[:, kernels.COUNT].sum()), MAX_ROWS)
@@ -120,10 +123,10 @@ def _decode_run(
             raise _explain(fetched, run.batches[-1 - rows])
         if rows:
             arrays = output.arrays(data, rows, columns)
-            yield Chunk(rows, run.is_append_time, int(output.offsets[rows - 1]), arrays)
+            yield RowChunk(rows, run.is_append_time, int(output.offsets[rows - 1]), arrays)
 
 
-def _explain(fetched: memoryview, placed: Placed) -> CorruptAt:
+def _explain(fetched: memoryview, placed: FetchedBatch) -> CorruptAt:
     reason = "its records are damaged"
     try:
         for _ in iter_records(placed.view(fetched)):
@@ -155,7 +158,7 @@ class _Output:
         table: npt.NDArray[np.int64],
         cursor: npt.NDArray[np.int64],
         is_append_time: bool,
-        wanted: Bounds,
+        wanted: OffsetBounds,
     ) -> int:
         return kernels.decode_rows(
             data,

@@ -12,24 +12,29 @@ import pyarrow as pa
 from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import Record, RecordHeaders, iter_records
 from penstock.protocol.varint import MAX_INT64, MIN_INT64
-from penstock.spark.codec.row_columns import COLUMN_TYPES, MAX_CHUNK_BYTES, MAX_ROWS, Chunk
-from penstock.spark.codec.visible_batches import Bounds, CorruptAt, Placed
+from penstock.spark.codec.row_columns import COLUMN_TYPES, MAX_CHUNK_BYTES, MAX_ROWS, RowChunk
+from penstock.spark.codec.visible_batches import CorruptAt, FetchedBatch, OffsetBounds
 
 
 def decode_batches(
-    fetched: memoryview, batches: Sequence[Placed], wanted: Bounds, columns: Sequence[str]
-) -> Iterator[Chunk]:
+    fetched: memoryview,
+    batches: Sequence[FetchedBatch],
+    wanted: OffsetBounds,
+    columns: Sequence[str],
+) -> Iterator[RowChunk]:
     for is_append_time, alike in groupby(batches, key=_is_append_time):
         for records in _cut(_iter_rows(fetched, alike, wanted)):
             arrays = {name: _ARRAYS[name](records) for name in columns}
-            yield Chunk(len(records), is_append_time, records[-1].offset, arrays)
+            yield RowChunk(len(records), is_append_time, records[-1].offset, arrays)
 
 
-def _is_append_time(placed: Placed) -> bool:
+def _is_append_time(placed: FetchedBatch) -> bool:
     return placed.header.is_append_time
 
 
-def _iter_rows(fetched: memoryview, batches: Iterable[Placed], wanted: Bounds) -> Iterator[Record]:
+def _iter_rows(
+    fetched: memoryview, batches: Iterable[FetchedBatch], wanted: OffsetBounds
+) -> Iterator[Record]:
     start, end = wanted
     for placed in batches:
         try:

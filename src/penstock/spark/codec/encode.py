@@ -32,13 +32,13 @@ _INT16 = struct.Struct(">h")
 _PRODUCER = struct.Struct(">qhi")  # producer id, producer epoch, base sequence
 
 
-class Encoded(NamedTuple):
+class EncodedBatch(NamedTuple):
     partition: int
     data: bytearray  # one whole batch
     records: int
 
 
-class ProducerStamp(NamedTuple):
+class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
@@ -69,7 +69,7 @@ class Encoder:
         key: pa.Array | None,
         value: pa.Array | None,
         headers: pa.Array | None,
-    ) -> Iterator[Encoded]:
+    ) -> Iterator[EncodedBatch]:
         """The batches that became full. Rows are taken while the iterator is walked: to its end."""
         rows = len(partitions)
         columns = RowColumns(
@@ -83,7 +83,7 @@ class Encoder:
         if sum(batch.used for batch in self._open.values()) > MAX_OPEN_BYTES:
             yield from self.flush()
 
-    def flush(self) -> Iterator[Encoded]:
+    def flush(self) -> Iterator[EncodedBatch]:
         """What is left, in batches that are not full."""
         for partition, batch in self._open.items():
             if batch.records:
@@ -96,7 +96,7 @@ class Encoder:
         partition: int,
         order: npt.NDArray[np.int64],
         timestamp_ms: int,
-    ) -> Iterator[Encoded]:
+    ) -> Iterator[EncodedBatch]:
         batch = self._open.get(partition)
         if batch is None:
             batch = self._open[partition] = OpenBatch(self._room)
@@ -120,7 +120,7 @@ class Encoder:
         columns: RowColumns,
         partition: int,
         row: npt.NDArray[np.int64],
-    ) -> Encoded:
+    ) -> EncodedBatch:
         """A record that no batch of the usual size can hold."""
         batch = OpenBatch(columns.most_bytes(int(row[0])))
         timestamp_ms = self._open[partition].base_timestamp_ms
@@ -128,12 +128,12 @@ class Encoder:
         batch.note(*write_rows(batch, columns, row, 0, delta), timestamp_ms)
         return self._seal(partition, batch)
 
-    def _seal(self, partition: int, batch: OpenBatch) -> Encoded:
+    def _seal(self, partition: int, batch: OpenBatch) -> EncodedBatch:
         records = batch.records
-        return Encoded(partition, batch.seal(self._codec), records)
+        return EncodedBatch(partition, batch.seal(self._codec), records)
 
 
-def stamp_producer(batch: bytearray, stamp: ProducerStamp) -> None:
+def set_producer(batch: bytearray, stamp: ProducerIdentity) -> None:
     """Make the batch one of this producer's: its fields, and the CRC over them again."""
     attributes: int = _INT16.unpack_from(batch, ATTRIBUTES_POSITION)[0]
     marked = attributes & ~TRANSACTIONAL | (TRANSACTIONAL if stamp.is_transactional else 0)

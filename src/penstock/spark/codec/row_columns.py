@@ -29,7 +29,7 @@ MAX_ROWS = 64 * 1024
 MAX_CHUNK_BYTES = 16 * 1024 * 1024  # of keys, values and headers; a larger batch comes alone
 
 
-class Chunk(NamedTuple):
+class RowChunk(NamedTuple):
     """Rows in the order of their offsets, without their constant columns."""
 
     rows: int  # at least one

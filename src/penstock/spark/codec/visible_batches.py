@@ -20,12 +20,12 @@ from penstock.protocol.batch import (
 from penstock.protocol.control import read_end_marker
 
 
-class Bounds(NamedTuple):
+class OffsetBounds(NamedTuple):
     start: int
     end: int  # exclusive
 
 
-class Placed(NamedTuple):
+class FetchedBatch(NamedTuple):
     """A batch and where in the fetched bytes it begins."""
 
     position: int
@@ -35,8 +35,8 @@ class Placed(NamedTuple):
         return fetched[self.position : self.position + self.header.size]
 
 
-class Visible(NamedTuple):
-    batches: list[Placed]  # each with at least one record; rows outside of the range included
+class VisibleBatches(NamedTuple):
+    batches: list[FetchedBatch]  # each with at least one record; rows outside of the range included
     next_offset: int  # all before it has been looked at
 
 
@@ -50,14 +50,14 @@ class CorruptAt(CorruptBatch):
 
 def visible_batches(
     fetched: memoryview,
-    wanted: Bounds,
+    wanted: OffsetBounds,
     *,
     aborted: Sequence[AbortedTransactionStart] | None,
     check_crc: bool,
-) -> Visible:
+) -> VisibleBatches:
     """`aborted` is what came with the fetch, None where uncommitted data is read too. A batch that
     is cut off at the end is ignored."""
-    batches: list[Placed] = []
+    batches: list[FetchedBatch] = []
     transactions = None if aborted is None else _Transactions(aborted)
     expected = 0
     try:
@@ -65,7 +65,7 @@ def visible_batches(
             if header.base_offset >= wanted.end:
                 expected = wanted.end
                 break
-            placed = Placed(position, header)
+            placed = FetchedBatch(position, header)
             _check(placed, fetched, expected, check_crc=check_crc)
             expected = header.next_offset
             if transactions is not None and transactions.hide(placed, fetched):
@@ -74,10 +74,10 @@ def visible_batches(
                 batches.append(placed)
     except CorruptBatch as error:
         raise CorruptAt(max(wanted.start, expected), error.reason) from None
-    return Visible(batches, max(wanted.start, min(expected, wanted.end)))
+    return VisibleBatches(batches, max(wanted.start, min(expected, wanted.end)))
 
 
-def _check(placed: Placed, fetched: memoryview, expected: int, *, check_crc: bool) -> None:
+def _check(placed: FetchedBatch, fetched: memoryview, expected: int, *, check_crc: bool) -> None:
     position, header = placed
     check_header(header, len(fetched) - position)
     if header.base_offset < expected:
@@ -93,7 +93,7 @@ class _Transactions:
         self._ahead = sorted(aborted, key=attrgetter("first_offset"), reverse=True)
         self._aborted: set[int] = set()  # producer ids
 
-    def hide(self, placed: Placed, fetched: memoryview) -> bool:
+    def hide(self, placed: FetchedBatch, fetched: memoryview) -> bool:
         header = placed.header
         if not header.has_producer:
             return False
@@ -104,7 +104,7 @@ class _Transactions:
             return True
         return header.is_transactional and header.producer_id in self._aborted
 
-    def _end(self, placed: Placed, fetched: memoryview) -> None:
+    def _end(self, placed: FetchedBatch, fetched: memoryview) -> None:
         """An abort marker ends the aborted transaction: what its producer writes next counts."""
         if placed.header.producer_id in self._aborted:
             marker = read_end_marker(placed.view(fetched))

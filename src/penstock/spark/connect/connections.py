@@ -29,7 +29,7 @@ from penstock.client.metadata import ClusterMetadata
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
 from penstock.spark.errors import BadOption, SparkSourceError
-from penstock.spark.option_values import GivenOptions
+from penstock.spark.option_values import RawOptions
 
 _Result = TypeVar("_Result")
 # What a client does is bounded by its own deadlines; this is for a loop that does not turn.
@@ -55,7 +55,7 @@ class ClientSettings(NamedTuple):
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
     """Of Kafka's client options, with or without `kafka.` before them, those that matter here."""
-    given = GivenOptions(options)
+    given = RawOptions(options)
     protocol = given.find_kafka("security.protocol") or "PLAINTEXT"
     if protocol.upper() != "PLAINTEXT":
         raise BadOption(

@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from penstock.spark.codec.bulk_path import choose_decoder
 from penstock.spark.codec.row_columns import COLUMN_TYPES
-from penstock.spark.codec.visible_batches import Bounds, Placed
+from penstock.spark.codec.visible_batches import FetchedBatch, OffsetBounds
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.jobs.range_audit import AuditRange, RangeAudit, RangeReport
 from penstock.spark.jobs.range_reading import AuditedReply, RangeReader
 
 if TYPE_CHECKING:
-    from penstock.spark.codec.row_columns import Chunk
+    from penstock.spark.codec.row_columns import RowChunk
 
 _DECODED = ("offset", "timestamp", "key", "value", "headers")
 _NO_SOURCE = -1
@@ -44,7 +44,7 @@ def read_records(asked: AuditRange, place: int, client: ClientSettings) -> Itera
                 yield _rows(chunk, place, source)
 
 
-def _source(placed: Placed) -> int:
+def _source(placed: FetchedBatch) -> int:
     """Who numbered these records: sequences are one producer's, of one epoch."""
     header = placed.header
     if not header.has_producer:
@@ -52,13 +52,13 @@ def _source(placed: Placed) -> int:
     return (header.producer_id & (1 << 46) - 1) << 16 | header.producer_epoch & 0xFFFF
 
 
-def _decode(looked: AuditedReply, batches: Iterable[Placed]) -> "Iterator[Chunk]":
+def _decode(looked: AuditedReply, batches: Iterable[FetchedBatch]) -> "Iterator[RowChunk]":
     wanted = [each for each in batches if each.header.record_count and not each.header.is_control]
     decode = choose_decoder(None, sum(each.header.size for each in wanted))
-    return decode(looked.fetched, wanted, Bounds(0, 2**63 - 1), _DECODED)
+    return decode(looked.fetched, wanted, OffsetBounds(0, 2**63 - 1), _DECODED)
 
 
-def _rows(chunk: "Chunk", place: int, source: int) -> pa.RecordBatch:
+def _rows(chunk: "RowChunk", place: int, source: int) -> pa.RecordBatch:
     columns = [
         pa.repeat(pa.scalar(place, pa.int32()), chunk.rows),
         *(chunk.columns[name] for name in _DECODED),

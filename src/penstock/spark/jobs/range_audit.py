@@ -17,7 +17,7 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.records import iter_keys
 from penstock.spark.codec.bulk_path import choose_decoder
-from penstock.spark.codec.visible_batches import Bounds, CorruptAt, Placed
+from penstock.spark.codec.visible_batches import CorruptAt, FetchedBatch, OffsetBounds
 from penstock.spark.jobs.findings import AuditFinding, FindingKind
 from penstock.spark.jobs.numbering import NumberRun
 from penstock.spark.jobs.producer_runs import ProducerRun, ProducerRuns
@@ -54,7 +54,7 @@ class RangeReport(NamedTuple):
 
 
 class AuditStep(NamedTuple):
-    sound: list[Placed]
+    sound: list[FetchedBatch]
     next_offset: int  # where to go on
     is_done: bool  # the range has been seen to its end
     damage: str | None  # why no batch can be found at `next_offset`
@@ -79,7 +79,7 @@ class RangeAudit:
         """A reply to a fetch of `next_offset`, which moves on."""
         headers, damage = _read_headers(fetched)
         headers = self._without_resent(headers)
-        sound: list[Placed] = []
+        sound: list[FetchedBatch] = []
         for place, placed in enumerate(headers):
             following = headers[place + 1].header if place + 1 < len(headers) else None
             if self._is_beyond(placed.header, following):
@@ -125,7 +125,7 @@ class RangeAudit:
 
     # Which batches.
 
-    def _without_resent(self, headers: list[Placed]) -> list[Placed]:
+    def _without_resent(self, headers: list[FetchedBatch]) -> list[FetchedBatch]:
         """Where a decoy comes first, the broker was drawn back to what has been seen, or what is
         the range's before."""
         if not self._has_begun and self._begins_with_decoy([each.header for each in headers]):
@@ -185,7 +185,7 @@ class RangeAudit:
             self._go_on(header.next_offset)
 
     def _take_batch(
-        self, placed: Placed, following: BatchHeader | None, fetched: memoryview
+        self, placed: FetchedBatch, following: BatchHeader | None, fetched: memoryview
     ) -> bool:
         """Whether it is whole; its records are looked at later."""
         header = placed.header
@@ -249,7 +249,7 @@ class RangeAudit:
             self._report(FindingKind.EPOCH, header.base_offset, header.last_offset, reason)
         self._last_epoch = header.leader_epoch
 
-    def _count(self, placed: Placed, fetched: memoryview) -> None:
+    def _count(self, placed: FetchedBatch, fetched: memoryview) -> None:
         header = placed.header
         self._producers.take(header)
         if header.is_control:
@@ -264,7 +264,9 @@ class RangeAudit:
                     FindingKind.MISSING, first, last, "the batch has no record of this offset"
                 )
 
-    def _with_sound_records(self, fetched: memoryview, batches: list[Placed]) -> list[Placed]:
+    def _with_sound_records(
+        self, fetched: memoryview, batches: list[FetchedBatch]
+    ) -> list[FetchedBatch]:
         if not batches or _find_bad_records(fetched, batches) is None:
             return batches
         sound = []
@@ -287,12 +289,12 @@ class RangeAudit:
         self._findings.append(AuditFinding(kind, partition, first, last, reason, is_problem))
 
 
-def _read_headers(fetched: memoryview) -> tuple[list[Placed], str | None]:
+def _read_headers(fetched: memoryview) -> tuple[list[FetchedBatch], str | None]:
     """All up to where no batch can be found, and why."""
-    placed: list[Placed] = []
+    placed: list[FetchedBatch] = []
     try:
         for position, header in iter_headers(fetched):
-            placed.append(Placed(position, header))
+            placed.append(FetchedBatch(position, header))
     except CorruptBatch as error:
         return placed, error.reason
     return placed, None
@@ -302,7 +304,7 @@ def _name(header: BatchHeader) -> tuple[int, int]:
     return header.base_offset, header.crc
 
 
-def _find_problem(placed: Placed, fetched: memoryview) -> tuple[FindingKind, str] | None:
+def _find_problem(placed: FetchedBatch, fetched: memoryview) -> tuple[FindingKind, str] | None:
     position, header = placed
     if not is_crc_valid(fetched, position, header.size):
         return FindingKind.CRC, f"the CRC of the batch's {header.size} bytes does not match"
@@ -314,8 +316,8 @@ def _find_problem(placed: Placed, fetched: memoryview) -> tuple[FindingKind, str
     return None
 
 
-def _find_bad_records(fetched: memoryview, batches: Sequence[Placed]) -> CorruptAt | None:
-    everything = Bounds(0, 2**63 - 1)
+def _find_bad_records(fetched: memoryview, batches: Sequence[FetchedBatch]) -> CorruptAt | None:
+    everything = OffsetBounds(0, 2**63 - 1)
     decode = choose_decoder(None, sum(placed.header.size for placed in batches))
     with_records = [placed for placed in batches if placed.header.record_count]
     try:
@@ -326,7 +328,7 @@ def _find_bad_records(fetched: memoryview, batches: Sequence[Placed]) -> Corrupt
     return None
 
 
-def _vacant_offsets(placed: Placed, fetched: memoryview) -> Iterator[tuple[int, int]]:
+def _vacant_offsets(placed: FetchedBatch, fetched: memoryview) -> Iterator[tuple[int, int]]:
     expected = placed.header.base_offset
     for offset, _, _, _ in iter_keys(placed.view(fetched)):
         if offset > expected:

@@ -14,7 +14,7 @@ from penstock.client.errors import ClientError, OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset
 from penstock.protocol.batch import BatchHeader, CorruptBatch, iter_headers
-from penstock.spark.codec.visible_batches import Placed
+from penstock.spark.codec.visible_batches import FetchedBatch
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.jobs.findings import FindingKind
@@ -35,7 +35,7 @@ class AuditedReply(NamedTuple):
     """A reply, and which of its batches are sound."""
 
     fetched: memoryview
-    sound: list[Placed]
+    sound: list[FetchedBatch]
 
 
 class _Damaged(Exception):

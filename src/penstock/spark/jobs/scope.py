@@ -16,7 +16,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.failures import ClusterNotReady
 from penstock.spark.jobs.failures import JobRefused
-from penstock.spark.source.offset_json import nest, show
+from penstock.spark.source.offset_json import format_partitions, nest_by_topic
 from penstock.spark.source.plan import OffsetRange
 
 _TIMEOUT_MS = 15_000
@@ -115,8 +115,10 @@ def source_options(bootstrap: str, found: ResolvedScope) -> dict[str, str]:
     return {
         "kafka.bootstrap.servers": bootstrap,
         "assign": json.dumps(numbers),
-        "startingOffsets": json.dumps(nest({each.partition: each.start for each in ranges})),
-        "endingOffsets": json.dumps(nest({each.partition: each.end for each in ranges})),
+        "startingOffsets": json.dumps(
+            nest_by_topic({each.partition: each.start for each in ranges})
+        ),
+        "endingOffsets": json.dumps(nest_by_topic({each.partition: each.end for each in ranges})),
     }
 
 
@@ -134,7 +136,9 @@ def _find_partitions(client: BlockingClient, scope: JobScope) -> list[TopicParti
     wanted = [TopicPartition(topic, each) for topic in scope.topics for each in scope.partitions]
     missing = set(wanted) - set(existing)
     if missing:
-        raise ClusterNotReady(f"the cluster does not have {show(missing)}: correct --partitions")
+        raise ClusterNotReady(
+            f"the cluster does not have {format_partitions(missing)}: correct --partitions"
+        )
     return [each for each in existing if each.partition in scope.partitions]
 
 

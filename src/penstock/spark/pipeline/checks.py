@@ -30,7 +30,7 @@ from penstock.spark.pipeline.spec import (
     Watermark,
 )
 from penstock.spark.sink.options import parse_sink_options
-from penstock.spark.source.options import Mode as ReadMode
+from penstock.spark.source.options import ReadMode as ReadMode
 from penstock.spark.source.options import parse_source_options
 
 _ANY_BOOTSTRAP = "127.0.0.1:9092"  # where the file names none: it may come with the command

@@ -28,7 +28,7 @@ from penstock.spark.pipeline.progress import (
 from penstock.spark.pipeline.spec import Pipeline
 from penstock.spark.pipeline.writing import Query, start_query, write_once
 from penstock.spark.session.spark_messages import explain
-from penstock.spark.source.group_offsets import GroupOffsets
+from penstock.spark.source.group_offsets import GroupOffsetPublisher
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,7 +102,7 @@ class _Watch:
         self._pipeline = pipeline
         self._run = run
         self._groups = GroupProgress(pipeline, names)
-        self._published: dict[str, GroupOffsets] = {}
+        self._published: dict[str, GroupOffsetPublisher] = {}
 
     def until_the_end(self, queries: Sequence[Query]) -> None:
         """All have ended, one has failed, or the run is stopped."""
@@ -121,7 +121,7 @@ class _Watch:
         for group, offsets in self._groups.places(is_final=is_final).items():
             if group not in self._published:
                 client = shared_client(ClientSettings(self._run.bootstrap))
-                self._published[group] = GroupOffsets(client, group)
+                self._published[group] = GroupOffsetPublisher(client, group)
             self._published[group].publish(offsets)
 
     def _look_at(self, query: Query) -> None:

@@ -20,10 +20,10 @@ from penstock.spark.errors import SparkSourceError
 
 _GRACE_MS = 10_000
 # How one batch gets into the log: alone, or as a part of a transaction.
-Produce = Callable[[ClusterClient, TopicPartition, Buffer], Awaitable[Produced]]
+ProduceBatch = Callable[[ClusterClient, TopicPartition, Buffer], Awaitable[Produced]]
 
 
-def produce_alone(*, acks: int, timeout_ms: int) -> Produce:
+def produce_without_transaction(*, acks: int, timeout_ms: int) -> ProduceBatch:
     return lambda client, partition, batch: client.produce(
         partition, batch, acks=acks, timeout_ms=timeout_ms
     )
@@ -39,7 +39,7 @@ class BatchSender:
     """`send`, then `flush`: only then is everything acknowledged. Owned by one task."""
 
     def __init__(
-        self, client: BlockingClient, produce: Produce, *, timeout_ms: int, most_bytes: int
+        self, client: BlockingClient, produce: ProduceBatch, *, timeout_ms: int, most_bytes: int
     ) -> None:
         """`timeout_ms` is what `produce` takes at most."""
         self._client = client

@@ -8,15 +8,15 @@ from pyspark.sql.types import StructType
 
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.columns import check_columns
-from penstock.spark.sink.exactly_once.names import WriteName, name_one_batch
+from penstock.spark.sink.exactly_once.batch_commit import abort_batch, commit_batch
 from penstock.spark.sink.exactly_once.prepared_write import write_prepared
-from penstock.spark.sink.exactly_once.reports import abort_batch, commit_batch
+from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId, new_batch_query
 from penstock.spark.sink.options import parse_sink_options
 from penstock.spark.sink.task_report import (
     TaskReport,
     report_task,
     stragglers_end_within_s,
-    streaming_write_name,
+    streaming_micro_batch,
     task_reports,
 )
 from penstock.spark.sink.write_task import write_rows
@@ -39,7 +39,7 @@ class PenstockBatchWriter(DataSourceArrowWriter):
             )
         self._options = parse_sink_options(options)
         self._columns = check_columns(schema, self._options.topic)
-        self._name = name_one_batch()
+        self._name = new_batch_query()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         if not self._options.is_exactly_once:
@@ -61,10 +61,10 @@ class PenstockBatchWriter(DataSourceArrowWriter):
             batch = self._batch_of(reports)
             abort_batch(self._options, *batch, watch_s=stragglers_end_within_s(messages))
 
-    def _name_write(self) -> WriteName:
+    def _name_write(self) -> MicroBatchId:
         if self._options.is_of_micro_batch:
-            return streaming_write_name()
-        return WriteName(self._name, None, _BATCH)
+            return streaming_micro_batch()
+        return MicroBatchId(self._name, None, _BATCH)
 
     def _batch_of(self, reports: list[TaskReport]) -> tuple[str, int]:
         if self._options.is_of_micro_batch:

@@ -42,7 +42,7 @@ class SinkColumns(NamedTuple):
     partition: int
 
 
-class Rows(NamedTuple):
+class TopicRows(NamedTuple):
     """Of one topic, in their order."""
 
     topic: str
@@ -93,7 +93,7 @@ def _names(schema: StructType) -> str:
 
 def split_by_topic(
     batch: pa.RecordBatch, columns: SinkColumns, topic: str | None
-) -> Iterator[Rows]:
+) -> Iterator[TopicRows]:
     """The rows of each topic; a row without one is refused."""
     if columns.topic < 0:
         assert topic is not None
@@ -111,13 +111,13 @@ def split_by_topic(
         yield _rows(part, columns, name.as_py())
 
 
-def _rows(batch: pa.RecordBatch, columns: SinkColumns, topic: str) -> Rows:
+def _rows(batch: pa.RecordBatch, columns: SinkColumns, topic: str) -> TopicRows:
     def find(place: int) -> pa.Array | None:
         return None if place < 0 else batch.column(place)
 
     value = find(columns.value)
     assert value is not None
-    return Rows(
+    return TopicRows(
         topic,
         batch.num_rows,
         find(columns.key),

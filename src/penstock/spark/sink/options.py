@@ -12,7 +12,7 @@ from penstock.model.ids import InvalidTopicName, check_topic_name
 from penstock.protocol.compression import Codec
 from penstock.spark.connect.connections import CLIENT_OPTIONS, ClientSettings, client_settings
 from penstock.spark.errors import BadOption
-from penstock.spark.option_values import GivenOptions, pick
+from penstock.spark.option_values import RawOptions, pick
 
 _Value = TypeVar("_Value")
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
@@ -32,7 +32,7 @@ _OF_CLIENT = (
 _OWN = ("topic", "delivery", "abandonedAfter", "oncePerMicroBatch")
 
 
-class Delivery(enum.StrEnum):
+class DeliveryGuarantee(enum.StrEnum):
     AT_LEAST_ONCE = "at-least-once"
     EXACTLY_ONCE = "exactly-once"
 
@@ -47,7 +47,7 @@ class SinkOptions(NamedTuple):
     buffer_bytes: int = 32 * 1024 * 1024  # of one task, encoded and not yet acknowledged
     delivery_timeout_ms: int = 120_000  # for one batch, all attempts together
     topic_timeout_ms: int = 10_000  # for a topic that is being created
-    delivery: Delivery = Delivery.EXACTLY_ONCE
+    delivery: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
     # The rest is for exactly-once. Where the cluster has no two-phase commit, a batch must be
     # done in the first; brokers take no more, unless they are told so.
     transaction_timeout_ms: int = 15 * 60_000
@@ -56,11 +56,11 @@ class SinkOptions(NamedTuple):
 
     @property
     def is_exactly_once(self) -> bool:
-        return self.delivery is Delivery.EXACTLY_ONCE
+        return self.delivery is DeliveryGuarantee.EXACTLY_ONCE
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    given = GivenOptions(options)
+    given = RawOptions(options)
     for name, reason in _REFUSED.items():
         value = given.find_kafka(name)
         if value is not None:
@@ -69,7 +69,9 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     for name in _WITHOUT_EFFECT:
         given.natural_kafka(name, 0)
     default = SinkOptions(client_settings(options), _topic(given))
-    delivery = given.choice("delivery", {each.value: each for each in Delivery}, default.delivery)
+    delivery = given.choice(
+        "delivery", {each.value: each for each in DeliveryGuarantee}, default.delivery
+    )
     return default._replace(
         delivery=delivery,
         acks=_acks(given, delivery, default.acks),
@@ -88,9 +90,9 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     )
 
 
-def _acks(given: GivenOptions, delivery: Delivery, default: int) -> int:
+def _acks(given: RawOptions, delivery: DeliveryGuarantee, default: int) -> int:
     acks = _one_of(given, "acks", _ACKS, default)
-    if delivery is Delivery.EXACTLY_ONCE and acks != _ACKS["all"]:
+    if delivery is DeliveryGuarantee.EXACTLY_ONCE and acks != _ACKS["all"]:
         raise BadOption(
             "kafka.acks",
             given.find_kafka("acks"),
@@ -100,7 +102,7 @@ def _acks(given: GivenOptions, delivery: Delivery, default: int) -> int:
     return acks
 
 
-def _topic(given: GivenOptions) -> str | None:
+def _topic(given: RawOptions) -> str | None:
     name = given.find("topic")
     if name is None:
         return None
@@ -110,8 +112,6 @@ def _topic(given: GivenOptions) -> str | None:
         raise BadOption("topic", name, str(error)) from None
 
 
-def _one_of(
-    given: GivenOptions, name: str, values: Mapping[str, _Value], default: _Value
-) -> _Value:
+def _one_of(given: RawOptions, name: str, values: Mapping[str, _Value], default: _Value) -> _Value:
     text = given.find_kafka(name)
     return default if text is None else pick(f"kafka.{name}", text, values)

@@ -7,15 +7,15 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from penstock.spark.sink.columns import check_columns
-from penstock.spark.sink.exactly_once.fail_points import Point, halt_at
+from penstock.spark.sink.exactly_once.batch_commit import abort_batch, commit_batch
+from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
 from penstock.spark.sink.exactly_once.prepared_write import write_prepared
-from penstock.spark.sink.exactly_once.reports import abort_batch, commit_batch
 from penstock.spark.sink.options import parse_sink_options
 from penstock.spark.sink.task_report import (
     TaskReport,
     report_task,
     stragglers_end_within_s,
-    streaming_write_name,
+    streaming_micro_batch,
     task_reports,
 )
 from penstock.spark.sink.write_task import write_rows
@@ -36,13 +36,13 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         if not self._options.is_exactly_once:
             return report_task(write_rows(iterator, self._options, self._columns))
-        name = streaming_write_name()
+        name = streaming_micro_batch()
         return report_task(*write_prepared(iterator, self._options, self._columns, name))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Every task's rows were acknowledged before it reported."""
         if not self._options.is_exactly_once:
-            halt_at(Point.COMMIT_BEGUN, batchId)
+            halt_at(FailPoint.COMMIT_BEGUN, batchId)
         elif reports := task_reports(messages):
             query = reports[0].get_query()
             commit_batch(self._options, query, batchId, (each.prepared for each in reports))

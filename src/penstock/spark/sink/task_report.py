@@ -8,9 +8,9 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.model.ids import TopicPartition
 from penstock.spark.errors import BadOption
-from penstock.spark.sink.exactly_once.names import WriteName
-from penstock.spark.sink.exactly_once.prepared_write import Prepared
-from penstock.spark.sink.write_task import Written
+from penstock.spark.sink.exactly_once.prepared_write import PreparedTransaction
+from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId
+from penstock.spark.sink.write_task import WriteResult
 
 _QUERY = "sql.streaming.queryId"
 _BATCH = "streaming.sql.batchId"
@@ -30,7 +30,7 @@ class TaskReport(WriterCommitMessage):
     attempt: int
     rows: int
     end_offsets: dict[TopicPartition, int]
-    prepared: Prepared | None = None  # what it left undecided; only with exactly-once
+    prepared: PreparedTransaction | None = None  # what it left undecided; only with exactly-once
 
     def get_query(self) -> str:
         assert self.query_id is not None, "reported by a task of a streaming query"
@@ -41,7 +41,7 @@ class TaskReport(WriterCommitMessage):
         return self.batch_id
 
 
-def report_task(written: Written, prepared: Prepared | None = None) -> TaskReport:
+def report_task(written: WriteResult, prepared: PreparedTransaction | None = None) -> TaskReport:
     context = _context()
     return TaskReport(
         query_id=context.getLocalProperty(_QUERY),
@@ -66,7 +66,7 @@ def stragglers_end_within_s(messages: Collection[WriterCommitMessage | None]) ->
     return _KILLED_WITHIN_S if unreported > 1 else 0
 
 
-def streaming_write_name() -> WriteName:
+def streaming_micro_batch() -> MicroBatchId:
     """What the task of a streaming query writes for."""
     context = _context()
     query, batch = context.getLocalProperty(_QUERY), _find_batch(context)
@@ -74,7 +74,7 @@ def streaming_write_name() -> WriteName:
         raise BadOption(
             "oncePerMicroBatch", "true", "this write is not inside of foreachBatch: leave it out"
         )
-    return WriteName(query, context.getLocalProperty(_RUN), batch)
+    return MicroBatchId(query, context.getLocalProperty(_RUN), batch)
 
 
 def _find_batch(context: TaskContext) -> int | None:

@@ -18,18 +18,18 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.metadata import TopicMetadata
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.spark.codec.encode import Encoded, Encoder
+from penstock.spark.codec.encode import EncodedBatch, Encoder
 from penstock.spark.connect.connections import BlockingClient, shared_client
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.sink.batch_sender import BatchSender, Produce, produce_alone
-from penstock.spark.sink.columns import Rows, SinkColumns, split_by_topic
+from penstock.spark.sink.batch_sender import BatchSender, ProduceBatch, produce_without_transaction
+from penstock.spark.sink.columns import SinkColumns, TopicRows, split_by_topic
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.partitioning import partition_rows
 
 _ASK_AGAIN_AFTER_S = 0.1
 
 
-class Written(NamedTuple):
+class WriteResult(NamedTuple):
     rows: int
     end_offsets: dict[TopicPartition, int]  # one past the last row, of every partition written to
 
@@ -38,14 +38,14 @@ def write_rows(
     batches: Iterable[pa.RecordBatch],
     options: SinkOptions,
     columns: SinkColumns,
-    produce: Produce | None = None,
-) -> Written:
+    produce: ProduceBatch | None = None,
+) -> WriteResult:
     """Returns when the cluster has acknowledged every row. `produce`: not batch by batch alone."""
     client = shared_client(options.client)
     timeout_ms = options.delivery_timeout_ms
     outbox = BatchSender(
         client,
-        produce or produce_alone(acks=options.acks, timeout_ms=timeout_ms),
+        produce or produce_without_transaction(acks=options.acks, timeout_ms=timeout_ms),
         timeout_ms=timeout_ms,
         most_bytes=options.buffer_bytes,
     )
@@ -54,7 +54,7 @@ def write_rows(
     except BaseException:
         outbox.give_up()
         raise
-    return Written(rows, dict(outbox.end_offsets))
+    return WriteResult(rows, dict(outbox.end_offsets))
 
 
 class _TopicWriters:
@@ -102,14 +102,14 @@ class _TopicWriter:
         # Tasks that start together must not all begin with the same partition.
         self._sticky = random.randrange(partitions)
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: TopicRows) -> None:
         chosen = self._choose(rows)
         self._send(self._encoder.add(chosen, rows.key, rows.value, rows.headers))
 
     def flush(self) -> None:
         self._send(self._encoder.flush())
 
-    def _choose(self, rows: Rows) -> npt.NDArray[np.int32]:
+    def _choose(self, rows: TopicRows) -> npt.NDArray[np.int32]:
         if rows.partition is None or rows.partition.null_count == rows.size:
             return self._by_key(rows)
         check_partitions(rows.partition, self._topic, self._partitions)
@@ -119,11 +119,11 @@ class _TopicWriter:
         is_given = rows.partition.is_valid().to_numpy(zero_copy_only=False)
         return np.where(is_given, given, self._by_key(rows)).astype(np.int32)
 
-    def _by_key(self, rows: Rows) -> npt.NDArray[np.int32]:
+    def _by_key(self, rows: TopicRows) -> npt.NDArray[np.int32]:
         self._sticky = (self._sticky + 1) % self._partitions
         return partition_rows(rows.key, rows.size, self._partitions, sticky_start=self._sticky)
 
-    def _send(self, batches: Iterable[Encoded]) -> None:
+    def _send(self, batches: Iterable[EncodedBatch]) -> None:
         for each in batches:
             self._outbox.send(TopicPartition(self._topic, each.partition), each.data, each.records)
 

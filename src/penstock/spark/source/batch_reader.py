@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import shared_client
 from penstock.spark.source.discovery import Discovery
-from penstock.spark.source.filters import Pushed, least_time_ms, narrow, understand
+from penstock.spark.source.filters import PushedFilter, least_time_ms, narrow_ranges, parse_filters
 from penstock.spark.source.history import OpenHistory
 from penstock.spark.source.offset_json import Offsets
 from penstock.spark.source.options import BoundKind, SourceOptions
@@ -33,14 +33,14 @@ class PenstockReader(DataSourceReader):
         self._options = options
         self._settings = read_settings(options, columns)
         self._open_history = open_history
-        self._pushed: list[Pushed] = []
+        self._pushed: list[PushedFilter] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         client = shared_client(options.client)
         history = None if self._open_history is None else self._open_history(client)
         discovery = Discovery(client, options, history)
-        ranges = narrow(_find_ranges(discovery, options), self._pushed)
+        ranges = narrow_ranges(_find_ranges(discovery, options), self._pushed)
         ranges = _skip_older(discovery, ranges, least_time_ms(self._pushed))
         pieces = split_ranges(
             ranges,
@@ -59,7 +59,7 @@ class FilteringReader(PenstockReader):
     """Spark refuses a reader that has `pushFilters` unless its own setting is on as well."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._pushed = understand(filters)
+        self._pushed = parse_filters(filters)
         return filters  # ranges get narrower; rows are still Spark's to filter
 
 

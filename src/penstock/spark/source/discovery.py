@@ -17,8 +17,8 @@ from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import DataLoss, SparkSourceError
 from penstock.spark.source import offset_json
 from penstock.spark.source.history import History
-from penstock.spark.source.offset_json import Offsets, show
-from penstock.spark.source.options import Bound, BoundKind, Fallback, SourceOptions
+from penstock.spark.source.offset_json import Offsets, format_partitions
+from penstock.spark.source.options import BoundKind, OffsetFallback, RangeBound, SourceOptions
 
 _log = logging.getLogger(__name__)
 _SOON_S = 0.1  # a topic that was just created is not known to every broker yet
@@ -58,8 +58,8 @@ class Discovery:
         missing = set(subscription.assigned) - set(existing)
         if missing and not is_lenient:
             raise SparkSourceError(
-                f"option assign names {show(missing)}, which the cluster does not have: "
-                "correct the option, or add partitions to the topic"
+                f"option assign names {format_partitions(missing)}, which the cluster does not "
+                "have: correct the option, or add partitions to the topic"
             )
         return [each for each in subscription.assigned if each not in missing]
 
@@ -94,7 +94,7 @@ class Discovery:
             if not behind:
                 break
             if attempt < self._options.offset_retries:
-                _log.warning("the ends of %s moved back; asking again", show(behind))
+                _log.warning("the ends of %s moved back; asking again", format_partitions(behind))
                 self._sleep(self._options.offset_retry_interval_ms / 1000)
         return found
 
@@ -122,7 +122,7 @@ class Discovery:
     # What was asked for.
 
     def resolve(
-        self, bound: Bound, partitions: list[TopicPartition], *, is_start: bool
+        self, bound: RangeBound, partitions: list[TopicPartition], *, is_start: bool
     ) -> dict[TopicPartition, int]:
         """The offset of each partition that an option means now."""
         match bound.kind:
@@ -148,14 +148,14 @@ class Discovery:
         return {**offsets, **self.earliest(first), **self.latest(last)}
 
     def _not_before(
-        self, bound: Bound, times: Mapping[TopicPartition, int], *, is_start: bool
+        self, bound: RangeBound, times: Mapping[TopicPartition, int], *, is_start: bool
     ) -> dict[TopicPartition, int]:
         found = self.at_times(times)
         unmatched = [each for each, offset in found.items() if offset is None]
-        if unmatched and is_start and self._options.without_match is Fallback.ERROR:
+        if unmatched and is_start and self._options.without_match is OffsetFallback.ERROR:
             raise SparkSourceError(
-                f"option {bound.option}: no record of {show(unmatched)} is as late as that; "
-                "set startingOffsetsByTimestampStrategy to latest to begin at the end there"
+                f"option {bound.option}: no record of {format_partitions(unmatched)} is as late as "
+                "that; set startingOffsetsByTimestampStrategy to latest to begin at the end there"
             )
         matched = {each: offset for each, offset in found.items() if offset is not None}
         return {**matched, **self.latest(unmatched)}
@@ -169,13 +169,13 @@ class Discovery:
         if not without:
             return offsets
         match self._options.without_commit:
-            case Fallback.EARLIEST:
+            case OffsetFallback.EARLIEST:
                 return {**offsets, **self.earliest(without)}
-            case Fallback.LATEST:
+            case OffsetFallback.LATEST:
                 return {**offsets, **self.latest(without)}
-            case Fallback.ERROR:
+            case OffsetFallback.ERROR:
                 raise SparkSourceError(
-                    f"group {group!r} has committed nothing for {show(without)}; set "
+                    f"group {group!r} has committed nothing for {format_partitions(without)}; set "
                     "startingOffsetsByGroupStrategy to earliest or latest to begin there anyway"
                 )
 
@@ -204,15 +204,17 @@ def _no_such_topics(missing: list[str], found: Mapping[str, TopicMetadata]) -> S
     )
 
 
-def _check_same(bound: Bound, partitions: list[TopicPartition]) -> None:
+def _check_same(bound: RangeBound, partitions: list[TopicPartition]) -> None:
     given, found = bound.per_partition.keys(), set(partitions)
     if given == found:
         return
     parts = []
     if found - given:
-        parts.append(f"it lacks {show(found - given)}")
+        parts.append(f"it lacks {format_partitions(found - given)}")
     if given - found:
-        parts.append(f"{show(given - found)} are not read by this query or do not exist")
+        parts.append(
+            f"{format_partitions(given - found)} are not read by this query or do not exist"
+        )
     raise SparkSourceError(
         f"option {bound.option} must name every partition that is read and no other: "
         f"{' and '.join(parts)}"

@@ -34,14 +34,14 @@ _MAX_WAIT_MS = 500
 _ENOUGH_EMPTY_REPLIES = 2  # one may have been on its way while records came
 
 
-class FetchRules(NamedTuple):
+class FetchConfig(NamedTuple):
     isolation: IsolationLevel
     fails_on_data_loss: bool
     poll_timeout_ms: int
     fetch_bytes: int
 
 
-class Piece(NamedTuple):
+class FetchedPiece(NamedTuple):
     """One reply: what it holds from `start` on, up to `end`."""
 
     start: int
@@ -52,7 +52,7 @@ class Piece(NamedTuple):
 class FetchAhead:
     """`for piece in FetchAhead(client, wanted, rules)`; ended early, it asks for no more."""
 
-    def __init__(self, client: BlockingClient, wanted: OffsetRange, rules: FetchRules) -> None:
+    def __init__(self, client: BlockingClient, wanted: OffsetRange, rules: FetchConfig) -> None:
         self._client = client
         self._wanted = wanted
         self._rules = rules
@@ -60,7 +60,7 @@ class FetchAhead:
         self._empty_replies = 0  # in a row
         self._waiting_since = time.monotonic()
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[FetchedPiece]:
         offset, end = self._wanted.start, self._wanted.end
         reply: Future[list[FetchedPartition]] | None = None
         try:
@@ -73,7 +73,7 @@ class FetchAhead:
                 if fetched.batches and following > offset:
                     self._adapt(fetched, following - offset, end - following)
                     reply = self._ask(following) if following < end else None
-                    yield Piece(offset, following, fetched)
+                    yield FetchedPiece(offset, following, fetched)
                     self._waiting_since = time.monotonic()
                 offset = following
         finally:

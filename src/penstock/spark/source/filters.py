@@ -16,7 +16,7 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.source.plan import OffsetRange
 
 
-class Pushed(NamedTuple):
+class PushedFilter(NamedTuple):
     """`column comparison value`."""
 
     column: str
@@ -46,7 +46,7 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
 _COLUMNS = {"topic", "partition", "offset", "timestamp"}
 
 
-def understand(filters: Iterable[ds.Filter]) -> list[Pushed]:
+def parse_filters(filters: Iterable[ds.Filter]) -> list[PushedFilter]:
     found = []
     for each in filters:
         comparison = _COMPARISONS.get(type(each))
@@ -54,25 +54,27 @@ def understand(filters: Iterable[ds.Filter]) -> list[Pushed]:
         if comparison is not None and len(column) == 1 and column[0] in _COLUMNS:
             value: Any = each.value  # type: ignore[attr-defined] # all of these have one
             if value is not None:
-                found.append(Pushed(column[0], comparison, value))
+                found.append(PushedFilter(column[0], comparison, value))
     return found
 
 
-def narrow(ranges: Iterable[OffsetRange], pushed: Sequence[Pushed]) -> list[OffsetRange]:
+def narrow_ranges(
+    ranges: Iterable[OffsetRange], pushed: Sequence[PushedFilter]
+) -> list[OffsetRange]:
     """What of the ranges can hold rows that pass."""
     kept = (each for each in ranges if _may_hold(each.partition, pushed))
     cut = (_cut(each, pushed) for each in kept)
     return [each for each in cut if each.size]
 
 
-def least_time_ms(pushed: Iterable[Pushed]) -> int | None:
+def least_time_ms(pushed: Iterable[PushedFilter]) -> int | None:
     """No record before this passes. There is no like bound above: a later record may be older, as
     its producer chose its time."""
     bounds = [_lower_ms(each) for each in pushed if each.column == "timestamp"]
     return max((each for each in bounds if each is not None), default=None)
 
 
-def _may_hold(partition: TopicPartition, pushed: Iterable[Pushed]) -> bool:
+def _may_hold(partition: TopicPartition, pushed: Iterable[PushedFilter]) -> bool:
     values = {"topic": partition.topic, "partition": partition.partition}
     return all(
         _TESTS[each.comparison](values[each.column], each.value)
@@ -81,7 +83,7 @@ def _may_hold(partition: TopicPartition, pushed: Iterable[Pushed]) -> bool:
     )
 
 
-def _cut(whole: OffsetRange, pushed: Iterable[Pushed]) -> OffsetRange:
+def _cut(whole: OffsetRange, pushed: Iterable[PushedFilter]) -> OffsetRange:
     start, end = whole.start, whole.end
     for each in pushed:
         if each.column == "offset":
@@ -93,7 +95,7 @@ def _cut(whole: OffsetRange, pushed: Iterable[Pushed]) -> OffsetRange:
 _NO_MOST = 2**63
 
 
-def _offsets(pushed: Pushed) -> tuple[int, int]:
+def _offsets(pushed: PushedFilter) -> tuple[int, int]:
     """The least and the greatest that can pass."""
     value = pushed.value
     match pushed.comparison:
@@ -113,7 +115,7 @@ def _offsets(pushed: Pushed) -> tuple[int, int]:
     return 0, _NO_MOST
 
 
-def _lower_ms(pushed: Pushed) -> int | None:
+def _lower_ms(pushed: PushedFilter) -> int | None:
     """Records count whole milliseconds, filters microseconds: rounded down, it spares a little
     less and misses nothing."""
     times = pushed.value if pushed.comparison == "in" else [pushed.value]

@@ -19,7 +19,7 @@ _METADATA = "penstock.spark"
 _PUBLISH = "@publish"
 
 
-class GroupOffsets:
+class GroupOffsetPublisher:
     """Of one group. Offsets that are committed already are not sent again."""
 
     def __init__(self, client: BlockingClient, group: str) -> None:
@@ -59,16 +59,16 @@ class GroupOffsets:
 # is the one text of a query that reaches its driver and no checkpoint.
 
 
-class Publication(NamedTuple):
+class PublishedGroup(NamedTuple):
     bootstrap: str
     group: str
 
 
-def mark_progress(reported: dict[str, Any], where: Publication) -> dict[str, Any]:
+def add_published_group(reported: dict[str, Any], where: PublishedGroup) -> dict[str, Any]:
     return {**reported, _PUBLISH: where._asdict()}
 
 
-def read_mark(reported: Any) -> Publication | None:
+def read_published_group(reported: Any) -> PublishedGroup | None:
     """If this is a report of ours."""
     mark = reported.get(_PUBLISH) if isinstance(reported, dict) else None
-    return None if mark is None else Publication(**mark)
+    return None if mark is None else PublishedGroup(**mark)

@@ -35,9 +35,9 @@ class StreamOffset(NamedTuple):
 
 
 def write_offset(place: StreamOffset) -> dict[str, Any]:
-    written: dict[str, Any] = nest(place.offsets)
+    written: dict[str, Any] = nest_by_topic(place.offsets)
     if place.starts:
-        written[_START] = nest(place.starts)
+        written[_START] = nest_by_topic(place.starts)
     if place.is_initial:
         written[_INITIAL] = True
     return written
@@ -51,7 +51,7 @@ def read_offset(written: Mapping[str, Any]) -> StreamOffset:
     )
 
 
-def nest(offsets: Offsets) -> dict[str, Any]:
+def nest_by_topic(offsets: Offsets) -> dict[str, Any]:
     """By topic, then by number: sorted, so that equal offsets are equal texts."""
     nested: dict[str, Any] = {}
     for partition in sorted(offsets):
@@ -128,7 +128,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def show(partitions: Iterable[TopicPartition], *, at_most: int = 10) -> str:
+def format_partitions(partitions: Iterable[TopicPartition], *, at_most: int = 10) -> str:
     """For people: names with commas between, the first few."""
     names = [str(each) for each in sorted(partitions)]
     more = f" and {len(names) - at_most} more" if len(names) > at_most else ""

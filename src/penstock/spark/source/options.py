@@ -13,7 +13,7 @@ from penstock.client.data_calls import IsolationLevel
 from penstock.model.ids import TopicPartition, check_topic_name
 from penstock.spark.connect.connections import CLIENT_OPTIONS, ClientSettings, client_settings
 from penstock.spark.errors import BadOption, SparkSourceError
-from penstock.spark.option_values import GivenOptions, pick
+from penstock.spark.option_values import RawOptions, pick
 from penstock.spark.source.offset_json import (
     EARLIEST,
     LATEST,
@@ -53,7 +53,7 @@ _OF_CLIENT = (
 )
 
 
-class Mode(enum.Enum):
+class ReadMode(enum.Enum):
     BATCH = "batch queries"
     STREAM = "streaming queries"
 
@@ -68,7 +68,7 @@ class BoundKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class RangeBound:
     """Where reading begins or ends, as it was asked for."""
 
     kind: BoundKind
@@ -77,7 +77,7 @@ class Bound:
     time_ms: int = -1
 
 
-class Fallback(enum.Enum):
+class OffsetFallback(enum.Enum):
     """Where a partition begins that what was asked for says nothing about."""
 
     EARLIEST = "earliest"
@@ -85,7 +85,7 @@ class Fallback(enum.Enum):
     ERROR = "error"
 
 
-class Subscription(NamedTuple):
+class TopicSubscription(NamedTuple):
     """One of the three is given."""
 
     assigned: tuple[TopicPartition, ...] = ()
@@ -96,11 +96,11 @@ class Subscription(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     client: ClientSettings
-    subscription: Subscription
-    starting: Bound
-    ending: Bound
-    without_match: Fallback  # no record is as late as the time asked for
-    without_commit: Fallback  # the group has committed nothing
+    subscription: TopicSubscription
+    starting: RangeBound
+    ending: RangeBound
+    without_match: OffsetFallback  # no record is as late as the time asked for
+    without_commit: OffsetFallback  # the group has committed nothing
     fail_on_data_loss: bool
     include_headers: bool
     isolation: IsolationLevel
@@ -120,15 +120,15 @@ class SourceOptions:
     history: str | None = None  # a folder of tables that hold what topics have deleted
 
 
-def parse_source_options(options: Mapping[str, str], mode: Mode) -> SourceOptions:
-    given = GivenOptions(options)
+def parse_source_options(options: Mapping[str, str], mode: ReadMode) -> SourceOptions:
+    given = RawOptions(options)
     _check_refused(given)
     given.refuse_near_misses(_OWN_OPTIONS, _OF_CLIENT)
     group = given.find_kafka("group.id") or None
     starting = _starting(given, mode)
     if starting.kind is BoundKind.GROUP and group is None:
         raise BadOption("startingOffsets", "group", "say which with option kafka.group.id")
-    fallbacks = {each.value: each for each in Fallback}
+    fallbacks = {each.value: each for each in OffsetFallback}
     without_earliest = {name: fallbacks[name] for name in ("error", "latest")}
     parsed = SourceOptions(
         client=client_settings(options),
@@ -136,9 +136,11 @@ def parse_source_options(options: Mapping[str, str], mode: Mode) -> SourceOption
         starting=starting,
         ending=_ending(given, mode),
         without_match=given.choice(
-            "startingOffsetsByTimestampStrategy", without_earliest, Fallback.ERROR
+            "startingOffsetsByTimestampStrategy", without_earliest, OffsetFallback.ERROR
         ),
-        without_commit=given.choice("startingOffsetsByGroupStrategy", fallbacks, Fallback.EARLIEST),
+        without_commit=given.choice(
+            "startingOffsetsByGroupStrategy", fallbacks, OffsetFallback.EARLIEST
+        ),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
         isolation=_isolation(given),
@@ -161,7 +163,7 @@ def parse_source_options(options: Mapping[str, str], mode: Mode) -> SourceOption
     return parsed
 
 
-def _check_refused(given: GivenOptions) -> None:
+def _check_refused(given: RawOptions) -> None:
     for name, what_next in _REFUSED.items():
         value = given.find_kafka(name)
         if value is not None:
@@ -181,7 +183,7 @@ def _check_together(options: SourceOptions) -> None:
 # What is read.
 
 
-def _subscription(given: GivenOptions) -> Subscription:
+def _subscription(given: RawOptions) -> TopicSubscription:
     names = ("assign", "subscribe", "subscribePattern")
     found = [(name, text) for name in names if (text := given.find(name)) is not None]
     if len(found) != 1:
@@ -191,10 +193,10 @@ def _subscription(given: GivenOptions) -> Subscription:
         )
     ((name, text),) = found
     if name == "assign":
-        return Subscription(assigned=parse_assign(name, text))
+        return TopicSubscription(assigned=parse_assign(name, text))
     if name == "subscribe":
-        return Subscription(topics=_topics(text))
-    return Subscription(pattern=compile_pattern(name, text))
+        return TopicSubscription(topics=_topics(text))
+    return TopicSubscription(pattern=compile_pattern(name, text))
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -210,21 +212,21 @@ def _topics(text: str) -> tuple[str, ...]:
 # From where, and to where.
 
 
-def _starting(given: GivenOptions, mode: Mode) -> Bound:
+def _starting(given: RawOptions, mode: ReadMode) -> RangeBound:
     words = {kind.value: kind for kind in (BoundKind.EARLIEST, BoundKind.LATEST, BoundKind.GROUP)}
-    default = BoundKind.LATEST if mode is Mode.STREAM else BoundKind.EARLIEST
+    default = BoundKind.LATEST if mode is ReadMode.STREAM else BoundKind.EARLIEST
     bound = _bound(given, "starting", words, default)
-    if mode is Mode.BATCH and (
+    if mode is ReadMode.BATCH and (
         bound.kind is BoundKind.LATEST or LATEST in bound.per_partition.values()
     ):
         raise BadOption(bound.option, "latest", "a batch query cannot begin at the end of the log")
     return bound
 
 
-def _ending(given: GivenOptions, mode: Mode) -> Bound:
+def _ending(given: RawOptions, mode: ReadMode) -> RangeBound:
     bound = _bound(given, "ending", {BoundKind.LATEST.value: BoundKind.LATEST}, BoundKind.LATEST)
     is_given = given.find(bound.option) is not None
-    if mode is Mode.STREAM and is_given:
+    if mode is ReadMode.STREAM and is_given:
         raise SparkSourceError(
             f"option {bound.option} is not valid in streaming queries: they have no end; "
             "use spark.read, or the trigger availableNow"
@@ -235,22 +237,24 @@ def _ending(given: GivenOptions, mode: Mode) -> Bound:
 
 
 def _bound(
-    given: GivenOptions, edge: str, words: Mapping[str, BoundKind], default: BoundKind
-) -> Bound:
+    given: RawOptions, edge: str, words: Mapping[str, BoundKind], default: BoundKind
+) -> RangeBound:
     """The most exact option that is given: a time, times, offsets."""
     option = f"{edge}Timestamp"
     if (text := given.find(option)) is not None:
-        return Bound(kind=BoundKind.TIME, option=option, time_ms=_time_ms(option, text))
+        return RangeBound(kind=BoundKind.TIME, option=option, time_ms=_time_ms(option, text))
     option = f"{edge}OffsetsByTimestamp"
     if (text := given.find(option)) is not None:
-        return Bound(kind=BoundKind.TIMES, option=option, per_partition=parse_times(option, text))
+        return RangeBound(
+            kind=BoundKind.TIMES, option=option, per_partition=parse_times(option, text)
+        )
     option = f"{edge}Offsets"
     text = given.find(option)
     if text is not None and text.startswith("{"):
         offsets = parse_offsets(option, text)
-        return Bound(kind=BoundKind.OFFSETS, option=option, per_partition=offsets)
+        return RangeBound(kind=BoundKind.OFFSETS, option=option, per_partition=offsets)
     kind = default if text is None else _word(option, text, words)
-    return Bound(kind=kind, option=option)
+    return RangeBound(kind=kind, option=option)
 
 
 def _word(option: str, text: str, words: Mapping[str, BoundKind]) -> BoundKind:
@@ -270,7 +274,7 @@ def _time_ms(option: str, text: str) -> int:
 # How it is read.
 
 
-def _isolation(given: GivenOptions) -> IsolationLevel:
+def _isolation(given: RawOptions) -> IsolationLevel:
     text = given.find_kafka("isolation.level")
     words = {each.name.lower(): each for each in IsolationLevel}
     return (
@@ -280,7 +284,7 @@ def _isolation(given: GivenOptions) -> IsolationLevel:
     )
 
 
-def _fetch_bytes(given: GivenOptions) -> int:
+def _fetch_bytes(given: RawOptions) -> int:
     """Larger than Kafka's 1 MiB: a task reads one partition and asks for nothing else."""
     of_partition = given.positive_kafka("max.partition.fetch.bytes", 8 * _MIB)
     return min(of_partition, given.positive_kafka("fetch.max.bytes", 50 * _MIB), _MOST_FETCH_BYTES)

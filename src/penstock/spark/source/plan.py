@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.source.offset_json import Offsets, StreamOffset, show
+from penstock.spark.source.offset_json import Offsets, StreamOffset, format_partitions
 
 
 class OffsetRange(NamedTuple):
@@ -92,12 +92,12 @@ def plan_batch(start: StreamOffset, end: StreamOffset, begins: Offsets) -> Batch
 def _lost_partitions(start: StreamOffset, end: StreamOffset, begins: Offsets) -> Iterable[str]:
     unknown = end.offsets.keys() - begins.keys()
     if unknown:
-        yield f"the earliest offsets of {show(unknown)} cannot be found"
+        yield f"the earliest offsets of {format_partitions(unknown)} cannot be found"
     if start.is_initial:
         return
     gone = start.offsets.keys() - end.offsets.keys()
     if gone:
-        yield f"{show(gone)} are gone; was a topic deleted?"
+        yield f"{format_partitions(gone)} are gone; was a topic deleted?"
     for added in sorted(begins.keys() - start.offsets.keys()):
         if begins[added] > 0:
             yield f"the new partition {added} begins at offset {begins[added]} instead of 0"

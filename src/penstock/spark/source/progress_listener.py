@@ -15,7 +15,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from penstock.spark.connect.connections import ClientSettings, shared_client
-from penstock.spark.source.group_offsets import GroupOffsets, Publication, read_mark
+from penstock.spark.source.group_offsets import (
+    GroupOffsetPublisher,
+    PublishedGroup,
+    read_published_group,
+)
 from penstock.spark.source.offset_json import Offsets, read_offset
 from penstock.spark.source.progress import parse_reported
 
@@ -25,7 +29,7 @@ class GroupOffsetsListener(StreamingQueryListener):
     running query could set its group back."""
 
     def __init__(self) -> None:
-        self._ended_at: dict[str, dict[Publication, Offsets]] = {}  # by the query's run
+        self._ended_at: dict[str, dict[PublishedGroup, Offsets]] = {}  # by the query's run
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -36,7 +40,7 @@ class GroupOffsetsListener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         ends = {}
         for source in event.progress.sources:
-            where = read_mark(parse_reported(source.latestOffset))
+            where = read_published_group(parse_reported(source.latestOffset))
             if where is not None and source.endOffset:
                 ends[where] = read_offset(parse_reported(source.endOffset)).offsets
         if ends:
@@ -45,4 +49,4 @@ class GroupOffsetsListener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         for where, offsets in self._ended_at.pop(str(event.runId), {}).items():
             client = shared_client(ClientSettings(where.bootstrap))
-            GroupOffsets(client, where.group).publish(offsets)
+            GroupOffsetPublisher(client, where.group).publish(offsets)

@@ -13,7 +13,7 @@ from penstock.client.errors import ClientError
 from penstock.protocol.batch import CorruptBatch
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.source.fetch_ahead import FetchAhead, FetchRules, Piece
+from penstock.spark.source.fetch_ahead import FetchAhead, FetchConfig, FetchedPiece
 from penstock.spark.source.history import History
 from penstock.spark.source.options import SourceOptions
 from penstock.spark.source.plan import OffsetRange
@@ -47,11 +47,11 @@ class ReadSettings(NamedTuple):
 
     client: ClientSettings
     columns: tuple[str, ...]
-    rules: FetchRules
+    rules: FetchConfig
 
 
 def read_settings(options: SourceOptions, columns: tuple[str, ...]) -> ReadSettings:
-    rules = FetchRules(
+    rules = FetchConfig(
         isolation=options.isolation,
         fails_on_data_loss=options.fail_on_data_loss,
         poll_timeout_ms=options.poll_timeout_ms,
@@ -73,7 +73,7 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.Reco
         raise SparkSourceError(f"{wanted.partition} cannot be read: {error}") from error
 
 
-def _decode(decoder: "Decoder", piece: Piece) -> "Iterator[pa.RecordBatch]":
+def _decode(decoder: "Decoder", piece: FetchedPiece) -> "Iterator[pa.RecordBatch]":
     """In several steps where a piece holds far more than its compressed size lets expect."""
     start, fetched = piece.start, piece.fetched
     while start < piece.end:

@@ -24,14 +24,18 @@ from pyspark.sql.streaming.datasource import (
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import shared_client
 from penstock.spark.source.discovery import Discovery
-from penstock.spark.source.group_offsets import GroupOffsets, Publication, mark_progress
+from penstock.spark.source.group_offsets import (
+    GroupOffsetPublisher,
+    PublishedGroup,
+    add_published_group,
+)
 from penstock.spark.source.history import OpenHistory
 from penstock.spark.source.offset_json import (
     Offsets,
     StreamOffset,
-    nest,
+    format_partitions,
+    nest_by_topic,
     read_offset,
-    show,
     write_offset,
 )
 from penstock.spark.source.options import SourceOptions
@@ -118,9 +122,9 @@ class _Driver:
         self._latest: Offsets = {}  # as of the last question
         self._fixed_end: Offsets | None = None  # with the trigger availableNow
         self._last_batch_at = float("-inf")  # monotonic seconds
-        self._group: GroupOffsets | None = None
+        self._group: GroupOffsetPublisher | None = None
         if options.publishes_offsets and options.group is not None:
-            self._group = GroupOffsets(client, options.group)
+            self._group = GroupOffsetPublisher(client, options.group)
 
     def initial_offset(self) -> StreamOffset:
         """Found once: Spark asks for it more than once in the first batch."""
@@ -209,15 +213,15 @@ class _Driver:
         found = self._discovery.find_partitions(is_lenient=True)
         lost = end.offsets.keys() - set(found)
         if lost:
-            told = f"{show(lost)} were there when this run began and are gone"
+            told = f"{format_partitions(lost)} were there when this run began and are gone"
             self._discovery.report_losses([told])
         return lost
 
     def report(self) -> dict[str, Any] | None:
         if not self._latest:
             return None
-        reported = nest(self._latest)
+        reported = nest_by_topic(self._latest)
         if self._group is None or self._options.group is None:
             return reported
-        where = Publication(self._options.client.bootstrap, self._options.group)
-        return mark_progress(reported, where)
+        where = PublishedGroup(self._options.client.bootstrap, self._options.group)
+        return add_published_group(reported, where)

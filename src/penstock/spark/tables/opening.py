@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.spark.connect.connections import BlockingClient
-from penstock.spark.source.options import Mode, SourceOptions, parse_source_options
+from penstock.spark.source.options import ReadMode, SourceOptions, parse_source_options
 from penstock.spark.tables.errors import TableError
 from penstock.spark.tables.spec import (
     DeadLetterPolicy,
@@ -96,7 +96,7 @@ def sync_options(bootstrap: str, topic: str) -> SourceOptions:
         "kafka.isolation.level": "read_committed",
         "kafka.client.id": "penstock-table",
     }
-    return parse_source_options(options, Mode.BATCH)
+    return parse_source_options(options, ReadMode.BATCH)
 
 
 def _create(location: Path, spec: TableSpec) -> TableStore:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer, read_header
 from penstock.protocol.records import Record, iter_records
-from penstock.spark.codec.decode import COLUMNS, Decoded, Decoder
+from penstock.spark.codec.decode import COLUMNS, DecodedFetch, Decoder
 
 PARTITION = TopicPartition("orders", 3)
 RECORDS = [
@@ -21,7 +21,7 @@ RECORDS = [
 Row = tuple[Any, ...]
 
 
-def rows_of(decoded: Decoded) -> list[Row]:
+def rows_of(decoded: DecodedFetch) -> list[Row]:
     """Key, value, topic, partition, offset, microseconds, timestamp type, headers."""
     return [row for batch in decoded.batches for row in _rows(batch)]
 

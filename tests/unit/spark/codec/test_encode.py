@@ -13,10 +13,10 @@ from penstock.protocol.records import Record, iter_records
 from penstock.spark.codec.bulk_path import BulkPath
 from penstock.spark.codec.encode import (
     MAX_OPEN_BYTES,
-    Encoded,
+    EncodedBatch,
     Encoder,
-    ProducerStamp,
-    stamp_producer,
+    ProducerIdentity,
+    set_producer,
 )
 from penstock.spark.errors import SparkSourceError
 
@@ -48,7 +48,7 @@ def values(*contents: bytes | None) -> pa.Array:
     return pa.array(contents, pa.binary())
 
 
-def read(batches: Iterable[Encoded]) -> dict[int, list[Record]]:
+def read(batches: Iterable[EncodedBatch]) -> dict[int, list[Record]]:
     """Records by partition, offsets counting on over its batches; every batch checked."""
     found: dict[int, list[Record]] = {}
     for partition, data, count in batches:
@@ -203,7 +203,7 @@ def test_a_stamp_makes_a_batch_its_producers(path: BulkPath) -> None:
     ((_, batch, _),) = writing.flush()
     before = list(iter_records(batch))
     for is_transactional in (True, False):
-        stamp_producer(batch, ProducerStamp(2**40, 7, 123, is_transactional))
+        set_producer(batch, ProducerIdentity(2**40, 7, 123, is_transactional))
         header = read_header(batch)
         check_client_batch(header)
         assert (header.producer_id, header.producer_epoch) == (2**40, 7)

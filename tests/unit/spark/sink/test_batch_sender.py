@@ -12,7 +12,7 @@ from penstock.protocol.batch import iter_headers
 from penstock.protocol.records import Record, build_batch, iter_records
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.sink.batch_sender import BatchSender, produce_alone
+from penstock.spark.sink.batch_sender import BatchSender, produce_without_transaction
 
 PARTITIONS = 3
 
@@ -30,7 +30,7 @@ def topic(penstock_broker: penstock.Broker, request: pytest.FixtureRequest) -> s
 
 
 def outbox_of(client: BlockingClient, *, most_bytes: int = 1_000_000) -> BatchSender:
-    produce = produce_alone(acks=-1, timeout_ms=20_000)
+    produce = produce_without_transaction(acks=-1, timeout_ms=20_000)
     return BatchSender(client, produce, timeout_ms=20_000, most_bytes=most_bytes)
 
 
@@ -86,7 +86,7 @@ def test_what_the_cluster_refuses_is_explained_and_nothing_follows_it(
 
 
 def test_what_is_tried_in_vain_ends_with_its_time(client: BlockingClient, topic: str) -> None:
-    produce = produce_alone(acks=-1, timeout_ms=1_500)
+    produce = produce_without_transaction(acks=-1, timeout_ms=1_500)
     outbox = BatchSender(client, produce, timeout_ms=1_500, most_bytes=1_000)
     outbox.send(TopicPartition(topic, PARTITIONS), batch_of("one"), 1)
     with pytest.raises(OutOfTime, match=f"has {PARTITIONS} partitions"):

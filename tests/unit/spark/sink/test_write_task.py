@@ -14,7 +14,7 @@ from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.columns import SinkColumns
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.write_task import Written, write_rows
+from penstock.spark.sink.write_task import WriteResult, write_rows
 
 PARTITIONS = 3
 
@@ -31,7 +31,7 @@ def shared_metadata(broker: penstock.Broker) -> Mapping[str, object]:
     return shared_client(ClientSettings(broker.bootstrap_servers)).metadata().topics
 
 
-def write(options: SinkOptions, *batches: pa.RecordBatch) -> Written:
+def write(options: SinkOptions, *batches: pa.RecordBatch) -> WriteResult:
     names = batches[0].schema.names
     places = [names.index(name) if name in names else -1 for name in SinkColumns._fields]
     return write_rows(batches, options, SinkColumns(*places))
@@ -84,9 +84,9 @@ def test_rows_of_many_topics_are_told_apart(
 
 def test_no_rows_write_nothing_and_need_no_topic(options: SinkOptions) -> None:
     empty = pa.record_batch({"value": pa.array([], pa.string())})
-    assert write(options, empty) == Written(0, {})
+    assert write(options, empty) == WriteResult(0, {})
     columns = SinkColumns(key=-1, value=0, headers=-1, topic=-1, partition=-1)
-    assert write_rows([], options._replace(topic="nowhere"), columns) == Written(0, {})
+    assert write_rows([], options._replace(topic="nowhere"), columns) == WriteResult(0, {})
 
 
 @pytest.mark.parametrize("wrong", [-1, PARTITIONS])

@@ -13,7 +13,7 @@ from penstock.client.admin_values import NewTopicSpec
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
-from penstock.spark.source.options import Mode, SourceOptions, parse_source_options
+from penstock.spark.source.options import ReadMode, SourceOptions, parse_source_options
 from penstock.spark.source.stream_reader import PenstockStreamReader
 
 Rows = list[tuple[int, int, bytes]]  # partition, offset, value
@@ -54,7 +54,7 @@ class Log:
         records = [Record(place, time_ms, None, each) for place, each in enumerate(values)]
         self.client.produce(self.partition(number), build_batch(records))
 
-    def options(self, mode: Mode = Mode.STREAM, /, **options: str) -> SourceOptions:
+    def options(self, mode: ReadMode = ReadMode.STREAM, /, **options: str) -> SourceOptions:
         dotted = {name.replace("__", "."): value for name, value in options.items()}
         what = {} if {"assign", "subscribePattern"} & dotted.keys() else {"subscribe": self.topic}
         servers = {"kafka.bootstrap.servers": self.servers}

@@ -13,7 +13,7 @@ import penstock
 from penstock.spark.codec import decode
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.source.batch_reader import FilteringReader, PenstockReader
-from penstock.spark.source.options import Mode
+from penstock.spark.source.options import ReadMode
 
 pytestmark = pytest.mark.xdist_group("spark-source")
 
@@ -35,7 +35,7 @@ def make(
     log: Log, kind: type[PenstockReader] = PenstockReader, /, **options: str
 ) -> PenstockReader:
     named = {name: text.replace("TOPIC", log.topic) for name, text in options.items()}
-    return kind(log.options(Mode.BATCH, **named), COLUMNS)
+    return kind(log.options(ReadMode.BATCH, **named), COLUMNS)
 
 
 def read(reader: PenstockReader) -> Rows:

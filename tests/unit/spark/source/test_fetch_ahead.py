@@ -22,11 +22,11 @@ from penstock.model.ids import LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch
 from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import DataLoss, SparkSourceError
-from penstock.spark.source.fetch_ahead import FetchAhead, FetchRules, Piece, next_offset
+from penstock.spark.source.fetch_ahead import FetchAhead, FetchConfig, FetchedPiece, next_offset
 from penstock.spark.source.plan import OffsetRange
 
 PARTITION = TopicPartition("t", 0)
-RULES = FetchRules(
+RULES = FetchConfig(
     isolation=IsolationLevel.READ_UNCOMMITTED,
     fails_on_data_loss=True,
     poll_timeout_ms=0,
@@ -112,12 +112,12 @@ async def _awaited(work: Awaitable[list[FetchedPartition]]) -> list[FetchedParti
     return await work
 
 
-def pieces(log: TwinLog, start: int, end: int, rules: FetchRules = RULES) -> list[Piece]:
+def pieces(log: TwinLog, start: int, end: int, rules: FetchConfig = RULES) -> list[FetchedPiece]:
     client = cast("BlockingClient", log)
     return list(FetchAhead(client, OffsetRange(PARTITION, start, end), rules))
 
 
-def places(found: Sequence[Piece]) -> list[tuple[int, int]]:
+def places(found: Sequence[FetchedPiece]) -> list[tuple[int, int]]:
     return [(each.start, each.end) for each in found]
 
 

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import datasource as ds
 
 from penstock.model.ids import TopicPartition
-from penstock.spark.source.filters import least_time_ms, narrow, understand
+from penstock.spark.source.filters import least_time_ms, narrow_ranges, parse_filters
 from penstock.spark.source.plan import OffsetRange
 
 RANGES = [
@@ -21,7 +21,8 @@ NOON_MS = 1_767_268_800_000
 
 def left(*filters: ds.Filter) -> list[tuple[str, int, int]]:
     return [
-        (str(each.partition), each.start, each.end) for each in narrow(RANGES, understand(filters))
+        (str(each.partition), each.start, each.end)
+        for each in narrow_ranges(RANGES, parse_filters(filters))
     ]
 
 
@@ -68,7 +69,7 @@ def test_ranges_get_narrower(
     ],
 )
 def test_what_is_not_understood_narrows_nothing(unknown: ds.Filter) -> None:
-    assert understand([unknown]) == []
+    assert parse_filters([unknown]) == []
 
 
 @pytest.mark.parametrize(
@@ -82,14 +83,14 @@ def test_what_is_not_understood_narrows_nothing(unknown: ds.Filter) -> None:
 def test_times_are_bounded_from_below(value: datetime, expected: int) -> None:
     for kind in (ds.GreaterThan, ds.GreaterThanOrEqual, ds.EqualTo):
         filters: list[Any] = [kind(("timestamp",), value)]
-        assert least_time_ms(understand(filters)) == expected
+        assert least_time_ms(parse_filters(filters)) == expected
 
 
 def test_the_latest_of_several_bounds_counts() -> None:
     later = NOON + timedelta(hours=1)
     filters = [ds.GreaterThan(("timestamp",), NOON), ds.In(("timestamp",), (later, later))]
-    assert least_time_ms(understand(filters)) == NOON_MS + 3_600_000
+    assert least_time_ms(parse_filters(filters)) == NOON_MS + 3_600_000
 
 
 def test_times_are_not_bounded_from_above() -> None:
-    assert least_time_ms(understand([ds.LessThan(("timestamp",), NOON)])) is None
+    assert least_time_ms(parse_filters([ds.LessThan(("timestamp",), NOON)])) is None

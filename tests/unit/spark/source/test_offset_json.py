@@ -10,11 +10,11 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.errors import BadOption
 from penstock.spark.source.offset_json import (
     StreamOffset,
+    format_partitions,
     parse_assign,
     parse_offsets,
     parse_times,
     read_offset,
-    show,
     write_offset,
 )
 
@@ -97,5 +97,5 @@ def test_assignments_that_cannot_be_are_refused(text: str) -> None:
 
 def test_many_partitions_are_shown_as_a_few() -> None:
     many = [TopicPartition("t", number) for number in range(12)]
-    assert show(many).endswith("t-9 and 2 more")
-    assert show(many[:2]) == "t-0, t-1"
+    assert format_partitions(many).endswith("t-9 and 2 more")
+    assert format_partitions(many[:2]) == "t-0, t-1"

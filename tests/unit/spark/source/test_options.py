@@ -9,8 +9,8 @@ from penstock.model.ids import TopicPartition
 from penstock.spark.errors import BadOption, SparkSourceError
 from penstock.spark.source.options import (
     BoundKind,
-    Fallback,
-    Mode,
+    OffsetFallback,
+    ReadMode,
     SourceOptions,
     parse_source_options,
 )
@@ -19,19 +19,19 @@ SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 TOPIC = {"subscribe": "orders"}
 
 
-def parse(mode: Mode = Mode.STREAM, /, **options: str) -> SourceOptions:
+def parse(mode: ReadMode = ReadMode.STREAM, /, **options: str) -> SourceOptions:
     dotted = {name.replace("__", "."): value for name, value in options.items()}
     return parse_source_options({**SERVERS, **TOPIC, **dotted}, mode)
 
 
 def test_defaults_are_those_of_spark_s_kafka_connector() -> None:
-    stream, batch = parse(Mode.STREAM), parse(Mode.BATCH)
+    stream, batch = parse(ReadMode.STREAM), parse(ReadMode.BATCH)
     assert stream.starting.kind is BoundKind.LATEST
     assert batch.starting.kind is BoundKind.EARLIEST
     assert batch.ending.kind is BoundKind.LATEST
     assert stream.fail_on_data_loss
     assert not stream.include_headers
-    assert stream.without_match is Fallback.ERROR
+    assert stream.without_match is OffsetFallback.ERROR
     assert stream.max_trigger_delay_ms == 15 * 60_000
     assert stream.poll_timeout_ms == 120_000
     assert (stream.offset_retries, stream.offset_retry_interval_ms) == (3, 1_000)
@@ -66,7 +66,10 @@ def test_every_option_has_its_effect() -> None:
         filterPushdown="true",
     )
     assert options.starting.kind is BoundKind.GROUP
-    assert (options.without_commit, options.without_match) == (Fallback.LATEST, Fallback.LATEST)
+    assert (options.without_commit, options.without_match) == (
+        OffsetFallback.LATEST,
+        OffsetFallback.LATEST,
+    )
     assert not options.fail_on_data_loss
     assert options.include_headers
     assert (options.min_partitions, options.max_records_per_partition) == (8, 100)
@@ -81,23 +84,23 @@ def test_every_option_has_its_effect() -> None:
 
 
 def test_options_can_be_sent_to_executors() -> None:
-    options = parse_source_options({**SERVERS, "subscribePattern": "a.*"}, Mode.STREAM)
+    options = parse_source_options({**SERVERS, "subscribePattern": "a.*"}, ReadMode.STREAM)
     assert pickle.loads(pickle.dumps(options)) == options
 
 
 def test_exactly_one_subscription_is_needed() -> None:
     with pytest.raises(SparkSourceError, match="given: none"):
-        parse_source_options(SERVERS, Mode.BATCH)
+        parse_source_options(SERVERS, ReadMode.BATCH)
     with pytest.raises(SparkSourceError, match="given: subscribe and subscribePattern"):
         parse(subscribePattern="a.*")
 
 
 def test_a_subscription_names_partitions_topics_or_a_pattern() -> None:
-    assigned = parse_source_options({**SERVERS, "assign": '{"a": [1, 0]}'}, Mode.BATCH)
+    assigned = parse_source_options({**SERVERS, "assign": '{"a": [1, 0]}'}, ReadMode.BATCH)
     assert assigned.subscription.assigned == (TopicPartition("a", 0), TopicPartition("a", 1))
-    named = parse_source_options({**SERVERS, "subscribe": " a, b,a ,"}, Mode.BATCH)
+    named = parse_source_options({**SERVERS, "subscribe": " a, b,a ,"}, ReadMode.BATCH)
     assert named.subscription.topics == ("a", "b")
-    matched = parse_source_options({**SERVERS, "subscribePattern": "a.*"}, Mode.BATCH)
+    matched = parse_source_options({**SERVERS, "subscribePattern": "a.*"}, ReadMode.BATCH)
     assert matched.subscription.pattern is not None
 
 
@@ -112,38 +115,44 @@ def test_the_most_exact_beginning_wins() -> None:
 @pytest.mark.parametrize(
     ("mode", "options", "hint"),
     [
-        (Mode.BATCH, {"startingOffsets": "latest"}, "cannot begin at the end"),
-        (Mode.BATCH, {"startingOffsets": '{"a": {"0": -1}}'}, "cannot begin at the end"),
-        (Mode.BATCH, {"endingOffsets": "earliest"}, "write one of latest"),
-        (Mode.BATCH, {"endingOffsets": '{"a": {"0": -2}}'}, "cannot end at the earliest"),
-        (Mode.STREAM, {"endingOffsets": "latest"}, "not valid in streaming"),
-        (Mode.STREAM, {"endingTimestamp": "1"}, "not valid in streaming"),
-        (Mode.STREAM, {"endingOffsetsByTimestamp": '{"a": {"0": 1}}'}, "not valid in streaming"),
-        (Mode.STREAM, {"startingOffsets": "begin"}, "earliest, latest, group, JSON"),
-        (Mode.STREAM, {"startingOffsets": "group"}, "kafka.group.id"),
-        (Mode.STREAM, {"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
-        (Mode.STREAM, {"publishGroupOffsets": "true"}, "kafka.group.id"),
-        (Mode.STREAM, {"minPartitions": "0"}, "whole number from 1"),
-        (Mode.STREAM, {"maxRecordsPerPartition": "x"}, "whole number from 1"),
-        (Mode.STREAM, {"maxBytesPerTrigger": "1g"}, "whole number from 1"),
+        (ReadMode.BATCH, {"startingOffsets": "latest"}, "cannot begin at the end"),
+        (ReadMode.BATCH, {"startingOffsets": '{"a": {"0": -1}}'}, "cannot begin at the end"),
+        (ReadMode.BATCH, {"endingOffsets": "earliest"}, "write one of latest"),
+        (ReadMode.BATCH, {"endingOffsets": '{"a": {"0": -2}}'}, "cannot end at the earliest"),
+        (ReadMode.STREAM, {"endingOffsets": "latest"}, "not valid in streaming"),
+        (ReadMode.STREAM, {"endingTimestamp": "1"}, "not valid in streaming"),
         (
-            Mode.STREAM,
+            ReadMode.STREAM,
+            {"endingOffsetsByTimestamp": '{"a": {"0": 1}}'},
+            "not valid in streaming",
+        ),
+        (ReadMode.STREAM, {"startingOffsets": "begin"}, "earliest, latest, group, JSON"),
+        (ReadMode.STREAM, {"startingOffsets": "group"}, "kafka.group.id"),
+        (ReadMode.STREAM, {"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        (ReadMode.STREAM, {"publishGroupOffsets": "true"}, "kafka.group.id"),
+        (ReadMode.STREAM, {"minPartitions": "0"}, "whole number from 1"),
+        (ReadMode.STREAM, {"maxRecordsPerPartition": "x"}, "whole number from 1"),
+        (ReadMode.STREAM, {"maxBytesPerTrigger": "1g"}, "whole number from 1"),
+        (
+            ReadMode.STREAM,
             {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
             "maxOffsetsPerTrigger=8",
         ),
-        (Mode.STREAM, {"startingOffsetsByTimestampStrategy": "earliest"}, "error, latest"),
-        (Mode.STREAM, {"kafka.isolation.level": "serializable"}, "read_committed"),
-        (Mode.STREAM, {"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
-        (Mode.STREAM, {"kafka.enable.auto.commit": "true"}, "checkpoint"),
-        (Mode.STREAM, {"kafka.key.deserializer": "x"}, "bytes"),
-        (Mode.STREAM, {"kafka.value.deserializer": "x"}, "bytes"),
-        (Mode.STREAM, {"kafka.interceptor.classes": "x"}, "Java consumer"),
-        (Mode.STREAM, {"subscribe": " , "}, "name one or more topics"),
-        (Mode.STREAM, {"subscribe": "a/b"}, "topic name 'a/b'"),
-        (Mode.STREAM, {"startingOfsets": "earliest"}, "startingOffsets?"),
+        (ReadMode.STREAM, {"startingOffsetsByTimestampStrategy": "earliest"}, "error, latest"),
+        (ReadMode.STREAM, {"kafka.isolation.level": "serializable"}, "read_committed"),
+        (ReadMode.STREAM, {"kafka.auto.offset.reset": "earliest"}, "startingOffsets"),
+        (ReadMode.STREAM, {"kafka.enable.auto.commit": "true"}, "checkpoint"),
+        (ReadMode.STREAM, {"kafka.key.deserializer": "x"}, "bytes"),
+        (ReadMode.STREAM, {"kafka.value.deserializer": "x"}, "bytes"),
+        (ReadMode.STREAM, {"kafka.interceptor.classes": "x"}, "Java consumer"),
+        (ReadMode.STREAM, {"subscribe": " , "}, "name one or more topics"),
+        (ReadMode.STREAM, {"subscribe": "a/b"}, "topic name 'a/b'"),
+        (ReadMode.STREAM, {"startingOfsets": "earliest"}, "startingOffsets?"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(mode: Mode, options: dict[str, str], hint: str) -> None:
+def test_what_cannot_be_is_refused_by_name(
+    mode: ReadMode, options: dict[str, str], hint: str
+) -> None:
     with pytest.raises(SparkSourceError) as caught:
         parse_source_options({**SERVERS, **TOPIC, **options}, mode)
     assert hint in str(caught.value)

@@ -1,6 +1,10 @@
 """How far behind a query is, and where its progress is to be published."""
 
-from penstock.spark.source.group_offsets import Publication, mark_progress, read_mark
+from penstock.spark.source.group_offsets import (
+    PublishedGroup,
+    add_published_group,
+    read_published_group,
+)
 from penstock.spark.source.progress import source_behind
 
 LATEST = '{"t": {"0": 10, "1": 5}, "@publish": {"bootstrap": "a:1", "group": "g"}}'
@@ -22,7 +26,7 @@ def test_nothing_is_known_before_the_first_batch() -> None:
 
 
 def test_a_report_says_where_it_is_to_be_published() -> None:
-    where = Publication("a:1", "g")
-    assert read_mark(mark_progress({"t": {"0": 1}}, where)) == where
-    assert read_mark({"t": {"0": 1}}) is None
-    assert read_mark(None) is None
+    where = PublishedGroup("a:1", "g")
+    assert read_published_group(add_published_group({"t": {"0": 1}}, where)) == where
+    assert read_published_group({"t": {"0": 1}}) is None
+    assert read_published_group(None) is None

@@ -17,11 +17,11 @@ from penstock.client.raw_transaction import RawTransaction
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import Record, build_batch, iter_records
-from penstock.spark.codec.visible_batches import Bounds, visible_batches
+from penstock.spark.codec.visible_batches import OffsetBounds, visible_batches
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.sink.exactly_once.names import driver_name
+from penstock.spark.sink.exactly_once.transactional_ids import driver_transactional_id
 from penstock.spark.sink.exactly_once.two_phase_commit import (
-    Decision,
+    CommitDecision,
     decode_decision,
     encode_decision,
 )
@@ -39,17 +39,17 @@ _TRANSACTION_TIMEOUT_MS = 30_000
 _POLL_MS = 100
 
 
-class ReadSoFar(NamedTuple):
+class DecisionLogState(NamedTuple):
     """Of one query, up to an offset."""
 
-    last: Decision | None
+    last: CommitDecision | None
     next_offset: int
 
 
 class DecisionLog:
     """`begin`, then at most one `write` or `forget`. Owned by one event loop."""
 
-    def __init__(self, query: str, transaction: RawTransaction, read: ReadSoFar) -> None:
+    def __init__(self, query: str, transaction: RawTransaction, read: DecisionLogState) -> None:
         self.read = read
         self._query = query
         self._transaction = transaction
@@ -59,7 +59,7 @@ class DecisionLog:
         cls,
         client: ClusterClient,
         query: str,
-        known: ReadSoFar | None,
+        known: DecisionLogState | None,
         *,
         is_fresh: bool = False,
         timeout_ms: int,
@@ -71,14 +71,14 @@ class DecisionLog:
             known = await _start(client, LATEST if is_fresh else EARLIEST, timeout_ms)
         transaction = await RawTransaction.begin(
             client,
-            driver_name(query),
+            driver_transactional_id(query),
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             timeout_ms=timeout_ms,
         )
         read = await _read_on(client, query, known, timeout_ms)
         return cls(query, transaction, read)
 
-    async def write(self, decision: Decision, *, timeout_ms: int) -> None:
+    async def write(self, decision: CommitDecision, *, timeout_ms: int) -> None:
         """From its return on, the decision holds. After an error it may hold or not."""
         await self._append(encode_decision(decision), timeout_ms)
         self.read = self.read._replace(last=decision)
@@ -111,14 +111,14 @@ async def _make_topic(client: ClusterClient, timeout_ms: int) -> None:
             raise
 
 
-async def _start(client: ClusterClient, place: int, timeout_ms: int) -> ReadSoFar:
+async def _start(client: ClusterClient, place: int, timeout_ms: int) -> DecisionLogState:
     listed = await client.list_offsets({_PARTITION: place}, timeout_ms=timeout_ms)
-    return ReadSoFar(None, listed[_PARTITION].offset)
+    return DecisionLogState(None, listed[_PARTITION].offset)
 
 
 async def _read_on(
-    client: ClusterClient, query: str, known: ReadSoFar, timeout_ms: int
-) -> ReadSoFar:
+    client: ClusterClient, query: str, known: DecisionLogState, timeout_ms: int
+) -> DecisionLogState:
     """Up to the high watermark of now. Transactions of other queries' drivers, which are short, may
     hold it back for a while."""
     end = (await _start(client, LATEST, timeout_ms)).next_offset
@@ -136,7 +136,9 @@ async def _read_on(
     return read
 
 
-async def _read_some(client: ClusterClient, query: str, read: ReadSoFar, end: int) -> ReadSoFar:
+async def _read_some(
+    client: ClusterClient, query: str, read: DecisionLogState, end: int
+) -> DecisionLogState:
     (fetched,) = await client.fetch(
         [FetchFrom(_PARTITION, Offset(read.next_offset))],
         isolation=IsolationLevel.READ_COMMITTED,
@@ -145,11 +147,14 @@ async def _read_some(client: ClusterClient, query: str, read: ReadSoFar, end: in
     if fetched.error:
         raise RefusedByBroker(f"read {_PARTITION}", fetched.error)
     visible = visible_batches(
-        fetched.batches, Bounds(read.next_offset, end), aborted=fetched.aborted, check_crc=True
+        fetched.batches,
+        OffsetBounds(read.next_offset, end),
+        aborted=fetched.aborted,
+        check_crc=True,
     )
     last, key = read.last, query.encode()
     for placed in visible.batches:
         for record in iter_records(placed.view(fetched.batches)):
             if record.key == key:
                 last = None if record.value is None else decode_decision(bytes(record.value))
-    return ReadSoFar(last, visible.next_offset)
+    return DecisionLogState(last, visible.next_offset)

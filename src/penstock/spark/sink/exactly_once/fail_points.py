@@ -16,7 +16,7 @@ FOLDER_VARIABLE = "PENSTOCK_SPARK_HALT_DIR"
 _POLL_S = 0.01
 
 
-class Point(enum.StrEnum):
+class FailPoint(enum.StrEnum):
     TASK_BEGUN = "task-begun"  # its transaction is open, nothing is written
     TASK_WRITTEN = "task-written"  # every row is acknowledged
     TASK_PREPARED = "task-prepared"  # the driver does not know yet

@@ -3,19 +3,19 @@ finished, if they had decided to commit, else aborted. A query does it by itself
 """
 
 from penstock.spark.connect.connections import ClientSettings, shared_client
-from penstock.spark.sink.exactly_once.committing import Decider, end_abandoned
+from penstock.spark.sink.exactly_once.commit_coordinator import CommitCoordinator, end_abandoned
 
 _NOBODY = ""  # no query has this name
 _TIMEOUT_MS = 120_000
 
 
-def end_left_overs(bootstrap: str, *, older_than_ms: int) -> list[str]:
+def end_orphaned_transactions(bootstrap: str, *, older_than_ms: int) -> list[str]:
     """Of all queries with something undecided for so long: which those were. One that is alive is
     refused when it commits, and has to be started again."""
     client = shared_client(ClientSettings(bootstrap))
     return client.run(
         lambda cluster: end_abandoned(
-            Decider(cluster, bootstrap, _NOBODY, _TIMEOUT_MS), older_than_ms=older_than_ms
+            CommitCoordinator(cluster, bootstrap, _NOBODY, _TIMEOUT_MS), older_than_ms=older_than_ms
         ),
         timeout_ms=_TIMEOUT_MS,
     )

@@ -24,44 +24,50 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.batch import Buffer
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.sink.columns import SinkColumns
-from penstock.spark.sink.exactly_once.advice import advising_about_needs, advising_about_time
-from penstock.spark.sink.exactly_once.fail_points import Point, halt_at
-from penstock.spark.sink.exactly_once.names import Slots, WriteName
+from penstock.spark.sink.exactly_once.cluster_requirements import (
+    explaining_requirements,
+    explaining_timeouts,
+)
+from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
+from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId, TransactionalIdPool
 from penstock.spark.sink.options import SinkOptions
-from penstock.spark.sink.write_task import Written, write_rows
+from penstock.spark.sink.write_task import WriteResult, write_rows
 
 _log = logging.getLogger(__name__)
 _ABORT_TIMEOUT_MS = 5_000  # what a task that failed leaves behind, the driver ends
 
 
-class Prepared(NamedTuple):
+class PreparedTransaction(NamedTuple):
     state: PreparedState
     is_timed: bool  # the cluster aborts it when it gets too old
 
 
 def write_prepared(
-    batches: Iterable[pa.RecordBatch], options: SinkOptions, columns: SinkColumns, name: WriteName
-) -> tuple[Written, Prepared | None]:
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    columns: SinkColumns,
+    name: MicroBatchId,
+) -> tuple[WriteResult, PreparedTransaction | None]:
     """None: there were no rows."""
     rest = iter(batches)
     first = next((each for each in rest if each.num_rows), None)
     if first is None:
-        return Written(0, {}), None
+        return WriteResult(0, {}), None
     client = shared_client(options.client)
     _check_reachable(client)
     transactional_id = _process_slots().take(name)
-    with advising_about_needs():
+    with explaining_requirements():
         begun = client.run(
             lambda cluster: _begin(cluster, transactional_id, options),
             timeout_ms=options.delivery_timeout_ms,
         )
-    halt_at(Point.TASK_BEGUN, name.batch)
-    with advising_about_time(is_timed=begun.is_timed), _aborting(client, begun.transaction):
+    halt_at(FailPoint.TASK_BEGUN, name.batch)
+    with explaining_timeouts(is_timed=begun.is_timed), _aborting(client, begun.transaction):
         written = write_rows(itertools.chain([first], rest), options, columns, begun.produce)
-        halt_at(Point.TASK_WRITTEN, name.batch)
+        halt_at(FailPoint.TASK_WRITTEN, name.batch)
         state = client.run(lambda _: begun.prepare())
-    halt_at(Point.TASK_PREPARED, name.batch)
-    return written, Prepared(state, begun.is_timed)
+    halt_at(FailPoint.TASK_PREPARED, name.batch)
+    return written, PreparedTransaction(state, begun.is_timed)
 
 
 def _check_reachable(client: BlockingClient) -> None:
@@ -146,9 +152,9 @@ def _aborting(client: BlockingClient, transaction: RawTransaction) -> Iterator[N
 
 _reached: set[ClientSettings] = set()
 _without_two_phases: set[str] = set()  # clusters, by where they are
-_slots: dict[int, Slots] = {}  # by process id: a fork has its own
+_slots: dict[int, TransactionalIdPool] = {}  # by process id: a fork has its own
 
 
-def _process_slots() -> Slots:
+def _process_slots() -> TransactionalIdPool:
     # One atomic step: of two threads that come first, both get the same.
-    return _slots.setdefault(os.getpid(), Slots(secrets.token_hex(6)))
+    return _slots.setdefault(os.getpid(), TransactionalIdPool(secrets.token_hex(6)))

@@ -19,7 +19,7 @@ _MOST_ABORTED = 10_000  # the latest; a record of 1 MB, of a query that fails ag
 _States = tuple[PreparedState, ...]
 
 
-class Decision(NamedTuple):
+class CommitDecision(NamedTuple):
     """The last one of a query holds."""
 
     batch: int  # all up to it are decided; NO_BATCH: none is
@@ -28,7 +28,7 @@ class Decision(NamedTuple):
     is_timed: bool = False  # the cluster aborts what it commits too late
 
 
-class Asked(NamedTuple):
+class PreparedBatch(NamedTuple):
     """A batch whose tasks are done."""
 
     query: str
@@ -37,18 +37,18 @@ class Asked(NamedTuple):
     is_timed: bool = False
 
 
-class Follows(NamedTuple):
-    decision: Decision
+class CommitPlan(NamedTuple):
+    decision: CommitDecision
     is_new: bool  # it has to be written before anything is ended
     commits: _States
     aborts: tuple[TransactionalProducerId, ...]
 
 
-class BatchIsOld(SparkSourceError):
+class StaleBatch(SparkSourceError):
     """A later batch of the query was committed."""
 
 
-class Overruled(SparkSourceError):
+class AbortedByAnotherRun(SparkSourceError):
     """Another run of the query has given this one up."""
 
 
@@ -56,11 +56,13 @@ class LostTransaction(SparkSourceError):
     """A transaction that was to be committed is not there any more."""
 
 
-def decide(
-    last: Decision | None, asked: Asked, still_open: Collection[TransactionalProducerId]
-) -> Follows:
+def plan_commit(
+    last: CommitDecision | None,
+    asked: PreparedBatch,
+    still_open: Collection[TransactionalProducerId],
+) -> CommitPlan:
     """`still_open`: all of the query that is undecided, what was prepared for this batch or not."""
-    last = last or Decision(NO_BATCH, ())
+    last = last or CommitDecision(NO_BATCH, ())
     _check(last, asked)
     # What was decided stays so: the batch was run again since its end had not been seen.
     is_repeated = asked.batch == last.batch
@@ -73,35 +75,39 @@ def decide(
         decision = _with_aborted(last, aborts)
     else:
         is_timed = asked.is_timed or (last.is_timed and bool(unfinished))
-        decision = Decision(asked.batch, committed, aborts, is_timed)
-    return Follows(decision, bool(aborts) or not is_repeated, committed, aborts)
+        decision = CommitDecision(asked.batch, committed, aborts, is_timed)
+    return CommitPlan(decision, bool(aborts) or not is_repeated, committed, aborts)
 
 
-def give_up(last: Decision | None, still_open: Collection[TransactionalProducerId]) -> Follows:
+def plan_recovery(
+    last: CommitDecision | None, still_open: Collection[TransactionalProducerId]
+) -> CommitPlan:
     """No batch is asked for: finish what was decided, abort the rest."""
-    last = last or Decision(NO_BATCH, ())
+    last = last or CommitDecision(NO_BATCH, ())
     commits = tuple(each for each in last.committed if each in still_open)
     aborts = tuple(each for each in still_open if each not in last.committed)
-    return Follows(_with_aborted(last, aborts), bool(aborts), commits, aborts)
+    return CommitPlan(_with_aborted(last, aborts), bool(aborts), commits, aborts)
 
 
-def _with_aborted(last: Decision, aborts: tuple[TransactionalProducerId, ...]) -> Decision:
+def _with_aborted(
+    last: CommitDecision, aborts: tuple[TransactionalProducerId, ...]
+) -> CommitDecision:
     """A driver that was given up may come after several others: while no batch is decided, all that
     was aborted is kept. With the next batch it is over: then that driver's batch is decided."""
     aborted = tuple(dict.fromkeys([*last.aborted, *aborts]))
     return last._replace(aborted=aborted[-_MOST_ABORTED:])
 
 
-def _check(last: Decision, asked: Asked) -> None:
+def _check(last: CommitDecision, asked: PreparedBatch) -> None:
     if asked.batch < last.batch:
-        raise BatchIsOld(
+        raise StaleBatch(
             f"batch {asked.batch} of query {asked.query} comes after batch {last.batch} was "
             "written: its checkpoint is older than the topic. Start the query with a new "
             "checkpoint, from the offsets that you want"
         )
     overruled = {*asked.prepared} & {*last.aborted}
     if overruled and asked.batch != last.batch:
-        raise Overruled(
+        raise AbortedByAnotherRun(
             f"another run of query {asked.query} has aborted what this one wrote for batch "
             f"{asked.batch} ({len(overruled)} transactions): let one run at a time use a "
             "checkpoint; this batch is run again when the query is started again"
@@ -111,7 +117,7 @@ def _check(last: Decision, asked: Asked) -> None:
 # As it is kept: the key is the query, the value JSON.
 
 
-def encode_decision(decision: Decision) -> bytes:
+def encode_decision(decision: CommitDecision) -> bytes:
     fields = {
         "version": _VERSION,
         "batch": decision.batch,
@@ -122,7 +128,7 @@ def encode_decision(decision: Decision) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def decode_decision(value: bytes) -> Decision:
+def decode_decision(value: bytes) -> CommitDecision:
     try:
         return _read(json.loads(value))
     except (ValueError, TypeError, KeyError) as error:
@@ -132,10 +138,10 @@ def decode_decision(value: bytes) -> Decision:
         ) from None
 
 
-def _read(fields: Any) -> Decision:
+def _read(fields: Any) -> CommitDecision:
     if fields["version"] != _VERSION:
         raise ValueError(f"version {fields['version']}")
-    return Decision(
+    return CommitDecision(
         batch=int(fields["batch"]),
         committed=tuple(PreparedState(*each) for each in fields["committed"]),
         aborted=tuple(TransactionalProducerId(*each) for each in fields["aborted"]),

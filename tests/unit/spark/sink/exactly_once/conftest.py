@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.unit.spark.sink.exactly_once.sink_process import Work
-from tests.unit.spark.sink.exactly_once.standing import work_on
+from tests.unit.spark.sink.exactly_once.sink_state import work_on
 
 import penstock
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 from penstock.client.data_calls import LATEST, FetchFrom, IsolationLevel
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.records import iter_records
-from penstock.spark.codec.visible_batches import Bounds, visible_batches
+from penstock.spark.codec.visible_batches import OffsetBounds, visible_batches
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.sink.columns import SinkColumns
-from penstock.spark.sink.exactly_once.names import WriteName
-from penstock.spark.sink.exactly_once.prepared_write import Prepared, write_prepared
-from penstock.spark.sink.exactly_once.reports import commit_batch
-from penstock.spark.sink.options import Delivery, SinkOptions
+from penstock.spark.sink.exactly_once.batch_commit import commit_batch
+from penstock.spark.sink.exactly_once.prepared_write import PreparedTransaction, write_prepared
+from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId
+from penstock.spark.sink.options import DeliveryGuarantee, SinkOptions
 
 _MODULE = "tests.unit.spark.sink.exactly_once.sink_process"
 COLUMNS = SinkColumns(key=-1, value=0, headers=-1, topic=-1, partition=-1)
@@ -46,7 +46,7 @@ class Work(NamedTuple):
         return SinkOptions(
             ClientSettings(self.servers),
             self.topic,
-            delivery=Delivery.EXACTLY_ONCE,
+            delivery=DeliveryGuarantee.EXACTLY_ONCE,
             delivery_timeout_ms=20_000,
         )
 
@@ -56,18 +56,18 @@ class Work(NamedTuple):
     def _values_of(self, task: int) -> list[str]:
         return [f"{self.batch}-{task}-{row}" for row in range(self.rows)]
 
-    def write(self, task: int) -> Prepared:
-        name = WriteName(self.query, self.run, self.batch)
+    def write(self, task: int) -> PreparedTransaction:
+        name = MicroBatchId(self.query, self.run, self.batch)
         rows = pa.record_batch({"value": self._values_of(task)})
         written, prepared = write_prepared([rows], self.options, COLUMNS, name)
         assert written.rows == self.rows
         assert prepared is not None
         return prepared
 
-    def write_all(self) -> list[Prepared]:
+    def write_all(self) -> list[PreparedTransaction]:
         return [self.write(task) for task in range(self.tasks)]
 
-    def commit(self, prepared: Iterable[Prepared]) -> None:
+    def commit(self, prepared: Iterable[PreparedTransaction]) -> None:
         commit_batch(self.options, self.query, self.batch, prepared)
 
 
@@ -81,7 +81,7 @@ def read_committed(servers: str, topic: str) -> list[str]:
     while at < end:
         (fetched,) = client.fetch([FetchFrom(partition, Offset(at))], isolation=isolation)
         visible = visible_batches(
-            fetched.batches, Bounds(at, end), aborted=fetched.aborted, check_crc=True
+            fetched.batches, OffsetBounds(at, end), aborted=fetched.aborted, check_crc=True
         )
         for placed in visible.batches:
             records = iter_records(placed.view(fetched.batches))

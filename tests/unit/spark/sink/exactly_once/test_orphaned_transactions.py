@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.spark.sink.exactly_once.sink_process import Work
-from tests.unit.spark.sink.exactly_once.standing import (
+from tests.unit.spark.sink.exactly_once.sink_state import (
     PROCESS_TIMEOUT_S,
     decide_only,
     halt_and_kill,
@@ -20,10 +20,13 @@ from tests.unit.spark.sink.exactly_once.standing import (
 
 from penstock.client.errors import RefusedByBroker
 from penstock.spark.connect.connections import ClientSettings, shared_client
-from penstock.spark.sink.exactly_once.fail_points import Point
-from penstock.spark.sink.exactly_once.names import driver_name, name_one_batch
-from penstock.spark.sink.exactly_once.orphaned_transactions import end_left_overs
-from penstock.spark.sink.exactly_once.reports import abort_batch, commit_batch
+from penstock.spark.sink.exactly_once.batch_commit import abort_batch, commit_batch
+from penstock.spark.sink.exactly_once.fail_points import FailPoint
+from penstock.spark.sink.exactly_once.orphaned_transactions import end_orphaned_transactions
+from penstock.spark.sink.exactly_once.transactional_ids import (
+    driver_transactional_id,
+    new_batch_query,
+)
 
 pytestmark = pytest.mark.xdist_group("exactly-once sink")
 HOUR_MS = 3_600_000
@@ -31,9 +34,9 @@ HOUR_MS = 3_600_000
 
 def test_killed_batch_writes_are_ended_by_whoever_writes_next(work: Work, tmp_path: Path) -> None:
     """One whose driver had decided is finished, the other one aborted; of neither a trace stays."""
-    decided, dead = (work._replace(query=name_one_batch()) for _ in range(2))
-    halt_and_kill(decided, Point.DECIDED, tmp_path / "decided")
-    halt_and_kill(dead, Point.TASK_PREPARED, tmp_path / "dead")
+    decided, dead = (work._replace(query=new_batch_query()) for _ in range(2))
+    halt_and_kill(decided, FailPoint.DECIDED, tmp_path / "decided")
+    halt_and_kill(dead, FailPoint.TASK_PREPARED, tmp_path / "dead")
     assert seen(work) == []
     next_one = work._replace(batch=1)
     prepared = next_one.write_all()
@@ -50,8 +53,8 @@ def test_dead_queries_are_ended_by_hand_when_they_are_old_enough(work: Work) -> 
     decide_only(decided, [each.state for each in decided.write_all()])
     dead._replace(batch=7).write_all()
     assert seen(work) == []
-    assert end_left_overs(work.servers, older_than_ms=HOUR_MS) == []
-    assert end_left_overs(work.servers, older_than_ms=-1) == [dead.query, decided.query]
+    assert end_orphaned_transactions(work.servers, older_than_ms=HOUR_MS) == []
+    assert end_orphaned_transactions(work.servers, older_than_ms=-1) == [dead.query, decided.query]
     assert undecided(dead) == undecided(decided) == 0
     assert settled(work) == sorted(work.values())
 
@@ -75,7 +78,9 @@ def wait_until_aborted_once(work: Work) -> None:
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
-            client.run(lambda cluster: cluster.transactions.describe(driver_name(work.query)))
+            client.run(
+                lambda cluster: cluster.transactions.describe(driver_transactional_id(work.query))
+            )
         except RefusedByBroker:
             time.sleep(0.01)
         else:

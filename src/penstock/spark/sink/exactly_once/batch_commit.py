@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from penstock.client.errors import ClientError
 from penstock.spark.connect.connections import shared_client
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.sink.exactly_once.advice import advising_about_needs
-from penstock.spark.sink.exactly_once.committing import Decider, end_abandoned
-from penstock.spark.sink.exactly_once.fail_points import Point, halt_at
-from penstock.spark.sink.exactly_once.prepared_write import Prepared
-from penstock.spark.sink.exactly_once.two_phase_commit import Asked
+from penstock.spark.sink.exactly_once.cluster_requirements import explaining_requirements
+from penstock.spark.sink.exactly_once.commit_coordinator import CommitCoordinator, end_abandoned
+from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
+from penstock.spark.sink.exactly_once.prepared_write import PreparedTransaction
+from penstock.spark.sink.exactly_once.two_phase_commit import PreparedBatch
 from penstock.spark.sink.options import SinkOptions
 
 _log = logging.getLogger(__name__)
@@ -21,18 +21,18 @@ _LOOK_EVERY_S = 0.5
 
 
 def commit_batch(
-    options: SinkOptions, query: str, batch: int, prepared: Iterable[Prepared | None]
+    options: SinkOptions, query: str, batch: int, prepared: Iterable[PreparedTransaction | None]
 ) -> None:
-    halt_at(Point.COMMIT_BEGUN, batch)
+    halt_at(FailPoint.COMMIT_BEGUN, batch)
     found = [each for each in prepared if each is not None]
-    asked = Asked(
+    asked = PreparedBatch(
         query,
         batch,
         tuple(each.state for each in found),
         is_timed=any(each.is_timed for each in found),
     )
 
-    async def commit(decider: Decider) -> None:
+    async def commit(decider: CommitCoordinator) -> None:
         is_first = decider.is_new_here
         await decider.commit(asked)
         if is_first:
@@ -46,7 +46,7 @@ def abort_batch(options: SinkOptions, query: str, batch: int, *, watch_s: float 
 
     Why a batch is aborted is what its user has to hear: that it cannot be is told beside it."""
 
-    async def abort(decider: Decider) -> None:
+    async def abort(decider: CommitCoordinator) -> None:
         end_s = time.monotonic() + watch_s
         await decider.abort(batch)
         while time.monotonic() < end_s:
@@ -62,7 +62,7 @@ def abort_batch(options: SinkOptions, query: str, batch: int, *, watch_s: float 
         _log.warning("what query %s left undecided could not be aborted: %s", query, error)
 
 
-async def _end_abandoned(decider: Decider, older_than_ms: int) -> None:
+async def _end_abandoned(decider: CommitCoordinator, older_than_ms: int) -> None:
     """Is not this query's work: that it fails must not be this query's end."""
     try:
         for query in await end_abandoned(decider, older_than_ms=older_than_ms):
@@ -71,11 +71,15 @@ async def _end_abandoned(decider: Decider, older_than_ms: int) -> None:
         _log.warning("what dead queries have left undecided could not be ended: %s", error)
 
 
-def _run(options: SinkOptions, query: str, work: Callable[[Decider], Awaitable[None]]) -> None:
+def _run(
+    options: SinkOptions, query: str, work: Callable[[CommitCoordinator], Awaitable[None]]
+) -> None:
     timeout_ms = options.delivery_timeout_ms
     client = shared_client(options.client)
-    with advising_about_needs():
+    with explaining_requirements():
         client.run(
-            lambda cluster: work(Decider(cluster, options.client.bootstrap, query, timeout_ms)),
+            lambda cluster: work(
+                CommitCoordinator(cluster, options.client.bootstrap, query, timeout_ms)
+            ),
             timeout_ms=_REQUESTS * timeout_ms,
         )

@@ -9,25 +9,25 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.errors import RefusedByBroker
 from penstock.client.transaction_values import TransactionalProducerId, TransactionDescription
 from penstock.model.errors import ErrorCode
-from penstock.spark.sink.exactly_once.names import find_query
+from penstock.spark.sink.exactly_once.transactional_ids import find_query
 
 _ONGOING = "Ongoing"
 _ENDING = ("PrepareCommit", "PrepareAbort")
 
 
-class Undecided(NamedTuple):
+class OngoingTransaction(NamedTuple):
     query: str
     producer: TransactionalProducerId
     start_ms: int
 
 
-async def list_undecided(
+async def list_ongoing(
     client: ClusterClient,
     *,
     query: str | None = None,
     but: Collection[str] = (),
     timeout_ms: int,
-) -> list[Undecided]:
+) -> list[OngoingTransaction]:
     """Of one query or of all; those that the caller knows by name are left out."""
     listed = await client.transactions.list_transactions(states=[_ONGOING], timeout_ms=timeout_ms)
     names = {each.transactional_id: find_query(each.transactional_id) for each in listed}
@@ -38,13 +38,13 @@ async def list_undecided(
     }
     found = await asyncio.gather(*(_find(client, each, timeout_ms) for each in wanted))
     return [
-        Undecided(wanted[each.transactional_id], each.producer, each.start_ms)
+        OngoingTransaction(wanted[each.transactional_id], each.producer, each.start_ms)
         for each in found
         if each is not None and each.state == _ONGOING and each.start_ms is not None
     ]
 
 
-async def list_ending(client: ClusterClient, timeout_ms: int) -> set[str]:
+async def list_completing(client: ClusterClient, timeout_ms: int) -> set[str]:
     """Whoever's they are, by transactional id."""
     listed = await client.transactions.list_transactions(states=_ENDING, timeout_ms=timeout_ms)
     return {each.transactional_id for each in listed}

@@ -20,9 +20,9 @@ from penstock.client.transaction_values import PreparedState
 from penstock.model.ids import TopicPartition
 from penstock.spark.connect.connections import BlockingClient, ClientSettings, shared_client
 from penstock.spark.sink.exactly_once.decision_log import DecisionLog
-from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE, Point
-from penstock.spark.sink.exactly_once.two_phase_commit import Decision
-from penstock.spark.sink.exactly_once.undecided import list_undecided
+from penstock.spark.sink.exactly_once.fail_points import FOLDER_VARIABLE, POINTS_VARIABLE, FailPoint
+from penstock.spark.sink.exactly_once.ongoing_transactions import list_ongoing
+from penstock.spark.sink.exactly_once.two_phase_commit import CommitDecision
 
 TIMEOUT_MS = 20_000
 PROCESS_TIMEOUT_S = 60
@@ -65,15 +65,15 @@ def end_offset(client: BlockingClient, partition: TopicPartition, isolation: Iso
 def undecided(work: Work) -> int:
     client = shared_client(ClientSettings(work.servers))
     found = client.run(
-        lambda cluster: list_undecided(cluster, query=work.query, timeout_ms=TIMEOUT_MS)
+        lambda cluster: list_ongoing(cluster, query=work.query, timeout_ms=TIMEOUT_MS)
     )
     return len(found)
 
 
-def read_last(work: Work) -> Decision | None:
+def read_last(work: Work) -> CommitDecision | None:
     """As the next driver would find it."""
 
-    async def read(cluster: ClusterClient) -> Decision | None:
+    async def read(cluster: ClusterClient) -> CommitDecision | None:
         log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
         return log.read.last
 
@@ -85,12 +85,12 @@ def decide_only(work: Work, states: Sequence[PreparedState]) -> None:
 
     async def write(cluster: ClusterClient) -> None:
         log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
-        await log.write(Decision(work.batch, tuple(states)), timeout_ms=TIMEOUT_MS)
+        await log.write(CommitDecision(work.batch, tuple(states)), timeout_ms=TIMEOUT_MS)
 
     shared_client(ClientSettings(work.servers)).run(write)
 
 
-def halt_and_kill(work: Work, point: Point, folder: Path) -> None:
+def halt_and_kill(work: Work, point: FailPoint, folder: Path) -> None:
     name = f"{point}@{work.batch}"
     folder.mkdir()
     halts = {POINTS_VARIABLE: name, FOLDER_VARIABLE: str(folder)}

@@ -14,19 +14,23 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.client.transaction_values import TransactionalProducerId
 from penstock.model.errors import ErrorCode
-from penstock.spark.sink.exactly_once.advice import AT_LEAST_ONCE, MORE_TIME
-from penstock.spark.sink.exactly_once.decision_log import DecisionLog, ReadSoFar
-from penstock.spark.sink.exactly_once.fail_points import Point, halt_at
-from penstock.spark.sink.exactly_once.names import is_one_batch
+from penstock.spark.sink.exactly_once.cluster_requirements import AT_LEAST_ONCE, MORE_TIME
+from penstock.spark.sink.exactly_once.decision_log import DecisionLog, DecisionLogState
+from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
+from penstock.spark.sink.exactly_once.ongoing_transactions import (
+    OngoingTransaction,
+    list_completing,
+    list_ongoing,
+)
+from penstock.spark.sink.exactly_once.transactional_ids import is_batch_query
 from penstock.spark.sink.exactly_once.two_phase_commit import (
     NO_BATCH,
-    Asked,
-    Follows,
+    CommitPlan,
     LostTransaction,
-    decide,
-    give_up,
+    PreparedBatch,
+    plan_commit,
+    plan_recovery,
 )
-from penstock.spark.sink.exactly_once.undecided import Undecided, list_ending, list_undecided
 
 _AT_ONCE = 8  # transactions that are being ended
 _MARKED_WITHIN_S = 10
@@ -42,7 +46,7 @@ _OVER = frozenset(
 )
 
 
-class Decider(NamedTuple):
+class CommitCoordinator(NamedTuple):
     """Decides for one query. `timeout_ms` is for each request."""
 
     client: ClusterClient
@@ -55,22 +59,22 @@ class Decider(NamedTuple):
         """This process has not decided for the query yet."""
         return self._place not in _read
 
-    async def commit(self, asked: Asked) -> None:
+    async def commit(self, asked: PreparedBatch) -> None:
         """Once it returns, what was decided for this batch is committed and readers see it, and
         nothing of the query is undecided."""
         if asked.is_timed:
             await self._check_in_time(asked)
         log, others = await self._begin(
-            is_fresh=is_one_batch(self.query),
+            is_fresh=is_batch_query(self.query),
             but=[each.transactional_id for each in asked.prepared],
         )
-        follows = decide(log.read.last, asked, [*others, *asked.prepared])
+        follows = plan_commit(log.read.last, asked, [*others, *asked.prepared])
         await self._carry_out(log, follows, asked.batch)
 
     async def abort(self, batch: int) -> None:
         """Spark asks for it after a commit that failed, too: what was decided is committed."""
         log, still_open = await self._begin()
-        await self._carry_out(log, give_up(log.read.last, still_open), batch)
+        await self._carry_out(log, plan_recovery(log.read.last, still_open), batch)
 
     async def _begin(
         self, *, is_fresh: bool = False, but: Iterable[str] = ()
@@ -85,30 +89,30 @@ class Decider(NamedTuple):
                 is_fresh=is_fresh,
                 timeout_ms=self.timeout_ms,
             ),
-            list_undecided(self.client, query=self.query, but=set(but), timeout_ms=self.timeout_ms),
+            list_ongoing(self.client, query=self.query, but=set(but), timeout_ms=self.timeout_ms),
         )
         _read[self._place] = log.read
         return log, [each.producer for each in found]
 
-    async def _carry_out(self, log: DecisionLog, follows: Follows, batch: int) -> None:
-        halt_at(Point.DECIDING, batch)
+    async def _carry_out(self, log: DecisionLog, follows: CommitPlan, batch: int) -> None:
+        halt_at(FailPoint.DECIDING, batch)
         if follows.is_new:
             await log.write(follows.decision, timeout_ms=self.timeout_ms)
-        halt_at(Point.DECIDED, batch)
+        halt_at(FailPoint.DECIDED, batch)
         await self._end_all(follows, batch)
         await self._wait_marked(follows)
-        halt_at(Point.ENDED, batch)
-        if is_one_batch(self.query) and log.read.last is not None:
+        halt_at(FailPoint.ENDED, batch)
+        if is_batch_query(self.query) and log.read.last is not None:
             await self._forget()
 
-    async def _end_all(self, follows: Follows, batch: int) -> None:
+    async def _end_all(self, follows: CommitPlan, batch: int) -> None:
         """Every one is tried, whatever becomes of the others."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def end(producer: TransactionalProducerId, *, commit: bool) -> None:
             async with limit:
                 await self._end(producer, follows, commit=commit)
-                halt_at(Point.ENDING, batch)
+                halt_at(FailPoint.ENDING, batch)
 
         outcomes = await asyncio.gather(
             *(end(each, commit=True) for each in follows.commits),
@@ -120,7 +124,7 @@ class Decider(NamedTuple):
                 raise failure
 
     async def _end(
-        self, producer: TransactionalProducerId, follows: Follows, *, commit: bool
+        self, producer: TransactionalProducerId, follows: CommitPlan, *, commit: bool
     ) -> None:
         try:
             await self.client.transactions.end(producer, commit=commit, timeout_ms=self.timeout_ms)
@@ -132,18 +136,18 @@ class Decider(NamedTuple):
             if commit and (follows.decision.is_timed or not is_forgotten):
                 raise self._lost(producer, follows.decision.batch, error) from error
 
-    async def _wait_marked(self, follows: Follows) -> None:
+    async def _wait_marked(self, follows: CommitPlan) -> None:
         """A coordinator answers before every partition has its marker, and readers see nothing
         before that. Where it takes long the batch is done all the same."""
         ended = {each.transactional_id for each in (*follows.commits, *follows.aborts)}
         with suppress(ClientError, TimeoutError):
             async with asyncio.timeout(_MARKED_WITHIN_S):
                 while True:
-                    if ended.isdisjoint(await list_ending(self.client, self.timeout_ms)):
+                    if ended.isdisjoint(await list_completing(self.client, self.timeout_ms)):
                         return
                     await asyncio.sleep(_LOOK_EVERY_S)
 
-    async def _check_in_time(self, asked: Asked) -> None:
+    async def _check_in_time(self, asked: PreparedBatch) -> None:
         """Without two-phase commit, the cluster aborts what takes too long."""
         states = await asyncio.gather(
             *(
@@ -181,13 +185,13 @@ class Decider(NamedTuple):
 
 
 # How far this process has read, by cluster and query.
-_read: dict[tuple[str, str], ReadSoFar] = {}
+_read: dict[tuple[str, str], DecisionLogState] = {}
 
 
-async def end_abandoned(here: Decider, *, older_than_ms: int) -> list[str]:
+async def end_abandoned(here: CommitCoordinator, *, older_than_ms: int) -> list[str]:
     """Finish or abort what other queries have left undecided for so long that they must be dead;
     one that is not, and decides afterwards, is refused. Which queries those were."""
-    found = await list_undecided(here.client, timeout_ms=here.timeout_ms)
+    found = await list_ongoing(here.client, timeout_ms=here.timeout_ms)
     abandoned = abandoned_queries(
         found, older_than_ms=older_than_ms, now_ms=time.time_ns() // 1_000_000
     )
@@ -198,7 +202,7 @@ async def end_abandoned(here: Decider, *, older_than_ms: int) -> list[str]:
 
 
 def abandoned_queries(
-    undecided: Collection[Undecided], *, older_than_ms: int, now_ms: int
+    undecided: Collection[OngoingTransaction], *, older_than_ms: int, now_ms: int
 ) -> set[str]:
     """By their oldest transaction."""
     return {each.query for each in undecided if now_ms - each.start_ms > older_than_ms}

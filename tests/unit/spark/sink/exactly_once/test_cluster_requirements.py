@@ -8,16 +8,19 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from tests.unit.spark.sink.exactly_once.sink_process import COLUMNS, Work
-from tests.unit.spark.sink.exactly_once.standing import PROCESS_TIMEOUT_S, work_on
+from tests.unit.spark.sink.exactly_once.sink_state import PROCESS_TIMEOUT_S, work_on
 
 import penstock
 from penstock.client.errors import ClientError, OutOfTime, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.spark.connect.connections import ClientSettings, shared_client
 from penstock.spark.errors import SparkSourceError
-from penstock.spark.sink.exactly_once.advice import advising_about_needs, advising_about_time
-from penstock.spark.sink.exactly_once.names import WriteName
+from penstock.spark.sink.exactly_once.cluster_requirements import (
+    explaining_requirements,
+    explaining_timeouts,
+)
 from penstock.spark.sink.exactly_once.prepared_write import write_prepared
+from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId
 
 pytestmark = pytest.mark.xdist_group("exactly-once sink")
 INSTEAD = r'or write at least once, with \.option\("delivery", "at-least-once"\)'
@@ -42,7 +45,7 @@ def test_what_is_missing_is_told_with_the_way_out(
         refused.__cause__ = cause
     with (
         pytest.raises(SparkSourceError, match=rf"begin as 'x'.*{advice}.*{INSTEAD}"),
-        advising_about_needs(),
+        explaining_requirements(),
     ):
         raise refused
 
@@ -51,8 +54,8 @@ def test_other_errors_are_told_as_they_are() -> None:
     fenced = RefusedByBroker("write", ErrorCode.PRODUCER_FENCED)
     with (
         pytest.raises(RefusedByBroker),
-        advising_about_needs(),
-        advising_about_time(is_timed=False),
+        explaining_requirements(),
+        explaining_timeouts(is_timed=False),
     ):
         raise fenced
 
@@ -62,7 +65,7 @@ def test_a_time_out_that_brokers_do_not_grant(plain_broker: penstock.Broker) -> 
     options = work.options._replace(transaction_timeout_ms=900_001)
     rows = pa.record_batch({"value": ["v"]})
     with pytest.raises(SparkSourceError, match=rf"transaction\.max\.timeout\.ms; {INSTEAD}"):
-        write_prepared([rows], options, COLUMNS, WriteName(work.query, work.run, 0))
+        write_prepared([rows], options, COLUMNS, MicroBatchId(work.query, work.run, 0))
 
 
 def test_a_task_that_takes_longer_than_its_transaction_may(plain_broker: penstock.Broker) -> None:
@@ -75,7 +78,7 @@ def test_a_task_that_takes_longer_than_its_transaction_may(plain_broker: penstoc
         yield pa.record_batch({"value": ["second"]})
 
     with pytest.raises(SparkSourceError, match=rf"maxOffsetsPerTrigger.*{INSTEAD}"):
-        write_prepared(slow_rows(), options, COLUMNS, WriteName(work.query, work.run, 0))
+        write_prepared(slow_rows(), options, COLUMNS, MicroBatchId(work.query, work.run, 0))
 
 
 def wait_until_timed_out(work: Work) -> None:

@@ -15,7 +15,7 @@ _DRIVER = f"{PREFIX}-driver:"
 _ONE_BATCH = "batch-"
 
 
-class WriteName(NamedTuple):
+class MicroBatchId(NamedTuple):
     """What a task writes for. Batches of a run come one after the other."""
 
     query: str
@@ -23,16 +23,16 @@ class WriteName(NamedTuple):
     batch: int
 
 
-def name_one_batch() -> str:
+def new_batch_query() -> str:
     """For a write that is not a stream's: it stands for a query of one batch."""
     return f"{_ONE_BATCH}{uuid.uuid4()}"
 
 
-def is_one_batch(query: str) -> bool:
+def is_batch_query(query: str) -> bool:
     return query.startswith(_ONE_BATCH)
 
 
-def driver_name(query: str) -> str:
+def driver_transactional_id(query: str) -> str:
     return _DRIVER + query
 
 
@@ -44,7 +44,7 @@ def find_query(transactional_id: str) -> str | None:
     return query if rest else None
 
 
-class Slots:
+class TransactionalIdPool:
     """The ids of one process. Owned by its connections."""
 
     def __init__(self, process: str) -> None:
@@ -52,7 +52,7 @@ class Slots:
         self._made = 0
         self._runs: dict[str, _Run] = {}  # the last run of each query
 
-    def take(self, write: WriteName) -> str:
+    def take(self, write: MicroBatchId) -> str:
         """An id of which nothing is undecided that is still wanted."""
         if write.run is None:
             return self._make(write.query)

@@ -7,7 +7,7 @@ from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.model.errors import ErrorCode
 from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.decision_log import DECISIONS_TOPIC
-from penstock.spark.sink.exactly_once.names import PREFIX
+from penstock.spark.sink.exactly_once.transactional_ids import PREFIX
 
 MORE_TIME = (
     "let a batch have less (maxOffsetsPerTrigger), or more time (kafka.transaction.timeout.ms and "
@@ -36,12 +36,12 @@ _TIMED_OUT = dict.fromkeys(
 )
 
 
-def advising_about_needs() -> AbstractContextManager[None]:
+def explaining_requirements() -> AbstractContextManager[None]:
     """Around what a cluster may refuse for being a transaction."""
     return _advising(_NEEDED)
 
 
-def advising_about_time(*, is_timed: bool) -> AbstractContextManager[None]:
+def explaining_timeouts(*, is_timed: bool) -> AbstractContextManager[None]:
     """Around writing in a transaction which the cluster aborts, if it is timed, after a while."""
     return _advising(_TIMED_OUT if is_timed else {})
 

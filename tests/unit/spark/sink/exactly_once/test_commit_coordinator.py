@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.spark.sink.exactly_once.sink_process import Work
-from tests.unit.spark.sink.exactly_once.standing import (
+from tests.unit.spark.sink.exactly_once.sink_state import (
     TIMEOUT_MS,
     decide_only,
     halt_and_kill,
@@ -21,15 +21,15 @@ import penstock
 from penstock.client.cluster import ClusterClient
 from penstock.client.errors import RefusedByBroker
 from penstock.spark.connect.connections import ClientSettings, shared_client
+from penstock.spark.sink.exactly_once.batch_commit import abort_batch, commit_batch
 from penstock.spark.sink.exactly_once.decision_log import DecisionLog
-from penstock.spark.sink.exactly_once.fail_points import Point
-from penstock.spark.sink.exactly_once.names import name_one_batch
-from penstock.spark.sink.exactly_once.reports import abort_batch, commit_batch
+from penstock.spark.sink.exactly_once.fail_points import FailPoint
+from penstock.spark.sink.exactly_once.transactional_ids import new_batch_query
 from penstock.spark.sink.exactly_once.two_phase_commit import (
-    BatchIsOld,
-    Decision,
+    AbortedByAnotherRun,
+    CommitDecision,
     LostTransaction,
-    Overruled,
+    StaleBatch,
 )
 
 pytestmark = pytest.mark.xdist_group("exactly-once sink")
@@ -104,7 +104,7 @@ def test_a_driver_that_was_given_up_cannot_commit(work: Work) -> None:
     late = work._replace(batch=1)
     prepared = late.write_all()
     abort_batch(work.options, work.query, 1)
-    with pytest.raises(Overruled):
+    with pytest.raises(AbortedByAnotherRun):
         late.commit(prepared)
     assert settled(work) == sorted(work.values())
 
@@ -113,7 +113,7 @@ def test_a_decision_of_a_fenced_driver_is_refused(work: Work) -> None:
     async def decide_twice(cluster: ClusterClient) -> None:
         first = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
         await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
-        await first.write(Decision(0, ()), timeout_ms=TIMEOUT_MS)
+        await first.write(CommitDecision(0, ()), timeout_ms=TIMEOUT_MS)
 
     with pytest.raises(RefusedByBroker):
         shared_client(ClientSettings(work.servers)).run(decide_twice)
@@ -123,7 +123,7 @@ def test_a_decision_of_a_fenced_driver_is_refused(work: Work) -> None:
 def test_an_older_checkpoint_is_refused(work: Work) -> None:
     later = work._replace(batch=5)
     later.commit(later.write_all())
-    with pytest.raises(BatchIsOld):
+    with pytest.raises(StaleBatch):
         work.commit(work.write_all())
     abort_batch(work.options, work.query, work.batch)
     assert undecided(work) == 0
@@ -139,7 +139,7 @@ def test_what_an_administrator_aborted_is_told_and_not_taken_for_done(work: Work
 
 
 def test_a_write_that_is_no_streams_leaves_no_decision_behind(work: Work) -> None:
-    single = work._replace(query=name_one_batch())
+    single = work._replace(query=new_batch_query())
     single.commit(single.write_all())
     assert settled(work) == sorted(work.values())
     assert read_last(single) is None
@@ -147,14 +147,14 @@ def test_a_write_that_is_no_streams_leaves_no_decision_behind(work: Work) -> Non
 
 def test_a_task_without_rows_has_no_transaction(work: Work) -> None:
     commit_batch(work.options, work.query, 0, [None, None])
-    assert read_last(work) == Decision(0, ())
+    assert read_last(work) == CommitDecision(0, ())
     assert undecided(work) == 0
 
 
 def test_a_driver_killed_at_every_point_writes_each_row_once(work: Work, tmp_path: Path) -> None:
     """Each run finds what the one before has left, and dies further on."""
     many = work._replace(tasks=12)
-    for number, point in enumerate(Point):
+    for number, point in enumerate(FailPoint):
         halt_and_kill(many._replace(run=f"run-{number}"), point, tmp_path / point)
     last = many._replace(run="last")
     last.commit(last.write_all())
