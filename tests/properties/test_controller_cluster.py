@@ -12,12 +12,12 @@ from tests.unit.controller.cluster import node
 from tests.unit.controller.states import cluster_state, topic
 
 from penstock.controller.alter_partition import alter_partition
-from penstock.controller.broker_changes import brokers_changed, take_over
-from penstock.controller.interface import LeaderChoice, Reassignment
-from penstock.controller.leader_changes import elect_leaders, find_imbalanced, leave
+from penstock.controller.broker_changes import brokers_changed, fail_over
+from penstock.controller.interface import ElectionType, Reassignment
+from penstock.controller.leader_changes import controlled_shutdown, elect_leaders, find_imbalanced
 from penstock.controller.new_partitions import new_partition
-from penstock.controller.reassignment import alter_reassignments, is_moving, target_of
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.reassignment import alter_reassignments, is_reassigning, target_of
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import decode_state, decode_topic, encode_state, encode_topic
 from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.alter_partition import AlterPartitionProposal, IsrMember
@@ -53,7 +53,7 @@ class Tree:
         self.states = [encode_state(partition) for partition in made.partitions]
         self.versions = [partition.partition_epoch for partition in made.partitions]
 
-    def write(self, decision: Decision, *, until: int | None = None) -> None:
+    def write(self, decision: ControllerDecision, *, until: int | None = None) -> None:
         """All steps, or as many as a crash leaves."""
         for step in decision.writes[:until]:
             for each in step:
@@ -100,14 +100,14 @@ class Story:
         return self.state.topics["t"].partitions
 
     def step(self) -> None:
-        kinds: list[Callable[[], Decision]] = [
+        kinds: list[Callable[[], ControllerDecision]] = [
             self.brokers,
             self.in_sync,
             self.in_sync,
             self.in_sync,
             self.move,
             self.prefer,
-            self.leave,
+            self.controlled_shutdown,
             self.other_controller,
         ]
         work = self.random.choice(kinds)
@@ -120,7 +120,7 @@ class Story:
 
     # What happens.
 
-    def brokers(self) -> Decision:
+    def brokers(self) -> ControllerDecision:
         """Some die, some come back, some restart unseen; at least one is always there."""
         live = {}
         for id_ in IDS:
@@ -132,11 +132,11 @@ class Story:
                 live[id_] = node(id_, epoch=self.epochs[id_])
         return brokers_changed(self.state, live, never)
 
-    def in_sync(self) -> Decision:
+    def in_sync(self) -> ControllerDecision:
         number = self.random.randrange(PARTITIONS)
         part = self.parts[number]
         if part.leader == NO_BROKER:
-            return Decision(state=self.state)
+            return ControllerDecision(state=self.state)
         others = [each for each in part.replicas if each != part.leader]
         wanted = (part.leader, *self.random.sample(others, self.random.randint(0, len(others))))
         change = AlterPartitionProposal(
@@ -157,22 +157,22 @@ class Story:
             assert set(outcome.state.in_sync) == set(wanted)
         return decision
 
-    def move(self) -> Decision:
+    def move(self) -> ControllerDecision:
         name = TopicPartition("t", self.random.randrange(PARTITIONS))
         target = tuple(self.random.sample(IDS, self.random.randint(1, 3)))
         wanted = None if self.random.random() < 0.3 else target
         decision, _ = alter_reassignments(self.state, [Reassignment(name, wanted)])
         return decision
 
-    def prefer(self) -> Decision:
+    def prefer(self) -> ControllerDecision:
         names = find_imbalanced(self.state, limit_percent=self.random.choice((0, 10, 50)))
-        return elect_leaders(self.state, LeaderChoice.PREFERRED, names)[0]
+        return elect_leaders(self.state, ElectionType.PREFERRED, names)[0]
 
-    def leave(self) -> Decision:
+    def controlled_shutdown(self) -> ControllerDecision:
         broker = self.random.choice(list(self.state.brokers))
-        return leave(self.state, broker, self.state.brokers[broker].epoch)[0]
+        return controlled_shutdown(self.state, broker, self.state.brokers[broker].epoch)[0]
 
-    def other_controller(self) -> Decision:
+    def other_controller(self) -> ControllerDecision:
         """The old one died in the middle of something; the new one knows what the tree has."""
         doomed = self.move() if self.random.random() < 0.5 else self.brokers()
         self.tree.write(doomed, until=self.random.randint(0, len(doomed.writes)))
@@ -189,11 +189,11 @@ class Story:
                 )
             },
         )
-        return take_over(found, never)
+        return fail_over(found, never)
 
     # What must hold.
 
-    def check(self, before: tuple[PartitionState, ...], decision: Decision) -> None:
+    def check(self, before: tuple[PartitionState, ...], decision: ControllerDecision) -> None:
         self.tree.write(decision)
         after = decision.state.topics["t"].partitions
         assert self.tree.read() == after
@@ -216,19 +216,19 @@ def check_partition(old: PartitionState, new: PartitionState, state: ClusterStat
     if new.leader != NO_BROKER:
         assert new.leader in new.in_sync
         assert set(new.in_sync) <= set(state.brokers)
-        assert not (is_moving(new) and set(target_of(new)) <= set(new.in_sync))
+        assert not (is_reassigning(new) and set(target_of(new)) <= set(new.in_sync))
     else:
         assert not set(new.in_sync) & set(state.brokers)
 
 
-def check_orders(decision: Decision) -> None:
+def check_orders(decision: ControllerDecision) -> None:
     """The last that each live broker hears of a partition fits the state; nobody else hears."""
     last: dict[tuple[BrokerId, int], PartitionState | None] = {}
-    for broker, order in decision.orders:
+    for broker, order in decision.requests:
         assert broker in decision.state.brokers
         if isinstance(order, LeaderAndIsrRequest):
             assert order.broker_epoch == decision.state.brokers[broker].epoch
-            last.update({(broker, e.partition.partition): e.state for e in order.partitions})
+            last.update({(broker, e.tp.partition): e.state for e in order.partitions})
         elif isinstance(order, StopReplicaRequest):
             last.update({(broker, partition.partition): None for partition in order.partitions})
     parts = decision.state.topics["t"].partitions
@@ -257,5 +257,5 @@ def test_a_cluster_stays_whole_whatever_happens_to_it(portion: int) -> None:
             story.step()
         stories.append(story)
     counts = merged(stories)
-    kinds = ("brokers", "in_sync", "move", "prefer", "leave", "other_controller")
+    kinds = ("brokers", "in_sync", "move", "prefer", "controlled_shutdown", "other_controller")
     assert all(counts.get(kind, 0) >= 5 for kind in kinds), counts

@@ -16,13 +16,13 @@ from tests.unit.controller.crashing_session import Crash, CrashingSession
 
 from penstock.controller.controller import Controller
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
+    CreatableTopic,
     NewPartitions,
-    NewTopic,
-    Refused,
-    SettingChange,
 )
 from penstock.controller.state import ClusterState
 from penstock.model.cluster import NO_BROKER
@@ -83,7 +83,7 @@ def expected(model: Model, action: Action) -> tuple[ErrorCode, Model]:
 async def ask(controller: Controller, action: Action) -> Sequence[object]:
     match action.kind:
         case "create":
-            topic = NewTopic(name=action.name, partitions=action.number, replication_factor=2)
+            topic = CreatableTopic(name=action.name, partitions=action.number, replication_factor=2)
             return await controller.create_topics([topic], validate_only=False, timeout_ms=WAIT_MS)
         case "delete":
             return await controller.delete_topics([action.name], timeout_ms=WAIT_MS)
@@ -93,8 +93,10 @@ async def ask(controller: Controller, action: Action) -> Sequence[object]:
                 [more], validate_only=False, timeout_ms=WAIT_MS
             )
         case _:
-            setting = SettingChange("retention.ms", ChangeKind.SET, str(action.number))
-            change = ConfigChange(scope=ConfigScope.TOPIC, name=action.name, changes=(setting,))
+            setting = ConfigEntryChange("retention.ms", ConfigOperation.SET, str(action.number))
+            change = ConfigResourceChange(
+                scope=ConfigScope.TOPIC, name=action.name, changes=(setting,)
+            )
             return await controller.alter_configs([change], validate_only=False)
 
 
@@ -133,7 +135,7 @@ class Life:
         code, after = expected(self.possible[-1], action)
         self.possible = [self.possible[-1], after]
         [answer] = await ask(controller, action)
-        if isinstance(answer, Refused) and answer.code is ErrorCode.NOT_CONTROLLER:
+        if isinstance(answer, ApiError) and answer.code is ErrorCode.NOT_CONTROLLER:
             self.is_dead = True  # of this
             return
         assert code_of(answer) is code, (action, answer)

@@ -10,9 +10,9 @@ from tests.profile import scaled
 from tests.unit.controller.cluster import node
 from tests.unit.controller.states import cluster_state, topic
 
-from penstock.controller.broker_changes import brokers_changed, take_over
+from penstock.controller.broker_changes import brokers_changed, fail_over
 from penstock.controller.new_partitions import new_partition
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import state_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import (
@@ -114,7 +114,7 @@ def check_epochs(before: PartitionState, after: PartitionState, *, has_same_lead
         assert after.partition_epoch == before.partition_epoch + 1
 
 
-def check_written(state: ClusterState, decision: Decision) -> None:
+def check_written(state: ClusterState, decision: ControllerDecision) -> None:
     """Each change, and nothing else, under the version that was there before."""
     pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
     changed = {
@@ -131,13 +131,13 @@ def check_written(state: ClusterState, decision: Decision) -> None:
     assert written == changed
 
 
-def check_told(state: ClusterState, decision: Decision) -> None:
+def check_told(state: ClusterState, decision: ControllerDecision) -> None:
     """Every live broker with a replica that changed hears the newest of it."""
     told: dict[tuple[BrokerId, int], PartitionState] = {}
-    for broker, order in decision.orders:
+    for broker, order in decision.requests:
         if isinstance(order, LeaderAndIsrRequest):
             assert order.broker_epoch == decision.state.brokers[broker].epoch
-            told.update({(broker, e.partition.partition): e.state for e in order.partitions})
+            told.update({(broker, e.tp.partition): e.state for e in order.partitions})
     new = set(decision.state.brokers) - stayed(state.brokers, decision.state.brokers)
     pairs = zip(partitions_of(state), partitions_of(decision.state), strict=True)
     expected = {
@@ -159,6 +159,6 @@ def test_a_controller_that_takes_over_agrees_with_one_that_saw_it_all(
     state = first_state(assignment, steps[0])
     for live in steps[1:]:
         state = brokers_changed(state, live, lambda _: False).state
-    decision = take_over(state, lambda _: False)
+    decision = fail_over(state, lambda _: False)
     assert decision.writes == ()
     assert decision.state == state

@@ -15,12 +15,12 @@ from penstock.metadata_store.embedded.records import (
     encode_image,
 )
 from penstock.metadata_store.embedded.znode_tree import (
-    Change,
     Command,
     EndAllSessions,
     EndSession,
     Failure,
     OpenSession,
+    ZnodeChange,
     ZnodeTree,
 )
 from penstock.metadata_store.errors import (
@@ -34,7 +34,7 @@ from penstock.metadata_store.errors import (
 )
 from penstock.metadata_store.interface import (
     ANY_VERSION,
-    Check,
+    CheckVersion,
     Create,
     Created,
     Delete,
@@ -77,7 +77,7 @@ class Model:
             case EndAllSessions():
                 self.sessions.clear()
                 self.remove_orphans()
-            case Change(session_id, operations):
+            case ZnodeChange(session_id, operations):
                 return self.change(session_id, operations)
         return None
 
@@ -151,9 +151,9 @@ OPERATIONS = st.one_of(
     st.builds(Create, path=PATHS, data=DATA, ephemeral=st.just(False)),
     st.builds(SetData, path=PATHS | st.just("/"), data=DATA, version=VERSIONS),
     st.builds(Delete, path=PATHS, version=VERSIONS),
-    st.builds(Check, path=PATHS | st.just("/"), version=VERSIONS),
+    st.builds(CheckVersion, path=PATHS | st.just("/"), version=VERSIONS),
 )
-CHANGES = st.builds(Change, SESSIONS, st.lists(OPERATIONS, min_size=1, max_size=4).map(tuple))
+CHANGES = st.builds(ZnodeChange, SESSIONS, st.lists(OPERATIONS, min_size=1, max_size=4).map(tuple))
 COMMANDS = st.lists(
     st.one_of(
         CHANGES,
@@ -225,7 +225,7 @@ def test_bytes_of_commands_and_an_image_at_any_point_rebuild_the_tree(
 
 def is_passing(command: Command) -> bool:
     """Only a transaction of several parts can create and delete the same node."""
-    return isinstance(command, Change) and len(command.operations) > 1
+    return isinstance(command, ZnodeChange) and len(command.operations) > 1
 
 
 def assert_equal(tree: ZnodeTree, model: Model) -> None:
@@ -254,6 +254,6 @@ def assert_equal(tree: ZnodeTree, model: Model) -> None:
 def test_a_created_node_s_answer_has_its_numbers() -> None:
     tree = ZnodeTree()
     session_id = SessionId(tree.apply(OpenSession(), 1).zxid)
-    applied = tree.apply(Change(session_id, (Create(path="/a", ephemeral=True),)), 5)
+    applied = tree.apply(ZnodeChange(session_id, (Create(path="/a", ephemeral=True),)), 5)
     assert applied.outcome == (Created("/a", tree.get("/a").stat),)
     assert (tree.get("/a").ctime_ms, tree.get("/a").czxid) == (5, applied.zxid)

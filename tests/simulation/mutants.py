@@ -11,7 +11,7 @@ from unittest.mock import patch
 from penstock.client.data_calls import FetchFrom
 from penstock.controller import state_loader as load
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
-from penstock.metadata_store.election import ElectionWin
+from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.interface import Operation
 from penstock.model.cluster import BrokerId, ControllerRequest
 from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
@@ -96,10 +96,10 @@ def acknowledge_before_in_sync() -> Iterator[None]:
 def no_controller_epoch_check() -> Iterator[None]:
     """KAFKA-6082: a controller that was replaced still writes."""
 
-    def unfenced(self: ElectionWin, operations: Sequence[Operation]) -> list[Operation]:
+    def unfenced(self: ElectionResult, operations: Sequence[Operation]) -> list[Operation]:
         return list(operations)
 
-    with patch.object(ElectionWin, "fence", unfenced):
+    with patch.object(ElectionResult, "fence", unfenced):
         yield
 
 

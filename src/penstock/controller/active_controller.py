@@ -15,41 +15,41 @@ from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.controller import broker_changes as decide
 from penstock.controller import config_change as alteration
 from penstock.controller import create_partitions as growth
-from penstock.controller import leader_changes as leadership_moves
+from penstock.controller import leader_changes
 from penstock.controller import topic_creation as creation
 from penstock.controller import topic_deletion as deletion
 from penstock.controller.alter_partition import alter_partition
 from penstock.controller.channel_manager import ControllerChannelManager, Delivery
 from penstock.controller.interface import (
-    ConfigChange,
-    LeaderChoice,
+    ApiError,
+    ConfigResourceChange,
+    CreatableTopic,
+    ElectionType,
     NewPartitions,
-    NewTopic,
     Reassignment,
-    Refused,
 )
-from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, Means
+from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, CreationDependencies
 from penstock.controller.offline_replicas import fail_replicas
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
 from penstock.controller.refusals import check_topic_configs, named_twice, refused
-from penstock.controller.state import Addressed, ClusterState, Decision
+from penstock.controller.state import AddressedRequest, ClusterState, ControllerDecision
 from penstock.controller.state_loader import (
-    Watches,
+    LoadWatches,
     find_returned,
-    find_topic_nodes,
+    find_topic_znodes,
     read_brokers,
-    read_tree,
+    read_stored_state,
     repair,
 )
 from penstock.controller.write_batches import TRANSACTION_BYTES, pack
 from penstock.controller.znode_requests import ZnodeRequests
-from penstock.metadata_store.election import ElectionWin
+from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.errors import (
     BadVersion,
+    MultiFailed,
     NodeExists,
     NoNode,
     NotEmpty,
-    TransactionFailed,
 )
 from penstock.metadata_store.interface import Operation, Session, Watch
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
@@ -70,23 +70,23 @@ Answer = TypeVar("Answer")
 Asked = TypeVar("Asked")
 
 
-class Fenced(Exception):
+class ControllerFenced(Exception):
     """Somebody else has been elected since."""
 
 
-class Outdated(Exception):
+class StateOutdated(Exception):
     """The tree is not what this term knows of it: people have changed it, too."""
 
 
 class DecisionResult(NamedTuple, Generic[Answer]):
     """Answers, and for each the deliveries that make it true for whoever asked."""
 
-    answers: list[Answer | Refused]
+    answers: list[Answer | ApiError]
     waits: Mapping[int, Sequence[Delivery]]  # by the answer's place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class ControllerSetup:
     """What a controller is given at the start, and hands to each of its terms."""
 
     broker_id: BrokerId
@@ -99,14 +99,14 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signals:
+class ControllerSignals:
     """Called from watches and outboxes; each must only note that there is something to do."""
 
     brokers_changed: Watch
     topics_changed: Watch
     topic_edited: Watch
     deletions_changed: Watch
-    moves_changed: Watch
+    reassignments_changed: Watch
     elections_changed: Watch
     data_removed: Callable[[BrokerId, tuple[str, ...]], None]
 
@@ -121,9 +121,9 @@ class ActiveController:
         self,
         *,
         session: Session,
-        leadership: ElectionWin,
-        setup: Setup,
-        signals: Signals,
+        leadership: ElectionResult,
+        setup: ControllerSetup,
+        signals: ControllerSignals,
         outboxes: ControllerChannelManager,
     ) -> None:
         self.session = session
@@ -136,12 +136,12 @@ class ActiveController:
 
     async def begin(self) -> list[Delivery]:
         """Read all, finish what was begun, elect, tell everybody: the deliveries to this broker."""
-        watches = Watches(
+        watches = LoadWatches(
             brokers=self.signals.brokers_changed,
             topics=self.signals.topics_changed,
             deletions=self.signals.deletions_changed,
         )
-        tree = await read_tree(self.session, watches, self.setup.report)
+        tree = await read_stored_state(self.session, watches, self.setup.report)
         for each in tree.unreadable:
             self.setup.report(f"no topic is made of {each.name!r}: {each.why}")
         loaded = repair(
@@ -152,26 +152,26 @@ class ActiveController:
         )
         self.state = loaded.state
         self._resolve_settings()
-        taken = decide.take_over(loaded.state, self._allows_unclean, find_returned(tree))
+        taken = decide.fail_over(loaded.state, self._allows_unclean, find_returned(tree))
         decision = loaded.then(taken)
         deliveries = await self.carry_out(decision)
         await self.requests.begin()
         own = self.setup.broker_id
         return [
             delivery
-            for delivery, order in zip(deliveries, decision.orders, strict=True)
+            for delivery, order in zip(deliveries, decision.requests, strict=True)
             if order.broker == own
         ]
 
     # What is asked for.
 
     async def create_topics(
-        self, asked: Sequence[NewTopic], *, validate_only: bool
+        self, asked: Sequence[CreatableTopic], *, validate_only: bool
     ) -> DecisionResult[TopicState]:
         """In portions, so that a long request does not hold up the loop; each topic is whole."""
         twice = named_twice(topic.name for topic in asked)
         means, state = self._creation_means(), self.state
-        answers: list[TopicState | Refused] = []
+        answers: list[TopicState | ApiError] = []
         deliveries: list[Delivery] = []
         for portion in _portions(asked):
             decision, some = creation.create_topics(state, portion, means, twice=twice)
@@ -206,9 +206,9 @@ class ActiveController:
         return DecisionResult(answers, waits)
 
     async def alter_configs(
-        self, asked: Sequence[ConfigChange], *, validate_only: bool
+        self, asked: Sequence[ConfigResourceChange], *, validate_only: bool
     ) -> DecisionResult[None]:
-        basis = alteration.Basis(static=self.setup.static, settings=self.settings)
+        basis = alteration.ConfigBasis(static=self.setup.static, settings=self.settings)
         decision, answers = alteration.alter_configs(self.state, asked, basis)
         if validate_only:
             return DecisionResult(answers, {})
@@ -222,18 +222,20 @@ class ActiveController:
         return DecisionResult(answers, _all_wait(answers, deliveries))
 
     async def elect_leaders(
-        self, choice: LeaderChoice, partitions: Sequence[TopicPartition] | None
-    ) -> DecisionResult[dict[TopicPartition, Refused | None]]:
-        decision, answers = leadership_moves.elect_leaders(self.state, choice, partitions)
+        self, choice: ElectionType, partitions: Sequence[TopicPartition] | None
+    ) -> DecisionResult[dict[TopicPartition, ApiError | None]]:
+        decision, answers = leader_changes.elect_leaders(self.state, choice, partitions)
         deliveries = await self.carry_out(decision)
         return DecisionResult([answers], {0: deliveries})
 
     async def alter_reassignments(
-        self, moves: Sequence[Reassignment], *, allows_other_factor: bool
+        self, reassignments: Sequence[Reassignment], *, allow_replication_factor_change: bool
     ) -> DecisionResult[None]:
         """Answered when they have begun: the tree has them then."""
         decision, answers = alter_reassignments(
-            self.state, moves, allows_other_factor=allows_other_factor
+            self.state,
+            reassignments,
+            allow_replication_factor_change=allow_replication_factor_change,
         )
         await self.carry_out(decision)
         return DecisionResult(answers, {})
@@ -256,18 +258,18 @@ class ActiveController:
         await self.carry_out(decision)
         return DecisionResult([answers], {})
 
-    async def leave(
+    async def controlled_shutdown(
         self, broker: BrokerId, broker_epoch: BrokerEpoch
     ) -> DecisionResult[tuple[TopicPartition, ...]]:
         """Answered when the new leaders lead, and so do not meet their clients unprepared."""
         try:
-            decision, left = leadership_moves.leave(self.state, broker, broker_epoch)
+            decision, left = leader_changes.controlled_shutdown(self.state, broker, broker_epoch)
         except Refusal as refusal:
             return DecisionResult([refused(refusal)], {})
         deliveries = await self.carry_out(decision)
         others = [
             delivery
-            for delivery, order in zip(deliveries, decision.orders, strict=True)
+            for delivery, order in zip(deliveries, decision.requests, strict=True)
             if order.broker != broker
         ]
         return DecisionResult([left], {0: others})
@@ -292,8 +294,8 @@ class ActiveController:
             return
         limit = self.settings["leader.imbalance.per.broker.percentage"]
         assert isinstance(limit, int)
-        names = leadership_moves.find_imbalanced(self.state, limit_percent=limit)
-        decision, _ = leadership_moves.elect_leaders(self.state, LeaderChoice.PREFERRED, names)
+        names = leader_changes.find_imbalanced(self.state, limit_percent=limit)
+        decision, _ = leader_changes.elect_leaders(self.state, ElectionType.PREFERRED, names)
         await self.carry_out(decision)
 
     async def brokers_changed(self) -> None:
@@ -312,18 +314,18 @@ class ActiveController:
 
     # How it is done.
 
-    async def carry_out(self, decision: Decision) -> list[Delivery]:
+    async def carry_out(self, decision: ControllerDecision) -> list[Delivery]:
         for batch in pack(decision.writes, self.setup.transaction_bytes):
             try:
                 await self.write(batch)
-            except TransactionFailed as failed:
+            except MultiFailed as failed:
                 if isinstance(failed.error, BadVersion | NodeExists | NoNode | NotEmpty):
-                    raise Outdated(str(failed)) from failed
+                    raise StateOutdated(str(failed)) from failed
                 raise
         self.state = decision.state
         self.outboxes.follow(self.state.brokers)
-        deliveries = self.outboxes.push(decision.orders)
-        for addressed, delivery in zip(decision.orders, deliveries, strict=True):
+        deliveries = self.outboxes.push(decision.requests)
+        for addressed, delivery in zip(decision.requests, deliveries, strict=True):
             self._heed_removal(addressed, delivery)
         await self.requests.settle()
         return deliveries
@@ -332,13 +334,13 @@ class ActiveController:
         """All or none, and only while nobody else has been elected."""
         try:
             await self.session.multi(self.leadership.fence(operations))
-        except TransactionFailed as failed:
+        except MultiFailed as failed:
             if failed.failed_index == 0 and isinstance(failed.error, BadVersion):
-                raise Fenced from failed
+                raise ControllerFenced from failed
             raise
 
-    def _heed_removal(self, addressed: Addressed, delivery: Delivery) -> None:
-        order = addressed.order
+    def _heed_removal(self, addressed: AddressedRequest, delivery: Delivery) -> None:
+        order = addressed.request
         if not isinstance(order, StopReplicaRequest) or not order.delete:
             return
         names = {each.topic: None for each in order.partitions}
@@ -357,10 +359,10 @@ class ActiveController:
         ready = deletion.ready_to_go(self.state)
         if not ready:
             return
-        found = {name: await find_topic_nodes(self.session, name) for name in ready}
+        found = {name: await find_topic_znodes(self.session, name) for name in ready}
         await self._carry_out_removal(deletion.remove_topics(self.state, found), ready)
 
-    async def _carry_out_removal(self, decision: Decision, names: Sequence[str]) -> None:
+    async def _carry_out_removal(self, decision: ControllerDecision, names: Sequence[str]) -> None:
         deliveries = await self.carry_out(decision)
         futures = [self._gone.pop(name) for name in names if name in self._gone]
         _settle_after(deliveries, futures)
@@ -374,8 +376,8 @@ class ActiveController:
     def allows_deletion(self) -> bool:
         return bool(self.settings["delete.topic.enable"])
 
-    def _creation_means(self) -> Means:
-        return Means(
+    def _creation_means(self) -> CreationDependencies:
+        return CreationDependencies(
             settings=self.settings,
             random=self.setup.random,
             new_topic_id=self.setup.new_topic_id,
@@ -416,7 +418,7 @@ def _portions(asked: Sequence[Asked]) -> Iterator[Sequence[Asked]]:
 def _all_wait(
     answers: Sequence[object], deliveries: Sequence[Delivery]
 ) -> dict[int, Sequence[Delivery]]:
-    return {p: deliveries for p, each in enumerate(answers) if not isinstance(each, Refused)}
+    return {p: deliveries for p, each in enumerate(answers) if not isinstance(each, ApiError)}
 
 
 def _is_leaderless(topic: TopicState) -> bool:

@@ -11,7 +11,7 @@ from penstock.controller.controller_requests import tell
 from penstock.controller.leader_election import touched
 from penstock.controller.partition_changes import by_topic, state_writes, with_changes
 from penstock.controller.reassignment import finish_reassignments
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.model.alter_partition import (
     AlterPartitionProposal,
     AlterPartitionResult,
@@ -33,7 +33,7 @@ def alter_partition(
     broker: BrokerId,
     broker_epoch: BrokerEpoch,
     proposals: Sequence[AlterPartitionProposal],
-) -> tuple[Decision, list[AlterPartitionResult]]:
+) -> tuple[ControllerDecision, list[AlterPartitionResult]]:
     """One result per proposal. Refusal if the broker is not registered with that epoch."""
     check_broker_epoch(state, broker, broker_epoch)
     names = {topic.topic_id: topic.name for topic in state.topics.values()}
@@ -116,14 +116,16 @@ def _result(code: ErrorCode, stored: PartitionState | None) -> AlterPartitionRes
     return AlterPartitionResult(code, state)
 
 
-def _decision(state: ClusterState, changed: dict[TopicPartition, PartitionState]) -> Decision:
+def _decision(
+    state: ClusterState, changed: dict[TopicPartition, PartitionState]
+) -> ControllerDecision:
     """No LeaderAndIsr: the leader has its answer and followers do not care. UpdateMetadata does,
     because clients see the ISR."""
     if not changed:
-        return Decision(state=state)
+        return ControllerDecision(state=state)
     changes = by_topic(changed)
     after = with_changes(state, changes)
-    stored = Decision(
-        state=after, writes=tuple(state_writes(changes)), orders=tell(after, topics=changes)
+    stored = ControllerDecision(
+        state=after, writes=tuple(state_writes(changes)), requests=tell(after, topics=changes)
     )
     return stored.then(finish_reassignments(after, topics=changes))

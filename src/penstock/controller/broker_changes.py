@@ -16,7 +16,7 @@ from penstock.controller.partition_changes import (
     with_changes,
 )
 from penstock.controller.reassignment import finish_reassignments
-from penstock.controller.state import Addressed, ClusterState, Decision
+from penstock.controller.state import AddressedRequest, ClusterState, ControllerDecision
 from penstock.model.cluster import BrokerId, BrokerNode, PartitionState, TopicState
 from penstock.model.ids import TopicPartition
 
@@ -27,11 +27,11 @@ AllowsUnclean = Callable[[TopicState], bool]
 NOBODY: Mapping[TopicPartition, Collection[BrokerId]] = MappingProxyType({})
 
 
-def take_over(
+def fail_over(
     state: ClusterState,
     allows_unclean: AllowsUnclean,
     came_back: Mapping[TopicPartition, Collection[BrokerId]] = NOBODY,
-) -> Decision:
+) -> ControllerDecision:
     """A controller begins: elect where the tree's leader is not alive, then tell every broker.
 
     `came_back`: brokers that are in sync by the tree and have another life since, which no
@@ -47,9 +47,13 @@ def take_over(
                 changes[name.topic] = {**known, name.partition: elected}
     after = with_changes(state, changes)
     orders = [
-        Addressed(broker, order) for broker in after.brokers for order in everything(after, broker)
+        AddressedRequest(broker, order)
+        for broker in after.brokers
+        for order in everything(after, broker)
     ]
-    decision = Decision(state=after, writes=tuple(state_writes(changes)), orders=tuple(orders))
+    decision = ControllerDecision(
+        state=after, writes=tuple(state_writes(changes)), requests=tuple(orders)
+    )
     return decision.then(finish_reassignments(after, topics=after.topics))
 
 
@@ -57,7 +61,7 @@ def brokers_changed(
     state: ClusterState,
     brokers: Mapping[BrokerId, BrokerNode],
     allows_unclean: AllowsUnclean,
-) -> Decision:
+) -> ControllerDecision:
     """A broker with another epoch is another life: it left, and came back with what it has."""
     stayed = frozenset(
         broker
@@ -65,7 +69,7 @@ def brokers_changed(
         if broker in brokers and brokers[broker].epoch == node.epoch
     )
     if len(stayed) == len(state.brokers) == len(brokers):
-        return Decision(state=state)
+        return ControllerDecision(state=state)
     failed = _still_failed(state, stayed)
     is_news = failed != state.failed
     state = replace(state, failed=failed)
@@ -77,16 +81,22 @@ def brokers_changed(
     orders = [
         *roles(after, changes, brokers=stayed),
         *tell(after, brokers=stayed, topics=changes, with_brokers=True, with_failed=is_news),
-        *(Addressed(broker, order) for broker in come for order in everything(after, broker)),
+        *(
+            AddressedRequest(broker, order)
+            for broker in come
+            for order in everything(after, broker)
+        ),
     ]
-    decision = Decision(state=after, writes=tuple(state_writes(changes)), orders=tuple(orders))
+    decision = ControllerDecision(
+        state=after, writes=tuple(state_writes(changes)), requests=tuple(orders)
+    )
     decision = decision.then(finish_reassignments(after, topics=changes))
     return decision.then(hide_deleted(decision.state, before=state))
 
 
 def elect_leaderless(
     state: ClusterState, topics: Iterable[str], allows_unclean: AllowsUnclean
-) -> Decision:
+) -> ControllerDecision:
     """After a setting has changed that may allow what was not allowed."""
     some = {name: state.topics[name] for name in topics if name not in state.deleting}
     part = replace(state, topics=some)
@@ -106,16 +116,16 @@ def elect_one(
     return _elect(state, topic, name.partition, frozenset(state.brokers), stayed, allows_unclean)
 
 
-def hide_deleted(after: ClusterState, *, before: ClusterState) -> Decision:
+def hide_deleted(after: ClusterState, *, before: ClusterState) -> ControllerDecision:
     """Clients see no more of a topic when only brokers that are away still have its data."""
     hidden = [name for name in _away(after) if name not in set(_away(before))]
-    return Decision(state=after, orders=tell(after, deleted=hidden) if hidden else ())
+    return ControllerDecision(state=after, requests=tell(after, deleted=hidden) if hidden else ())
 
 
-def stop_deleted(state: ClusterState, topics: Collection[str]) -> tuple[Addressed, ...]:
+def stop_deleted(state: ClusterState, topics: Collection[str]) -> tuple[AddressedRequest, ...]:
     """The live brokers that must still remove these topics' data."""
     return tuple(
-        Addressed(broker, order)
+        AddressedRequest(broker, order)
         for broker in state.brokers
         for order in stop_replicas(
             state, broker, [name for name in topics if broker in state.deleting[name]]

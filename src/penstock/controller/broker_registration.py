@@ -7,14 +7,14 @@ from collections.abc import Collection
 from contextlib import suppress
 from uuid import UUID, uuid4
 
-from penstock.controller.persistent_znodes import ensure_nodes
+from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.znodes import (
     BROKER_IDS,
     BROKER_SEQUENCE,
     CLUSTER_ID,
     CONTROLLER,
     CONTROLLER_EPOCH,
-    DamagedNode,
+    DamagedZnode,
     broker_path,
     decode_broker,
     decode_cluster_id,
@@ -25,7 +25,7 @@ from penstock.controller.znodes import (
     format_uuid,
 )
 from penstock.metadata_store.election import Candidate, Election, QueueElection, RaceElection
-from penstock.metadata_store.errors import NodeExists, NoNode, TransactionFailed
+from penstock.metadata_store.errors import MultiFailed, NodeExists, NoNode
 from penstock.metadata_store.interface import Create, Delete, Session, SessionId, Value
 from penstock.metadata_store.paths import parent_of
 from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode
@@ -52,7 +52,7 @@ async def register_broker(
     wait for that session's end (KAFKA-1387, KAFKA-7165): known by its session, or by the same
     addresses, which no other process can have while this one listens there.
     """
-    await ensure_nodes(session, (parent_of(BROKER_IDS), BROKER_IDS))
+    await ensure_znodes(session, (parent_of(BROKER_IDS), BROKER_IDS))
     path = broker_path(node.id)
     create = Create(path=path, data=encode_broker(node, now_ms=now_ms), ephemeral=True)
     while True:
@@ -71,7 +71,7 @@ async def register_broker(
                 f"{found.data[:200].decode(errors='replace')}; stop that one, give this one "
                 f"another broker.id, or wait until the other's session has ended"
             )
-        with suppress(TransactionFailed):  # it changed or went: look again
+        with suppress(MultiFailed):  # it changed or went: look again
             await session.multi([Delete(path=path, version=found.stat.version)])
 
 
@@ -102,14 +102,14 @@ async def get_or_create_cluster_id(session: Session) -> str:
     found = await _find(session, CLUSTER_ID)
     if found is None:
         cluster_id = encode_cluster_id(format_uuid(random_topic_id()))
-        await ensure_nodes(session, (parent_of(CLUSTER_ID), CLUSTER_ID), cluster_id)
+        await ensure_znodes(session, (parent_of(CLUSTER_ID), CLUSTER_ID), cluster_id)
         found = await session.get(CLUSTER_ID)
     return decode_cluster_id(found.data)
 
 
 async def next_generated_broker_id(session: Session, *, reserved_max: int) -> BrokerId:
     """For a broker that was given none: above the ids that people give, never the same twice."""
-    await ensure_nodes(session, (parent_of(BROKER_SEQUENCE), BROKER_SEQUENCE))
+    await ensure_znodes(session, (parent_of(BROKER_SEQUENCE), BROKER_SEQUENCE))
     stat = await session.set(BROKER_SEQUENCE, b"")
     return BrokerId(reserved_max + stat.version)
 
@@ -125,7 +125,7 @@ def random_topic_id() -> TopicId:
 def _is_same(node: BrokerNode, found: Value) -> bool:
     try:
         registered = decode_broker(node.id, found)
-    except DamagedNode:
+    except DamagedZnode:
         return False
     return registered.endpoints == node.endpoints
 
@@ -133,7 +133,7 @@ def _is_same(node: BrokerNode, found: Value) -> bool:
 def _is_controller(data: bytes, broker_id: BrokerId) -> bool:
     try:
         return decode_controller(data) == broker_id
-    except DamagedNode:
+    except DamagedZnode:
         return False
 
 

@@ -11,8 +11,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.controller.interface import ControllerChannel
-from penstock.controller.state import Addressed
-from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, ControllerRequest, Order
+from penstock.controller.state import AddressedRequest
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerNode,
+    ControllerRequest,
+    ControllerRequestBody,
+)
 from penstock.model.errors import ErrorCode, Refusal
 
 MAX_PENDING = 1000
@@ -31,7 +37,7 @@ class ChannelDependencies(NamedTuple):
     """What an outbox needs of its controller."""
 
     channel: ControllerChannel
-    everything: Callable[[BrokerId], tuple[Order, ...]]  # as of now
+    everything: Callable[[BrokerId], tuple[ControllerRequestBody, ...]]  # as of now
     on_stale: Callable[[], None]  # a broker knows of a newer controller
     wait_ms: Callable[[int], Awaitable[None]]
     report: Callable[[str], None]
@@ -57,8 +63,8 @@ class ControllerChannelManager:
             if broker not in self._outboxes:
                 self._outboxes[broker] = _RequestQueue(node, self._tasks, self._wiring)
 
-    def push(self, orders: Sequence[Addressed]) -> list[Delivery]:
-        return [self._outboxes[each.broker].push(each.order) for each in orders]
+    def push(self, orders: Sequence[AddressedRequest]) -> list[Delivery]:
+        return [self._outboxes[each.broker].push(each.request) for each in orders]
 
     def close(self) -> None:
         self.follow({})
@@ -78,14 +84,14 @@ class _RequestQueue:
         self._wake = asyncio.Event()
         self._task = tasks.create_task(self._run(), name=f"controller-orders-{node.id}")
 
-    def push(self, order: Order) -> Delivery:
+    def push(self, order: ControllerRequestBody) -> Delivery:
         delivery = self._put(order)
         if len(self._pending) > self._limit:
             self._start_anew()
         self._wake.set()
         return delivery
 
-    def _put(self, order: Order) -> Delivery:
+    def _put(self, order: ControllerRequestBody) -> Delivery:
         delivery: Delivery = asyncio.get_running_loop().create_future()
         sent = ControllerRequest(self.epoch, order, next(self._wiring.numbers))
         self._pending.append(_Item(sent, delivery))

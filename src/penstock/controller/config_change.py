@@ -14,11 +14,11 @@ from penstock.config.registry import find_setting
 from penstock.config.setting import SettingKind, SettingScope, format_value
 from penstock.controller.controller_requests import tell
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
-    Refused,
-    SettingChange,
 )
 from penstock.controller.refusals import (
     check_topic_configs,
@@ -26,7 +26,7 @@ from penstock.controller.refusals import (
     refused,
     unknown_topic,
 )
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
 from penstock.metadata_store.interface import Create, SetData
 from penstock.model.errors import ErrorCode, Refusal
@@ -35,7 +35,7 @@ MAX_CONFIGS_BYTES = 256 * 1024  # of one resource; together with a topic they fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class ConfigBasis:
     """What was given at the start of the broker that decides, and what holds there now."""
 
     static: RawConfig
@@ -54,10 +54,10 @@ def resolve_settings(
 
 
 def alter_configs(
-    state: ClusterState, asked: Sequence[ConfigChange], basis: Basis
-) -> tuple[Decision, list[Refused | None]]:
-    decision = Decision(state=state)
-    answers: list[Refused | None] = []
+    state: ClusterState, asked: Sequence[ConfigResourceChange], basis: ConfigBasis
+) -> tuple[ControllerDecision, list[ApiError | None]]:
+    decision = ControllerDecision(state=state)
+    answers: list[ApiError | None] = []
     counts = Counter((change.scope, change.name) for change in asked)
     for change in asked:
         try:
@@ -70,21 +70,25 @@ def alter_configs(
     return decision, answers
 
 
-def _check_request(change: ConfigChange, times_named: int) -> None:
+def _check_request(change: ConfigResourceChange, times_named: int) -> None:
     if times_named > 1:
         raise _invalid(f"{_named(change)} is named more than once in the request")
     names = Counter(each.name for each in change.changes)
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise _invalid(f"{_named(change)}: {', '.join(twice)} is named more than once")
-    empty = [c.name for c in change.changes if c.value is None and c.kind is not ChangeKind.DELETE]
+    empty = [
+        c.name for c in change.changes if c.value is None and c.kind is not ConfigOperation.DELETE
+    ]
     if empty:
         raise _invalid(
             f"{_named(change)}: {', '.join(empty)} has no value; delete the setting instead"
         )
 
 
-def _alter_topic(state: ClusterState, change: ConfigChange, basis: Basis) -> Decision:
+def _alter_topic(
+    state: ClusterState, change: ConfigResourceChange, basis: ConfigBasis
+) -> ControllerDecision:
     if not change.name:
         raise _invalid("there are no settings for all topics; set the broker's defaults instead")
     topic = state.find_topic(change.name)
@@ -99,14 +103,16 @@ def _alter_topic(state: ClusterState, change: ConfigChange, basis: Basis) -> Dec
     check_topic_configs(topic.name, configs, basis.settings)
     after = state.with_topics([replace(topic, configs=configs)])
     data = _encode(change, configs)
-    return Decision(
+    return ControllerDecision(
         state=after,
         writes=((SetData(path=topic_config_path(topic.name), data=data),),),
-        orders=tell(after, topics=[topic.name]),
+        requests=tell(after, topics=[topic.name]),
     )
 
 
-def _alter_broker(state: ClusterState, change: ConfigChange, basis: Basis) -> Decision:
+def _alter_broker(
+    state: ClusterState, change: ConfigResourceChange, basis: ConfigBasis
+) -> ControllerDecision:
     _check_broker(state, change.name)
     before = state.broker_configs.get(change.name, {})
 
@@ -118,15 +124,15 @@ def _alter_broker(state: ClusterState, change: ConfigChange, basis: Basis) -> De
     everything = {**state.broker_configs, change.name: configs}
     _checked_settings(basis, everything, change.name)
     after = replace(state, broker_configs=everything)
-    return Decision(
+    return ControllerDecision(
         state=after,
         writes=(_broker_write(state, change.name, _encode(change, configs)),),
-        orders=tell(after, with_broker_configs=True),
+        requests=tell(after, with_broker_configs=True),
     )
 
 
 def _checked_settings(
-    basis: Basis, configs: Mapping[str, Mapping[str, str]], broker: str
+    basis: ConfigBasis, configs: Mapping[str, Mapping[str, str]], broker: str
 ) -> EffectiveConfig:
     try:
         return resolve_settings(basis.static, configs, broker)
@@ -166,7 +172,7 @@ def _refuse_secrets(configs: Mapping[str, str]) -> None:
 
 
 def _changed(
-    change: ConfigChange,
+    change: ConfigResourceChange,
     before: Mapping[str, str],
     scope: SettingScope,
     effective: Callable[[str], str],
@@ -174,9 +180,9 @@ def _changed(
     configs = {} if change.replace else dict(before)
     for each in change.changes:
         match each.kind:
-            case ChangeKind.DELETE:
+            case ConfigOperation.DELETE:
                 configs.pop(each.name, None)
-            case ChangeKind.SET:
+            case ConfigOperation.SET:
                 configs[each.name] = each.value or ""
             case _:
                 _check_list(each, scope)
@@ -185,7 +191,7 @@ def _changed(
     return configs
 
 
-def _check_list(change: SettingChange, scope: SettingScope) -> None:
+def _check_list(change: ConfigEntryChange, scope: SettingScope) -> None:
     setting = find_setting(change.name, scope)
     if setting is not None and setting.kind is SettingKind.LIST:
         return
@@ -194,10 +200,10 @@ def _check_list(change: SettingChange, scope: SettingScope) -> None:
     raise Refusal(ErrorCode.INVALID_CONFIG, f"cannot {verb} to {change.name}: it {why}; set it")
 
 
-def _changed_list(change: SettingChange, current: str) -> str:
+def _changed_list(change: ConfigEntryChange, current: str) -> str:
     parts = _parts(current)
     named = _parts(change.value or "")
-    if change.kind is ChangeKind.APPEND:
+    if change.kind is ConfigOperation.APPEND:
         return ",".join([*parts, *(each for each in named if each not in parts)])
     return ",".join(each for each in parts if each not in named)
 
@@ -206,7 +212,7 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _encode(change: ConfigChange, configs: Mapping[str, str]) -> bytes:
+def _encode(change: ConfigResourceChange, configs: Mapping[str, str]) -> bytes:
     data = encode_configs(configs)
     if len(data) > MAX_CONFIGS_BYTES:
         raise Refusal(
@@ -221,7 +227,7 @@ def _given(configs: Mapping[str, str], where: str) -> RawConfig:
     return RawConfig.from_mapping(configs, where=where) if configs else EMPTY_RAW_CONFIG
 
 
-def _named(change: ConfigChange) -> str:
+def _named(change: ConfigResourceChange) -> str:
     return f"{change.scope.value} {change.name[:249]!r}" if change.name else "every broker"
 
 

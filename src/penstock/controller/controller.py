@@ -15,11 +15,11 @@ from random import Random, SystemRandom
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
 from penstock.controller.active_controller import (
     ActiveController,
+    ControllerFenced,
+    ControllerSetup,
+    ControllerSignals,
     DecisionResult,
-    Fenced,
-    Outdated,
-    Setup,
-    Signals,
+    StateOutdated,
 )
 from penstock.controller.broker_registration import random_topic_id
 from penstock.controller.channel_manager import (
@@ -30,21 +30,21 @@ from penstock.controller.channel_manager import (
 from penstock.controller.controller_requests import everything
 from penstock.controller.event_queue import MAX_QUEUED_REQUESTS, ControllerEventQueue
 from penstock.controller.interface import (
-    ConfigChange,
+    ApiError,
+    ConfigResourceChange,
     ControllerChannel,
-    LeaderChoice,
+    CreatableTopic,
+    ElectionType,
     NewPartitions,
-    NewTopic,
     Reassignment,
-    Refused,
 )
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
-from penstock.controller.persistent_znodes import ensure_nodes
+from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.state import ClusterState
 from penstock.controller.write_batches import TRANSACTION_BYTES
 from penstock.controller.znodes import PERSISTENT, TOPICS
-from penstock.metadata_store.election import Election, ElectionWin
-from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.election import Election, ElectionResult
+from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
 from penstock.model.cluster import (
@@ -84,7 +84,7 @@ class ControllerEvent(IntEnum):
     BROKERS = 0
     TOPICS = 1
     DELETIONS = 2
-    MOVES = 3
+    REASSIGNMENTS = 3
     ELECTIONS = 4
     REBALANCE = 5
 
@@ -113,7 +113,7 @@ class Controller:
         self._channel = channel
         self._wait_ms = wait_ms
         self._wait_rebalance_ms = wait_rebalance_ms
-        self._setup = Setup(
+        self._setup = ControllerSetup(
             broker_id=broker_id,
             static=static,
             random=random or SystemRandom(),
@@ -136,12 +136,12 @@ class Controller:
         self._removed: dict[tuple[BrokerId, tuple[str, ...]], None] = {}
         self._edited: dict[str, None] = {}  # topics
         # The same for all terms: what an earlier one watches still is watched once.
-        self._signals = Signals(
+        self._signals = ControllerSignals(
             brokers_changed=partial(self._note, ControllerEvent.BROKERS),
             topics_changed=partial(self._note, ControllerEvent.TOPICS),
             topic_edited=self._note_edited,
             deletions_changed=partial(self._note, ControllerEvent.DELETIONS),
-            moves_changed=partial(self._note, ControllerEvent.MOVES),
+            reassignments_changed=partial(self._note, ControllerEvent.REASSIGNMENTS),
             elections_changed=partial(self._note, ControllerEvent.ELECTIONS),
             data_removed=self._note_removed,
         )
@@ -156,7 +156,7 @@ class Controller:
         self._is_idle.clear()
         try:
             if not self._is_closing:
-                await ensure_nodes(self._session, PERSISTENT)
+                await ensure_znodes(self._session, PERSISTENT)
             while not self._is_closing:
                 leadership = await self._campaign()
                 if leadership is not None:
@@ -206,14 +206,16 @@ class Controller:
     # Administration.
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
-    ) -> list[TopicState | Refused]:
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | ApiError]:
         async def work(term: ActiveController) -> DecisionResult[TopicState]:
             return await term.create_topics(topics, validate_only=validate_only)
 
         return await self._requests.ask(work, len(topics), timeout_ms)
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout_ms: int
+    ) -> list[ApiError | None]:
         async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.delete_topics(names)
 
@@ -221,15 +223,15 @@ class Controller:
 
     async def create_partitions(
         self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+    ) -> list[ApiError | None]:
         async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.create_partitions(additions, validate_only=validate_only)
 
         return await self._requests.ask(work, len(additions), timeout_ms)
 
     async def alter_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> list[Refused | None]:
+        self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
+    ) -> list[ApiError | None]:
         async def work(term: ActiveController) -> DecisionResult[None]:
             return await term.alter_configs(changes, validate_only=validate_only)
 
@@ -237,29 +239,35 @@ class Controller:
 
     async def elect_leaders(
         self,
-        choice: LeaderChoice,
+        choice: ElectionType,
         partitions: Sequence[TopicPartition] | None,
         *,
         timeout_ms: int,
-    ) -> dict[TopicPartition, Refused | None] | Refused:
+    ) -> dict[TopicPartition, ApiError | None] | ApiError:
         async def work(
             term: ActiveController,
-        ) -> DecisionResult[dict[TopicPartition, Refused | None]]:
+        ) -> DecisionResult[dict[TopicPartition, ApiError | None]]:
             return await term.elect_leaders(choice, partitions)
 
         return await self._requests.ask_one(work, timeout_ms)
 
     async def alter_reassignments(
-        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+        self,
+        reassignments: Sequence[Reassignment],
+        *,
+        allow_replication_factor_change: bool,
+        timeout_ms: int,
+    ) -> list[ApiError | None]:
         async def work(term: ActiveController) -> DecisionResult[None]:
-            return await term.alter_reassignments(moves, allows_other_factor=allows_other_factor)
+            return await term.alter_reassignments(
+                reassignments, allow_replication_factor_change=allow_replication_factor_change
+            )
 
-        return await self._requests.ask(work, len(moves), timeout_ms)
+        return await self._requests.ask(work, len(reassignments), timeout_ms)
 
     async def list_reassignments(
         self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
         return await self._requests.ask_one(ActiveController.list_reassignments, timeout_ms)
 
     # Membership.
@@ -277,11 +285,11 @@ class Controller:
 
         return await self._requests.ask_or_raise(work, timeout_ms)
 
-    async def leave(
+    async def controlled_shutdown(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
     ) -> tuple[TopicPartition, ...]:
         async def work(term: ActiveController) -> DecisionResult[tuple[TopicPartition, ...]]:
-            return await term.leave(broker, broker_epoch)
+            return await term.controlled_shutdown(broker, broker_epoch)
 
         return await self._requests.ask_or_raise(work, timeout_ms)
 
@@ -300,7 +308,7 @@ class Controller:
 
     # Of the owner task.
 
-    async def _campaign(self) -> ElectionWin | None:
+    async def _campaign(self) -> ElectionResult | None:
         """None when the controller is closed first."""
         campaign = asyncio.create_task(self._election.campaign(), name="controller-campaign")
         closing = asyncio.create_task(self._wait_closing(), name="controller-closing")
@@ -317,7 +325,7 @@ class Controller:
             await self._wake.wait()
             self._wake.clear()
 
-    async def _lead(self, leadership: ElectionWin) -> None:
+    async def _lead(self, leadership: ElectionResult) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
                 lost = tasks.create_task(self._wait_lost(leadership), name="controller-lost")
@@ -333,7 +341,7 @@ class Controller:
             self._raise_but_over(group)
         await self._election.resign(leadership)  # harmless where it is over already
 
-    def _new_term(self, leadership: ElectionWin, tasks: asyncio.TaskGroup) -> ActiveController:
+    def _new_term(self, leadership: ElectionResult, tasks: asyncio.TaskGroup) -> ActiveController:
         self._is_lost = False
         self._happened.clear()
         self._removed.clear()
@@ -392,13 +400,13 @@ class Controller:
 
     def _raise_but_over(self, group: BaseExceptionGroup[BaseException]) -> None:
         """What ended a term and no more: who leads next, here or elsewhere, reads all anew."""
-        outdated, rest = group.split(Outdated)
+        outdated, rest = group.split(StateOutdated)
         if outdated is not None:
             self._setup.report(
                 f"the controller begins anew, since somebody else has changed what it was about "
                 f"to change: {outdated.exceptions[0]}"
             )
-        _, rest = rest.split(Fenced) if rest is not None else (None, None)
+        _, rest = rest.split(ControllerFenced) if rest is not None else (None, None)
         if rest is not None:
             raise _one_of(rest) from None
 
@@ -413,7 +421,7 @@ class Controller:
 
     # Told by watches, outboxes and the election.
 
-    async def _wait_lost(self, leadership: ElectionWin) -> None:
+    async def _wait_lost(self, leadership: ElectionResult) -> None:
         await self._election.wait_lost(leadership)
         self._note_lost()
 
@@ -438,7 +446,7 @@ _LOOK_AFTER: Mapping[ControllerEvent, Callable[[ActiveController], Awaitable[Non
     ControllerEvent.BROKERS: ActiveController.brokers_changed,
     ControllerEvent.TOPICS: lambda term: term.requests.topics_changed(),
     ControllerEvent.DELETIONS: lambda term: term.requests.deletions_changed(),
-    ControllerEvent.MOVES: lambda term: term.requests.moves_changed(),
+    ControllerEvent.REASSIGNMENTS: lambda term: term.requests.reassignments_changed(),
     ControllerEvent.ELECTIONS: lambda term: term.requests.elections_changed(),
     ControllerEvent.REBALANCE: ActiveController.rebalance,
 }
@@ -451,7 +459,7 @@ def _when_all_done(deliveries: Sequence[Delivery], call: Callable[[], None]) -> 
 
 def _one_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Where several have met the end of the session, or of its connection, that is one error."""
-    lost, rest = group.split((ConnectionLost, SessionExpired))
+    lost, rest = group.split((ConnectionLoss, SessionExpired))
     if rest is not None or lost is None:
         return group.exceptions[0] if len(group.exceptions) == 1 else group
     found: BaseException = lost.subgroup(SessionExpired) or lost

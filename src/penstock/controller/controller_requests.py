@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from penstock.controller.state import Addressed, ClusterState
+from penstock.controller.state import AddressedRequest, ClusterState
 from penstock.model.cluster import (
     BrokerId,
+    ControllerRequestBody,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
-    Order,
     StopReplicaRequest,
     TopicState,
     UpdateMetadataRequest,
@@ -24,7 +24,7 @@ Item = TypeVar("Item")
 PARTITIONS_PER_ORDER = 50  # a log takes half a millisecond to make: no order holds a loop for long
 
 
-def everything(state: ClusterState, broker: BrokerId) -> tuple[Order, ...]:
+def everything(state: ClusterState, broker: BrokerId) -> tuple[ControllerRequestBody, ...]:
     """What a broker must be told that may know nothing."""
     gone = [name for name, waiting in state.deleting.items() if broker in waiting]
     partitions = [
@@ -46,7 +46,7 @@ def roles(
     *,
     brokers: Iterable[BrokerId],
     is_new: bool = False,
-) -> tuple[Addressed, ...]:
+) -> tuple[AddressedRequest, ...]:
     """The changed partitions, to those of the brokers that hold them."""
     by_broker: dict[BrokerId, list[LeaderAndIsrPartition]] = {broker: [] for broker in brokers}
     for name, numbers in changed.items():
@@ -60,7 +60,7 @@ def roles(
                 if broker in by_broker:
                     by_broker[broker].append(order)
     return tuple(
-        Addressed(broker, order)
+        AddressedRequest(broker, order)
         for broker, partitions in by_broker.items()
         for order in _lead_and_follow(state, broker, partitions)
     )
@@ -76,10 +76,10 @@ def stop_replicas(
 
 def stop_partitions(
     state: ClusterState, by_broker: Mapping[BrokerId, Sequence[TopicPartition]]
-) -> tuple[Addressed, ...]:
+) -> tuple[AddressedRequest, ...]:
     """Remove these replicas, each from its broker, data and all."""
     return tuple(
-        Addressed(broker, _stop(state, broker, partitions))
+        AddressedRequest(broker, _stop(state, broker, partitions))
         for broker, names in by_broker.items()
         for partitions in _portions(names)
     )
@@ -135,7 +135,7 @@ def tell(
     with_brokers: bool = False,
     with_broker_configs: bool = False,
     with_failed: bool = False,
-) -> tuple[Addressed, ...]:
+) -> tuple[AddressedRequest, ...]:
     """What changed, to the brokers named or to all that live."""
     update = UpdateMetadataRequest(
         controller_id=state.controller_id,
@@ -148,7 +148,7 @@ def tell(
         failed=state.failed if with_failed else None,
     )
     addressed = state.brokers if brokers is None else brokers
-    return tuple(Addressed(broker, update) for broker in addressed)
+    return tuple(AddressedRequest(broker, update) for broker in addressed)
 
 
 def _visible(state: ClusterState) -> Iterator[TopicState]:

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
-from penstock.controller.interface import NewPartitions, Refused
+from penstock.controller.interface import ApiError, NewPartitions
 from penstock.controller.new_partitions import (
-    Means,
-    Plan,
+    CreationDependencies,
+    CreationPlan,
     check_factor,
     check_replicas,
     checked_steps,
@@ -15,24 +15,24 @@ from penstock.controller.new_partitions import (
 )
 from penstock.controller.refusals import refuse_twice, refused, unknown_topic
 from penstock.controller.replica_assignment import assign_replicas
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.znodes import encode_topic, topic_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 
-Grown = tuple[Decision, list[Refused | None]]
+Grown = tuple[ControllerDecision, list[ApiError | None]]
 
 
 def create_partitions(
     state: ClusterState,
     asked: Sequence[NewPartitions],
-    means: Means,
+    means: CreationDependencies,
     *,
     twice: Collection[str] = (),
 ) -> Grown:
-    plan = Plan(state, means)
-    answers: list[Refused | None] = []
+    plan = CreationPlan(state, means)
+    answers: list[ApiError | None] = []
     for more in asked:
         try:
             refuse_twice(more.name, twice)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from penstock.controller.active_controller import ActiveController, DecisionResult
 from penstock.controller.channel_manager import Delivery
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode, Refusal
 
 MAX_QUEUED_REQUESTS = 500
@@ -19,14 +19,14 @@ MAX_QUEUED_REQUESTS = 500
 Answer = TypeVar("Answer")
 Work = Callable[[ActiveController], Awaitable[DecisionResult[Answer]]]
 
-_NOT_CONTROLLER = Refused(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
-_GIVEN_UP = Refused(
+_NOT_CONTROLLER = ApiError(ErrorCode.NOT_CONTROLLER, ErrorCode.NOT_CONTROLLER.message)
+_GIVEN_UP = ApiError(
     ErrorCode.NOT_CONTROLLER,
     "this broker stopped being the controller before all was done; the next one goes on with it",
 )
 
 
-class NotLeading(Exception):
+class NotActiveController(Exception):
     """Another broker is the controller, or none is at the moment."""
 
 
@@ -47,7 +47,7 @@ class ControllerEventQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, work: Work[Answer], count: int, timeout_ms: int) -> list[Answer | Refused]:
+    async def ask(self, work: Work[Answer], count: int, timeout_ms: int) -> list[Answer | ApiError]:
         """`count` answers, each when what it says is true on the brokers as well."""
         deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
         try:
@@ -55,7 +55,7 @@ class ControllerEventQueue:
                 outcome = await self._enqueue(work)
         except TimeoutError:
             return [_late(timeout_ms)] * count
-        except NotLeading:
+        except NotActiveController:
             return [_NOT_CONTROLLER] * count
         await _wait_all(outcome.waits.values(), deadline)
         return [
@@ -63,13 +63,13 @@ class ControllerEventQueue:
             for place, answer in enumerate(outcome.answers)
         ]
 
-    async def ask_one(self, work: Work[Answer], timeout_ms: int) -> Answer | Refused:
+    async def ask_one(self, work: Work[Answer], timeout_ms: int) -> Answer | ApiError:
         [answer] = await self.ask(work, 1, timeout_ms)
         return answer
 
     async def ask_or_raise(self, work: Work[Answer], timeout_ms: int) -> Answer:
         answer = await self.ask_one(work, timeout_ms)
-        if isinstance(answer, Refused):
+        if isinstance(answer, ApiError):
             raise Refusal(answer.code, answer.message)
         return answer
 
@@ -94,7 +94,7 @@ class ControllerEventQueue:
     async def _enqueue(self, work: Work[Answer]) -> DecisionResult[Answer]:
         async with self._room:
             if not self.is_open:
-                raise NotLeading
+                raise NotActiveController
             request = _Request(work, asyncio.get_running_loop().create_future())
             self._waiting.append(request)
             self._wake()
@@ -108,7 +108,7 @@ async def _wait_all(waits: Iterable[Sequence[Delivery]], deadline: float) -> Non
         await asyncio.wait(deliveries, timeout=left)
 
 
-def _find_problem(deliveries: Sequence[Delivery], timeout_ms: int) -> Refused | None:
+def _find_problem(deliveries: Sequence[Delivery], timeout_ms: int) -> ApiError | None:
     if any(not delivery.done() for delivery in deliveries):
         return _late(timeout_ms)
     return _GIVEN_UP if any(delivery.cancelled() for delivery in deliveries) else None
@@ -116,11 +116,11 @@ def _find_problem(deliveries: Sequence[Delivery], timeout_ms: int) -> Refused | 
 
 def _refuse(request: _Request) -> None:
     if not request.outcome.done():
-        request.outcome.set_exception(NotLeading())
+        request.outcome.set_exception(NotActiveController())
 
 
-def _late(timeout_ms: int) -> Refused:
-    return Refused(
+def _late(timeout_ms: int) -> ApiError:
+    return ApiError(
         ErrorCode.REQUEST_TIMED_OUT,
         f"not done on every broker within {timeout_ms} ms; what was begun goes on: look again",
     )

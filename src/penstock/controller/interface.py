@@ -22,13 +22,13 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 
 
-class Refused(NamedTuple):
+class ApiError(NamedTuple):
     code: ErrorCode
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NewTopic:
+class CreatableTopic:
     """`partitions` and `replication_factor` of -1 mean the broker's defaults."""
 
     name: str
@@ -50,7 +50,7 @@ class ConfigScope(Enum):
     BROKER = "broker"  # name: the broker's id, or "" for every broker
 
 
-class ChangeKind(Enum):
+class ConfigOperation(Enum):
     """With IncrementalAlterConfigs' meanings; APPEND and SUBTRACT are for lists."""
 
     SET = 0
@@ -59,30 +59,30 @@ class ChangeKind(Enum):
     SUBTRACT = 3
 
 
-class SettingChange(NamedTuple):
+class ConfigEntryChange(NamedTuple):
     name: str
-    kind: ChangeKind
+    kind: ConfigOperation
     value: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
+class ConfigResourceChange:
     """`replace`: everything of the resource that is not set here goes (AlterConfigs)."""
 
     scope: ConfigScope
     name: str
-    changes: tuple[SettingChange, ...]
+    changes: tuple[ConfigEntryChange, ...]
     replace: bool = False
 
 
 class Reassignment(NamedTuple):
     """Where a partition's replicas are to be; None: where they were before a move under way."""
 
-    partition: TopicPartition
+    tp: TopicPartition
     replicas: tuple[BrokerId, ...] | None
 
 
-class LeaderChoice(Enum):
+class ElectionType(Enum):
     """With ElectLeaders' numbers."""
 
     PREFERRED = 0
@@ -91,41 +91,45 @@ class LeaderChoice(Enum):
 
 class AltersConfigs(Protocol):
     async def alter_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> list[Refused | None]: ...
+        self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
+    ) -> list[ApiError | None]: ...
 
 
 class CreatesTopics(Protocol):
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
-    ) -> list[TopicState | Refused]: ...
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | ApiError]: ...
 
 
 class Administration(CreatesTopics, AltersConfigs, Protocol):
     async def delete_topics(
         self, names: Sequence[str], *, timeout_ms: int
-    ) -> list[Refused | None]: ...
+    ) -> list[ApiError | None]: ...
 
     async def create_partitions(
         self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
-    ) -> list[Refused | None]: ...
+    ) -> list[ApiError | None]: ...
 
     async def elect_leaders(
         self,
-        choice: LeaderChoice,
+        choice: ElectionType,
         partitions: Sequence[TopicPartition] | None,
         *,
         timeout_ms: int,
-    ) -> dict[TopicPartition, Refused | None] | Refused:
+    ) -> dict[TopicPartition, ApiError | None] | ApiError:
         """None: of all that need it, and only those are answered."""
 
     async def alter_reassignments(
-        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
-    ) -> list[Refused | None]: ...
+        self,
+        reassignments: Sequence[Reassignment],
+        *,
+        allow_replication_factor_change: bool,
+        timeout_ms: int,
+    ) -> list[ApiError | None]: ...
 
     async def list_reassignments(
         self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
         """Partitions that are being moved."""
 
 
@@ -142,7 +146,7 @@ class Membership(Protocol):
         timeout_ms: int,
     ) -> list[AlterPartitionResult]: ...
 
-    async def leave(
+    async def controlled_shutdown(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
     ) -> tuple[TopicPartition, ...]:
         """Move what it leads to others, before it stops; the partitions that it still leads."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from penstock.config.effective_config import EffectiveConfig, SettingSource
 from penstock.config.setting import format_value
-from penstock.controller.interface import NewTopic
+from penstock.controller.interface import CreatableTopic
 
 _TOPIC_MIN_IN_SYNC = "min.insync.replicas"
 _MIN_IN_SYNC = "transaction.state.log.min.isr"
@@ -30,7 +30,7 @@ _CONFIGS = {"__consumer_offsets": _OFFSETS, "__transaction_state": _TRANSACTIONS
 _PREFIXES = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
 
 
-def fill_in(asked: NewTopic, settings: EffectiveConfig) -> NewTopic:
+def fill_in(asked: CreatableTopic, settings: EffectiveConfig) -> CreatableTopic:
     """Numbers and settings that were not given; other topics stay as they are."""
     if asked.name not in _CONFIGS:
         return asked

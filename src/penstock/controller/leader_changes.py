@@ -6,29 +6,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from penstock.controller.interface import LeaderChoice, Refused
+from penstock.controller.interface import ApiError, ElectionType
 from penstock.controller.leader_election import find_successor, raised
 from penstock.controller.partition_changes import by_topic, changed_partitions
-from penstock.controller.reassignment import finish_reassignments, is_moving
+from penstock.controller.reassignment import finish_reassignments, is_reassigning
 from penstock.controller.refusals import get_partition, refused
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 
-Elected = tuple[Decision, dict[TopicPartition, Refused | None]]
+Elected = tuple[ControllerDecision, dict[TopicPartition, ApiError | None]]
 
 
 # On demand (ElectLeaders), and by the clock.
 
 
 def elect_leaders(
-    state: ClusterState, choice: LeaderChoice, partitions: Iterable[TopicPartition] | None
+    state: ClusterState, choice: ElectionType, partitions: Iterable[TopicPartition] | None
 ) -> Elected:
     """An answer for each that is named; where none are, for those that need an election."""
-    elect = _preferred if choice is LeaderChoice.PREFERRED else _unclean
+    elect = _preferred if choice is ElectionType.PREFERRED else _unclean
     changed: dict[TopicPartition, PartitionState] = {}
-    answers: dict[TopicPartition, Refused | None] = {}
+    answers: dict[TopicPartition, ApiError | None] = {}
     for name in _all_partitions(state) if partitions is None else partitions:
         try:
             changed[name] = elect(state, get_partition(state, name), state.able(name))
@@ -62,7 +62,9 @@ def find_imbalanced(state: ClusterState, *, limit_percent: int) -> list[TopicPar
 
 def _can_go_back(state: ClusterState, partition: PartitionState) -> bool:
     first = partition.replicas[0]
-    return first in partition.in_sync and first not in state.leaving and not is_moving(partition)
+    return (
+        first in partition.in_sync and first not in state.leaving and not is_reassigning(partition)
+    )
 
 
 def _preferred(
@@ -96,9 +98,9 @@ def _unclean(
 # Of a broker that is about to stop.
 
 
-def leave(
+def controlled_shutdown(
     state: ClusterState, broker: BrokerId, epoch: BrokerEpoch
-) -> tuple[Decision, tuple[TopicPartition, ...]]:
+) -> tuple[ControllerDecision, tuple[TopicPartition, ...]]:
     """Others lead what it led, and it is in sync nowhere where another is. What nobody else can
     lead yet is left to it, and named; what nobody will is not waited for."""
     known = state.brokers.get(broker)

@@ -11,7 +11,7 @@ from random import Random
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.controller_requests import roles, tell
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.write_batches import request_bytes
 from penstock.controller.znodes import encode_state, partition_path, state_path
 from penstock.metadata_store.interface import MAX_REQUEST_BYTES, Create
@@ -27,7 +27,7 @@ _FIRST_EPOCH = LeaderEpoch(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
+class CreationDependencies:
     """What a creation needs beside the state: settings as of now, and chance."""
 
     settings: EffectiveConfig
@@ -37,10 +37,10 @@ class Means:
     left_partitions: int = MAX_PARTITIONS_PER_REQUEST  # of those, for the part at hand
 
 
-class Plan:
+class CreationPlan:
     """A request as it is decided, topic by topic."""
 
-    def __init__(self, state: ClusterState, means: Means) -> None:
+    def __init__(self, state: ClusterState, means: CreationDependencies) -> None:
         self.state = state
         self._left = means.left_partitions
         self._limit = means.max_partitions
@@ -60,12 +60,12 @@ class Plan:
         self._writes += writes
         self._new[topic.name] = new
 
-    def decision(self) -> Decision:
+    def decision(self) -> ControllerDecision:
         if not self._new:
-            return Decision(state=self.state)
+            return ControllerDecision(state=self.state)
         orders = roles(self.state, self._new, brokers=self.state.brokers, is_new=True)
         orders += tell(self.state, topics=self._new)
-        return Decision(state=self.state, writes=tuple(self._writes), orders=orders)
+        return ControllerDecision(state=self.state, writes=tuple(self._writes), requests=orders)
 
 
 def new_partition(

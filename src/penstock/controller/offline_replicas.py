@@ -12,7 +12,7 @@ from penstock.controller.broker_changes import AllowsUnclean, elect_one
 from penstock.controller.controller_requests import tell
 from penstock.controller.partition_changes import by_topic, changed_partitions
 from penstock.controller.reassignment import finish_reassignments
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.ids import TopicPartition
 
@@ -23,7 +23,7 @@ def fail_replicas(
     epoch: BrokerEpoch,
     partitions: Iterable[TopicPartition],
     allows_unclean: AllowsUnclean,
-) -> Decision:
+) -> ControllerDecision:
     """Refusal where the asker is not the broker of that id. What it does not hold is passed over:
     it has been moved or deleted since."""
     check_broker_epoch(state, broker, epoch)
@@ -38,10 +38,12 @@ def fail_replicas(
     return decision.then(_tell_failed(decision.state, before=state))
 
 
-def _tell_failed(after: ClusterState, *, before: ClusterState) -> Decision:
+def _tell_failed(after: ClusterState, *, before: ClusterState) -> ControllerDecision:
     """All that is known, to everybody, if it has changed: clients see such replicas as offline."""
     is_news = after.failed != before.failed
-    return Decision(state=after, orders=tell(after, with_failed=True) if is_news else ())
+    return ControllerDecision(
+        state=after, requests=tell(after, with_failed=True) if is_news else ()
+    )
 
 
 def _holds(state: ClusterState, broker: BrokerId, name: TopicPartition) -> bool:

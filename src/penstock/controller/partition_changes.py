@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from penstock.controller.controller_requests import roles, tell
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.znodes import encode_state, state_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import BrokerId, PartitionState
@@ -19,15 +19,15 @@ Changes = Mapping[str, Mapping[int, PartitionState]]  # by topic and number; non
 
 def changed_partitions(
     state: ClusterState, changes: Changes, *, brokers: Iterable[BrokerId] | None = None
-) -> Decision:
+) -> ControllerDecision:
     """Written, ordered to the brokers that hold them, and told to all; or to those named."""
     if not changes:
-        return Decision(state=state)
+        return ControllerDecision(state=state)
     after = with_changes(state, changes)
     addressed = after.brokers if brokers is None else tuple(brokers)
     orders = roles(after, changes, brokers=addressed)
     orders += tell(after, brokers=addressed, topics=changes)
-    return Decision(state=after, writes=tuple(state_writes(changes)), orders=orders)
+    return ControllerDecision(state=after, writes=tuple(state_writes(changes)), requests=orders)
 
 
 def with_changes(state: ClusterState, changes: Changes) -> ClusterState:

@@ -7,7 +7,7 @@ from penstock.metadata_store.errors import NodeExists
 from penstock.metadata_store.interface import Session
 
 
-async def ensure_nodes(session: Session, paths: Sequence[str], last_data: bytes = b"") -> None:
+async def ensure_znodes(session: Session, paths: Sequence[str], last_data: bytes = b"") -> None:
     """Parents first. A session answers in order, so that nothing is awaited one by one: in a tree
     with a journal it is one round, not one for each. `last_data` is for the last of the paths."""
     found = await asyncio.gather(*(session.exists(path) for path in paths))

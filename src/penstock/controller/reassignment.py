@@ -8,11 +8,11 @@ topic's node: cut short in between, the move has not begun or is still under way
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from penstock.controller.controller_requests import roles, stop_partitions, tell
-from penstock.controller.interface import Reassignment, Refused
+from penstock.controller.interface import ApiError, Reassignment
 from penstock.controller.leader_election import find_successor, raised, touched
 from penstock.controller.partition_changes import Changes, by_topic, state_writes, with_changes
 from penstock.controller.refusals import get_partition, refused
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.znodes import encode_topic, topic_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import NO_BROKER, BrokerId, PartitionState
@@ -21,17 +21,25 @@ from penstock.model.ids import TopicPartition
 
 
 def alter_reassignments(
-    state: ClusterState, moves: Sequence[Reassignment], *, allows_other_factor: bool = True
-) -> tuple[Decision, list[Refused | None]]:
+    state: ClusterState,
+    moves: Sequence[Reassignment],
+    *,
+    allow_replication_factor_change: bool = True,
+) -> tuple[ControllerDecision, list[ApiError | None]]:
     """Begin these moves, or end them; what needs nobody to catch up is done at once."""
     changed: dict[TopicPartition, PartitionState] = {}
-    answers: list[Refused | None] = []
+    answers: list[ApiError | None] = []
     for move in moves:
         try:
-            current = changed.get(move.partition) or get_partition(state, move.partition)
-            target = _target(state, move, current, allows_other_factor=allows_other_factor)
-            if target != current.replicas or is_moving(current):
-                changed[move.partition] = _redirected(state, move.partition, current, target)
+            current = changed.get(move.tp) or get_partition(state, move.tp)
+            target = _target(
+                state,
+                move,
+                current,
+                allow_replication_factor_change=allow_replication_factor_change,
+            )
+            if target != current.replicas or is_reassigning(current):
+                changed[move.tp] = _redirected(state, move.tp, current, target)
             answers.append(None)
         except Refusal as refusal:
             answers.append(refused(refusal))
@@ -39,14 +47,14 @@ def alter_reassignments(
     return begun.then(finish_reassignments(begun.state, topics=by_topic(changed))), answers
 
 
-def finish_reassignments(state: ClusterState, *, topics: Iterable[str]) -> Decision:
+def finish_reassignments(state: ClusterState, *, topics: Iterable[str]) -> ControllerDecision:
     """End the moves of which every target replica is in sync; the others go on."""
     changed = {
         TopicPartition(name, number): _finished(state, partition)
         for name in topics
         if name not in state.deleting
         for number, partition in enumerate(state.topics[name].partitions)
-        if is_moving(partition) and _has_arrived(partition)
+        if is_reassigning(partition) and _has_arrived(partition)
     }
     return _moved(state, changed)
 
@@ -57,11 +65,11 @@ def find_reassignments(state: ClusterState) -> dict[TopicPartition, PartitionSta
         for name, topic in state.topics.items()
         if name not in state.deleting
         for number, partition in enumerate(topic.partitions)
-        if is_moving(partition)
+        if is_reassigning(partition)
     }
 
 
-def is_moving(partition: PartitionState) -> bool:
+def is_reassigning(partition: PartitionState) -> bool:
     return bool(partition.adding or partition.removing)
 
 
@@ -77,20 +85,24 @@ def origin_of(partition: PartitionState) -> tuple[BrokerId, ...]:
 
 
 def _target(
-    state: ClusterState, move: Reassignment, current: PartitionState, *, allows_other_factor: bool
+    state: ClusterState,
+    move: Reassignment,
+    current: PartitionState,
+    *,
+    allow_replication_factor_change: bool,
 ) -> tuple[BrokerId, ...]:
     if move.replicas is None:
-        if not is_moving(current):
+        if not is_reassigning(current):
             raise Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         return origin_of(current)
     problem = _find_problem(state, current, move.replicas)
     if problem is not None:
-        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{move.partition} {problem}")
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{move.tp} {problem}")
     factor = len(origin_of(current))
-    if not allows_other_factor and len(move.replicas) != factor:
+    if not allow_replication_factor_change and len(move.replicas) != factor:
         raise Refusal(
             ErrorCode.INVALID_REPLICATION_FACTOR,
-            f"{move.partition} has {factor} replicas, not {len(move.replicas)}, and the request "
+            f"{move.tp} has {factor} replicas, not {len(move.replicas)}, and the request "
             f"does not allow to change that",
         )
     return move.replicas
@@ -166,15 +178,17 @@ def _without(brokers: tuple[BrokerId, ...], others: tuple[BrokerId, ...]) -> tup
 # What is written and ordered.
 
 
-def _moved(state: ClusterState, changed: Mapping[TopicPartition, PartitionState]) -> Decision:
+def _moved(
+    state: ClusterState, changed: Mapping[TopicPartition, PartitionState]
+) -> ControllerDecision:
     if not changed:
-        return Decision(state=state)
+        return ControllerDecision(state=state)
     changes = by_topic(changed)
     after = with_changes(state, changes)
     orders = stop_partitions(after, _dropped(state, changed))
     orders += roles(after, changes, brokers=after.brokers)
     orders += tell(after, topics=changes)
-    return Decision(state=after, writes=tuple(_writes(after, changes)), orders=orders)
+    return ControllerDecision(state=after, writes=tuple(_writes(after, changes)), requests=orders)
 
 
 def _dropped(

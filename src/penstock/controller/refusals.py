@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from penstock.config.effective_config import EffectiveConfig, resolve_topic
 from penstock.config.raw_config import ConfigError, RawConfig
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.controller.internal_topics import find_conflict
 from penstock.controller.state import ClusterState
 from penstock.model.cluster import PartitionState
@@ -15,11 +15,11 @@ from penstock.model.ids import TopicPartition
 MAX_MESSAGE_LENGTH = 1000
 
 
-def refused(refusal: Refusal) -> Refused:
+def refused(refusal: Refusal) -> ApiError:
     message = refusal.message or refusal.code.message
     if len(message) > MAX_MESSAGE_LENGTH:  # what was asked for may be quoted, whatever its size
         message = f"{message[:MAX_MESSAGE_LENGTH]}..."
-    return Refused(refusal.code, message)
+    return ApiError(refusal.code, message)
 
 
 def invalid_config(error: ConfigError) -> Refusal:

@@ -13,8 +13,8 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
-    FailedOn,
-    Order,
+    ControllerRequestBody,
+    FailedReplicas,
     TopicState,
 )
 from penstock.model.ids import TopicPartition
@@ -36,7 +36,7 @@ class ClusterState:
     leaving: frozenset[BrokerId] = frozenset()
     # Replicas whose log has failed, by partition, in the life that their broker has now. Not in
     # the tree either.
-    failed: FailedOn = field(default_factory=dict)
+    failed: FailedReplicas = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()  # nodes of topics that are none: nobody may use these
 
     def find_topic(self, name: str) -> TopicState | None:
@@ -55,13 +55,13 @@ class ClusterState:
 Writes = tuple[Operation, ...]  # of one step: all of them or none
 
 
-class Addressed(NamedTuple):
+class AddressedRequest(NamedTuple):
     broker: BrokerId
-    order: Order
+    request: ControllerRequestBody
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class ControllerDecision:
     """Carried out in this order: the writes, step by step; the state; the orders.
 
     Whatever step a crash comes after, a fresh read and `repair` lead to where nothing is half made.
@@ -69,12 +69,12 @@ class Decision:
 
     state: ClusterState
     writes: tuple[Writes, ...] = ()
-    orders: tuple[Addressed, ...] = ()
+    requests: tuple[AddressedRequest, ...] = ()
 
-    def then(self, later: "Decision") -> "Decision":
+    def then(self, later: "ControllerDecision") -> "ControllerDecision":
         """Both, where the later one was decided on this one's state."""
-        return Decision(
+        return ControllerDecision(
             state=later.state,
             writes=self.writes + later.writes,
-            orders=self.orders + later.orders,
+            requests=self.requests + later.requests,
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from penstock.controller.new_partitions import new_partition, partition_creation
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.topic_deletion import holders
 from penstock.controller.znodes import (
     BROKER_CONFIGS,
@@ -18,8 +18,8 @@ from penstock.controller.znodes import (
     EVERY_BROKER,
     TOPIC_CONFIGS,
     TOPICS,
-    DamagedNode,
-    TopicNode,
+    DamagedZnode,
+    TopicZnode,
     broker_path,
     decode_broker,
     decode_configs,
@@ -62,25 +62,25 @@ def _say_nothing(message: str) -> None:
     pass
 
 
-class TopicRead(NamedTuple):
+class StoredTopic(NamedTuple):
     """A topic as the tree has it, perhaps half made."""
 
     name: str
-    node: TopicNode
+    node: TopicZnode
     partition_nodes: frozenset[int] | None  # None: not even their parent is there
     states: Mapping[int, PartitionState]
     written: Mapping[int, int]  # the zxids of those states
     configs: Mapping[str, str] | None  # None: no node
 
 
-class Unreadable(NamedTuple):
+class UnreadableTopic(NamedTuple):
     """A node where a topic's should be, that is none and never was one."""
 
     name: str
     why: str
 
 
-class Watches(NamedTuple):
+class LoadWatches(NamedTuple):
     """For what comes or goes after the read."""
 
     brokers: Watch | None = None
@@ -88,13 +88,13 @@ class Watches(NamedTuple):
     deletions: Watch | None = None
 
 
-UNWATCHED = Watches()
+UNWATCHED = LoadWatches()
 
 
-class TreeRead(NamedTuple):
+class StoredState(NamedTuple):
     brokers: Mapping[BrokerId, BrokerNode]
-    topics: Sequence[TopicRead]
-    unreadable: Sequence[Unreadable]
+    topics: Sequence[StoredTopic]
+    unreadable: Sequence[UnreadableTopic]
     marked: Collection[str]  # for deletion
     configured: Collection[str]  # topics with a node for settings
     broker_configs: Mapping[str, Mapping[str, str]]
@@ -113,18 +113,18 @@ async def read_brokers(
         try:
             if value is not None:  # else gone since: the watch tells
                 found[broker] = decode_broker(broker, value)
-        except DamagedNode as damaged:
+        except DamagedZnode as damaged:
             report(f"broker {broker} is taken for absent: {damaged}")
     return found
 
 
-async def read_tree(
-    session: Session, watches: Watches = UNWATCHED, report: Report = _say_nothing
-) -> TreeRead:
+async def read_stored_state(
+    session: Session, watches: LoadWatches = UNWATCHED, report: Report = _say_nothing
+) -> StoredState:
     names = await session.children(TOPICS, watches.topics)
     configured = await session.children(TOPIC_CONFIGS)
     topics, unreadable = await read_topics(session, names)
-    return TreeRead(
+    return StoredState(
         brokers=await read_brokers(session, watches.brokers, report),
         topics=topics,
         unreadable=unreadable,
@@ -136,20 +136,20 @@ async def read_tree(
 
 async def read_topics(
     session: Session, names: Sequence[str]
-) -> tuple[list[TopicRead], list[Unreadable]]:
+) -> tuple[list[StoredTopic], list[UnreadableTopic]]:
     """Those that are there. People make topics by hand: what is none of it is not touched, but a
     topic that was in use and is damaged raises DamagedNode."""
     values = await _find_all(session, [topic_path(name) for name in names])
-    nodes: dict[str, TopicNode] = {}
-    unreadable: list[Unreadable] = []
+    nodes: dict[str, TopicZnode] = {}
+    unreadable: list[UnreadableTopic] = []
     for name, value in zip(names, values, strict=True):
         try:
             if value is not None:
                 nodes[name] = decode_topic(check_topic_name(name), value.data)
-        except (DamagedNode, InvalidTopicName) as problem:
+        except (DamagedZnode, InvalidTopicName) as problem:
             if value is not None and value.stat.num_children:
                 raise
-            unreadable.append(Unreadable(name, str(problem)))
+            unreadable.append(UnreadableTopic(name, str(problem)))
     return await _read_topics(session, nodes), unreadable
 
 
@@ -162,7 +162,7 @@ async def read_topic_values(
     return {name: value for name, value in found if value is not None}
 
 
-async def find_topic_nodes(session: Session, topic: str) -> list[str]:
+async def find_topic_znodes(session: Session, topic: str) -> list[str]:
     """Every node that a topic has, its own first and parents before children."""
     found: list[str] = []
     level = [topic_path(topic)]
@@ -182,12 +182,12 @@ async def find_topic_nodes(session: Session, topic: str) -> list[str]:
 
 
 def repair(
-    tree: TreeRead,
+    tree: StoredState,
     *,
     controller_id: BrokerId,
     controller_epoch: ControllerEpoch,
     new_topic_id: Callable[[], TopicId],
-) -> Decision:
+) -> ControllerDecision:
     """The state that the tree says, and the writes that finish what it has only begun."""
     topics: dict[str, TopicState] = {}
     writes: list[Writes] = []
@@ -206,10 +206,10 @@ def repair(
         broker_configs=tree.broker_configs,
         unreadable=frozenset(each.name for each in tree.unreadable),
     )
-    return Decision(state=state, writes=tuple(writes))
+    return ControllerDecision(state=state, writes=tuple(writes))
 
 
-def find_returned(tree: TreeRead) -> dict[TopicPartition, frozenset[BrokerId]]:
+def find_returned(tree: StoredState) -> dict[TopicPartition, frozenset[BrokerId]]:
     """Brokers that have registered since a partition's state was written, and are in sync by it.
 
     Every controller writes the state of a partition anew when somebody of its in-sync set comes
@@ -228,12 +228,12 @@ def find_returned(tree: TreeRead) -> dict[TopicPartition, frozenset[BrokerId]]:
     return found
 
 
-def _came_after(tree: TreeRead, broker: BrokerId, zxid: int) -> bool:
+def _came_after(tree: StoredState, broker: BrokerId, zxid: int) -> bool:
     return broker in tree.brokers and tree.brokers[broker].epoch > zxid
 
 
 def topic_of(
-    read: TopicRead,
+    read: StoredTopic,
     live: Collection[BrokerId],
     epoch: ControllerEpoch,
     new_topic_id: Callable[[], TopicId],
@@ -247,7 +247,7 @@ def topic_of(
 
 
 def _partitions(
-    read: TopicRead, live: Collection[BrokerId], epoch: ControllerEpoch
+    read: StoredTopic, live: Collection[BrokerId], epoch: ControllerEpoch
 ) -> tuple[PartitionState, ...]:
     replicas = read.node.replicas
     return tuple(
@@ -256,7 +256,7 @@ def _partitions(
     )
 
 
-def missing_nodes(read: TopicRead, topic: TopicState) -> Iterator[Writes]:
+def missing_nodes(read: StoredTopic, topic: TopicState) -> Iterator[Writes]:
     """What a topic's node promises, and is not there yet."""
     if read.node.topic_id is None:
         data = encode_topic(topic.topic_id, topic.partitions)
@@ -272,7 +272,7 @@ def missing_nodes(read: TopicRead, topic: TopicState) -> Iterator[Writes]:
             yield creation[1:] if number in there else creation
 
 
-def _left_over(tree: TreeRead, topics: Collection[str]) -> Iterator[Writes]:
+def _left_over(tree: StoredState, topics: Collection[str]) -> Iterator[Writes]:
     """Settings and marks of no topic: they would fall upon the next one of the name."""
     yield from (
         (Delete(path=topic_config_path(name)),) for name in tree.configured if name not in topics
@@ -280,13 +280,13 @@ def _left_over(tree: TreeRead, topics: Collection[str]) -> Iterator[Writes]:
     yield from ((Delete(path=deletion_path(name)),) for name in tree.marked if name not in topics)
 
 
-async def _read_topics(session: Session, nodes: Mapping[str, TopicNode]) -> list[TopicRead]:
+async def _read_topics(session: Session, nodes: Mapping[str, TopicZnode]) -> list[StoredTopic]:
     names = list(nodes)
     children = await _children_of_all(session, [partitions_path(name) for name in names])
     configs = await _find_all(session, [topic_config_path(name) for name in names])
     states, written = await _read_states(session, nodes)
     return [
-        TopicRead(
+        StoredTopic(
             name,
             nodes[name],
             None if found is None else frozenset(int(n) for n in found if n.isdecimal()),
@@ -299,7 +299,7 @@ async def _read_topics(session: Session, nodes: Mapping[str, TopicNode]) -> list
 
 
 async def _read_states(
-    session: Session, nodes: Mapping[str, TopicNode]
+    session: Session, nodes: Mapping[str, TopicZnode]
 ) -> tuple[dict[str, dict[int, PartitionState]], dict[str, dict[int, int]]]:
     states: dict[str, dict[int, PartitionState]] = {name: {} for name in nodes}
     written: dict[str, dict[int, int]] = {name: {} for name in nodes}
@@ -315,7 +315,7 @@ async def _read_states(
     return states, written
 
 
-def _decode_state(path: str, value: Value, node: TopicNode, number: int) -> PartitionState:
+def _decode_state(path: str, value: Value, node: TopicZnode, number: int) -> PartitionState:
     return decode_state(
         path,
         value,

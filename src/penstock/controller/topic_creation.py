@@ -4,11 +4,11 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from penstock.config.effective_config import EffectiveConfig
-from penstock.controller.interface import NewTopic, Refused
+from penstock.controller.interface import ApiError, CreatableTopic
 from penstock.controller.internal_topics import fill_in
 from penstock.controller.new_partitions import (
-    Means,
-    Plan,
+    CreationDependencies,
+    CreationPlan,
     check_factor,
     check_replicas,
     checked_steps,
@@ -17,7 +17,7 @@ from penstock.controller.new_partitions import (
 )
 from penstock.controller.refusals import check_topic_configs, refuse_twice, refused
 from penstock.controller.replica_assignment import assign_replicas
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.znodes import (
     encode_configs,
     encode_topic,
@@ -30,15 +30,19 @@ from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import InvalidTopicName, check_topic_name
 
-Created = tuple[Decision, list[TopicState | Refused]]
+Created = tuple[ControllerDecision, list[TopicState | ApiError]]
 
 
 def create_topics(
-    state: ClusterState, asked: Sequence[NewTopic], means: Means, *, twice: Collection[str] = ()
+    state: ClusterState,
+    asked: Sequence[CreatableTopic],
+    means: CreationDependencies,
+    *,
+    twice: Collection[str] = (),
 ) -> Created:
     """Each topic or why not, and what makes those that may be; `twice`: named so in the request."""
-    plan = Plan(state, means)
-    answers: list[TopicState | Refused] = []
+    plan = CreationPlan(state, means)
+    answers: list[TopicState | ApiError] = []
     for topic in asked:
         try:
             refuse_twice(topic.name, twice)
@@ -51,7 +55,9 @@ def create_topics(
     return plan.decision(), answers
 
 
-def _new_topic(state: ClusterState, asked: NewTopic, means: Means) -> TopicState:
+def _new_topic(
+    state: ClusterState, asked: CreatableTopic, means: CreationDependencies
+) -> TopicState:
     _check_name(state, asked.name)
     asked = fill_in(asked, means.settings)
     assignment = _given_assignment(state, asked) or _chosen_assignment(state, asked, means)
@@ -96,7 +102,7 @@ def _find_collision(state: ClusterState, name: str) -> str | None:
 
 
 def _chosen_assignment(
-    state: ClusterState, asked: NewTopic, means: Means
+    state: ClusterState, asked: CreatableTopic, means: CreationDependencies
 ) -> list[tuple[BrokerId, ...]]:
     partitions = _or_default(asked.partitions, means.settings["num.partitions"])
     factor = _or_default(asked.replication_factor, means.settings["default.replication.factor"])
@@ -127,7 +133,7 @@ def _or_default(asked: int, default: object) -> int:
     return default if asked == -1 else asked
 
 
-def _given_assignment(state: ClusterState, asked: NewTopic) -> list[tuple[BrokerId, ...]]:
+def _given_assignment(state: ClusterState, asked: CreatableTopic) -> list[tuple[BrokerId, ...]]:
     given = asked.assignment
     if not given:
         return []
@@ -148,7 +154,7 @@ def _given_assignment(state: ClusterState, asked: NewTopic) -> list[tuple[Broker
     return replicas
 
 
-def _checked_configs(asked: NewTopic, settings: EffectiveConfig) -> Mapping[str, str]:
+def _checked_configs(asked: CreatableTopic, settings: EffectiveConfig) -> Mapping[str, str]:
     missing = [name for name, text in asked.configs.items() if text is None]
     if missing:
         raise Refusal(

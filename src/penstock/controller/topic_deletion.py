@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from penstock.controller.broker_changes import hide_deleted, stop_deleted
 from penstock.controller.controller_requests import tell
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.controller.refusals import refused, unknown_topic
-from penstock.controller.state import ClusterState, Decision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
 from penstock.controller.znodes import deletion_path, topic_config_path
 from penstock.metadata_store.interface import Create, Delete
 from penstock.model.cluster import BrokerId, TopicState
@@ -19,12 +19,12 @@ from penstock.model.errors import ErrorCode, Refusal
 
 def delete_topics(
     state: ClusterState, names: Sequence[str], *, is_enabled: bool, is_marked: bool = False
-) -> tuple[Decision, list[Refused | None]]:
+) -> tuple[ControllerDecision, list[ApiError | None]]:
     """The mark, and the orders to remove the data; None: it is being deleted from now on.
 
     `is_marked`: whoever wants it has made the mark in the tree.
     """
-    answers: list[Refused | None] = []
+    answers: list[ApiError | None] = []
     marked: dict[str, frozenset[BrokerId]] = {}
     for name in names:
         try:
@@ -37,11 +37,15 @@ def delete_topics(
     after = replace(state, deleting={**state.deleting, **marked})
     unmarked = () if is_marked else tuple(marked)
     writes: list[Writes] = [(Create(path=deletion_path(name)),) for name in unmarked]
-    decision = Decision(state=after, writes=tuple(writes), orders=stop_deleted(after, marked))
+    decision = ControllerDecision(
+        state=after, writes=tuple(writes), requests=stop_deleted(after, marked)
+    )
     return decision.then(hide_deleted(after, before=state)), answers
 
 
-def data_removed(state: ClusterState, broker: BrokerId, topics: Iterable[str]) -> Decision:
+def data_removed(
+    state: ClusterState, broker: BrokerId, topics: Iterable[str]
+) -> ControllerDecision:
     """A broker has nothing of these any more."""
     rest = {name: state.deleting[name] - {broker} for name in topics if name in state.deleting}
     after = replace(state, deleting={**state.deleting, **rest})
@@ -53,7 +57,7 @@ def ready_to_go(state: ClusterState) -> list[str]:
     return [name for name, waiting in state.deleting.items() if not waiting]
 
 
-def remove_topics(state: ClusterState, found: Mapping[str, Sequence[str]]) -> Decision:
+def remove_topics(state: ClusterState, found: Mapping[str, Sequence[str]]) -> ControllerDecision:
     """With the nodes that each topic has, parents first: a deletion may have been cut short."""
     after = replace(
         state,
@@ -64,7 +68,7 @@ def remove_topics(state: ClusterState, found: Mapping[str, Sequence[str]]) -> De
     )
     writes = [step for name, paths in found.items() for step in _removal(name, paths)]
     orders = tell(after, deleted=found, with_failed=after.failed != state.failed)
-    return Decision(state=after, writes=tuple(writes), orders=orders)
+    return ControllerDecision(state=after, writes=tuple(writes), requests=orders)
 
 
 def holders(topic: TopicState) -> frozenset[BrokerId]:

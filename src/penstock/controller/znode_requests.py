@@ -8,25 +8,30 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.controller import topic_deletion as deletion
-from penstock.controller.interface import LeaderChoice, Reassignment, Refused
+from penstock.controller.interface import ApiError, ElectionType, Reassignment
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
-from penstock.controller.state_loader import TopicRead, Unreadable, read_topic_values, read_topics
+from penstock.controller.state_loader import (
+    StoredTopic,
+    UnreadableTopic,
+    read_topic_values,
+    read_topics,
+)
 from penstock.controller.znode_topics import grow_as_edited, take_up_topics
 from penstock.controller.znodes import (
     DELETIONS,
     ELECTIONS,
-    MOVES,
+    REASSIGNMENTS,
     TOPICS,
-    DamagedNode,
+    DamagedZnode,
     decode_elections,
-    decode_moves,
+    decode_reassignments,
     decode_topic,
     deletion_path,
     topic_config_path,
     topic_path,
 )
-from penstock.metadata_store.errors import BadVersion, NoNode, TransactionFailed
+from penstock.metadata_store.errors import BadVersion, MultiFailed, NoNode
 from penstock.metadata_store.interface import ANY_VERSION, Delete, Value, Watch
 from penstock.model.errors import Refusal
 from penstock.model.ids import TopicPartition
@@ -53,7 +58,7 @@ class ZnodeRequests:
     async def begin(self) -> None:
         """What was asked for while nobody looked; topics and deletions are read with the tree."""
         await self.topics_edited(list(self._term.state.topics))
-        await self.moves_changed()
+        await self.reassignments_changed()
         await self.elections_changed()
 
     async def topics_changed(self) -> None:
@@ -82,20 +87,20 @@ class ZnodeRequests:
                 await term.carry_out(
                     grow_as_edited(term.state, topic, decode_topic(name, value.data))
                 )
-            except (DamagedNode, Refusal) as problem:
+            except (DamagedZnode, Refusal) as problem:
                 term.setup.report(f"topic {name!r} stays as it is: {problem}")
 
-    async def _read_new(self, names: list[str]) -> tuple[list[TopicRead], list[Unreadable]]:
+    async def _read_new(self, names: list[str]) -> tuple[list[StoredTopic], list[UnreadableTopic]]:
         """One that is damaged inside is none as well, and keeps no other back."""
         try:
             return await read_topics(self._term.session, names)
-        except DamagedNode as damaged:
+        except DamagedZnode as damaged:
             broken = next((each for each in names if _is_of(damaged.path, each)), None)
             if broken is None:
                 raise
             rest = [each for each in names if each != broken]
             found, unreadable = await self._read_new(rest)
-            return found, [*unreadable, Unreadable(broken, str(damaged))]
+            return found, [*unreadable, UnreadableTopic(broken, str(damaged))]
 
     async def deletions_changed(self) -> None:
         term = self._term
@@ -110,11 +115,11 @@ class ZnodeRequests:
                 term.setup.report(f"topic {name!r} is not deleted: {refused.message}")
                 await self._drop(deletion_path(name), ANY_VERSION)
 
-    async def moves_changed(self) -> None:
-        asked = await self._read(MOVES, self._term.signals.moves_changed)
+    async def reassignments_changed(self) -> None:
+        asked = await self._read(REASSIGNMENTS, self._term.signals.reassignments_changed)
         self._moves = None
         if asked is not None:
-            await self._try(MOVES, asked, self._move)
+            await self._try(REASSIGNMENTS, asked, self._move)
 
     async def elections_changed(self) -> None:
         asked = await self._read(ELECTIONS, self._term.signals.elections_changed)
@@ -127,24 +132,26 @@ class ZnodeRequests:
             return
         if self._moves.partitions.isdisjoint(find_reassignments(self._term.state)):
             version, self._moves = self._moves.version, None
-            await self._drop(MOVES, version)
+            await self._drop(REASSIGNMENTS, version)
 
     async def _move(self, asked: Value) -> None:
-        moves = [Reassignment(name, replicas) for name, replicas in decode_moves(asked.data)]
+        moves = [
+            Reassignment(name, replicas) for name, replicas in decode_reassignments(asked.data)
+        ]
         decision, answers = alter_reassignments(self._term.state, moves)
-        names = [each.partition for each in moves]
+        names = [each.tp for each in moves]
         self._report("is not moved", zip(names, answers, strict=True))
         self._moves = RequestedReassignments(asked.stat.version, frozenset(names))
         await self._term.carry_out(decision)
 
     async def _elect(self, asked: Value) -> None:
         names = decode_elections(asked.data)
-        decision, answers = elect_leaders(self._term.state, LeaderChoice.PREFERRED, names)
+        decision, answers = elect_leaders(self._term.state, ElectionType.PREFERRED, names)
         self._report("keeps its leader", answers.items())
         await self._term.carry_out(decision)
         await self._drop(ELECTIONS, asked.stat.version)
 
-    def _report(self, what: str, answers: Iterable[tuple[TopicPartition, Refused | None]]) -> None:
+    def _report(self, what: str, answers: Iterable[tuple[TopicPartition, ApiError | None]]) -> None:
         for name, refused in answers:
             if refused is not None:
                 self._term.setup.report(f"{name} {what}: {refused.message}")
@@ -152,7 +159,7 @@ class ZnodeRequests:
     async def _try(self, path: str, asked: Value, work: Callable[[Value], Awaitable[None]]) -> None:
         try:
             await work(asked)
-        except DamagedNode as damaged:
+        except DamagedZnode as damaged:
             self._term.setup.report(f"{damaged}; it is removed")
             await self._drop(path, asked.stat.version)
 
@@ -170,7 +177,7 @@ class ZnodeRequests:
         """Unless somebody has changed it: then its watch has told, and it is read anew."""
         try:
             await self._term.write([Delete(path=path, version=version)])
-        except TransactionFailed as failed:
+        except MultiFailed as failed:
             if not isinstance(failed.error, BadVersion | NoNode):
                 raise
 

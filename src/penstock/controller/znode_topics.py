@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from penstock.controller.controller_requests import roles, tell
 from penstock.controller.new_partitions import new_partitions, partition_creation
-from penstock.controller.state import ClusterState, Decision, Writes
-from penstock.controller.state_loader import TopicRead, Unreadable, missing_nodes, topic_of
-from penstock.controller.znodes import MOVES, TopicNode, encode_topic, topic_path
+from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.state_loader import StoredTopic, UnreadableTopic, missing_nodes, topic_of
+from penstock.controller.znodes import REASSIGNMENTS, TopicZnode, encode_topic, topic_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import TopicState
 from penstock.model.errors import ErrorCode, Refusal
@@ -18,10 +18,10 @@ from penstock.model.ids import TopicId
 
 def take_up_topics(
     state: ClusterState,
-    found: Iterable[TopicRead],
-    unreadable: Iterable[Unreadable],
+    found: Iterable[StoredTopic],
+    unreadable: Iterable[UnreadableTopic],
     new_topic_id: Callable[[], TopicId],
-) -> Decision:
+) -> ControllerDecision:
     """The nodes that they lack, and their brokers' orders. What cannot be read is left alone."""
     made: dict[str, TopicState] = {}
     writes: list[Writes] = []
@@ -34,13 +34,15 @@ def take_up_topics(
         unreadable=state.unreadable | {each.name for each in unreadable},
     )
     if not made:
-        return Decision(state=after)
+        return ControllerDecision(state=after)
     numbers = {name: range(len(topic.partitions)) for name, topic in made.items()}
     orders = roles(after, numbers, brokers=after.brokers, is_new=True)
-    return Decision(state=after, writes=tuple(writes), orders=orders + tell(after, topics=made))
+    return ControllerDecision(
+        state=after, writes=tuple(writes), requests=orders + tell(after, topics=made)
+    )
 
 
-def grow_as_edited(state: ClusterState, topic: TopicState, node: TopicNode) -> Decision:
+def grow_as_edited(state: ClusterState, topic: TopicState, node: TopicZnode) -> ControllerDecision:
     """The partitions that somebody has added to its node; Refusal of any other edit."""
     known = [each.replicas for each in topic.partitions]
     told = [node.replicas[number] for number in range(len(node.replicas))]
@@ -48,19 +50,19 @@ def grow_as_edited(state: ClusterState, topic: TopicState, node: TopicNode) -> D
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"only partitions can be added to {topic_path(topic.name)}; moves are asked for with "
-            f"{MOVES}, and no partition can be taken away",
+            f"{REASSIGNMENTS}, and no partition can be taken away",
         )
     added = new_partitions(state, told[len(known) :])
     if not added:
-        return Decision(state=state)
+        return ControllerDecision(state=state)
     grown = replace(topic, partitions=topic.partitions + added)
     after = state.with_topics([grown])
     numbers = range(len(known), len(told))
     orders = roles(after, {topic.name: numbers}, brokers=after.brokers, is_new=True)
-    return Decision(
+    return ControllerDecision(
         state=after,
         writes=tuple(_growth(grown, numbers)),
-        orders=orders + tell(after, topics=[topic.name]),
+        requests=orders + tell(after, topics=[topic.name]),
     )
 
 

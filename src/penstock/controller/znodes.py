@@ -28,7 +28,7 @@ BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 DELETIONS = "/admin/delete_topics"
-MOVES = "/admin/reassign_partitions"
+REASSIGNMENTS = "/admin/reassign_partitions"
 ELECTIONS = "/admin/preferred_replica_election"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -52,7 +52,7 @@ PERSISTENT = (
 _ENDPOINT = re.compile(r"([^:/]+)://\[?([^\[\]]*)\]?:(-?[0-9]+)")
 
 
-class DamagedNode(Exception):
+class DamagedZnode(Exception):
     """A node's data is not what its place asks for; nothing is guessed from it."""
 
     def __init__(self, path: str, why: str) -> None:
@@ -145,7 +145,7 @@ def _endpoints(node: "_Reader") -> Iterable[Endpoint]:
 # Topics.
 
 
-class TopicNode(NamedTuple):
+class TopicZnode(NamedTuple):
     """A topic's node: who holds which partition."""
 
     topic_id: TopicId | None  # None: made by a Kafka that had no ids
@@ -167,7 +167,7 @@ def encode_topic(topic_id: TopicId, partitions: Iterable[PartitionState]) -> byt
     )
 
 
-def decode_topic(topic: str, data: bytes) -> TopicNode:
+def decode_topic(topic: str, data: bytes) -> TopicZnode:
     node = _Reader(topic_path(topic), data)
     text = node.find("topic_id", str)
     try:
@@ -182,7 +182,7 @@ def decode_topic(topic: str, data: bytes) -> TopicNode:
     if any(min(each) < 0 or len(set(each)) != len(each) for each in replicas.values()):
         raise node.damaged("one of its partitions has a broker twice, or one below 0")
     adding, removing = _assignment(node, "adding_replicas"), _assignment(node, "removing_replicas")
-    return TopicNode(topic_id, replicas, adding, removing)
+    return TopicZnode(topic_id, replicas, adding, removing)
 
 
 def _assignment(node: "_Reader", name: str) -> dict[int, tuple[BrokerId, ...]]:
@@ -229,8 +229,8 @@ def decode_state(
 # What people ask for by making a node.
 
 
-def decode_moves(data: bytes) -> list[tuple[TopicPartition, tuple[BrokerId, ...]]]:
-    node = _Reader(MOVES, data)
+def decode_reassignments(data: bytes) -> list[tuple[TopicPartition, tuple[BrokerId, ...]]]:
+    node = _Reader(REASSIGNMENTS, data)
     return [
         (_partition(node, entry), tuple(BrokerId(each) for each in _numbers(node, entry)))
         for entry in node.get("partitions", list)
@@ -354,5 +354,5 @@ class _Reader:
             raise self.damaged(f"{name} is {numbers!r}, not a list of numbers")
         return numbers
 
-    def damaged(self, why: str) -> DamagedNode:
-        return DamagedNode(self._path, why)
+    def damaged(self, why: str) -> DamagedZnode:
+        return DamagedZnode(self._path, why)

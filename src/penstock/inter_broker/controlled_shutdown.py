@@ -73,7 +73,9 @@ class ControlledShutdown:
     async def _ask(self, broker_epoch: BrokerEpoch) -> tuple[TopicPartition, ...]:
         own_id = self._controller.own_id
         if self._controller.is_here:
-            return await self._membership.leave(own_id, broker_epoch, timeout_ms=ATTEMPT_MS)
+            return await self._membership.controlled_shutdown(
+                own_id, broker_epoch, timeout_ms=ATTEMPT_MS
+            )
         answer = await self._controller.ask(
             PrivateKey.CONTROLLED_SHUTDOWN,
             CONTROLLED_SHUTDOWN_VERSIONS,

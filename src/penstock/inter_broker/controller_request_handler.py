@@ -75,7 +75,7 @@ class ControllerRequestHandler:
                 f"the order is for broker {self.broker_id} of epoch {sent.broker_epoch}, which "
                 f"has registered anew as {self.broker_epoch}",
             )
-        order = sent.order
+        order = sent.body
         refuse_stale_controller(order.controller_epoch, self._last.controller_epoch)
         position = _Position(order.controller_epoch, sent.number)
         if position > self._last:
@@ -83,7 +83,7 @@ class ControllerRequestHandler:
             self._last = position
 
     def _obey(self, sent: ControllerRequest) -> None:
-        order = sent.order
+        order = sent.body
         if isinstance(order, LeaderAndIsrRequest):
             self._tell_failures("take up", self._replicas.apply(order))
         elif isinstance(order, StopReplicaRequest):

@@ -13,12 +13,12 @@ from uuid import UUID
 from penstock.client.call import Call
 from penstock.controller.interface import (
     Administration,
-    ConfigChange,
-    LeaderChoice,
+    ApiError,
+    ConfigResourceChange,
+    CreatableTopic,
+    ElectionType,
     NewPartitions,
-    NewTopic,
     Reassignment,
-    Refused,
 )
 from penstock.inter_broker.controller_client import ControllerClient
 from penstock.inter_broker.messages.forwarded_configs import (
@@ -46,8 +46,8 @@ class ForwardingAdministration:
         self._local = local
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
-    ) -> list[TopicState | Refused]:
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | ApiError]:
         if self._controller.find_other() is None or not topics:
             return await self._local.create_topics(
                 topics, validate_only=validate_only, timeout_ms=timeout_ms
@@ -60,8 +60,8 @@ class ForwardingAdministration:
         return _read_created(response, topics)
 
     async def alter_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> list[Refused | None]:
+        self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
+    ) -> list[ApiError | None]:
         if self._controller.find_other() is None:
             return await self._local.alter_configs(changes, validate_only=validate_only)
         body = encode_forwarded_configs(ForwardedConfigsRequest(tuple(changes), validate_only))
@@ -75,48 +75,56 @@ class ForwardingAdministration:
         except ConnectionError as error:
             return [_unreachable(error)] * len(changes)
         except Refusal as refusal:
-            return [Refused(refusal.code, refusal.message or refusal.code.message)] * len(changes)
+            return [ApiError(refusal.code, refusal.message or refusal.code.message)] * len(changes)
         return read_results(answer, changes)
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout_ms: int
+    ) -> list[ApiError | None]:
         return await self._local.delete_topics(names, timeout_ms=timeout_ms)
 
     async def create_partitions(
         self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+    ) -> list[ApiError | None]:
         return await self._local.create_partitions(
             additions, validate_only=validate_only, timeout_ms=timeout_ms
         )
 
     async def elect_leaders(
         self,
-        choice: LeaderChoice,
+        choice: ElectionType,
         partitions: Sequence[TopicPartition] | None,
         *,
         timeout_ms: int,
-    ) -> dict[TopicPartition, Refused | None] | Refused:
+    ) -> dict[TopicPartition, ApiError | None] | ApiError:
         return await self._local.elect_leaders(choice, partitions, timeout_ms=timeout_ms)
 
     async def alter_reassignments(
-        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+        self,
+        reassignments: Sequence[Reassignment],
+        *,
+        allow_replication_factor_change: bool,
+        timeout_ms: int,
+    ) -> list[ApiError | None]:
         return await self._local.alter_reassignments(
-            moves, allows_other_factor=allows_other_factor, timeout_ms=timeout_ms
+            reassignments,
+            allow_replication_factor_change=allow_replication_factor_change,
+            timeout_ms=timeout_ms,
         )
 
     async def list_reassignments(
         self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
         return await self._local.list_reassignments(timeout_ms=timeout_ms)
 
 
-def _unreachable(error: ConnectionError) -> Refused:
-    return Refused(
+def _unreachable(error: ConnectionError) -> ApiError:
+    return ApiError(
         ErrorCode.NOT_CONTROLLER, f"the controller cannot be reached ({error}); try again shortly"
     )
 
 
-def _create_call(topics: Sequence[NewTopic], validate_only: bool, timeout_ms: int) -> Call:
+def _create_call(topics: Sequence[CreatableTopic], validate_only: bool, timeout_ms: int) -> Call:
     fields = {
         "topics": [_new_topic_fields(topic) for topic in topics],
         "timeout": timedelta(milliseconds=timeout_ms),
@@ -125,7 +133,7 @@ def _create_call(topics: Sequence[NewTopic], validate_only: bool, timeout_ms: in
     return Call(ApiKey.CREATE_TOPICS, range(7, 8), fields)
 
 
-def _new_topic_fields(topic: NewTopic) -> dict[str, Any]:
+def _new_topic_fields(topic: CreatableTopic) -> dict[str, Any]:
     assignments = [
         {"partition_index": number, "broker_ids": brokers}
         for number, brokers in topic.assignment.items()
@@ -139,17 +147,17 @@ def _new_topic_fields(topic: NewTopic) -> dict[str, Any]:
     }
 
 
-def _read_created(response: Any, topics: Sequence[NewTopic]) -> list[TopicState | Refused]:
+def _read_created(response: Any, topics: Sequence[CreatableTopic]) -> list[TopicState | ApiError]:
     found = {each.name: each for each in response.topics}
     return [_read_topic(found.get(topic.name), topic) for topic in topics]
 
 
-def _read_topic(result: Any, asked: NewTopic) -> TopicState | Refused:
+def _read_topic(result: Any, asked: CreatableTopic) -> TopicState | ApiError:
     if result is None:
-        return Refused(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.name!r} was not answered")
+        return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{asked.name!r} was not answered")
     code = known_error(int(result.error_code))
     if code is not ErrorCode.NONE:
-        return Refused(code, result.error_message or code.message)
+        return ApiError(code, result.error_message or code.message)
     # Who leads it is told by the controller, as of every topic; here only its size is known.
     somewhere = (NO_BROKER,) * result.replication_factor
     partition = PartitionState(NO_BROKER, NO_LEADER_EPOCH, somewhere, somewhere)

@@ -1,8 +1,8 @@
 """Two ways to choose one leader among candidates: race for a node, or wait in a queue.
 
 Not the leader's work. Each election raises the epoch node in the same transaction that decides it;
-a leader whose every write checks that node's version (`ElectionWin.fence`) can do no harm after it
-has lost, however late it learns of it (KAFKA-6082).
+a leader whose every write checks that node's version (`ElectionResult.fence`) can do no harm after
+it has lost, however late it learns of it (KAFKA-6082).
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from typing import NamedTuple, Protocol
 
 from penstock.metadata_store.errors import (
     BadVersion,
+    MultiFailed,
     NodeExists,
     NoNode,
     SessionExpired,
-    TransactionFailed,
 )
 from penstock.metadata_store.interface import (
-    Check,
+    CheckVersion,
     Create,
     Delete,
     EventKind,
@@ -38,7 +38,7 @@ _SESSION_MASK = (1 << 64) - 1  # ZooKeeper's ids are signed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ElectionWin:
+class ElectionResult:
     """Won once; over for good when its node is gone. A refused fence means the same: resign."""
 
     epoch: int
@@ -49,7 +49,7 @@ class ElectionWin:
 
     def fence(self, operations: Sequence[Operation]) -> list[Operation]:
         """The operations as a `multi` that fails once somebody else has been elected."""
-        return [Check(path=self.epoch_path, version=self.epoch_version), *operations]
+        return [CheckVersion(path=self.epoch_path, version=self.epoch_version), *operations]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +72,13 @@ class Election(Protocol):
     After ConnectionLost every method may be called again: it looks first at what has been done.
     """
 
-    async def campaign(self) -> ElectionWin:
+    async def campaign(self) -> ElectionResult:
         """Wait until elected."""
 
-    async def wait_lost(self, leadership: ElectionWin) -> None:
+    async def wait_lost(self, leadership: ElectionResult) -> None:
         """Wait until the leadership is over; returns at once when it is, also by the session."""
 
-    async def resign(self, leadership: ElectionWin) -> None:
+    async def resign(self, leadership: ElectionResult) -> None:
         """Give it up; fine when it is over already."""
 
 
@@ -93,7 +93,7 @@ class RaceElection:
         self._leader_path = leader_path
         self._epoch_path = epoch_path
 
-    async def campaign(self) -> ElectionWin:
+    async def campaign(self) -> ElectionResult:
         await _ensure_path(self._session, parent_of(self._leader_path))
         while True:
             changed = _Signal()
@@ -112,13 +112,15 @@ class RaceElection:
             if won is not None:
                 return won
 
-    async def wait_lost(self, leadership: ElectionWin) -> None:
+    async def wait_lost(self, leadership: ElectionResult) -> None:
         await _wait_gone(self._session, leadership)
 
-    async def resign(self, leadership: ElectionWin) -> None:
+    async def resign(self, leadership: ElectionResult) -> None:
         await _delete_fenced(self._session, leadership)
 
-    async def _take(self, epoch: "_Epoch", before: Sequence[Operation] = ()) -> ElectionWin | None:
+    async def _take(
+        self, epoch: "_Epoch", before: Sequence[Operation] = ()
+    ) -> ElectionResult | None:
         """Raise the epoch and create the node in one step, or find that somebody was faster."""
         node = Create(path=self._leader_path, data=self._candidate.data, ephemeral=True)
         raised = await _try_raise(self._session, epoch, [*before, node])
@@ -126,7 +128,7 @@ class RaceElection:
             return None
         return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same step
 
-    async def _recognise(self, epoch: "_Epoch", leader: Stat) -> ElectionWin | None:
+    async def _recognise(self, epoch: "_Epoch", leader: Stat) -> ElectionResult | None:
         """An earlier try succeeded after all, though its answer was lost."""
         if epoch.stat.mzxid == leader.czxid:
             return epoch.led_by(self._leader_path, czxid=leader.czxid)
@@ -164,7 +166,7 @@ class QueueElection:
         self._leader_path = leader_path
         self._epoch_path = epoch_path
 
-    async def campaign(self) -> ElectionWin:
+    async def campaign(self) -> ElectionResult:
         await _ensure_path(self._session, self._queue_path)
         await _ensure_path(self._session, parent_of(self._leader_path))
         await self._remove_left_over()
@@ -183,16 +185,16 @@ class QueueElection:
                 if await self._session.exists(self._path(before), changed) is not None:
                     await changed.wait_in(self._session)
 
-    async def wait_lost(self, leadership: ElectionWin) -> None:
+    async def wait_lost(self, leadership: ElectionResult) -> None:
         await _wait_gone(self._session, leadership)
 
-    async def resign(self, leadership: ElectionWin) -> None:
+    async def resign(self, leadership: ElectionResult) -> None:
         await _delete_fenced(self._session, leadership)
         for name in await self._queue():
             if name.startswith(self._prefix):
                 await _delete_if_there(self._session, self._path(name))
 
-    async def _lead(self, place_path: str) -> ElectionWin | None:
+    async def _lead(self, place_path: str) -> ElectionResult | None:
         """As the first, before whom nobody can come any more; None if the place is gone."""
         # The epoch first: while its version stands, the node read after it stands too.
         epoch = await _read_epoch(self._session, self._epoch_path)
@@ -200,7 +202,9 @@ class QueueElection:
         # Of who led without a place any more; its writes are refused from this step on.
         before = [] if leader is None else [Delete(path=self._leader_path)]
         node = Create(path=self._leader_path, data=self._candidate.data, ephemeral=True)
-        raised = await _try_raise(self._session, epoch, [Check(path=place_path), *before, node])
+        raised = await _try_raise(
+            self._session, epoch, [CheckVersion(path=place_path), *before, node]
+        )
         if raised is None:
             return None
         return raised.led_by(self._leader_path, czxid=raised.stat.mzxid)  # of the same step
@@ -242,8 +246,8 @@ class _Epoch(NamedTuple):
     number: int
     stat: Stat
 
-    def led_by(self, node_path: str, *, czxid: int) -> ElectionWin:
-        return ElectionWin(
+    def led_by(self, node_path: str, *, czxid: int) -> ElectionResult:
+        return ElectionResult(
             epoch=self.number,
             epoch_path=self.path,
             epoch_version=self.stat.version,
@@ -271,7 +275,7 @@ async def _try_raise(
     step = SetData(path=epoch.path, data=data, version=epoch.stat.version)
     try:
         results = await session.multi([step, *operations])
-    except TransactionFailed as failed:
+    except MultiFailed as failed:
         if isinstance(failed.error, BadVersion | NodeExists | NoNode):
             return None
         raise
@@ -280,7 +284,7 @@ async def _try_raise(
     return _Epoch(epoch.path, number, stat)
 
 
-async def _wait_gone(session: Session, leadership: ElectionWin) -> None:
+async def _wait_gone(session: Session, leadership: ElectionResult) -> None:
     kind = None
     while kind is not EventKind.SESSION_ENDED:
         changed = _Signal()
@@ -305,11 +309,11 @@ async def _create_if_absent(session: Session, path: str, data: bytes) -> None:
         await session.create(path, data)
 
 
-async def _delete_fenced(session: Session, leadership: ElectionWin) -> None:
+async def _delete_fenced(session: Session, leadership: ElectionResult) -> None:
     """Only with the check: by now the node of this path may be another's."""
     try:
         await session.multi(leadership.fence([Delete(path=leadership.node_path)]))
-    except TransactionFailed as failed:
+    except MultiFailed as failed:
         if not isinstance(failed.error, BadVersion | NoNode):
             raise
 

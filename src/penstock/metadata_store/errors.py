@@ -65,7 +65,7 @@ class RolledBack(MetadataStoreError):
         super().__init__("another operation of the transaction failed, so none was done")
 
 
-class TransactionFailed(MetadataStoreError):
+class MultiFailed(MetadataStoreError):
     """One operation of a `multi` failed and none was done; `errors` has one for each of them."""
 
     def __init__(self, failed_index: int, error: MetadataStoreError, count: int) -> None:
@@ -90,7 +90,7 @@ class SessionExpired(MetadataStoreError):
         self.session_id = session_id
 
 
-class ConnectionLost(MetadataStoreError):
+class ConnectionLoss(MetadataStoreError):
     """No answer came: a write may have been done or not. Read before repeating it."""
 
 

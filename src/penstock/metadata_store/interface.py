@@ -83,14 +83,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class CheckVersion:
     """The node exists, in this version."""
 
     path: str
     version: int = ANY_VERSION
 
 
-Operation = Create | SetData | Delete | Check
+Operation = Create | SetData | Delete | CheckVersion
 Result = str | Stat | None  # of Create, SetData, and the others
 
 

@@ -17,7 +17,7 @@ class _Entry(NamedTuple):
 _Table = dict[str, dict[_Entry, None]]
 
 
-class Watches:
+class WatchManager:
     """Owned by one store."""
 
     def __init__(self) -> None:

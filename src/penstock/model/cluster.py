@@ -64,14 +64,14 @@ INTERNAL_TOPICS = frozenset((OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
 
 
 # The live brokers on which the log of a partition has failed; no entry is empty.
-FailedOn = Mapping[TopicPartition, frozenset[BrokerId]]
+FailedReplicas = Mapping[TopicPartition, frozenset[BrokerId]]
 
 
 # Orders of the controller to a broker; those of an older controller's epoch are refused.
 
 
 class LeaderAndIsrPartition(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     topic_id: TopicId
     state: PartitionState
     is_new: bool  # just created: no broker may have records of it
@@ -111,15 +111,15 @@ class UpdateMetadataRequest:
     broker_configs: Mapping[str, Mapping[str, str]] | None = (
         None  # "" is every broker; None: as before
     )
-    failed: FailedOn | None = None  # all there are; None: as before
+    failed: FailedReplicas | None = None  # all there are; None: as before
 
 
-Order = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+ControllerRequestBody = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
 
 
 class ControllerRequest(NamedTuple):
     """An order on its way to one life of a broker."""
 
     broker_epoch: BrokerEpoch  # a later life refuses it
-    order: Order
+    body: ControllerRequestBody
     number: int  # grows with every order of one controller epoch; a copy has the same

@@ -11,7 +11,7 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
-    FailedOn,
+    FailedReplicas,
     TopicState,
     UpdateMetadataRequest,
 )
@@ -30,7 +30,7 @@ class MetadataCache:
         self.controller_epoch = ControllerEpoch(-1)  # never moves back
         self.brokers: Mapping[BrokerId, BrokerNode] = {}  # alive, by id
         self.broker_configs: Mapping[str, Mapping[str, str]] = {}  # "" is every broker's
-        self.failed: FailedOn = {}
+        self.failed: FailedReplicas = {}
         self._topics: dict[str, TopicState] = {}
         self._names: dict[TopicId, str] = {}  # of exactly the topics above
         self._listeners: list[Listener] = []

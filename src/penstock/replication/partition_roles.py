@@ -95,7 +95,7 @@ class Hosted:
 
     def apply(self, order: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
         self._check_order(order)
-        answers = {each.partition: self._apply_one(each) for each in order.partitions}
+        answers = {each.tp: self._apply_one(each) for each in order.partitions}
         for name, code in answers.items():
             if code is ErrorCode.KAFKA_STORAGE_ERROR:
                 self.on_failed(name)
@@ -139,7 +139,7 @@ class Hosted:
 
     def _find_current(self, order: LeaderAndIsrPartition) -> Partition | None:
         """The replica that the order is about. One of a deleted topic of that name goes now."""
-        partition = self.partitions.get(order.partition)
+        partition = self.partitions.get(order.tp)
         if partition is None:
             return None
         if partition.topic_id == NO_TOPIC_ID:
@@ -147,18 +147,18 @@ class Hosted:
         if order.topic_id in (partition.topic_id, NO_TOPIC_ID):
             return partition
         self._report(
-            f"{order.partition} of topic id {partition.topic_id} is deleted: its topic was made "
+            f"{order.tp} of topic id {partition.topic_id} is deleted: its topic was made "
             f"anew as {order.topic_id}"
         )
         self._remove(partition)
         return None
 
     def _create(self, order: LeaderAndIsrPartition) -> Partition:
-        topic = order.partition.topic
+        topic = order.tp.topic
         known = self._rules.get(topic)
         rules = known or self._find_rules(topic) or self._rule_book.resolve(topic, {})
         log = self._engine.create(
-            order.partition, order.topic_id, rules.served, self._wall_ms(), is_new=order.is_new
+            order.tp, order.topic_id, rules.served, self._wall_ms(), is_new=order.is_new
         )
         self._rules[topic] = rules
         return self._host(log)

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from penstock.controller.controller import Controller
 from penstock.metadata_store.election import Election
-from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import MetadataStore, Session, SessionId, SessionState
 from penstock.server.current_session import CurrentSession
 
@@ -50,7 +50,7 @@ class BrokerRegistration:
                 if not self._is_registered:
                     await self.register()
                 await self._controller.run()
-            except ConnectionLost:
+            except ConnectionLoss:
                 await self._wait_connected()
             except SessionExpired:
                 self._is_registered = False
@@ -74,7 +74,7 @@ class BrokerRegistration:
         while not self._controller.is_closing:
             try:
                 session = await self._coordination.open_session()
-            except ConnectionLost:
+            except ConnectionLoss:
                 await asyncio.sleep(RETRY_PAUSE_S)
                 continue
             session.listen(self._on_state)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from penstock.config.effective_config import EffectiveConfig, SettingSource
-from penstock.controller.interface import CreatesTopics, NewTopic, Refused
+from penstock.controller.interface import ApiError, CreatableTopic, CreatesTopics
 from penstock.coordinators.runtime.dependencies import (
     NOT_WRITTEN,
     Append,
@@ -85,11 +85,13 @@ class ReplicatedCoordinatorLog:
 
     async def _create_topic(self) -> None:
         """Its number of partitions and its settings are the controller's to fill in."""
-        topic = NewTopic(name=self._topic, replication_factor=self._choose_replication_factor())
+        topic = CreatableTopic(
+            name=self._topic, replication_factor=self._choose_replication_factor()
+        )
         (answer,) = await self._administration.create_topics(
             [topic], validate_only=False, timeout_ms=CREATION_TIMEOUT_MS
         )
-        if isinstance(answer, Refused) and answer.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+        if isinstance(answer, ApiError) and answer.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             self._report(f"{self._topic} could not be created: {answer.message}")
 
     def _choose_replication_factor(self) -> int:

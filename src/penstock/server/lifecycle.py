@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.io.disk import Disk, RealDisk
-from penstock.metadata_store.errors import ConnectionLost
+from penstock.metadata_store.errors import ConnectionLoss
 from penstock.server.broker_server import BrokerServer, StartRefused
 from penstock.server.warm_up import everything, warm_up
 from penstock.server.watchdog import Watchdog
@@ -104,7 +104,7 @@ def _single(group: BaseExceptionGroup[BaseException]) -> Exception:
     refused, _ = group.split((StartRefused, ConfigError))
     if refused is not None:
         return _first(refused)
-    stranded, others = group.split((DirectoryFailed, ConnectionLost))
+    stranded, others = group.split((DirectoryFailed, ConnectionLoss))
     if stranded is not None and others is None:
         return BrokerStranded(str(_first(stranded)))
     return BrokerFailed(str(group))

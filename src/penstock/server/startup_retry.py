@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 
 RETRY_PAUSE_S = 0.1
 
@@ -24,7 +24,7 @@ async def ask_patiently(
     while True:
         try:
             return await ask()
-        except ConnectionLost as error:
+        except ConnectionLoss as error:
             await patience.pause(error)
         except SessionExpired as error:
             await patience.pause(error)
@@ -39,7 +39,7 @@ class _Patience:
         self._whole_ms = whole_ms
         self._left_s = whole_ms / 1000
 
-    async def pause(self, error: ConnectionLost | SessionExpired) -> None:
+    async def pause(self, error: ConnectionLoss | SessionExpired) -> None:
         if self._left_s <= 0:
             raise self._give_up(error) from error
         await asyncio.sleep(RETRY_PAUSE_S)
@@ -54,13 +54,13 @@ class _Patience:
                 await open_another()
         except TimeoutError:
             raise self._give_up(error) from error
-        except ConnectionLost:
+        except ConnectionLoss:
             self._left_s -= loop.time() - began_s
 
-    def _give_up(self, error: ConnectionLost | SessionExpired) -> ConnectionLost:
+    def _give_up(self, error: ConnectionLoss | SessionExpired) -> ConnectionLoss:
         if not self._whole_ms:
-            return ConnectionLost(str(error))
-        return ConnectionLost(
+            return ConnectionLoss(str(error))
+        return ConnectionLoss(
             f"the broker was starting and its tree went away for {self._whole_ms / 1000:g} s "
             f"({error}); start it again when ZooKeeper answers"
         )

@@ -20,7 +20,7 @@ from tests.unit.apis.workbench import (
 from penstock.apis.cluster.metadata_response import ResponseBroker, TopicEncoder, encode_body
 from penstock.apis.registry import APIS
 from penstock.apis.response_shapes import response_shape
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.model.cluster import NO_BROKER, BrokerId, Endpoint, PartitionState, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicPartition
@@ -316,7 +316,7 @@ def test_internal_topics_are_not_made_by_a_question(bench: Workbench) -> None:
 def test_a_creation_that_fails_is_told(
     bench: Workbench, refused: ErrorCode, told: ErrorCode
 ) -> None:
-    bench.controller.refusals["fresh"] = Refused(refused, "because")
+    bench.controller.refusals["fresh"] = ApiError(refused, "because")
     assert only(ask(bench, 4, "fresh", allow_auto_topic_creation=True)).error_code == told
 
 

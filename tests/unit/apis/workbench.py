@@ -25,12 +25,12 @@ from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
 from penstock.controller.interface import (
-    ConfigChange,
-    LeaderChoice,
+    ApiError,
+    ConfigResourceChange,
+    CreatableTopic,
+    ElectionType,
     NewPartitions,
-    NewTopic,
     Reassignment,
-    Refused,
 )
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -115,17 +115,17 @@ class Controller:
 
     def __init__(self, bench: "Workbench") -> None:
         self._bench = bench
-        self.refusals: dict[str, Refused] = {}
+        self.refusals: dict[str, ApiError] = {}
         self.is_slow = False  # answers before its orders have reached the broker
-        self.created: list[NewTopic] = []
+        self.created: list[CreatableTopic] = []
         self.next_id = 1000
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
-    ) -> list[TopicState | Refused]:
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | ApiError]:
         return [self._create(topic) for topic in topics]
 
-    def _create(self, topic: NewTopic) -> TopicState | Refused:
+    def _create(self, topic: CreatableTopic) -> TopicState | ApiError:
         refused = self.refusals.get(topic.name)
         if refused is not None:
             return refused
@@ -138,36 +138,42 @@ class Controller:
         self.next_id += 1
         return self.next_id
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout_ms: int
+    ) -> list[ApiError | None]:
         raise NotImplementedError
 
     async def create_partitions(
         self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+    ) -> list[ApiError | None]:
         raise NotImplementedError
 
     async def alter_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> list[Refused | None]:
+        self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
+    ) -> list[ApiError | None]:
         raise NotImplementedError
 
     async def elect_leaders(
         self,
-        choice: LeaderChoice,
+        choice: ElectionType,
         partitions: Sequence[TopicPartition] | None,
         *,
         timeout_ms: int,
-    ) -> dict[TopicPartition, Refused | None] | Refused:
+    ) -> dict[TopicPartition, ApiError | None] | ApiError:
         raise NotImplementedError
 
     async def alter_reassignments(
-        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+        self,
+        reassignments: Sequence[Reassignment],
+        *,
+        allow_replication_factor_change: bool,
+        timeout_ms: int,
+    ) -> list[ApiError | None]:
         raise NotImplementedError
 
     async def list_reassignments(
         self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
         raise NotImplementedError
 
 

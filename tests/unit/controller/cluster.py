@@ -16,9 +16,9 @@ from penstock.controller.broker_registration import (
     register_broker,
 )
 from penstock.controller.controller import Controller
-from penstock.controller.interface import Refused
-from penstock.controller.state import ClusterState, Decision
-from penstock.controller.state_loader import read_tree, repair
+from penstock.controller.interface import ApiError
+from penstock.controller.state import ClusterState, ControllerDecision
+from penstock.controller.state_loader import read_stored_state, repair
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import (
@@ -27,9 +27,9 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     ControllerRequest,
+    ControllerRequestBody,
     Endpoint,
     LeaderAndIsrRequest,
-    Order,
     PartitionState,
     StopReplicaRequest,
     TopicState,
@@ -53,19 +53,17 @@ def node(broker: int, *, rack: str | None = None, epoch: int = 0, port: int = 0)
 class BrokerTwin:
     """What a broker knows from its orders, applied as the real one has to."""
 
-    orders: list[Order] = field(default_factory=list)
+    orders: list[ControllerRequestBody] = field(default_factory=list)
     replicas: dict[TopicPartition, PartitionState] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
     brokers: tuple[BrokerNode, ...] = ()
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def apply(self, order: Order) -> None:
+    def apply(self, order: ControllerRequestBody) -> None:
         self.orders.append(order)
         match order:
             case LeaderAndIsrRequest(partitions=partitions):
-                self.replicas.update(
-                    {partition.partition: partition.state for partition in partitions}
-                )
+                self.replicas.update({partition.tp: partition.state for partition in partitions})
             case StopReplicaRequest(partitions=stopped):
                 for partition in stopped:
                     self.replicas.pop(partition, None)
@@ -101,7 +99,7 @@ class Channel:
             raise ConnectionRefusedError(f"broker {broker} does not answer")
         if broker in self.refusals:
             raise self.refusals.pop(broker)
-        self.brokers.setdefault(broker, BrokerTwin()).apply(sent.order)
+        self.brokers.setdefault(broker, BrokerTwin()).apply(sent.body)
 
     def twin(self, broker: int = 0) -> BrokerTwin:
         return self.brokers.setdefault(BrokerId(broker), BrokerTwin())
@@ -154,10 +152,10 @@ class Cluster:
             **options,
         )
 
-    async def reread(self) -> Decision:
+    async def reread(self) -> ControllerDecision:
         """What a controller would find that knows nothing: the state, and what is half made."""
         session = await self.store.open_session()
-        tree = await read_tree(session)
+        tree = await read_stored_state(session)
         await session.close()
         return repair(
             tree,
@@ -193,7 +191,7 @@ async def settled() -> None:
 
 
 def code_of(answer: object) -> ErrorCode:
-    return answer.code if isinstance(answer, Refused) else ErrorCode.NONE
+    return answer.code if isinstance(answer, ApiError) else ErrorCode.NONE
 
 
 def same_facts(one: ClusterState, other: ClusterState) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.controller.states import EPOCH, alive, cluster_state, partition, topic
 
 from penstock.controller.alter_partition import alter_partition
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.metadata_store.interface import SetData
 from penstock.model.alter_partition import (
     AlterPartitionProposal,
@@ -52,7 +52,7 @@ def change(
 
 def ask(
     state: ClusterState, *changes: AlterPartitionProposal, broker: int = 0, epoch: int = 1
-) -> tuple[Decision, list[AlterPartitionResult]]:
+) -> tuple[ControllerDecision, list[AlterPartitionResult]]:
     return alter_partition(
         state, broker=BrokerId(broker), broker_epoch=BrokerEpoch(epoch), proposals=changes
     )
@@ -78,10 +78,10 @@ def test_the_leader_of_now_stores_who_is_in_sync(in_sync: tuple[int, ...]) -> No
 
 def test_all_brokers_are_told_as_clients_are_and_nobody_gets_another_role() -> None:
     decision, _ = ask(STATE, change(0, 1, 2))
-    assert sorted(order.broker for order in decision.orders) == [0, 1, 2]
-    for order in decision.orders:
-        assert isinstance(order.order, UpdateMetadataRequest)
-        assert [told.partitions[0].in_sync for told in order.order.topics] == [(0, 1, 2)]
+    assert sorted(order.broker for order in decision.requests) == [0, 1, 2]
+    for order in decision.requests:
+        assert isinstance(order.request, UpdateMetadataRequest)
+        assert [told.partitions[0].in_sync for told in order.request.topics] == [(0, 1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_what_is_refused_changes_nothing(
 ) -> None:
     decision, [outcome] = ask(STATE, asked, broker=broker)
     assert outcome.code is code
-    assert decision == Decision(state=STATE)
+    assert decision == ControllerDecision(state=STATE)
     exists = code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert outcome.state == (answered(TOPIC.partitions[0]) if exists else None)
 
@@ -117,7 +117,7 @@ def test_a_change_that_is_stored_already_is_answered_as_done() -> None:
     decision, [(_, stored)] = ask(STATE, change(0))
     again, [outcome] = ask(decision.state, change(0))
     assert outcome == AlterPartitionResult(ErrorCode.NONE, stored)
-    assert again == Decision(state=decision.state)
+    assert again == ControllerDecision(state=decision.state)
 
 
 def test_who_is_away_or_about_to_leave_does_not_become_in_sync() -> None:
@@ -170,7 +170,7 @@ def test_the_last_replica_of_a_move_that_catches_up_ends_it() -> None:
     assert (after.adding, after.removing) == ((), ())
     assert (after.leader_epoch, after.partition_epoch) == (5, 9)
     assert after.leader != NO_BROKER
-    [stop] = [e.order for e in decision.orders if isinstance(e.order, StopReplicaRequest)]
+    [stop] = [e.request for e in decision.requests if isinstance(e.request, StopReplicaRequest)]
     assert [str(each) for each in stop.partitions] == ["t-0"]
-    led = {e.broker for e in decision.orders if isinstance(e.order, LeaderAndIsrRequest)}
+    led = {e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)}
     assert led == {1, 2}

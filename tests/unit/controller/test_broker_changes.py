@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.states import EPOCH, alive, cluster_state, partition, topic
 
-from penstock.controller.broker_changes import brokers_changed, elect_leaderless, take_over
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.broker_changes import brokers_changed, elect_leaderless, fail_over
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import decode_state
 from penstock.metadata_store.interface import NO_SESSION, SetData, Stat, Value
 from penstock.model.cluster import (
@@ -31,7 +31,7 @@ def always(_: TopicState) -> bool:
     return True
 
 
-def written(decision: Decision) -> dict[str, PartitionState]:
+def written(decision: ControllerDecision) -> dict[str, PartitionState]:
     """What the tree would hold, by path."""
     found = {}
     for step in decision.writes:
@@ -43,7 +43,7 @@ def written(decision: Decision) -> dict[str, PartitionState]:
     return found
 
 
-def led(decision: Decision, name: str = "t", number: int = 0) -> PartitionState:
+def led(decision: ControllerDecision, name: str = "t", number: int = 0) -> PartitionState:
     return decision.state.topics[name].partitions[number]
 
 
@@ -123,14 +123,14 @@ class TestABrokerThatComesBack:
         parts = [partition(0, (0,), (0,)), partition(0, (0,), (0, 1))]
         state = cluster_state(alive(0), topic("t", *parts))
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
-        [lead, full] = [order.order for order in decision.orders if order.broker == 1]
+        [lead, full] = [order.request for order in decision.requests if order.broker == 1]
         assert isinstance(lead, LeaderAndIsrRequest)
-        assert [each.partition.partition for each in lead.partitions] == [1]
+        assert [each.tp.partition for each in lead.partitions] == [1]
         assert lead.broker_epoch == 5
         assert isinstance(full, UpdateMetadataRequest)
         assert full.is_full
         assert full.topics == tuple(decision.state.topics.values())
-        [news] = [order.order for order in decision.orders if order.broker == 0]
+        [news] = [order.request for order in decision.requests if order.broker == 0]
         assert isinstance(news, UpdateMetadataRequest)
         assert not news.is_full
         assert news.brokers is not None
@@ -139,7 +139,7 @@ class TestABrokerThatComesBack:
 
 def test_the_same_brokers_are_no_news() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
-    assert brokers_changed(state, alive(0, 1), never) == Decision(state=state)
+    assert brokers_changed(state, alive(0, 1), never) == ControllerDecision(state=state)
 
 
 def test_what_changed_is_written_under_the_version_that_was_known() -> None:
@@ -159,7 +159,7 @@ def test_what_changed_is_written_under_the_version_that_was_known() -> None:
 def test_survivors_hear_of_their_new_roles_before_clients_do() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (1, 0))))
     decision = brokers_changed(state, alive(0), never)
-    lead, news = [order.order for order in decision.orders]
+    lead, news = [order.request for order in decision.requests]
     assert isinstance(lead, LeaderAndIsrRequest)
     assert [each.state for each in lead.partitions] == [led(decision)]
     assert not lead.partitions[0].is_new
@@ -170,26 +170,26 @@ def test_survivors_hear_of_their_new_roles_before_clients_do() -> None:
 class TestAControllerThatTakesOver:
     def test_writes_nothing_where_the_leaders_live(self) -> None:
         state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 5))
-        decision = take_over(state, never)
+        decision = fail_over(state, never)
         assert decision.writes == ()
         assert decision.state == state
 
     def test_elects_where_the_leader_is_away(self) -> None:
         state = cluster_state(alive(0), topic("t", partition(1, (1, 0), (1, 0))))
-        assert summary(led(take_over(state, never))) == (0, 5, (0,))
+        assert summary(led(fail_over(state, never))) == (0, 5, (0,))
 
     def test_tells_every_broker_its_roles_and_then_everything(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(0, (0, 1), (0, 1))))
-        orders = take_over(state, never).orders
+        orders = fail_over(state, never).requests
         for broker in (0, 1):
-            lead, full = [order.order for order in orders if order.broker == broker]
+            lead, full = [order.request for order in orders if order.broker == broker]
             assert isinstance(lead, LeaderAndIsrRequest)
             assert isinstance(full, UpdateMetadataRequest)
             assert full.is_full
 
     def test_orders_of_many_partitions_come_in_pieces(self) -> None:
         state = cluster_state(alive(0), topic("t", *[partition(0, (0,), (0,))] * 120))
-        orders = [order.order for order in take_over(state, never).orders]
+        orders = [order.request for order in fail_over(state, never).requests]
         pieces = [
             len(order.partitions) for order in orders if isinstance(order, LeaderAndIsrRequest)
         ]
@@ -198,12 +198,12 @@ class TestAControllerThatTakesOver:
     def test_takes_nobody_for_in_sync_who_has_another_life_since(self) -> None:
         state = cluster_state(alive(0, 1, 2), topic("t", partition(0, (0, 1, 2), (0, 1, 2))))
         came_back = {TopicPartition("t", 0): {BrokerId(0)}}
-        assert summary(led(take_over(state, never, came_back))) == (1, 5, (1, 2))
+        assert summary(led(fail_over(state, never, came_back))) == (1, 5, (1, 2))
 
     def test_lets_one_of_those_lead_where_nobody_stayed(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (0, 1))))
         came_back = {TopicPartition("t", 0): {BrokerId(0), BrokerId(1)}}
-        assert summary(led(take_over(state, never, came_back))) == (1, 5, (1,))
+        assert summary(led(fail_over(state, never, came_back))) == (1, 5, (1,))
 
 
 class TestATopicThatIsBeingDeleted:
@@ -212,13 +212,13 @@ class TestATopicThatIsBeingDeleted:
         return replace(state, deleting={"t": frozenset(map(BrokerId, waiting))})
 
     def test_gets_no_leader(self) -> None:
-        decision = take_over(self.marked(0, 1), always)
+        decision = fail_over(self.marked(0, 1), always)
         assert decision.writes == ()
 
     def test_is_removed_from_a_broker_that_comes_back_and_not_shown_to_it(self) -> None:
         state = self.marked(1)
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
-        stop, full = [order.order for order in decision.orders if order.broker == 1]
+        stop, full = [order.request for order in decision.requests if order.broker == 1]
         assert isinstance(stop, StopReplicaRequest)
         assert stop.delete
         assert [str(each) for each in stop.partitions] == ["t-0"]
@@ -229,9 +229,9 @@ class TestATopicThatIsBeingDeleted:
         state = replace(self.marked(0, 1), brokers=alive(0, 1, 2))
         decision = brokers_changed(state, alive(2), never)
         hidden = [
-            order.order.deleted_topics
-            for order in decision.orders
-            if isinstance(order.order, UpdateMetadataRequest) and order.order.deleted_topics
+            order.request.deleted_topics
+            for order in decision.requests
+            if isinstance(order.request, UpdateMetadataRequest) and order.request.deleted_topics
         ]
         assert hidden == [("t",)]
 
@@ -244,4 +244,4 @@ def test_a_leaderless_partition_is_led_when_its_topic_comes_to_allow_it(*, allow
     decision = elect_leaderless(state, ["t"], lambda _: allowed)
     assert led(decision).leader == (0 if allowed else NO_BROKER)
     assert led(decision, "u").leader == NO_BROKER
-    assert bool(decision.orders) == allowed
+    assert bool(decision.requests) == allowed

@@ -18,8 +18,13 @@ from penstock.controller.channel_manager import (
     ChannelDependencies,
     ControllerChannelManager,
 )
-from penstock.controller.state import Addressed
-from penstock.model.cluster import BrokerId, ControllerEpoch, Order, UpdateMetadataRequest
+from penstock.controller.state import AddressedRequest
+from penstock.model.cluster import (
+    BrokerId,
+    ControllerEpoch,
+    ControllerRequestBody,
+    UpdateMetadataRequest,
+)
 from penstock.model.errors import ErrorCode, Refusal
 
 A, B = BrokerId(0), BrokerId(1)
@@ -37,7 +42,7 @@ class Post:
     pauses_ms: list[int] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
     stale: list[bool] = field(default_factory=list)
-    whole: tuple[Order, ...] = (news(1000), news(1001))
+    whole: tuple[ControllerRequestBody, ...] = (news(1000), news(1001))
 
     async def pause(self, duration_ms: int) -> None:
         self.pauses_ms.append(duration_ms)
@@ -67,7 +72,7 @@ def test_each_broker_gets_its_orders_in_their_order() -> None:
     async def story() -> None:
         post = Post()
         async with post.outboxes() as outboxes:
-            orders = [Addressed(broker, news(n)) for n in range(20) for broker in (A, B)]
+            orders = [AddressedRequest(broker, news(n)) for n in range(20) for broker in (A, B)]
             assert await asyncio.gather(*outboxes.push(orders)) == [True] * 40
         assert post.numbers(A) == post.numbers(B) == list(range(20))
 
@@ -80,7 +85,11 @@ def test_a_broker_that_cannot_be_reached_is_tried_again_and_nobody_waits_for_it(
         post.channel.unreachable.add(B)
         async with post.outboxes() as outboxes:
             first, second, other = outboxes.push(
-                [Addressed(B, news(1)), Addressed(B, news(2)), Addressed(A, news(3))]
+                [
+                    AddressedRequest(B, news(1)),
+                    AddressedRequest(B, news(2)),
+                    AddressedRequest(A, news(3)),
+                ]
             )
             assert await other
             await settled()
@@ -103,7 +112,7 @@ def test_numbers_grow_from_order_to_order_and_over_lives_and_a_copy_has_the_same
         post = Post()
         async with post.outboxes() as outboxes:
             post.channel.unreachable.add(B)
-            (first,) = outboxes.push([Addressed(B, news(1))])
+            (first,) = outboxes.push([AddressedRequest(B, news(1))])
             await settled()
             post.channel.unreachable.clear()
             assert await first
@@ -111,7 +120,9 @@ def test_numbers_grow_from_order_to_order_and_over_lives_and_a_copy_has_the_same
             assert tries > 1
             assert len(set(post.channel.sent)) == 1
             outboxes.follow({B: node(1, epoch=2)})
-            await asyncio.gather(*outboxes.push([Addressed(B, news(2)), Addressed(B, news(3))]))
+            await asyncio.gather(
+                *outboxes.push([AddressedRequest(B, news(2)), AddressedRequest(B, news(3))])
+            )
         later = post.channel.sent[tries:]
         assert [each.broker_epoch for each in later] == [2, 2]
         assert post.channel.sent[0].number < later[0].number < later[1].number
@@ -124,7 +135,7 @@ def test_what_waits_for_a_broker_ends_when_the_broker_does() -> None:
         post = Post()
         post.channel.unreachable.add(B)
         async with post.outboxes() as outboxes:
-            deliveries = outboxes.push([Addressed(B, news(1)), Addressed(B, news(2))])
+            deliveries = outboxes.push([AddressedRequest(B, news(1)), AddressedRequest(B, news(2))])
             await settled()
             outboxes.follow({A: node(0, epoch=1)})
             assert await asyncio.gather(*deliveries) == [False, False]
@@ -140,11 +151,11 @@ def test_another_life_of_a_broker_gets_nothing_that_was_meant_for_the_first() ->
         post = Post()
         post.channel.unreachable.add(B)
         async with post.outboxes() as outboxes:
-            [old] = outboxes.push([Addressed(B, news(1))])
+            [old] = outboxes.push([AddressedRequest(B, news(1))])
             await settled()
             outboxes.follow({A: node(0, epoch=1), B: node(1, epoch=2)})
             post.channel.unreachable.clear()
-            [new] = outboxes.push([Addressed(B, news(2))])
+            [new] = outboxes.push([AddressedRequest(B, news(2))])
             assert await new
             assert not await old
         assert post.numbers(B) == [2]
@@ -157,9 +168,11 @@ def test_a_full_outbox_is_emptied_and_the_broker_told_everything_anew() -> None:
         post = Post()
         post.channel.unreachable.add(B)
         async with post.outboxes() as outboxes:
-            deliveries = outboxes.push([Addressed(B, news(0))])
+            deliveries = outboxes.push([AddressedRequest(B, news(0))])
             await settled()  # the first is on its way
-            deliveries += outboxes.push([Addressed(B, news(n)) for n in range(1, MAX_PENDING + 3)])
+            deliveries += outboxes.push(
+                [AddressedRequest(B, news(n)) for n in range(1, MAX_PENDING + 3)]
+            )
             post.channel.unreachable.clear()
             assert set(await asyncio.gather(*deliveries)) == {True}
         assert post.numbers(B) == [0, 1000, 1001, MAX_PENDING + 2]
@@ -173,7 +186,9 @@ def test_a_whole_state_of_more_orders_than_an_outbox_holds_is_told_once() -> Non
         post = Post(whole=tuple(news(n) for n in range(2 * MAX_PENDING)))
         post.channel.unreachable.add(B)
         async with post.outboxes() as outboxes:
-            deliveries = outboxes.push([Addressed(B, news(n)) for n in range(MAX_PENDING + 50)])
+            deliveries = outboxes.push(
+                [AddressedRequest(B, news(n)) for n in range(MAX_PENDING + 50)]
+            )
             post.channel.unreachable.clear()
             assert set(await asyncio.gather(*deliveries)) == {True}
         assert len(post.numbers(B)) == len(post.whole) + 49
@@ -187,7 +202,7 @@ def test_who_is_told_of_a_newer_controller_learns_that_its_time_is_over() -> Non
         post = Post()
         post.channel.refusals[B] = Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)
         async with post.outboxes() as outboxes:
-            assert await asyncio.gather(*outboxes.push([Addressed(B, news(1))])) == [False]
+            assert await asyncio.gather(*outboxes.push([AddressedRequest(B, news(1))])) == [False]
         assert post.stale == [True]
 
     asyncio.run(story())
@@ -198,7 +213,7 @@ def test_an_order_for_an_earlier_life_is_dropped() -> None:
         post = Post()
         post.channel.refusals[B] = Refusal(ErrorCode.STALE_BROKER_EPOCH)
         async with post.outboxes() as outboxes:
-            orders = [Addressed(B, news(1)), Addressed(B, news(2))]
+            orders = [AddressedRequest(B, news(1)), AddressedRequest(B, news(2))]
             assert await asyncio.gather(*outboxes.push(orders)) == [False, True]
         assert post.stale == []
 
@@ -211,7 +226,7 @@ def test_what_nobody_foresaw_ends_the_controller(error: Exception) -> None:
         post = Post()
         post.channel.refusals[B] = error
         async with post.outboxes() as outboxes:
-            outboxes.push([Addressed(B, news(1))])
+            outboxes.push([AddressedRequest(B, news(1))])
             await settled()
 
     with pytest.raises(ExceptionGroup) as raised:

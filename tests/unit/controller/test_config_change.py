@@ -12,20 +12,20 @@ from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, RawConfig
-from penstock.controller.config_change import Basis, alter_configs
+from penstock.controller.config_change import ConfigBasis, alter_configs
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
-    Refused,
-    SettingChange,
 )
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.metadata_store.interface import Create, SetData
 from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 
-SET, DELETE, APPEND, SUBTRACT = ChangeKind
+SET, DELETE, APPEND, SUBTRACT = ConfigOperation
 STATE = cluster_state(
     alive(0, 1),
     topic("t", partition(0, (0,), (0,)), configs={"retention.ms": "5", "segment.bytes": "2000000"}),
@@ -34,22 +34,24 @@ STATE = cluster_state(
 
 
 def change(
-    name: str, *changes: tuple[str, ChangeKind, str | None], replace_all: bool = False
-) -> ConfigChange:
+    name: str, *changes: tuple[str, ConfigOperation, str | None], replace_all: bool = False
+) -> ConfigResourceChange:
     """Of a topic, or of a broker where the name is a number or empty."""
     scope = ConfigScope.BROKER if name.isdecimal() or not name else ConfigScope.TOPIC
-    settings = tuple(SettingChange(*each) for each in changes)
-    return ConfigChange(scope=scope, name=name, changes=settings, replace=replace_all)
+    settings = tuple(ConfigEntryChange(*each) for each in changes)
+    return ConfigResourceChange(scope=scope, name=name, changes=settings, replace=replace_all)
 
 
 def alter(
-    *changes: ConfigChange, state: ClusterState = STATE, static: Mapping[str, str] | None = None
-) -> tuple[Decision, list[Refused | None]]:
+    *changes: ConfigResourceChange,
+    state: ClusterState = STATE,
+    static: Mapping[str, str] | None = None,
+) -> tuple[ControllerDecision, list[ApiError | None]]:
     given = RawConfig.from_mapping(static, where="file") if static else EMPTY_RAW_CONFIG
-    return alter_configs(state, changes, Basis(static=given, settings=resolve_broker(given)))
+    return alter_configs(state, changes, ConfigBasis(static=given, settings=resolve_broker(given)))
 
 
-def topic_configs(*changes: ConfigChange, state: ClusterState = STATE) -> Mapping[str, str]:
+def topic_configs(*changes: ConfigResourceChange, state: ClusterState = STATE) -> Mapping[str, str]:
     decision, answers = alter(*changes, state=state)
     assert answers == [None] * len(changes)
     return decision.state.topics["t"].configs
@@ -86,8 +88,8 @@ class TestATopicsSettings:
         assert isinstance(write, SetData)
         assert write.path == "/config/topics/t"
         assert json.loads(write.data)["config"]["retention.ms"] == "7"
-        updates = [order.order for order in decision.orders]
-        assert [order.broker for order in decision.orders] == [0, 1]
+        updates = [order.request for order in decision.requests]
+        assert [order.broker for order in decision.requests] == [0, 1]
         for update in updates:
             assert isinstance(update, UpdateMetadataRequest)
             assert [each.configs["retention.ms"] for each in update.topics] == ["7"]
@@ -106,7 +108,7 @@ class TestABrokersSettings:
         paths = [[each.path for each in step] for step in decision.writes]
         assert paths == [["/config/brokers/<default>"], ["/config/brokers/1"]]
         assert all(isinstance(each, Create) for step in decision.writes for each in step)
-        last = decision.orders[-1].order
+        last = decision.requests[-1].request
         assert isinstance(last, UpdateMetadataRequest)
         assert last.broker_configs == decision.state.broker_configs
 
@@ -140,13 +142,13 @@ class TestABrokersSettings:
         ),
         (change("u", ("retention.ms", SET, "1")), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'u'"),
         (
-            ConfigChange(scope=ConfigScope.TOPIC, name="", changes=()),
+            ConfigResourceChange(scope=ConfigScope.TOPIC, name="", changes=()),
             ErrorCode.INVALID_REQUEST,
             "all topics",
         ),
         (change("9", ("log.retention.ms", SET, "1")), ErrorCode.INVALID_REQUEST, "[0, 1]"),
         (
-            ConfigChange(scope=ConfigScope.BROKER, name="one", changes=()),
+            ConfigResourceChange(scope=ConfigScope.BROKER, name="one", changes=()),
             ErrorCode.INVALID_REQUEST,
             "'one' is not the id",
         ),
@@ -168,19 +170,19 @@ class TestABrokersSettings:
     ],
 )
 def test_what_cannot_be_is_refused_as_a_whole(
-    asked: ConfigChange, code: ErrorCode, words: str
+    asked: ConfigResourceChange, code: ErrorCode, words: str
 ) -> None:
     decision, [answer] = alter(asked)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, ApiError)
     assert answer.code is code
     assert words in answer.message
     assert "top" not in answer.message.split()
-    assert decision == Decision(state=STATE)
+    assert decision == ControllerDecision(state=STATE)
 
 
 def test_a_message_quotes_no_more_than_people_can_read() -> None:
     _, [answer] = alter(change("t", ("retention.ms", SET, "x" * 100_000)))
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, ApiError)
     assert len(answer.message) < 1010
     assert "retention.ms" in answer.message
 

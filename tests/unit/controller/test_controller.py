@@ -14,15 +14,15 @@ from tests.unit.controller.crashing_session import CrashingSession
 from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import MAX_QUEUED_REQUESTS, Controller
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
+    CreatableTopic,
     NewPartitions,
-    NewTopic,
-    Refused,
-    SettingChange,
 )
-from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import Operation, Result
 from penstock.model.cluster import (
     NO_BROKER,
@@ -40,7 +40,7 @@ SOON_MS = 60  # where nothing but the end of the time is waited for
 
 
 async def create(
-    controller: Controller, *topics: NewTopic, timeout_ms: int = WAIT_MS
+    controller: Controller, *topics: CreatableTopic, timeout_ms: int = WAIT_MS
 ) -> list[ErrorCode]:
     answers = await controller.create_topics(topics, validate_only=False, timeout_ms=timeout_ms)
     return [code_of(answer) for answer in answers]
@@ -51,13 +51,15 @@ async def delete(controller: Controller, *names: str, timeout_ms: int = WAIT_MS)
     return [code_of(answer) for answer in answers]
 
 
-def replicated(name: str, *replicas: tuple[int, ...]) -> NewTopic:
+def replicated(name: str, *replicas: tuple[int, ...]) -> CreatableTopic:
     assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
-    return NewTopic(name=name, assignment=assignment)
+    return CreatableTopic(name=name, assignment=assignment)
 
 
-def setting(scope: ConfigScope, name: str, key: str, text: str) -> ConfigChange:
-    return ConfigChange(scope=scope, name=name, changes=(SettingChange(key, ChangeKind.SET, text),))
+def setting(scope: ConfigScope, name: str, key: str, text: str) -> ConfigResourceChange:
+    return ConfigResourceChange(
+        scope=scope, name=name, changes=(ConfigEntryChange(key, ConfigOperation.SET, text),)
+    )
 
 
 class GatedSession(CrashingSession):
@@ -79,7 +81,7 @@ class CutSession(CrashingSession):
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
         if self.is_cut:
             self.is_cut = False
-            raise ConnectionLost("nobody knows")
+            raise ConnectionLoss("nobody knows")
         return await super().multi(operations)
 
 
@@ -90,7 +92,9 @@ def test_a_created_topic_is_led_and_known_when_the_answer_comes() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [made] = await controller.create_topics(
-                [NewTopic(name="orders", partitions=3)], validate_only=False, timeout_ms=WAIT_MS
+                [CreatableTopic(name="orders", partitions=3)],
+                validate_only=False,
+                timeout_ms=WAIT_MS,
             )
             assert isinstance(made, TopicState)
             twin = cluster.channel.twin()
@@ -104,7 +108,7 @@ def test_after_a_restart_everything_is_told_again_and_nothing_written() -> None:
     async def story() -> None:
         disk = SimulatedDisk("/data")
         async with opened(disk) as cluster, cluster.controlled() as controller:
-            assert await create(controller, NewTopic(name="orders", partitions=3)) == [0]
+            assert await create(controller, CreatableTopic(name="orders", partitions=3)) == [0]
             before = cluster.channel.twin()
         async with opened(disk) as cluster:
             session = CrashingSession(cluster.sessions[0])
@@ -119,10 +123,12 @@ def test_after_a_restart_everything_is_told_again_and_nothing_written() -> None:
 def test_validation_answers_as_the_real_thing_and_writes_nothing() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
-            await create(controller, NewTopic(name="t"))
+            await create(controller, CreatableTopic(name="t"))
             zxid, orders = cluster.store.tree.zxid, len(cluster.channel.twin().orders)
             made, refused = await controller.create_topics(
-                [NewTopic(name="u"), NewTopic(name="t")], validate_only=True, timeout_ms=WAIT_MS
+                [CreatableTopic(name="u"), CreatableTopic(name="t")],
+                validate_only=True,
+                timeout_ms=WAIT_MS,
             )
             assert isinstance(made, TopicState)
             assert code_of(refused) is ErrorCode.TOPIC_ALREADY_EXISTS
@@ -148,7 +154,7 @@ def test_a_long_request_is_one_request() -> None:
         names = [f"t{number}" for number in range(130)]
         names[0] = names[125] = "twice"
         names[1], names[120] = "x.y", "x_y"
-        topics = [NewTopic(name=name, partitions=2) for name in names]
+        topics = [CreatableTopic(name=name, partitions=2) for name in names]
         for validate_only in (True, False):
             async with cluster.controlled(max_partitions_per_request=240) as controller:
                 answers = await controller.create_topics(
@@ -168,7 +174,7 @@ def test_a_long_request_is_one_request() -> None:
 def test_changed_settings_are_with_the_broker_when_the_answer_comes() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
-            await create(controller, NewTopic(name="t"))
+            await create(controller, CreatableTopic(name="t"))
             changes = [
                 setting(ConfigScope.TOPIC, "t", "retention.ms", "7"),
                 setting(ConfigScope.BROKER, "", "log.retention.ms", "8"),
@@ -188,14 +194,14 @@ def test_a_deleted_topic_leaves_nothing_behind_and_can_be_made_anew() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             before = cluster.store.tree.node_count
-            await create(controller, NewTopic(name="orders", partitions=3))
+            await create(controller, CreatableTopic(name="orders", partitions=3))
             first = cluster.channel.twin().topics["orders"].topic_id
             codes = await delete(controller, "orders", "other")
             assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             assert cluster.store.tree.node_count == before
             assert cluster.channel.twin().topics == {}
             assert cluster.channel.twin().replicas == {}
-            assert await create(controller, NewTopic(name="orders")) == [ErrorCode.NONE]
+            assert await create(controller, CreatableTopic(name="orders")) == [ErrorCode.NONE]
             assert cluster.channel.twin().topics["orders"].topic_id != first
 
     tell(story)
@@ -205,7 +211,7 @@ def test_topics_stay_where_deletion_is_not_allowed() -> None:
     async def story(cluster: Cluster) -> None:
         static = RawConfig.from_mapping({"delete.topic.enable": "false"}, where="file")
         async with cluster.controlled(static=static) as controller:
-            await create(controller, NewTopic(name="t"))
+            await create(controller, CreatableTopic(name="t"))
             assert await delete(controller, "t") == [ErrorCode.TOPIC_DELETION_DISABLED]
             assert list(cluster.channel.twin().topics) == ["t"]
 
@@ -222,13 +228,15 @@ def test_a_topic_with_a_replica_on_a_dead_broker_goes_when_that_is_back() -> Non
             await settled()
             assert not deletion.done()
             assert cluster.channel.twin(0).topics == {}  # clients see no more of it
-            assert await create(controller, NewTopic(name="t")) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+            assert await create(controller, CreatableTopic(name="t")) == [
+                ErrorCode.TOPIC_ALREADY_EXISTS
+            ]
             again = asyncio.create_task(delete(controller, "t"))  # one may ask twice
             assert TopicPartition("t", 0) in cluster.channel.twin(1).replicas
             await cluster.join(1)
             assert await deletion == await again == [ErrorCode.NONE]
             assert cluster.channel.twin(1).replicas == {}
-            assert await create(controller, NewTopic(name="t")) == [ErrorCode.NONE]
+            assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NONE]
 
     tell(story, 0, 1)
 
@@ -336,16 +344,16 @@ def test_a_broker_that_does_not_answer_holds_up_nobody_and_hears_of_all_later() 
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.unreachable.add(BrokerId(1))
-            waiting = asyncio.create_task(create(controller, NewTopic(name="t")))
+            waiting = asyncio.create_task(create(controller, CreatableTopic(name="t")))
             await settled()
             assert not waiting.done()
             assert list(cluster.channel.twin(0).topics) == ["t"]
             assert cluster.channel.twin(1).topics == {}
-            [refused] = await create(controller, NewTopic(name="t"))
+            [refused] = await create(controller, CreatableTopic(name="t"))
             assert refused is ErrorCode.TOPIC_ALREADY_EXISTS
             cluster.channel.unreachable.clear()
             assert await waiting == [ErrorCode.NONE]
-            assert await create(controller, NewTopic(name="u")) == [ErrorCode.NONE]
+            assert await create(controller, CreatableTopic(name="u")) == [ErrorCode.NONE]
             assert list(cluster.channel.twin(1).topics) == ["t", "u"]
 
     tell(story, 0, 1)
@@ -374,7 +382,7 @@ def test_whoever_is_not_the_controller_says_so() -> None:
             running = asyncio.create_task(other.run())
             await settled()
             assert not other.statistics().is_leading
-            assert await create(other, NewTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
+            assert await create(other, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
             assert await delete(other, "t") == [ErrorCode.NOT_CONTROLLER]
             await other.close()
             await running
@@ -388,7 +396,7 @@ def test_the_next_controller_knows_all_that_the_last_one_did() -> None:
         async with asyncio.TaskGroup() as tasks:
             async with cluster.controlled(0) as controller:
                 tasks.create_task(other.run())
-                await create(controller, NewTopic(name="t", partitions=3))
+                await create(controller, CreatableTopic(name="t", partitions=3))
                 before = controller.find_state()
             await other.wait_ready()
             after = other.find_state()
@@ -413,7 +421,7 @@ def test_a_controller_whose_node_is_deleted_begins_anew_with_the_next_epoch() ->
 
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
-            await create(controller, NewTopic(name="t"))
+            await create(controller, CreatableTopic(name="t"))
             session = await cluster.store.open_session()
             await session.delete("/controller")
             await settled()
@@ -433,11 +441,11 @@ def test_a_controller_that_was_replaced_unawares_writes_nothing() -> None:
         async with cluster.controlled() as controller:
             session = await cluster.store.open_session()
             await session.set("/controller_epoch", b"41")
-            assert await create(controller, NewTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
+            assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
             assert cluster.store.tree.children("/brokers/topics") == ()
             await controller.wait_ready()
             assert controller.statistics().epoch == 42
-            assert await create(controller, NewTopic(name="t")) == [ErrorCode.NONE]
+            assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NONE]
 
     tell(story)
 
@@ -446,7 +454,7 @@ def test_a_controller_that_a_broker_has_seen_replaced_stands_for_election_again(
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             cluster.channel.refusals[BrokerId(0)] = Refusal(ErrorCode.STALE_CONTROLLER_EPOCH)
-            await create(controller, NewTopic(name="t"))
+            await create(controller, CreatableTopic(name="t"))
             await settled()
             await controller.wait_ready()
             assert controller.statistics().epoch == 2
@@ -458,10 +466,10 @@ def test_a_controller_that_a_broker_has_seen_replaced_stands_for_election_again(
 def test_a_controller_that_is_closed_has_left_its_place() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
-            await create(controller, NewTopic(name="t"))
+            await create(controller, CreatableTopic(name="t"))
             await controller.close()
             assert cluster.store.tree.find("/controller") is None
-            assert await create(controller, NewTopic(name="u")) == [ErrorCode.NOT_CONTROLLER]
+            assert await create(controller, CreatableTopic(name="u")) == [ErrorCode.NOT_CONTROLLER]
             assert controller.find_state() is None
 
     tell(story)
@@ -489,7 +497,7 @@ def test_the_end_of_its_session_ends_the_controller() -> None:
         await cluster.store.expire(cluster.sessions[0].id)
         with pytest.raises(SessionExpired):
             await running
-        assert await create(controller, NewTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
+        assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
 
     tell(story)
 
@@ -502,8 +510,8 @@ def test_a_tree_that_takes_nothing_any_more_ends_the_controller() -> None:
             running = asyncio.create_task(controller.run())
             await controller.wait_ready()
             disk.fail_path("/data/tree/journal", EIO, {OperationKind.SYNC})
-            assert await create(controller, NewTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
-            with pytest.raises(ConnectionLost):
+            assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
+            with pytest.raises(ConnectionLoss):
                 await running
             disk.heal()
 
@@ -519,15 +527,15 @@ def test_orders_are_counted_on_where_a_controller_leads_on_with_the_same_epoch()
         running = asyncio.create_task(controller.run())
         await controller.wait_ready()
         session.is_cut = True
-        assert await create(controller, NewTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
-        with pytest.raises(ConnectionLost):
+        assert await create(controller, CreatableTopic(name="t")) == [ErrorCode.NOT_CONTROLLER]
+        with pytest.raises(ConnectionLoss):
             await running
         running = asyncio.create_task(controller.run())
         await controller.wait_ready()
-        assert await create(controller, NewTopic(name="late")) == [ErrorCode.NONE]
+        assert await create(controller, CreatableTopic(name="late")) == [ErrorCode.NONE]
         await controller.close()
         await running
-        orders = [(each.order.controller_epoch, each.number) for each in cluster.channel.sent]
+        orders = [(each.body.controller_epoch, each.number) for each in cluster.channel.sent]
         assert orders == sorted(set(orders))
         assert len({epoch for epoch, _ in orders}) == 1
 
@@ -540,7 +548,7 @@ def test_a_mistake_of_a_channel_ends_the_controller() -> None:
         running = asyncio.create_task(controller.run())
         await controller.wait_ready()
         cluster.channel.refusals[BrokerId(0)] = ValueError("a bug")
-        await create(controller, NewTopic(name="t"))
+        await create(controller, CreatableTopic(name="t"))
         with pytest.raises(ValueError, match="a bug"):
             await running
 
@@ -556,12 +564,12 @@ def test_the_queue_is_bounded_and_who_does_not_get_in_in_time_is_told() -> None:
         async with cluster.controlled(session=session) as controller:
             gate = session.gate = asyncio.Event()
             waiting = [
-                asyncio.create_task(create(controller, NewTopic(name=f"t{number}")))
+                asyncio.create_task(create(controller, CreatableTopic(name=f"t{number}")))
                 for number in range(MAX_QUEUED_REQUESTS)
             ]
             await settled()
             assert controller.statistics().queued_requests == MAX_QUEUED_REQUESTS - 1
-            late = await create(controller, NewTopic(name="late"), timeout_ms=SOON_MS)
+            late = await create(controller, CreatableTopic(name="late"), timeout_ms=SOON_MS)
             assert late == [ErrorCode.REQUEST_TIMED_OUT]
             gate.set()
             assert [codes for codes in await asyncio.gather(*waiting) if codes != [0]] == []
@@ -578,15 +586,15 @@ def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
         session = GatedSession(cluster.sessions[0])
         async with cluster.controlled(session=session) as controller:
             gate = session.gate = asyncio.Event()
-            first = asyncio.create_task(create(controller, NewTopic(name="first")))
-            given_up = asyncio.create_task(create(controller, NewTopic(name="given-up")))
+            first = asyncio.create_task(create(controller, CreatableTopic(name="first")))
+            given_up = asyncio.create_task(create(controller, CreatableTopic(name="given-up")))
             await settled()
             given_up.cancel()
             with suppress(asyncio.CancelledError):
                 await given_up
             gate.set()
             assert await first == [ErrorCode.NONE]
-            assert await create(controller, NewTopic(name="last")) == [ErrorCode.NONE]
+            assert await create(controller, CreatableTopic(name="last")) == [ErrorCode.NONE]
             assert list(cluster.channel.twin().topics) == ["first", "last"]
 
     tell(story)
@@ -596,7 +604,7 @@ def test_what_nobody_waits_for_any_more_is_not_begun() -> None:
 def test_no_time_at_all_is_too_little(timeout_ms: int) -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
-            codes = await create(controller, NewTopic(name="t"), timeout_ms=timeout_ms)
+            codes = await create(controller, CreatableTopic(name="t"), timeout_ms=timeout_ms)
             assert codes == [ErrorCode.REQUEST_TIMED_OUT]
 
     tell(story)
@@ -605,7 +613,7 @@ def test_no_time_at_all_is_too_little(timeout_ms: int) -> None:
 def test_the_figures_are_those_of_the_cluster() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
-            await create(controller, replicated("t", (0,), (1,)), NewTopic(name="u"))
+            await create(controller, replicated("t", (0,), (1,)), CreatableTopic(name="u"))
             await cluster.leave(1)
             await settled()
             found = controller.statistics()
@@ -620,7 +628,7 @@ def test_refusals_say_why() -> None:
     async def story(cluster: Cluster) -> None:
         async with cluster.controlled() as controller:
             [answer] = await controller.delete_topics(["none"], timeout_ms=WAIT_MS)
-            assert isinstance(answer, Refused)
+            assert isinstance(answer, ApiError)
             assert answer.message == "topic 'none' does not exist"
 
     tell(story)

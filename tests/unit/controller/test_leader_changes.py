@@ -9,9 +9,9 @@ import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.controller.broker_changes import brokers_changed
-from penstock.controller.interface import LeaderChoice
-from penstock.controller.leader_changes import elect_leaders, find_imbalanced, leave
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.interface import ElectionType
+from penstock.controller.leader_changes import controlled_shutdown, elect_leaders, find_imbalanced
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
@@ -22,7 +22,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 
-PREFERRED, UNCLEAN = LeaderChoice.PREFERRED, LeaderChoice.UNCLEAN
+PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
 
 def summary(state: ClusterState, name: str = "t", number: int = 0) -> tuple[int, int, object]:
@@ -47,7 +47,7 @@ class TestThePreferredLeader:
         decision, answers = elect_leaders(state, PREFERRED, [T0])
         assert answers == {T0: None}
         assert summary(decision.state) == (0, 5, (1, 0))
-        told = [e.broker for e in decision.orders if isinstance(e.order, LeaderAndIsrRequest)]
+        told = [e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)]
         assert told == [0, 1]
 
     @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ class TestThePreferredLeader:
         state = one(part, *live)
         decision, answers = elect_leaders(state, PREFERRED, [T0])
         assert codes(answers) == {"t-0": code}
-        assert decision == Decision(state=state)
+        assert decision == ControllerDecision(state=state)
 
     def test_does_not_come_back_to_a_broker_that_is_about_to_leave(self) -> None:
         state = replace(one(partition(1, (1, 0), (0, 1)), 0, 1), leaving=frozenset((BrokerId(0),)))
@@ -136,15 +136,15 @@ class TestImbalance:
 
 
 class TestABrokerThatIsAboutToLeave:
-    def go(self, state: ClusterState, broker: int = 0) -> tuple[Decision, list[str]]:
-        decision, left = leave(state, BrokerId(broker), BrokerEpoch(1))
+    def go(self, state: ClusterState, broker: int = 0) -> tuple[ControllerDecision, list[str]]:
+        decision, left = controlled_shutdown(state, BrokerId(broker), BrokerEpoch(1))
         return decision, [str(each) for each in left]
 
     def test_hands_over_to_the_next_in_sync_replica(self) -> None:
         decision, left = self.go(one(partition(0, (0, 1, 2), (0, 2, 1)), 0, 1, 2))
         assert left == []
         assert summary(decision.state) == (2, 5, (1, 2))
-        told = {e.broker for e in decision.orders if isinstance(e.order, LeaderAndIsrRequest)}
+        told = {e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)}
         assert told == {0, 1, 2}
 
     def test_is_in_sync_no_more_where_it_follows(self) -> None:
@@ -183,7 +183,7 @@ class TestABrokerThatIsAboutToLeave:
 
     def test_must_be_registered_in_the_life_that_asks(self) -> None:
         with pytest.raises(Refusal) as refused:
-            leave(one(partition(0, (0,), (0,)), 0), BrokerId(0), BrokerEpoch(2))
+            controlled_shutdown(one(partition(0, (0,), (0,)), 0), BrokerId(0), BrokerEpoch(2))
         assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH
 
     def test_leaves_leaderless_partitions_and_deleted_topics_alone(self) -> None:

@@ -8,16 +8,16 @@ import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.controller.broker_changes import brokers_changed, elect_leaderless
-from penstock.controller.interface import LeaderChoice, Refused
+from penstock.controller.interface import ApiError, ElectionType
 from penstock.controller.leader_changes import elect_leaders
 from penstock.controller.offline_replicas import fail_replicas
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.topic_deletion import remove_topics
 from penstock.model.cluster import (
     NO_BROKER,
     BrokerEpoch,
     BrokerId,
-    FailedOn,
+    FailedReplicas,
     PartitionState,
     TopicState,
     UpdateMetadataRequest,
@@ -42,16 +42,16 @@ def one(part: PartitionState, *live: int) -> ClusterState:
     return cluster_state(alive(*live), topic("t", part))
 
 
-def told_failed(decision: Decision) -> dict[int, FailedOn]:
+def told_failed(decision: ControllerDecision) -> dict[int, FailedReplicas]:
     """What each broker knows in the end of those that were told of it."""
     return {
         broker: order.failed
-        for broker, order in decision.orders
+        for broker, order in decision.requests
         if isinstance(order, UpdateMetadataRequest) and order.failed is not None
     }
 
 
-def fail(state: ClusterState, broker: int, *names: TopicPartition) -> Decision:
+def fail(state: ClusterState, broker: int, *names: TopicPartition) -> ControllerDecision:
     return fail_replicas(state, BrokerId(broker), EPOCH, names or (T0,), never)
 
 
@@ -59,7 +59,7 @@ def test_the_next_in_sync_replica_leads_and_the_failed_one_is_not_in_sync() -> N
     decision = fail(one(partition(0, (0, 1, 2), (0, 1, 2)), 0, 1, 2), 0)
     assert summary(decision.state) == (1, 5, (1, 2))
     assert len(decision.writes) == 1
-    assert {order.broker for order in decision.orders} == {0, 1, 2}
+    assert {order.broker for order in decision.requests} == {0, 1, 2}
     assert told_failed(decision) == {each: {T0: {0}} for each in (0, 1, 2)}
 
 
@@ -79,7 +79,7 @@ def test_told_twice_changes_nothing_more() -> None:
     once = fail(one(partition(0, (0, 1), (0, 1)), 0, 1), 0).state
     again = fail(once, 0)
     assert again.state == once
-    assert (again.writes, again.orders) == ((), ())
+    assert (again.writes, again.requests) == ((), ())
 
 
 def test_the_last_in_sync_replica_is_kept_in_mind_and_not_elected() -> None:
@@ -94,13 +94,13 @@ def test_the_last_in_sync_replica_is_kept_in_mind_and_not_elected() -> None:
 
 def test_an_unclean_election_passes_over_who_has_failed() -> None:
     state = fail(one(partition(0, (0,), (0, 1)), 0, 1), 0).state
-    decision, answers = elect_leaders(state, LeaderChoice.UNCLEAN, [T0])
+    decision, answers = elect_leaders(state, ElectionType.UNCLEAN, [T0])
     assert answers == {T0: None}
     assert summary(decision.state) == (1, 6, (1,))
     alone = fail(one(partition(0, (0,), (0,)), 0, 1), 0).state
-    _, answers = elect_leaders(alone, LeaderChoice.UNCLEAN, [T0])
+    _, answers = elect_leaders(alone, ElectionType.UNCLEAN, [T0])
     refused = answers[T0]
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ApiError)
     assert refused.code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
@@ -130,7 +130,7 @@ def test_what_the_broker_does_not_hold_is_passed_over() -> None:
     deleting = replace(state, deleting={"t": frozenset((BrokerId(0),))})
     unknown = TopicPartition("gone", 0), TopicPartition("t", 7)
     for decision in (fail(state, 2), fail(state, 0, *unknown), fail(deleting, 0)):
-        assert (decision.writes, decision.orders) == ((), ())
+        assert (decision.writes, decision.requests) == ((), ())
         assert decision.state.failed == {}
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.unit.controller.cluster import Cluster, tell
 
-from penstock.controller.persistent_znodes import ensure_nodes
+from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.metadata_store.errors import NoNode
 
 PATHS = ("/a", "/a/b", "/c", "/c/d")
@@ -16,7 +16,7 @@ def test_all_that_are_missing_are_made_in_one_round() -> None:
         session = await cluster.store.open_session()
         await session.create("/a", b"kept")
         before = cluster.store.statistics().rounds
-        await ensure_nodes(session, PATHS, b"last")
+        await ensure_znodes(session, PATHS, b"last")
         assert cluster.store.statistics().rounds == before + 1
         data = [(await session.get(path)).data for path in PATHS]
         assert data == [b"kept", b"", b"", b"last"]
@@ -27,9 +27,9 @@ def test_all_that_are_missing_are_made_in_one_round() -> None:
 def test_nothing_is_written_where_all_are_there() -> None:
     async def story(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
-        await ensure_nodes(session, PATHS, b"first")
+        await ensure_znodes(session, PATHS, b"first")
         before = cluster.store.statistics().rounds
-        await ensure_nodes(session, PATHS, b"second")
+        await ensure_znodes(session, PATHS, b"second")
         assert cluster.store.statistics().rounds == before
         assert (await session.get("/c/d")).data == b"first"
 
@@ -39,7 +39,7 @@ def test_nothing_is_written_where_all_are_there() -> None:
 def test_several_brokers_may_do_it_at_the_same_time() -> None:
     async def story(cluster: Cluster) -> None:
         sessions = [await cluster.store.open_session() for _ in range(3)]
-        await asyncio.gather(*(ensure_nodes(session, PATHS) for session in sessions))
+        await asyncio.gather(*(ensure_znodes(session, PATHS) for session in sessions))
         assert await sessions[0].children("/a") == ("b",)
 
     tell(story)
@@ -48,6 +48,6 @@ def test_several_brokers_may_do_it_at_the_same_time() -> None:
 def test_a_parent_that_is_missing_is_told() -> None:
     async def story(cluster: Cluster) -> None:
         with pytest.raises(NoNode, match="/x"):
-            await ensure_nodes(await cluster.store.open_session(), ("/x/y",))
+            await ensure_znodes(await cluster.store.open_session(), ("/x/y",))
 
     tell(story)

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
-from penstock.controller.interface import Reassignment, Refused
+from penstock.controller.interface import ApiError, Reassignment
 from penstock.controller.reassignment import (
     alter_reassignments,
     find_reassignments,
     finish_reassignments,
 )
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import decode_topic
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import BrokerId, LeaderAndIsrRequest, PartitionState, StopReplicaRequest
@@ -31,13 +31,13 @@ def cluster(part: PartitionState, *live: int) -> ClusterState:
     return cluster_state(alive(*live), topic("t", part, partition(0, (0,), (0,))))
 
 
-def moved(state: ClusterState, *moves: Reassignment) -> Decision:
+def moved(state: ClusterState, *moves: Reassignment) -> ControllerDecision:
     decision, answers = alter_reassignments(state, moves)
     assert answers == [None] * len(moves)
     return decision
 
 
-def part(decision: Decision) -> PartitionState:
+def part(decision: ControllerDecision) -> PartitionState:
     return decision.state.topics["t"].partitions[0]
 
 
@@ -45,15 +45,17 @@ def places(state: PartitionState) -> tuple[tuple[int, ...], ...]:
     return state.replicas, state.adding, state.removing
 
 
-def stopped(decision: Decision) -> list[int]:
+def stopped(decision: ControllerDecision) -> list[int]:
     return [
-        order.broker for order in decision.orders if isinstance(order.order, StopReplicaRequest)
+        order.broker for order in decision.requests if isinstance(order.request, StopReplicaRequest)
     ]
 
 
-def roled(decision: Decision) -> list[int]:
+def roled(decision: ControllerDecision) -> list[int]:
     return [
-        order.broker for order in decision.orders if isinstance(order.order, LeaderAndIsrRequest)
+        order.broker
+        for order in decision.requests
+        if isinstance(order.request, LeaderAndIsrRequest)
     ]
 
 
@@ -95,7 +97,7 @@ class TestAMoveThatEnds:
 
     def test_waits_for_every_replica_of_the_target(self) -> None:
         decision = finish_reassignments(self.arrived(0, 1), topics=["t"])
-        assert decision == Decision(state=self.arrived(0, 1))
+        assert decision == ControllerDecision(state=self.arrived(0, 1))
 
     def test_is_led_by_the_first_of_the_target_where_the_old_leader_goes(self) -> None:
         decision = finish_reassignments(self.arrived(0, 1, 2), topics=["t"])
@@ -179,9 +181,9 @@ class TestAMoveThatIsRedirectedOrCancelled:
         led = first.topics["t"].partitions[0]._replace(leader=BrokerId(2), in_sync=(BrokerId(2),))
         state = cluster(led, 0, 1, 2, 3)
         decision, [refused] = alter_reassignments(state, [Reassignment(T0, None)])
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, ApiError)
         assert refused.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        assert decision == Decision(state=state)
+        assert decision == ControllerDecision(state=state)
 
 
 @pytest.mark.parametrize(
@@ -201,14 +203,16 @@ def test_what_cannot_be_is_refused_and_the_rest_is_done(
 ) -> None:
     other = TopicPartition("t", 1)
     decision, answers = alter_reassignments(START, [asked, move(2, name=other)])
-    assert isinstance(answers[0], Refused)
+    assert isinstance(answers[0], ApiError)
     assert (answers[0].code, answers[1]) == (code, None)
     assert list(find_reassignments(decision.state)) == [other]
 
 
 def test_the_number_of_replicas_stays_where_that_is_asked_for() -> None:
-    _, answers = alter_reassignments(START, [move(1), move(2, 3)], allows_other_factor=False)
-    assert isinstance(answers[0], Refused)
+    _, answers = alter_reassignments(
+        START, [move(1), move(2, 3)], allow_replication_factor_change=False
+    )
+    assert isinstance(answers[0], ApiError)
     assert (answers[0].code, answers[1]) == (ErrorCode.INVALID_REPLICATION_FACTOR, None)
 
 
@@ -218,12 +222,12 @@ def test_a_replica_that_is_away_may_stay_but_none_may_come() -> None:
 
 
 def test_where_a_partition_is_already_nothing_is_written() -> None:
-    assert moved(START, move(0, 1)) == Decision(state=START)
+    assert moved(START, move(0, 1)) == ControllerDecision(state=START)
 
 
 def test_topics_that_are_being_deleted_do_not_move() -> None:
     state = replace(moved(START, move(2, 1)).state, deleting={"t": frozenset((BrokerId(0),))})
     assert find_reassignments(state) == {}
-    assert finish_reassignments(state, topics=["t"]) == Decision(state=state)
+    assert finish_reassignments(state, topics=["t"]) == ControllerDecision(state=state)
     _, [refused] = alter_reassignments(state, [move(0)])
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, ApiError)

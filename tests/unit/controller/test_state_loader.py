@@ -9,10 +9,10 @@ import pytest
 from tests.unit.controller.cluster import Cluster, code_of, settled, tell
 
 from penstock.controller.controller import Controller
-from penstock.controller.interface import NewTopic
-from penstock.controller.persistent_znodes import ensure_nodes
-from penstock.controller.state_loader import find_topic_nodes
-from penstock.controller.znodes import PERSISTENT, DamagedNode, format_uuid
+from penstock.controller.interface import CreatableTopic
+from penstock.controller.persistent_znodes import ensure_znodes
+from penstock.controller.state_loader import find_topic_znodes
+from penstock.controller.znodes import PERSISTENT, DamagedZnode, format_uuid
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
@@ -29,7 +29,7 @@ def story_with(
 
     async def story(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
-        await ensure_nodes(session, PERSISTENT)
+        await ensure_znodes(session, PERSISTENT)
         await prepare(session)
         async with cluster.controlled() as controller:
             await settled()
@@ -97,7 +97,7 @@ def test_settings_without_a_topic_do_not_wait_for_the_next_one_of_the_name() -> 
 
     async def check(cluster: Cluster, controller: Controller) -> None:
         [answer] = await controller.create_topics(
-            [NewTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
+            [CreatableTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
         )
         assert code_of(answer) is ErrorCode.NONE
         assert cluster.channel.twin().topics["t"].configs == {}
@@ -178,7 +178,7 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
 def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
     async def story(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
-        await ensure_nodes(session, PERSISTENT)
+        await ensure_znodes(session, PERSISTENT)
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
         await session.create("/admin/delete_topics/t")
         found = await cluster.reread()
@@ -208,19 +208,19 @@ def test_a_node_that_makes_no_sense_stops_the_start_by_name(path: str, data: byt
     with pytest.raises(ExceptionGroup) as raised:
         story_with(prepare, check)
     [error] = raised.value.exceptions
-    assert isinstance(error, DamagedNode)
+    assert isinstance(error, DamagedZnode)
     assert error.path == path
 
 
 def test_a_topic_s_nodes_are_found_parents_first() -> None:
     async def story(cluster: Cluster) -> None:
         session = cluster.sessions[0]
-        await ensure_nodes(session, PERSISTENT)
+        await ensure_znodes(session, PERSISTENT)
         async with cluster.controlled() as controller:
             await controller.create_topics(
-                [NewTopic(name="t", partitions=2)], validate_only=False, timeout_ms=WAIT_MS
+                [CreatableTopic(name="t", partitions=2)], validate_only=False, timeout_ms=WAIT_MS
             )
-            found = await find_topic_nodes(session, "t")
+            found = await find_topic_znodes(session, "t")
             assert found[0] == "/brokers/topics/t"
             assert all(
                 found.index(path.rpartition("/")[0]) < place
@@ -228,6 +228,6 @@ def test_a_topic_s_nodes_are_found_parents_first() -> None:
                 if path.count("/") > 3
             )
             assert len(found) == 1 + 1 + 2 + 2 + 1
-            assert await find_topic_nodes(session, "none") == []
+            assert await find_topic_znodes(session, "none") == []
 
     tell(story)

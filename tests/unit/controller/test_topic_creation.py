@@ -15,10 +15,10 @@ from tests.unit.controller.states import EPOCH, alive, cluster_state, partition,
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig
 from penstock.controller.create_partitions import create_partitions
-from penstock.controller.interface import NewPartitions, NewTopic, Refused
-from penstock.controller.new_partitions import Means
+from penstock.controller.interface import ApiError, CreatableTopic, NewPartitions
+from penstock.controller.new_partitions import CreationDependencies
 from penstock.controller.refusals import named_twice
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.topic_creation import create_topics
 from penstock.metadata_store.interface import Create, SetData
 from penstock.model.cluster import BrokerId, LeaderAndIsrRequest, TopicState, UpdateMetadataRequest
@@ -28,9 +28,9 @@ from penstock.model.ids import TopicId
 IDS = [TopicId(UUID(int=number)) for number in range(100, 200)]
 
 
-def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> Means:
+def means(limit: int = 10_000, given: Mapping[str, str] | None = None) -> CreationDependencies:
     ids = iter(IDS)
-    return Means(
+    return CreationDependencies(
         settings=resolve_broker(RawConfig.from_mapping(given or {}, where="test")),
         random=Random(1),
         new_topic_id=lambda: next(ids),
@@ -47,8 +47,8 @@ THREE = cluster_state(
 
 
 def create(
-    *asked: NewTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
-) -> list[TopicState | Refused]:
+    *asked: CreatableTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
+) -> list[TopicState | ApiError]:
     twice = named_twice(each.name for each in asked)
     return create_topics(state, asked, means(given=given), twice=twice)[1]
 
@@ -60,88 +60,96 @@ def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
 @pytest.mark.parametrize(
     ("asked", "code", "words"),
     [
-        (NewTopic(name="a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "a-z A-Z"),
-        (NewTopic(name=".."), ErrorCode.INVALID_TOPIC_EXCEPTION, "reserved"),
-        (NewTopic(name="x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "249"),
-        (NewTopic(name="t\n"), ErrorCode.INVALID_TOPIC_EXCEPTION, "not valid"),
-        (NewTopic(name="orders"), ErrorCode.TOPIC_ALREADY_EXISTS, "exists already"),
-        (NewTopic(name="a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "collides with a.b"),
-        (NewTopic(name="t", partitions=0), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
-        (NewTopic(name="t", partitions=-2), ErrorCode.INVALID_PARTITIONS, "-2"),
-        (NewTopic(name="t", partitions=10_001), ErrorCode.POLICY_VIOLATION, "10000"),
-        (NewTopic(name="t", partitions=2**31 - 1), ErrorCode.POLICY_VIOLATION, "10000"),
+        (CreatableTopic(name="a/b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "a-z A-Z"),
+        (CreatableTopic(name=".."), ErrorCode.INVALID_TOPIC_EXCEPTION, "reserved"),
+        (CreatableTopic(name="x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "249"),
+        (CreatableTopic(name="t\n"), ErrorCode.INVALID_TOPIC_EXCEPTION, "not valid"),
+        (CreatableTopic(name="orders"), ErrorCode.TOPIC_ALREADY_EXISTS, "exists already"),
+        (CreatableTopic(name="a_b"), ErrorCode.INVALID_TOPIC_EXCEPTION, "collides with a.b"),
+        (CreatableTopic(name="t", partitions=0), ErrorCode.INVALID_PARTITIONS, "0 partitions"),
+        (CreatableTopic(name="t", partitions=-2), ErrorCode.INVALID_PARTITIONS, "-2"),
+        (CreatableTopic(name="t", partitions=10_001), ErrorCode.POLICY_VIOLATION, "10000"),
+        (CreatableTopic(name="t", partitions=2**31 - 1), ErrorCode.POLICY_VIOLATION, "10000"),
         (
-            NewTopic(name="t", replication_factor=4),
+            CreatableTopic(name="t", replication_factor=4),
             ErrorCode.INVALID_REPLICATION_FACTOR,
             "3 broker",
         ),
-        (NewTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR, "0"),
-        (NewTopic(name="t", replication_factor=-2), ErrorCode.INVALID_REPLICATION_FACTOR, "-2"),
+        (CreatableTopic(name="t", replication_factor=0), ErrorCode.INVALID_REPLICATION_FACTOR, "0"),
         (
-            NewTopic(name="t", partitions=1, assignment=assigned((0,))),
+            CreatableTopic(name="t", replication_factor=-2),
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "-2",
+        ),
+        (
+            CreatableTopic(name="t", partitions=1, assignment=assigned((0,))),
             ErrorCode.INVALID_REQUEST,
             "one or the other",
         ),
         (
-            NewTopic(name="t", replication_factor=1, assignment=assigned((0,))),
+            CreatableTopic(name="t", replication_factor=1, assignment=assigned((0,))),
             ErrorCode.INVALID_REQUEST,
             "one or the other",
         ),
         (
-            NewTopic(name="t", assignment={0: (BrokerId(0),), 2: (BrokerId(0),)}),
+            CreatableTopic(name="t", assignment={0: (BrokerId(0),), 2: (BrokerId(0),)}),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "[0, 2]",
         ),
         (
-            NewTopic(name="t", assignment={-1: (BrokerId(0),)}),
+            CreatableTopic(name="t", assignment={-1: (BrokerId(0),)}),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "[-1]",
         ),
         (
-            NewTopic(name="t", assignment=assigned((0,), ())),
+            CreatableTopic(name="t", assignment=assigned((0,), ())),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "no replica",
         ),
         (
-            NewTopic(name="t", assignment=assigned((0, 0))),
+            CreatableTopic(name="t", assignment=assigned((0, 0))),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "twice",
         ),
         (
-            NewTopic(name="t", assignment=assigned((0, 7))),
+            CreatableTopic(name="t", assignment=assigned((0, 7))),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "[7]",
         ),
         (
-            NewTopic(name="t", assignment=assigned((0, 1), (0,))),
+            CreatableTopic(name="t", assignment=assigned((0, 1), (0,))),
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "the others have 2",
         ),
         (
-            NewTopic(name="t", configs={"retention.mss": "1"}),
+            CreatableTopic(name="t", configs={"retention.mss": "1"}),
             ErrorCode.INVALID_CONFIG,
             "did you mean retention.ms",
         ),
         (
-            NewTopic(name="t", configs={"retention.ms": "soon"}),
+            CreatableTopic(name="t", configs={"retention.ms": "soon"}),
             ErrorCode.INVALID_CONFIG,
             "'soon' is not valid",
         ),
-        (NewTopic(name="t", configs={"retention.ms": None}), ErrorCode.INVALID_CONFIG, "no value"),
         (
-            NewTopic(
+            CreatableTopic(name="t", configs={"retention.ms": None}),
+            ErrorCode.INVALID_CONFIG,
+            "no value",
+        ),
+        (
+            CreatableTopic(
                 name="t", configs={"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}
             ),
             ErrorCode.INVALID_CONFIG,
             "compaction.lag",
         ),
         (
-            NewTopic(name="__consumer_offsets", configs={"cleanup.policy": "delete"}),
+            CreatableTopic(name="__consumer_offsets", configs={"cleanup.policy": "delete"}),
             ErrorCode.INVALID_CONFIG,
             "must be compact",
         ),
         (
-            NewTopic(
+            CreatableTopic(
                 name="t",
                 configs={"leader.replication.throttled.replicas": "0:1" + ",0:1" * 300_000},
             ),
@@ -151,25 +159,25 @@ def assigned(*replicas: tuple[int, ...]) -> dict[int, tuple[BrokerId, ...]]:
     ],
 )
 def test_what_cannot_be_is_refused_with_kafka_s_code(
-    asked: NewTopic, code: ErrorCode, words: str
+    asked: CreatableTopic, code: ErrorCode, words: str
 ) -> None:
     decision, [answer] = create_topics(THREE, [asked], means())
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, ApiError)
     assert answer.code is code
     assert words in answer.message
-    assert decision == Decision(state=THREE)
+    assert decision == ControllerDecision(state=THREE)
 
 
 def test_a_topic_gets_the_broker_s_defaults_where_nothing_is_said() -> None:
     given = {"num.partitions": "4", "default.replication.factor": "2"}
-    [made] = create(NewTopic(name="t"), given=given)
+    [made] = create(CreatableTopic(name="t"), given=given)
     assert isinstance(made, TopicState)
     assert len(made.partitions) == 4
     assert {len(each.replicas) for each in made.partitions} == {2}
 
 
 def test_a_new_partition_is_led_by_its_first_replica_and_all_are_in_sync() -> None:
-    [made] = create(NewTopic(name="t", assignment=assigned((2, 0), (1, 2))))
+    [made] = create(CreatableTopic(name="t", assignment=assigned((2, 0), (1, 2))))
     assert isinstance(made, TopicState)
     assert [each.leader for each in made.partitions] == [2, 1]
     for each in made.partitions:
@@ -178,7 +186,7 @@ def test_a_new_partition_is_led_by_its_first_replica_and_all_are_in_sync() -> No
 
 
 def test_a_name_given_twice_is_refused_and_the_rest_is_made() -> None:
-    answers = create(NewTopic(name="t"), NewTopic(name="u"), NewTopic(name="t"))
+    answers = create(CreatableTopic(name="t"), CreatableTopic(name="u"), CreatableTopic(name="t"))
     assert [code_of(answer) for answer in answers] == [
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
@@ -187,7 +195,7 @@ def test_a_name_given_twice_is_refused_and_the_rest_is_made() -> None:
 
 
 def test_topics_of_one_request_may_not_collide_either() -> None:
-    answers = create(NewTopic(name="x.y"), NewTopic(name="x_y"))
+    answers = create(CreatableTopic(name="x.y"), CreatableTopic(name="x_y"))
     assert [code_of(answer) for answer in answers] == [
         ErrorCode.NONE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -195,7 +203,7 @@ def test_topics_of_one_request_may_not_collide_either() -> None:
 
 
 def test_the_limit_counts_all_topics_of_a_request() -> None:
-    asked = [NewTopic(name=f"t{number}", partitions=4) for number in range(3)]
+    asked = [CreatableTopic(name=f"t{number}", partitions=4) for number in range(3)]
     _, answers = create_topics(THREE, asked, means(limit=9))
     assert [code_of(answer) for answer in answers] == [
         ErrorCode.NONE,
@@ -206,14 +214,14 @@ def test_the_limit_counts_all_topics_of_a_request() -> None:
 
 def test_a_topic_that_is_being_deleted_cannot_be_made_yet() -> None:
     state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
-    [answer] = create(NewTopic(name="orders"), state=state)
-    assert isinstance(answer, Refused)
+    [answer] = create(CreatableTopic(name="orders"), state=state)
+    assert isinstance(answer, ApiError)
     assert answer.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert "being deleted" in answer.message
 
 
 def test_the_first_step_has_the_whole_topic_s_node_and_each_partition_is_one_step() -> None:
-    asked = NewTopic(name="t", assignment=assigned((0,), (1,)), configs={"retention.ms": "5"})
+    asked = CreatableTopic(name="t", assignment=assigned((0,), (1,)), configs={"retention.ms": "5"})
     decision, _ = create_topics(THREE, [asked], means())
     paths = [[each.path for each in step] for step in decision.writes]
     assert paths == [
@@ -229,9 +237,9 @@ def test_the_first_step_has_the_whole_topic_s_node_and_each_partition_is_one_ste
 
 
 def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> None:
-    asked = NewTopic(name="t", assignment=assigned((0, 1)))
+    asked = CreatableTopic(name="t", assignment=assigned((0, 1)))
     decision, _ = create_topics(THREE, [asked], means())
-    kinds = [(order.broker, type(order.order)) for order in decision.orders]
+    kinds = [(order.broker, type(order.request)) for order in decision.requests]
     assert kinds == [
         (0, LeaderAndIsrRequest),
         (1, LeaderAndIsrRequest),
@@ -239,7 +247,7 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
         (1, UpdateMetadataRequest),
         (2, UpdateMetadataRequest),
     ]
-    first = decision.orders[0].order
+    first = decision.requests[0].request
     assert isinstance(first, LeaderAndIsrRequest)
     assert all(each.is_new for each in first.partitions)
 
@@ -254,14 +262,14 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
 def test_internal_topics_are_made_as_the_coordinators_need_them(
     name: str, prefix: str, partitions: int
 ) -> None:
-    [made] = create(NewTopic(name=name))
+    [made] = create(CreatableTopic(name=name))
     assert isinstance(made, TopicState)
     assert made.is_internal
     assert made.configs["cleanup.policy"] == "compact"
     assert len(made.partitions) == partitions
     assert len(made.partitions[0].replicas) == 3
     given = {f"{prefix}.num.partitions": "2", f"{prefix}.segment.bytes": "1048576"}
-    [small] = create(NewTopic(name=name, replication_factor=1), given=given)
+    [small] = create(CreatableTopic(name=name, replication_factor=1), given=given)
     assert isinstance(small, TopicState)
     assert (len(small.partitions), small.configs["segment.bytes"]) == (2, "1048576")
 
@@ -275,7 +283,7 @@ def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_ar
 ) -> None:
     """Unless somebody has said how many it takes."""
     settings = {} if given is None else {"transaction.state.log.min.isr": given}
-    topic = NewTopic(name="__transaction_state", replication_factor=factor)
+    topic = CreatableTopic(name="__transaction_state", replication_factor=factor)
     [made] = create(topic, given=settings)
     assert isinstance(made, TopicState)
     assert made.configs["min.insync.replicas"] == in_sync
@@ -284,7 +292,7 @@ def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_ar
 # Topics that grow.
 
 
-def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[Refused | None]:
+def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:
     twice = named_twice(each.name for each in asked)
     return create_partitions(state, asked, means(limit=100), twice=twice)[1]
 
@@ -319,7 +327,7 @@ def test_growth_that_cannot_be_is_refused(
     asked: NewPartitions, code: ErrorCode, words: str
 ) -> None:
     [answer] = grow(asked)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, ApiError)
     assert answer.code is code
     assert words in answer.message
 
@@ -361,6 +369,6 @@ def test_a_topic_cannot_grow_while_it_is_reassigned() -> None:
 def test_a_topic_cannot_grow_while_it_is_deleted() -> None:
     state = replace(THREE, deleting={"orders": frozenset((BrokerId(0),))})
     [answer] = grow(NewPartitions(name="orders", total=3), state=state)
-    assert isinstance(answer, Refused)
+    assert isinstance(answer, ApiError)
     assert answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "being deleted" in answer.message

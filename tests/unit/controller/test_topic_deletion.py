@@ -34,8 +34,8 @@ def test_a_deletion_begins_with_a_mark_and_orders_to_whoever_has_data() -> None:
         ["/admin/delete_topics/u"],
     ]
     assert all(isinstance(each, Create) for step in decision.writes for each in step)
-    orders = {order.broker: order.order for order in decision.orders}
-    assert len(orders) == len(decision.orders) == 2
+    orders = {order.broker: order.request for order in decision.requests}
+    assert len(orders) == len(decision.requests) == 2
     for broker, names in ((A, ["t-0", "t-1"]), (B, ["t-1", "u-0"])):
         order = orders[broker]
         assert isinstance(order, StopReplicaRequest)
@@ -50,7 +50,7 @@ def test_what_is_being_deleted_is_not_marked_twice() -> None:
     second, answers = delete_topics(first.state, ["t", "t"], is_enabled=True)
     assert answers == [None, None]
     assert second.writes == ()
-    assert second.orders == ()
+    assert second.requests == ()
 
 
 def test_a_topic_goes_when_the_last_broker_has_removed_its_data() -> None:
@@ -82,8 +82,8 @@ def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
     assert steps[-1] == [paths[0], "/admin/delete_topics/u", "/config/topics/u"]
     assert set(decision.state.topics) == {"t", "kept"}
     assert decision.state.deleting == {}
-    updates = [order.order for order in decision.orders]
-    assert [order.broker for order in decision.orders] == [0, 1]
+    updates = [order.request for order in decision.requests]
+    assert [order.broker for order in decision.requests] == [0, 1]
     for update in updates:
         assert isinstance(update, UpdateMetadataRequest)
         assert update.deleted_topics == ("u",)
@@ -100,7 +100,7 @@ def test_of_a_topic_that_is_gone_but_for_its_mark_the_mark_goes() -> None:
 def test_a_topic_that_only_dead_brokers_have_is_hidden_at_once() -> None:
     state = replace(STATE, brokers=alive(0))
     decision, _ = delete_topics(state, ["u"], is_enabled=True)
-    [(broker, update)] = decision.orders
+    [(broker, update)] = decision.requests
     assert broker == A
     assert isinstance(update, UpdateMetadataRequest)
     assert update.deleted_topics == ("u",)

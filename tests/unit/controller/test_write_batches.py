@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.controller.cluster import Cluster, code_of, tell
 from tests.unit.controller.crashing_session import CrashingSession
 
-from penstock.controller.interface import NewTopic
+from penstock.controller.interface import CreatableTopic
 from penstock.controller.state import Writes
 from penstock.controller.write_batches import TRANSACTION_BYTES, pack, request_bytes
 from penstock.metadata_store.interface import Create
@@ -48,7 +48,9 @@ def test_a_topic_too_large_for_one_transaction_takes_several() -> None:
         async with cluster.controlled(session=session) as controller:
             before = session.transactions
             [answer] = await controller.create_topics(
-                [NewTopic(name="t" * 249, partitions=1000)], validate_only=False, timeout_ms=60_000
+                [CreatableTopic(name="t" * 249, partitions=1000)],
+                validate_only=False,
+                timeout_ms=60_000,
             )
             assert code_of(answer) is ErrorCode.NONE
             nodes = 2 * 1000 * 249

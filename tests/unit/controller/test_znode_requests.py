@@ -10,8 +10,8 @@ from tests.unit.controller.cluster import Cluster, code_of, same_facts, settled,
 
 from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import Controller
-from penstock.controller.interface import NewTopic
-from penstock.controller.persistent_znodes import ensure_nodes
+from penstock.controller.interface import CreatableTopic
+from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.znodes import PERSISTENT
 from penstock.metadata_store.interface import Create, Session
 from penstock.model.alter_partition import AlterPartitionProposal, IsrMember
@@ -40,7 +40,7 @@ async def someone(cluster: Cluster) -> Session:
 async def make(controller: Controller, name: str, *replicas: tuple[int, ...]) -> None:
     assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
     [made] = await controller.create_topics(
-        [NewTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
+        [CreatableTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
     )
     assert code_of(made) is ErrorCode.NONE
 
@@ -185,7 +185,7 @@ class TestATopicMadeInTheTree:
                 await session.delete(f"{inside}/partitions")
                 await session.delete(inside)
                 [answer] = await controller.create_topics(
-                    [NewTopic(name="broken")], validate_only=False, timeout_ms=WAIT_MS
+                    [CreatableTopic(name="broken")], validate_only=False, timeout_ms=WAIT_MS
                 )
                 assert code_of(answer) is ErrorCode.TOPIC_ALREADY_EXISTS
             async with cluster.controlled():  # the next one is not stopped by it either
@@ -199,7 +199,7 @@ class TestATopicMadeInTheTree:
                 session = await someone(cluster)
                 made, _ = await asyncio.gather(
                     controller.create_topics(
-                        [NewTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
+                        [CreatableTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
                     ),
                     session.create("/brokers/topics/t", node_of(p0=[0], p1=[0])),
                     return_exceptions=True,
@@ -215,7 +215,7 @@ class TestATopicMadeInTheTree:
     def test_while_nobody_looked_is_found_at_the_election(self) -> None:
         async def story(cluster: Cluster) -> None:
             session = await someone(cluster)
-            await ensure_nodes(session, PERSISTENT)
+            await ensure_znodes(session, PERSISTENT)
             await session.create("/brokers/topics/t", node_of(p0=[0]))
             async with cluster.controlled():
                 assert list(cluster.channel.twin().topics) == ["t"]
@@ -400,7 +400,7 @@ def test_a_broker_that_leaves_is_missed_by_nobody() -> None:
             await make(controller, "t", (1, 0))
             state = controller.find_state()
             assert state is not None
-            left = await controller.leave(
+            left = await controller.controlled_shutdown(
                 BrokerId(1), state.brokers[BrokerId(1)].epoch, timeout_ms=WAIT_MS
             )
             assert left == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.controller.states import partition
 
 from penstock.controller.znodes import (
-    DamagedNode,
+    DamagedZnode,
     broker_config_path,
     decode_broker,
     decode_cluster_id,
@@ -91,7 +91,7 @@ class TestBrokers:
 
     @pytest.mark.parametrize("text", ["", "h:9", "SSL://h", "SSL://h:port", 3])
     def test_with_an_address_that_is_none_are_damaged(self, text: object) -> None:
-        with pytest.raises(DamagedNode, match="/brokers/ids/1 cannot be read"):
+        with pytest.raises(DamagedZnode, match="/brokers/ids/1 cannot be read"):
             decode_broker(BrokerId(1), value(as_data({"endpoints": [text]})))
 
 
@@ -140,7 +140,7 @@ class TestTopics:
         ],
     )
     def test_that_make_no_sense_are_damaged(self, data: bytes) -> None:
-        with pytest.raises(DamagedNode, match="/brokers/topics/t cannot be read"):
+        with pytest.raises(DamagedZnode, match="/brokers/topics/t cannot be read"):
             decode_topic("t", data)
 
 
@@ -180,7 +180,7 @@ class TestPartitions:
     @pytest.mark.parametrize("bad", [None, "x", True, [None]])
     def test_that_lack_a_field_are_damaged(self, field: str, bad: object) -> None:
         fields = {"controller_epoch": 1, "leader": 1, "leader_epoch": 1, "isr": [1], field: bad}
-        with pytest.raises(DamagedNode, match=field):
+        with pytest.raises(DamagedZnode, match=field):
             decode_state("/p", value(as_data(fields)), replicas=())
 
     def test_of_newer_kafkas_may_have_more_fields(self) -> None:
@@ -194,7 +194,7 @@ def test_settings_are_read_as_they_were_written() -> None:
     assert decode_configs("/config/topics/t", data) == {"a": "1", "b": 'é"'}
     assert json.loads(data)["version"] == 1
     assert decode_configs("/config/topics/t", b"") == {}
-    with pytest.raises(DamagedNode, match="/config/topics/t"):
+    with pytest.raises(DamagedZnode, match="/config/topics/t"):
         decode_configs("/config/topics/t", b"nonsense")
 
 
@@ -210,7 +210,7 @@ def test_the_small_nodes_are_read_as_they_were_written() -> None:
     assert decode_last_producer_id(block) == 2**62 + 999
     assert json.loads(block)["block_start"] == str(2**62)
     assert decode_last_producer_id(b"") == -1
-    with pytest.raises(DamagedNode, match="block_end"):
+    with pytest.raises(DamagedZnode, match="block_end"):
         decode_last_producer_id(as_data({"block_end": "x"}))
 
 

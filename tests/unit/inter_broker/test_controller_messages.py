@@ -26,10 +26,10 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     ControllerRequest,
+    ControllerRequestBody,
     Endpoint,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
-    Order,
     PartitionState,
     StopReplicaRequest,
     TopicState,
@@ -91,7 +91,7 @@ def sent_orders(draw: st.DrawFn) -> ControllerRequest:
         "controller_epoch": st.builds(ControllerEpoch, int32),
     }
     addressed = {**head, "broker_epoch": st.just(epoch)}
-    order: Order = draw(
+    order: ControllerRequestBody = draw(
         st.one_of(
             st.builds(
                 LeaderAndIsrRequest,

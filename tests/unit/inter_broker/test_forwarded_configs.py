@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.profile import scaled
 
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
-    Refused,
-    SettingChange,
 )
 from penstock.inter_broker.messages.forwarded_configs import (
     ForwardedConfigsRequest,
@@ -32,21 +32,22 @@ from penstock.protocol.private_response import (
 EXAMPLES = scaled(test=50, verify=1000, release=10_000)
 text = st.text(max_size=10)
 changes = st.builds(
-    ConfigChange,
+    ConfigResourceChange,
     scope=st.sampled_from(ConfigScope),
     name=text,
     changes=st.lists(
-        st.builds(SettingChange, text, st.sampled_from(ChangeKind), st.none() | text), max_size=3
+        st.builds(ConfigEntryChange, text, st.sampled_from(ConfigOperation), st.none() | text),
+        max_size=3,
     ).map(tuple),
     replace=st.booleans(),
 )
 requests = st.builds(
     ForwardedConfigsRequest, st.lists(changes, max_size=3).map(tuple), st.booleans()
 )
-CHANGE = ConfigChange(
+CHANGE = ConfigResourceChange(
     scope=ConfigScope.TOPIC,
     name="t",
-    changes=(SettingChange("retention.ms", ChangeKind.SET, "5"),),
+    changes=(ConfigEntryChange("retention.ms", ConfigOperation.SET, "5"),),
 )
 
 
@@ -75,7 +76,7 @@ def test_each_change_has_its_answer() -> None:
     sent = PrivateResponse(ErrorCode.NONE, None, 0, 0, results=results)
     answer = decode_private_response(encode_private_response(sent))
     assert answer == sent
-    expected = [None, Refused(ErrorCode.INVALID_CONFIG, "not a number")]
+    expected = [None, ApiError(ErrorCode.INVALID_CONFIG, "not a number")]
     assert read_results(answer, [CHANGE, CHANGE]) == expected
 
 

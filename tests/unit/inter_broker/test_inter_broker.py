@@ -21,13 +21,13 @@ from penstock.client.call import PrivateCall
 from penstock.client.connection import BrokerConnection
 from penstock.client.errors import Disconnected
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
-    NewTopic,
+    CreatableTopic,
     Reassignment,
-    Refused,
-    SettingChange,
 )
 from penstock.inter_broker.messages.controlled_shutdown import (
     CONTROLLED_SHUTDOWN_VERSIONS,
@@ -41,9 +41,9 @@ from penstock.model.cluster import (
     BrokerId,
     ControllerEpoch,
     ControllerRequest,
+    ControllerRequestBody,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
-    Order,
     PartitionState,
     StopReplicaRequest,
     TopicState,
@@ -62,7 +62,7 @@ T0 = TopicPartition("t", 0)
 async def make(broker: LittleBroker, name: str, *replicas: tuple[int, ...]) -> TopicState:
     assignment = {n: tuple(map(BrokerId, each)) for n, each in enumerate(replicas)}
     [made] = await broker.administration.create_topics(
-        [NewTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
+        [CreatableTopic(name=name, assignment=assignment)], validate_only=False, timeout_ms=WAIT_MS
     )
     assert isinstance(made, TopicState), made
     return made
@@ -111,24 +111,24 @@ def test_any_broker_takes_new_topics_and_settings_and_sends_them_on() -> None:
         assert len(made.partitions) == 1
         assert made.topic_id == seen_id(cluster.leading)
         changes = [
-            ConfigChange(
+            ConfigResourceChange(
                 scope=ConfigScope.TOPIC,
                 name=name,
-                changes=(SettingChange("retention.ms", ChangeKind.SET, "77"),),
+                changes=(ConfigEntryChange("retention.ms", ConfigOperation.SET, "77"),),
             )
             for name in ("t", "nowhere")
         ]
         done, refused = await other.administration.alter_configs(changes, validate_only=False)
         assert done is None
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, ApiError)
         assert refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topic = other.cluster.find_topic("t")
         assert topic is not None
         assert topic.configs == {"retention.ms": "77"}
         [again] = await other.administration.create_topics(
-            [NewTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
+            [CreatableTopic(name="t")], validate_only=False, timeout_ms=WAIT_MS
         )
-        assert isinstance(again, Refused)
+        assert isinstance(again, ApiError)
         assert again.code is ErrorCode.TOPIC_ALREADY_EXISTS
         [refusal] = await other.administration.delete_topics(["t"], timeout_ms=WAIT_MS)
         assert refusal is not None
@@ -207,7 +207,7 @@ def test_a_killed_broker_is_followed_and_a_moved_replica_does_not_stay_on_it() -
         await cluster.wait_joined()
         [answer] = await cluster.leading.controller.alter_reassignments(
             [Reassignment(T0, (BrokerId(1), BrokerId(3)))],
-            allows_other_factor=True,
+            allow_replication_factor_change=True,
             timeout_ms=WAIT_MS,
         )
         assert answer is None
@@ -302,10 +302,10 @@ def test_a_late_copy_of_an_order_takes_nothing_back() -> None:
         forget = UpdateMetadataRequest(**head, is_full=False, deleted_topics=("t",))
         learn = UpdateMetadataRequest(**head, is_full=False, topics=(topic,))
 
-        def send(number: int, order: Order) -> None:
+        def send(number: int, order: ControllerRequestBody) -> None:
             one.orders.handle(ControllerRequest(epoch, order, number))
 
-        orders: tuple[Order, ...] = (stop, forget, lead, learn)
+        orders: tuple[ControllerRequestBody, ...] = (stop, forget, lead, learn)
         for number, each in enumerate(orders, 1):
             send(number, each)
         for number, copy in ((1, stop), (2, forget), (4, forget)):

@@ -8,11 +8,11 @@ import pytest
 from penstock.metadata_store.election import (
     Candidate,
     Election,
-    ElectionWin,
+    ElectionResult,
     QueueElection,
     RaceElection,
 )
-from penstock.metadata_store.errors import BadVersion, TransactionFailed
+from penstock.metadata_store.errors import BadVersion, MultiFailed
 from penstock.metadata_store.interface import Session, SetData
 
 LEADER, QUEUE, EPOCH = "/controller", "/election/controller", "/controller_epoch"
@@ -38,17 +38,19 @@ Recipe = Callable[[Session, str], Election]
 both = pytest.mark.parametrize("recipe", [race, queue])
 
 
-async def can_write(session: Session, leadership: ElectionWin) -> bool:
+async def can_write(session: Session, leadership: ElectionResult) -> bool:
     try:
         await session.multi(leadership.fence([SetData(path="/", data=b"%d" % leadership.epoch)]))
-    except TransactionFailed as failed:
+    except MultiFailed as failed:
         if not isinstance(failed.error, BadVersion):
             raise
         return False
     return True
 
 
-async def cancel(tasks: Sequence[asyncio.Task[ElectionWin]] | Sequence[asyncio.Task[None]]) -> None:
+async def cancel(
+    tasks: Sequence[asyncio.Task[ElectionResult]] | Sequence[asyncio.Task[None]],
+) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

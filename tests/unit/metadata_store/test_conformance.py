@@ -10,19 +10,19 @@ from penstock.metadata_store.errors import (
     DataTooLarge,
     InvalidPath,
     MetadataStoreError,
+    MultiFailed,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
     NotEmpty,
     RolledBack,
     SessionExpired,
-    TransactionFailed,
 )
 from penstock.metadata_store.interface import (
     MAX_REQUEST_BYTES,
     NO_SESSION,
     OPERATION_OVERHEAD_BYTES,
-    Check,
+    CheckVersion,
     Create,
     Delete,
     EventKind,
@@ -152,7 +152,7 @@ async def test_data_up_to_the_limit_is_taken_and_more_is_refused(backend: Backen
     with pytest.raises(DataTooLarge):
         await session.set("/a", largest + b"x")
     with pytest.raises(DataTooLarge):
-        await session.multi([SetData(path="/a", data=largest), Check(path="/a")])
+        await session.multi([SetData(path="/a", data=largest), CheckVersion(path="/a")])
     assert (await session.get("/a")).stat.version == 0
 
 
@@ -240,7 +240,7 @@ async def test_a_transaction_does_all_in_one_step(backend: Backend) -> None:
     await session.create("/a", b"one")
     results = await session.multi(
         [
-            Check(path="/a", version=0),
+            CheckVersion(path="/a", version=0),
             SetData(path="/a", data=b"two", version=0),
             Create(path="/a/b"),
             Create(path="/a/n", sequential=True),
@@ -260,12 +260,12 @@ async def test_a_transaction_does_all_in_one_step(backend: Backend) -> None:
 async def test_a_transaction_with_one_failure_does_nothing(backend: Backend) -> None:
     session = await backend.open_session()
     before = (await session.create("/a", b"one")).stat
-    with pytest.raises(TransactionFailed) as failed:
+    with pytest.raises(MultiFailed) as failed:
         await session.multi(
             [
                 SetData(path="/a", data=b"two"),
                 Create(path="/a/b"),
-                Check(path="/a", version=7),
+                CheckVersion(path="/a", version=7),
                 Delete(path="/a/b"),
             ]
         )
@@ -282,18 +282,18 @@ async def test_every_kind_of_failure_rolls_back(backend: Backend) -> None:
     await session.create("/full")
     await session.create("/full/child")
     await session.create("/e", ephemeral=True)
-    cases: list[tuple[Create | SetData | Delete | Check, type[MetadataStoreError]]] = [
+    cases: list[tuple[Create | SetData | Delete | CheckVersion, type[MetadataStoreError]]] = [
         (Create(path="/full"), NodeExists),
         (Create(path="/none/x"), NoNode),
         (Create(path="/e/x"), NoChildrenForEphemerals),
         (Delete(path="/full"), NotEmpty),
         (Delete(path="/none"), NoNode),
         (SetData(path="/none", data=b""), NoNode),
-        (Check(path="/none"), NoNode),
-        (Check(path="/full", version=1), BadVersion),
+        (CheckVersion(path="/none"), NoNode),
+        (CheckVersion(path="/full", version=1), BadVersion),
     ]
     for operation, expected in cases:
-        with pytest.raises(TransactionFailed) as failed:
+        with pytest.raises(MultiFailed) as failed:
             await session.multi([Create(path="/new", ephemeral=True), operation])
         assert isinstance(failed.value.error, expected), operation
         assert await session.exists("/new") is None
@@ -424,8 +424,8 @@ async def test_a_failed_transaction_calls_no_watch(backend: Backend) -> None:
     session = await backend.open_session()
     witness = Witness()
     await session.exists("/a", witness)
-    with pytest.raises(TransactionFailed):
-        await session.multi([Create(path="/a"), Check(path="/none")])
+    with pytest.raises(MultiFailed):
+        await session.multi([Create(path="/a"), CheckVersion(path="/none")])
     await session.sync()
     assert witness.events == []
 

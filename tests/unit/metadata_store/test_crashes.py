@@ -10,16 +10,16 @@ from tests.profile import scaled
 from penstock.metadata_store.embedded.journal import recover
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.embedded.znode_tree import (
-    Change,
     Command,
     EndAllSessions,
     EndSession,
     Image,
     OpenSession,
+    ZnodeChange,
     ZnodeTree,
 )
 from penstock.metadata_store.interface import (
-    Check,
+    CheckVersion,
     Create,
     Delete,
     Operation,
@@ -48,7 +48,7 @@ def life(first: int) -> Iterator[Callable[[SessionId], Group]]:
     """A process's commands, given its session: every kind, failing ones too, alone and together."""
 
     def change(*operations: Operation) -> Callable[[SessionId], Command]:
-        return lambda session_id: Change(session_id, operations)
+        return lambda session_id: ZnodeChange(session_id, operations)
 
     yield lambda s: [change(Create(path=f"/p{first}", data=b"0"))(s)]
     for turn in range(first, first + 4):
@@ -58,7 +58,7 @@ def life(first: int) -> Iterator[Callable[[SessionId], Group]]:
             change(Delete(path="/none"))(s),
         ]
         yield lambda s, turn=turn: [  # type: ignore[misc]
-            change(Create(path=f"/n{turn}", data=bytes(60)), Check(path=f"/p{first}"))(s),
+            change(Create(path=f"/n{turn}", data=bytes(60)), CheckVersion(path=f"/p{first}"))(s),
             OpenSession(),
         ]
         yield lambda s, turn=turn: [change(Delete(path=f"/n{turn}"), Create(path=f"/m{turn}"))(s)]  # type: ignore[misc]

@@ -21,10 +21,10 @@ from tests.unit.metadata_store.recipes import (
     race,
 )
 
-from penstock.metadata_store.election import Candidate, ElectionWin, RaceElection
+from penstock.metadata_store.election import Candidate, ElectionResult, RaceElection
 from penstock.metadata_store.embedded.session import EmbeddedSession
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
-from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import (
     ANY_VERSION,
     Created,
@@ -212,7 +212,7 @@ def test_a_lost_answer_is_found_again_by_the_next_try(recipe: Recipe, lost_answe
     async def story(store: EmbeddedMetadataStore) -> None:
         session = await store.open_session()
         election = recipe(Wrapped(session, lost_answer), "b1")
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLoss):
             await election.campaign()
         leading = await election.campaign()
         assert await can_write(session, leading)
@@ -264,7 +264,7 @@ def test_a_left_over_node_is_not_taken_from_who_was_elected_meanwhile() -> None:
     async def story(store: EmbeddedMetadataStore) -> None:
         old, new, other = [await store.open_session() for _ in range(3)]
         await race(old, "b1").campaign()
-        following: list[ElectionWin] = []
+        following: list[ElectionResult] = []
 
         async def meanwhile() -> None:
             await store.expire(old.id)
@@ -302,7 +302,7 @@ def test_a_place_that_is_deleted_before_its_election_does_not_lead() -> None:
 def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> None:
     async def story(store: EmbeddedMetadataStore) -> None:
         sessions = [Wrapped(await store.open_session()) for _ in range(6)]
-        campaigns: list[asyncio.Task[ElectionWin]] = []
+        campaigns: list[asyncio.Task[ElectionResult]] = []
         for place, session in enumerate(sessions):
             campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
             await all_else()
@@ -321,7 +321,7 @@ def test_the_queue_elects_in_the_order_of_arrival_and_wakes_only_the_next() -> N
 def test_a_gap_in_the_queue_is_closed_without_an_election() -> None:
     async def story(store: EmbeddedMetadataStore) -> None:
         sessions = [await store.open_session() for _ in range(3)]
-        campaigns: list[asyncio.Task[ElectionWin]] = []
+        campaigns: list[asyncio.Task[ElectionResult]] = []
         for place, session in enumerate(sessions):
             campaigns.append(asyncio.create_task(queue(session, f"b{place}").campaign()))
             await all_else()
@@ -412,7 +412,7 @@ def test_random_lives_are_worth_watching_since_most_change_their_leader(recipe: 
 
 def live(recipe: Recipe, seed: int) -> list[int]:
     """The epochs that four candidates win while they suffer this and that."""
-    leaderships: list[ElectionWin] = []
+    leaderships: list[ElectionResult] = []
 
     async def story(store: EmbeddedMetadataStore) -> None:
         chance = random.Random(seed)
@@ -432,7 +432,7 @@ def live(recipe: Recipe, seed: int) -> list[int]:
     return [leadership.epoch for leadership in leaderships]
 
 
-async def check_one_leader(witness: Session, leaderships: Sequence[ElectionWin]) -> None:
+async def check_one_leader(witness: Session, leaderships: Sequence[ElectionResult]) -> None:
     """Of all leaderships ever won at most the last can write, and it has the only node."""
     known = list(leaderships)
     able = [leadership for leadership in known if await can_write(witness, leadership)]
@@ -443,9 +443,9 @@ class Broker:
     """Campaigns again and again, with a new session whenever the old one has ended."""
 
     def __init__(
-        self, store: EmbeddedMetadataStore, recipe: Recipe, name: str, won: list[ElectionWin]
+        self, store: EmbeddedMetadataStore, recipe: Recipe, name: str, won: list[ElectionResult]
     ) -> None:
-        self.leadership: ElectionWin | None = None
+        self.leadership: ElectionResult | None = None
         self._store = store
         self._recipe = recipe
         self._name = name
@@ -460,14 +460,14 @@ class Broker:
             with suppress(SessionExpired):
                 await fate(session, leadership)
 
-    async def _expire(self, session: EmbeddedSession, leadership: ElectionWin | None) -> None:
+    async def _expire(self, session: EmbeddedSession, leadership: ElectionResult | None) -> None:
         await self._store.expire(session.id)
 
-    async def _resign(self, session: EmbeddedSession, leadership: ElectionWin | None) -> None:
+    async def _resign(self, session: EmbeddedSession, leadership: ElectionResult | None) -> None:
         if leadership is not None:
             await self._recipe(session, self._name).resign(leadership)
 
-    async def _restart(self, session: EmbeddedSession, leadership: ElectionWin | None) -> None:
+    async def _restart(self, session: EmbeddedSession, leadership: ElectionResult | None) -> None:
         """The process is another, while the old session lingers."""
         await cancel([self.task])
         self.leadership = None
@@ -556,4 +556,4 @@ class Wrapped:
         """The write is done, its answer is gone."""
         self._writes += 1
         if self._writes - 1 == self._lost_answer:
-            raise ConnectionLost("the answer was lost on its way")
+            raise ConnectionLoss("the answer was lost on its way")

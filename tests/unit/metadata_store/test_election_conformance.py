@@ -19,7 +19,7 @@ from tests.unit.metadata_store.recipes import (
     queue,
 )
 
-from penstock.metadata_store.election import ElectionWin
+from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.errors import SessionExpired
 from penstock.metadata_store.interface import Session
 
@@ -45,7 +45,7 @@ async def round_trips(session: Session) -> None:
             await asyncio.sleep(0)
 
 
-def campaign_of(recipe: Recipe, session: Session, name: str) -> "asyncio.Task[ElectionWin]":
+def campaign_of(recipe: Recipe, session: Session, name: str) -> "asyncio.Task[ElectionResult]":
     return asyncio.create_task(recipe(session, name).campaign())
 
 

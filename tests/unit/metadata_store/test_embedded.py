@@ -13,7 +13,7 @@ from tests.unit.metadata_store.backends import Witness
 from penstock.io.disk import RealDisk
 from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 from penstock.metadata_store.errors import (
-    ConnectionLost,
+    ConnectionLoss,
     NoNode,
     SessionExpired,
     StoreDamaged,
@@ -178,10 +178,10 @@ def test_after_the_first_error_of_the_disk_nothing_is_taken(
         disk.fail_path(JOURNAL, error, {kind})
         writes = [session.create("/b"), session.set("/a", b"x"), session.get("/a")]
         for outcome in await asyncio.gather(*writes, return_exceptions=True):
-            assert isinstance(outcome, ConnectionLost)
+            assert isinstance(outcome, ConnectionLoss)
         disk.heal()
         for request in (session.create("/c"), session.get("/a"), store.open_session()):
-            with pytest.raises(ConnectionLost, match="repair the disk"):
+            with pytest.raises(ConnectionLoss, match="repair the disk"):
                 await request
         assert states == [SessionState.SUSPENDED]
         assert isinstance(store.failure, OSError)
@@ -266,7 +266,7 @@ def test_closing_finishes_what_is_queued_and_ends_the_sessions() -> None:
         assert [event.kind for event in witness.events] == [EventKind.SESSION_ENDED]
         with pytest.raises(SessionExpired):
             await session.get("/a")
-        with pytest.raises(ConnectionLost, match="closed"):
+        with pytest.raises(ConnectionLoss, match="closed"):
             await store.open_session()
 
     asyncio.run(story())
@@ -314,12 +314,12 @@ def test_a_watch_that_fails_stops_the_store_and_whoever_waits_for_its_end_learns
             session.create("/a"), session.create("/b"), return_exceptions=True
         )
         assert isinstance(done, Created)
-        assert isinstance(lost, ConnectionLost)
+        assert isinstance(lost, ConnectionLoss)
         assert len(witness.events) == 1
         assert store.failure is error
         with pytest.raises(ValueError, match="a bug"):
             await supervisor
-        with pytest.raises(ConnectionLost, match=r"a bug.*: restart the broker"):
+        with pytest.raises(ConnectionLoss, match=r"a bug.*: restart the broker"):
             await session.get("/a")
         with pytest.raises(ValueError, match="a bug"):
             await store.close()
@@ -347,7 +347,7 @@ def test_whoever_waits_for_the_end_learns_of_the_disk_s_error() -> None:
         session = await store.open_session()
         supervisor = asyncio.create_task(store.wait_end())
         disk.fail_path(JOURNAL, EIO, {OperationKind.SYNC})
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLoss):
             await session.create("/a")
         with pytest.raises(OSError, match="error"):
             await supervisor
@@ -378,7 +378,7 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
         refused = [w for w in writes if w.done()]
         assert 20 < len(refused) < 50
         for write in refused:
-            with pytest.raises(ConnectionLost, match="not taken"):
+            with pytest.raises(ConnectionLoss, match="not taken"):
                 await write
         blocked.release()
         answered = await asyncio.gather(*(w for w in writes if w not in refused))

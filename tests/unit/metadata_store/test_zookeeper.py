@@ -14,7 +14,7 @@ from tests.unit.metadata_store.proxy import Proxy, serving
 
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.metadata_store.errors import (
-    ConnectionLost,
+    ConnectionLoss,
     DataTooLarge,
     NodeExists,
     SessionExpired,
@@ -68,7 +68,7 @@ def test_a_lost_connection_suspends_and_the_session_comes_back(zookeeper_connect
         states, number = States(session), session.id
         proxy.cut()
         await states.wait_for(SessionState.SUSPENDED)
-        with pytest.raises(ConnectionLost, match="was not taken"):
+        with pytest.raises(ConnectionLoss, match="was not taken"):
             await session.create("/x")
         assert await other.exists("/e") is not None
         proxy.mend()
@@ -147,7 +147,7 @@ def test_re_armed_watches_miss_no_last_change_though_the_connection_breaks_again
                 changed = asyncio.Event()
                 try:
                     value = await session.get("/a", lambda _, changed=changed: changed.set())  # type: ignore[misc]
-                except ConnectionLost:
+                except ConnectionLoss:
                     await wait_connected(session)
                     continue
                 seen.append(int(value.data))
@@ -268,7 +268,7 @@ def test_an_answer_that_is_lost_leaves_its_asker_in_doubt_and_the_write_done(
         create = asyncio.create_task(session.create("/a"))
         await made.wait()
         proxy.cut()
-        with pytest.raises(ConnectionLost, match="may be done or not"):
+        with pytest.raises(ConnectionLoss, match="may be done or not"):
             await create
         proxy.mend()
         await wait_connected(session)
@@ -337,7 +337,7 @@ def test_expiry_under_load_answers_every_request(zookeeper_connect: str) -> None
             await expire(session, zookeeper_connect)
             answers = await asyncio.gather(*requests, return_exceptions=True)
             kinds = {type(answer).__name__ for answer in answers}
-            assert kinds <= {"Created", "ConnectionLost", "SessionExpired"}
+            assert kinds <= {"Created", "ConnectionLoss", "SessionExpired"}
 
     run(story())
 
@@ -439,7 +439,7 @@ def test_a_long_path_of_the_connect_string_counts_toward_what_a_request_may_have
 def test_without_a_server_the_refusal_names_it_and_the_setting() -> None:
     async def story() -> None:
         config = ZooKeeperConfig.parse("127.0.0.1:1", session_timeout_ms=300)
-        with pytest.raises(ConnectionLost) as refused:
+        with pytest.raises(ConnectionLoss) as refused:
             await (await ZooKeeperMetadataStore.open(config)).open_session()
         message = str(refused.value)
         assert "no ZooKeeper answered within 300 ms at 127.0.0.1:1" in message
@@ -459,7 +459,7 @@ def test_what_is_no_zookeeper_is_not_taken_for_one(answer: bytes) -> None:
         async with serving(handle) as address:
             config = ZooKeeperConfig.parse(address, session_timeout_ms=500)
             store = await ZooKeeperMetadataStore.open(config)
-            with pytest.raises(ConnectionLost, match="no ZooKeeper answered"):
+            with pytest.raises(ConnectionLoss, match="no ZooKeeper answered"):
                 await store.open_session()
 
     run(story())
@@ -479,11 +479,11 @@ def test_a_watch_that_fails_ends_its_session_loudly(zookeeper_connect: str) -> N
 
         path = f"/{uuid4().hex}"
         assert await session.exists(path, fail) is None
-        with suppress(ConnectionLost):  # the event may be faster than the answer
+        with suppress(ConnectionLoss):  # the event may be faster than the answer
             await session.create(path, ephemeral=True)
         with pytest.raises(ZeroDivisionError):
             await store.wait_end()
-        with pytest.raises(ConnectionLost, match="ZeroDivisionError"):
+        with pytest.raises(ConnectionLoss, match="ZeroDivisionError"):
             await session.sync()
         with pytest.raises(ZeroDivisionError):
             await store.close()

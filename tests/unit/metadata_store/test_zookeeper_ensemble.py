@@ -16,7 +16,7 @@ from tests.unit.metadata_store.backends import States, opened, run
 from tests.zookeeper_fixture import skip_without_zookeeper
 
 from penstock.config.zookeeper import ZooKeeperConfig
-from penstock.metadata_store.errors import ConnectionLost, ZooKeeperMissing
+from penstock.metadata_store.errors import ConnectionLoss, ZooKeeperMissing
 from penstock.metadata_store.interface import SessionState
 from penstock.metadata_store.zookeeper.server import ZooKeeperEnsemble
 from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
@@ -60,7 +60,7 @@ def test_one_server_of_three_killed_costs_no_session(three: ZooKeeperEnsemble) -
                     try:
                         await session.set("/e", server.address.encode())
                         break
-                    except ConnectionLost:
+                    except ConnectionLoss:
                         await asyncio.sleep(0.05)
                 server.start()
                 await asyncio.to_thread(three.wait_serving)
@@ -82,7 +82,7 @@ def test_all_servers_gone_suspends_and_their_return_brings_sessions_and_nodes_ba
             await session.create("/e", ephemeral=True)
             three.kill()
             await states.wait_for(SessionState.SUSPENDED)
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLoss):
                 await session.get("/kept")
             for server in three.servers:
                 server.start()

@@ -8,12 +8,12 @@ import pytest
 
 from penstock.metadata_store.errors import (
     BadVersion,
-    ConnectionLost,
+    ConnectionLoss,
     NoNode,
     RolledBack,
     ZooKeeperRefused,
 )
-from penstock.metadata_store.interface import Check, Create, EventKind, SetData, WatchEvent
+from penstock.metadata_store.interface import CheckVersion, Create, EventKind, SetData, WatchEvent
 from penstock.metadata_store.zookeeper.messages import Messages, WatchedPaths
 
 
@@ -78,8 +78,8 @@ def test_error_codes_are_the_tree_s_own_errors() -> None:
     assert str(refused(-101)).startswith("/a ")
     assert "/a does not have version 3" in str(refused(-103))
     assert isinstance(refused(-103), BadVersion)
-    assert isinstance(refused(-122), ConnectionLost)
-    assert isinstance(refused(-127), ConnectionLost)
+    assert isinstance(refused(-122), ConnectionLoss)
+    assert isinstance(refused(-127), ConnectionLoss)
     assert isinstance(refused(0), RolledBack)
     unknown = refused(-102)
     assert isinstance(unknown, ZooKeeperRefused)
@@ -93,7 +93,7 @@ def test_only_a_bare_number_gets_the_chroot_s_slash() -> None:
         messages.create(Create(path="/", sequential=True)).body,
         messages.create(Create(path="/")).body,
         messages.exists("/", watched=False).body,
-        messages.multi([Check(path="/a")]).body,
+        messages.multi([CheckVersion(path="/a")]).body,
     ]
     assert [b"/root/" in body for body in bodies] == [True, False, False, True]
 

@@ -10,7 +10,7 @@ from penstock.model.cluster import (
     BrokerId,
     BrokerNode,
     ControllerEpoch,
-    FailedOn,
+    FailedReplicas,
     PartitionState,
     TopicState,
     UpdateMetadataRequest,
@@ -41,7 +41,7 @@ def update(
     deleted: tuple[str, ...] = (),
     brokers: tuple[BrokerNode, ...] | None = None,
     broker_configs: dict[str, dict[str, str]] | None = None,
-    failed: FailedOn | None = None,
+    failed: FailedReplicas | None = None,
 ) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(
         controller_id=BrokerId(controller),

@@ -20,8 +20,8 @@ from tests.unit.controller.crashing_session import CrashingSession
 
 from penstock.controller.broker_registration import controller_election, register_broker
 from penstock.controller.controller import Controller
-from penstock.controller.interface import NewTopic
-from penstock.metadata_store.errors import ConnectionLost
+from penstock.controller.interface import CreatableTopic
+from penstock.metadata_store.errors import ConnectionLoss
 from penstock.metadata_store.interface import (
     EventKind,
     Session,
@@ -91,7 +91,7 @@ def leading(found: list[Member]) -> list[int]:
 
 
 async def make_topic(controller: Controller, name: str) -> ErrorCode:
-    topic = NewTopic(name=name, partitions=2, replication_factor=2)
+    topic = CreatableTopic(name=name, partitions=2, replication_factor=2)
     [made] = await controller.create_topics([topic], validate_only=False, timeout_ms=WAIT_MS)
     return getattr(made, "code", ErrorCode.NONE)
 
@@ -210,7 +210,7 @@ def test_who_came_back_while_no_controller_looked_is_not_in_sync() -> None:
 
 
 async def make_lone(controller: Controller) -> None:
-    lone = NewTopic(name="lone", assignment={0: (BrokerId(1),)})
+    lone = CreatableTopic(name="lone", assignment={0: (BrokerId(1),)})
     await controller.create_topics([lone], validate_only=False, timeout_ms=WAIT_MS)
 
 
@@ -219,7 +219,7 @@ class LostSession(CrashingSession):
 
     def check(self) -> None:
         if self.transactions:
-            raise ConnectionLost("no answer came")
+            raise ConnectionLoss("no answer came")
 
     async def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
         self.check()
@@ -235,7 +235,7 @@ def test_a_connection_that_several_find_lost_is_one_lost_connection() -> None:
 
     async def story(cluster: Cluster) -> None:
         session = LostSession(cluster.sessions[0])
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLoss):
             await cluster.controller(0, session=session).run()
         async with cluster.controlled(0) as controller:  # and it can go on from there
             assert await make_topic(controller, "t") is ErrorCode.INVALID_REPLICATION_FACTOR

@@ -7,7 +7,12 @@ import pytest
 from tests.unit.replication.stage import ME, OTHER, THIRD, Stage, some_batch
 
 from penstock.config.log_config import LogConfig
-from penstock.controller.interface import ConfigChange, NewPartitions, NewTopic, Refused
+from penstock.controller.interface import (
+    ApiError,
+    ConfigResourceChange,
+    CreatableTopic,
+    NewPartitions,
+)
 from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, LogEnds
 from penstock.model.cluster import (
     OFFSETS_TOPIC,
@@ -31,14 +36,14 @@ COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))
 class Administrator:
     """Creates the offsets topic in the stage's view, or refuses to."""
 
-    def __init__(self, stage: Stage, refused: Refused | None = None) -> None:
+    def __init__(self, stage: Stage, refused: ApiError | None = None) -> None:
         self.stage = stage
         self.refused = refused
-        self.asked: list[NewTopic] = []
+        self.asked: list[CreatableTopic] = []
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
-    ) -> list[TopicState | Refused]:
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | ApiError]:
         await asyncio.sleep(0)
         self.asked += topics
         if self.refused is not None:
@@ -48,17 +53,19 @@ class Administrator:
         assert created is not None
         return [created]
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout_ms: int
+    ) -> list[ApiError | None]:
         raise AssertionError
 
     async def create_partitions(
         self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+    ) -> list[ApiError | None]:
         raise AssertionError
 
     async def alter_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> list[Refused | None]:
+        self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
+    ) -> list[ApiError | None]:
         raise AssertionError
 
 
@@ -238,7 +245,7 @@ def test_the_topic_is_created_once_however_many_ask() -> None:
 
 def test_a_topic_that_cannot_be_created_is_told_of_and_asked_for_again() -> None:
     stage = Stage()
-    administrator = Administrator(stage, Refused(ErrorCode.INVALID_REPLICATION_FACTOR, "too few"))
+    administrator = Administrator(stage, ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few"))
     log = log_of(stage, administrator)
     assert asyncio.run(log.ensure_topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert "too few" in stage.reports[0]

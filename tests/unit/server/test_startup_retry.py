@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from penstock.metadata_store.errors import ConnectionLost, NoNode, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, NoNode, SessionExpired
 from penstock.server.startup_retry import RETRY_PAUSE_S, ask_patiently
 
 LONG_MS, SHORT_MS = 60_000, 300
@@ -30,7 +30,7 @@ class Tree:
     async def open_another(self) -> None:
         self.opened += 1
         if self.opened == 1:
-            raise ConnectionLost("not yet")
+            raise ConnectionLoss("not yet")
 
 
 def asked_of(tree: Tree, patience_ms: int) -> str:
@@ -39,7 +39,7 @@ def asked_of(tree: Tree, patience_ms: int) -> str:
 
 
 def test_a_connection_that_is_lost_is_waited_for() -> None:
-    tree = Tree(ConnectionLost("cut"), ConnectionLost("cut"), "here")
+    tree = Tree(ConnectionLoss("cut"), ConnectionLoss("cut"), "here")
     assert asked_of(tree, LONG_MS) == "here"
     assert (tree.asked, tree.opened) == (3, 0)
 
@@ -55,13 +55,13 @@ def test_a_session_that_cannot_be_replaced_in_time_is_given_up() -> None:
         await asyncio.Event().wait()
 
     tree = Tree(SessionExpired(7))
-    with pytest.raises(ConnectionLost, match=r"away for 0\.3 s"):
+    with pytest.raises(ConnectionLoss, match=r"away for 0\.3 s"):
         asyncio.run(ask_patiently(tree.ask, never, patience_ms=SHORT_MS))
 
 
 def test_a_process_that_was_frozen_has_not_waited() -> None:
     """The loop's clock goes on while it is frozen, and nothing else does."""
-    tree = Tree(ConnectionLost("cut"), ConnectionLost("cut"), "here")
+    tree = Tree(ConnectionLoss("cut"), ConnectionLoss("cut"), "here")
 
     async def frozen() -> str:
         loop = asyncio.get_running_loop()
@@ -72,15 +72,15 @@ def test_a_process_that_was_frozen_has_not_waited() -> None:
 
 
 def test_patience_ends_and_says_what_it_waited_for() -> None:
-    tree = Tree(ConnectionLost("there is no connection"))
-    with pytest.raises(ConnectionLost, match=r"away for 0\.3 s \(there is no connection\)"):
+    tree = Tree(ConnectionLoss("there is no connection"))
+    with pytest.raises(ConnectionLoss, match=r"away for 0\.3 s \(there is no connection\)"):
         asked_of(tree, SHORT_MS)
     assert tree.asked > 1
 
 
 def test_without_patience_the_first_answer_counts() -> None:
-    tree = Tree(ConnectionLost("the disk is gone"))
-    with pytest.raises(ConnectionLost, match=r"^the disk is gone$"):
+    tree = Tree(ConnectionLoss("the disk is gone"))
+    with pytest.raises(ConnectionLoss, match=r"^the disk is gone$"):
         asked_of(tree, 0)
     assert tree.asked == 1
 

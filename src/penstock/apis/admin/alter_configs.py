@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.admin.config_changes import alter
 from penstock.apis.api import Api, Request
-from penstock.controller.interface import ChangeKind, SettingChange
+from penstock.controller.interface import ConfigEntryChange, ConfigOperation
 from penstock.protocol.api_keys import ApiKey
 
 if TYPE_CHECKING:
@@ -22,5 +22,5 @@ def answer(request: Request, services: "Services") -> Awaitable[Any]:
 API = Api(key=ApiKey.ALTER_CONFIGS, versions=range(3), answer=answer, max_frame_bytes=1 << 20)
 
 
-def _read_change(config: Any) -> SettingChange:
-    return SettingChange(config.name, ChangeKind.SET, config.value)
+def _read_change(config: Any) -> ConfigEntryChange:
+    return ConfigEntryChange(config.name, ConfigOperation.SET, config.value)

@@ -13,7 +13,7 @@ from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import Reassignment, Refused
+from penstock.controller.interface import ApiError, Reassignment
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 async def answer(request: Request, services: "Services") -> Any:
     moves = list(_moves(request))
     if not allows_cluster(request, services, Operation.ALTER):
-        refused = Refused(
+        refused = ApiError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs ALTER on the cluster",
         )
@@ -51,20 +51,22 @@ API = Api(
 
 async def _alter(
     request: Request, services: "Services", moves: list[Reassignment]
-) -> list[Refused | None]:
-    counts = Counter(move.partition for move in moves)
-    once = [move for move in moves if counts[move.partition] == 1]
+) -> list[ApiError | None]:
+    counts = Counter(move.tp for move in moves)
+    once = [move for move in moves if counts[move.tp] == 1]
     allows = getattr(request.message, "allow_replication_factor_change", True)
     done = await services.administration.alter_reassignments(
-        once, allows_other_factor=allows, timeout_ms=ms_of_delta(request.message.timeout)
+        once,
+        allow_replication_factor_change=allows,
+        timeout_ms=ms_of_delta(request.message.timeout),
     )
     left = iter(done)
-    return [next(left) if counts[move.partition] == 1 else _twice(move.partition) for move in moves]
+    return [next(left) if counts[move.tp] == 1 else _twice(move.tp) for move in moves]
 
 
-def _twice(partition: TopicPartition) -> Refused:
+def _twice(partition: TopicPartition) -> ApiError:
     message = f"partition {partition.partition} stands more than once in the request; name it once"
-    return Refused(ErrorCode.INVALID_REQUEST, message)
+    return ApiError(ErrorCode.INVALID_REQUEST, message)
 
 
 def _moves(request: Request) -> Iterator[Reassignment]:
@@ -74,7 +76,7 @@ def _moves(request: Request) -> Iterator[Reassignment]:
             yield Reassignment(TopicPartition(topic.name, each.partition_index), target)
 
 
-def _response(request: Request, whole: Refused | None, answers: list[Refused | None]) -> Any:
+def _response(request: Request, whole: ApiError | None, answers: list[ApiError | None]) -> Any:
     shape = response_shape(request.key, request.version)
     inner = shape["responses"]
     left = iter(answers)
@@ -100,7 +102,7 @@ def _response(request: Request, whole: Refused | None, answers: list[Refused | N
     )
 
 
-def _result(shape: Shape, number: int, refused: Refused | None) -> Any:
+def _result(shape: Shape, number: int, refused: ApiError | None) -> Any:
     return shape(
         partition_index=number,
         error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),

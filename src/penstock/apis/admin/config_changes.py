@@ -20,11 +20,11 @@ from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import response_shape
 from penstock.config.setting import SettingScope
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
-    Refused,
-    SettingChange,
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.messages import wire_error
@@ -33,7 +33,7 @@ from penstock.security.authorizer import Operation
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-ReadChange = Callable[[Any], SettingChange]  # of one setting of the request, or Refusal
+ReadChange = Callable[[Any], ConfigEntryChange]  # of one setting of the request, or Refusal
 
 
 async def alter(
@@ -46,10 +46,10 @@ async def alter(
         _try_check(resource, counts, request, services, read_change, replace)
         for resource in resources
     ]
-    changes = [each for each in checked if isinstance(each, ConfigChange)]
+    changes = [each for each in checked if isinstance(each, ConfigResourceChange)]
     answers = iter(await _apply(request, services, changes))
     shape = response_shape(request.key, request.version)
-    results = (each if isinstance(each, Refused) else next(answers) for each in checked)
+    results = (each if isinstance(each, ApiError) else next(answers) for each in checked)
     return shape(
         throttle_time=timedelta(),
         responses=tuple(
@@ -65,8 +65,8 @@ async def alter(
 
 
 async def _apply(
-    request: Request, services: "Services", changes: Sequence[ConfigChange]
-) -> Sequence[Refused | None]:
+    request: Request, services: "Services", changes: Sequence[ConfigResourceChange]
+) -> Sequence[ApiError | None]:
     if not changes:
         return ()
     return await services.administration.alter_configs(
@@ -81,7 +81,7 @@ def _try_check(
     services: "Services",
     read_change: ReadChange,
     replace: bool,
-) -> ConfigChange | Refused:
+) -> ConfigResourceChange | ApiError:
     try:
         scope, name = _check_resource(resource, request, services)
         times = counts[resource.resource_type, resource.resource_name]
@@ -92,8 +92,8 @@ def _try_check(
         changes = tuple(read_change(config) for config in resource.configs)
         _check_changes(changes, scope)
     except Refusal as refusal:
-        return Refused(refusal.code, refusal.message or refusal.code.message)
-    return ConfigChange(scope=scope, name=name, changes=changes, replace=replace)
+        return ApiError(refusal.code, refusal.message or refusal.code.message)
+    return ConfigResourceChange(scope=scope, name=name, changes=changes, replace=replace)
 
 
 def _check_resource(
@@ -117,13 +117,13 @@ def _check_resource(
     raise refuse_unsupported(kind)
 
 
-def _check_changes(changes: Sequence[SettingChange], scope: ConfigScope) -> None:
+def _check_changes(changes: Sequence[ConfigEntryChange], scope: ConfigScope) -> None:
     counts = Counter(change.name for change in changes)
     twice = [name for name, times in counts.items() if times > 1]
     if twice:
         raise _invalid(f"{', '.join(twice)} stands more than once; give each setting once")
     for change in changes:
-        if change.kind is ChangeKind.DELETE:
+        if change.kind is ConfigOperation.DELETE:
             continue
         if change.value is None:
             raise _invalid(f"{change.name} has no value; delete it to get the default back")

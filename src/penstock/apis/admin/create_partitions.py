@@ -12,7 +12,7 @@ from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import NewPartitions, Refused
+from penstock.controller.interface import ApiError, NewPartitions
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
@@ -29,7 +29,7 @@ async def answer(request: Request, services: "Services") -> Any:
     refusals = _find_refusals(request, services)
     wanted = [_more(topic) for name, topic in topics.items() if name not in refusals]
     answers = await _create(request, services, wanted)
-    results: dict[str, Refused | None] = dict.fromkeys(topics)
+    results: dict[str, ApiError | None] = dict.fromkeys(topics)
     results.update(refusals)
     results.update(zip((each.name for each in wanted), answers, strict=True))
     shape = response_shape(request.key, request.version)
@@ -44,7 +44,7 @@ API = Api(key=ApiKey.CREATE_PARTITIONS, versions=range(4), answer=answer, max_fr
 
 async def _create(
     request: Request, services: "Services", wanted: Sequence[NewPartitions]
-) -> Sequence[Refused | None]:
+) -> Sequence[ApiError | None]:
     if not wanted:
         return ()
     return await services.administration.create_partitions(
@@ -54,19 +54,19 @@ async def _create(
     )
 
 
-def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]:
+def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError]:
     counts = Counter(topic.name for topic in request.message.topics)
-    refusals: dict[str, Refused] = {}
+    refusals: dict[str, ApiError] = {}
     for topic in request.message.topics:
         name = topic.name
         if not allows_topic(request, services, Operation.ALTER, name):
-            refusals[name] = Refused(
+            refusals[name] = ApiError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 f"{request.caller.principal} may not add partitions to topic {name!r}; "
                 "it needs ALTER on the topic",
             )
         elif counts[name] > 1:
-            refusals[name] = Refused(
+            refusals[name] = ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"topic {name!r} stands {counts[name]} times in the request; name it once",
             )
@@ -82,7 +82,7 @@ def _more(topic: Any) -> NewPartitions:
     return NewPartitions(name=topic.name, total=topic.count, assignment=assignment)
 
 
-def _result(shape: Shape, name: str, refused: Refused | None) -> Any:
+def _result(shape: Shape, name: str, refused: ApiError | None) -> Any:
     code = ErrorCode.NONE if refused is None else refused.code
     return shape(
         name=name,

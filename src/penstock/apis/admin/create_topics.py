@@ -15,7 +15,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
 from penstock.config.raw_config import ConfigError
-from penstock.controller.interface import NewTopic, Refused
+from penstock.controller.interface import ApiError, CreatableTopic
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode
@@ -34,7 +34,7 @@ _DEFAULT = -1
 
 async def answer(request: Request, services: "Services") -> Any:
     topics = {topic.name: topic for topic in request.message.topics}
-    results: dict[str, TopicState | Refused | None] = dict.fromkeys(topics)
+    results: dict[str, TopicState | ApiError | None] = dict.fromkeys(topics)
     results.update(_find_refusals(request, services))
     wanted = [_new_topic(topics[name]) for name, refused in results.items() if refused is None]
     made = await _create(request, services, wanted)
@@ -53,13 +53,13 @@ API = Api(key=ApiKey.CREATE_TOPICS, versions=range(2, 8), answer=answer, max_fra
 
 
 async def _create(
-    request: Request, services: "Services", wanted: Sequence[NewTopic]
-) -> Sequence[TopicState | Refused]:
+    request: Request, services: "Services", wanted: Sequence[CreatableTopic]
+) -> Sequence[TopicState | ApiError]:
     if not wanted:
         return ()
     asked = sum(_count_partitions(topic, services) for topic in wanted)
     if asked > MAX_PARTITIONS_PER_REQUEST:  # all or none, as in Kafka, and before any costs time
-        refused = Refused(
+        refused = ApiError(
             ErrorCode.POLICY_VIOLATION,
             f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions, not {asked}; "
             "ask for them in several",
@@ -72,7 +72,7 @@ async def _create(
     )
 
 
-def _count_partitions(topic: NewTopic, services: "Services") -> int:
+def _count_partitions(topic: CreatableTopic, services: "Services") -> int:
     if topic.assignment:
         return len(topic.assignment)
     if topic.partitions == _DEFAULT:
@@ -80,21 +80,21 @@ def _count_partitions(topic: NewTopic, services: "Services") -> int:
     return max(topic.partitions, 1)  # too few are refused later, each for itself
 
 
-def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]:
+def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError]:
     """What can be told without looking at the cluster; permission comes first."""
     may_create_all = allows_cluster(request, services, Operation.CREATE)
     counts = Counter(topic.name for topic in request.message.topics)
-    refusals: dict[str, Refused] = {}
+    refusals: dict[str, ApiError] = {}
     for topic in request.message.topics:
         name = topic.name
         if not may_create_all and not allows_topic(request, services, Operation.CREATE, name):
-            refusals[name] = Refused(
+            refusals[name] = ApiError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 f"{request.caller.principal} may not create topic {name!r}; "
                 "it needs CREATE on the topic or on the cluster",
             )
         elif counts[name] > 1:
-            refusals[name] = Refused(
+            refusals[name] = ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"topic {name!r} stands {counts[name]} times in the request; name it once",
             )
@@ -103,15 +103,15 @@ def _find_refusals(request: Request, services: "Services") -> dict[str, Refused]
     return refusals
 
 
-def _find_contradiction(topic: Any) -> Refused | None:
+def _find_contradiction(topic: Any) -> ApiError | None:
     if topic.name == _RESERVED_NAME:
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_REQUEST, f"{_RESERVED_NAME} is a reserved name; choose another"
         )
     if not topic.assignments:
         return None
     if topic.num_partitions != _DEFAULT or topic.replication_factor != _DEFAULT:
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_REQUEST,
             f"topic {topic.name!r} comes with a replica assignment, which says how many partitions "
             "and replicas there are: leave num_partitions and replication_factor at -1",
@@ -119,7 +119,7 @@ def _find_contradiction(topic: Any) -> Refused | None:
     counts = Counter(each.partition_index for each in topic.assignments)
     partition, times = counts.most_common(1)[0]
     if times > 1:
-        return Refused(
+        return ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"partition {partition} of topic {topic.name!r} is assigned {times} times; "
             "assign it once",
@@ -127,8 +127,8 @@ def _find_contradiction(topic: Any) -> Refused | None:
     return None
 
 
-def _new_topic(topic: Any) -> NewTopic:
-    return NewTopic(
+def _new_topic(topic: Any) -> CreatableTopic:
+    return CreatableTopic(
         name=topic.name,
         partitions=topic.num_partitions,
         replication_factor=topic.replication_factor,
@@ -143,11 +143,11 @@ def _new_topic(topic: Any) -> NewTopic:
 def _result(
     shape: Shape,
     name: str,
-    result: TopicState | Refused | None,
+    result: TopicState | ApiError | None,
     request: Request,
     services: "Services",
 ) -> Any:
-    if isinstance(result, Refused):
+    if isinstance(result, ApiError):
         return shape(
             name=name,
             topic_id=None,

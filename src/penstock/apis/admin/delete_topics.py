@@ -13,7 +13,7 @@ from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId
 from penstock.protocol.api_keys import ApiKey
@@ -40,7 +40,7 @@ class DeletionResult(NamedTuple):
 
     name: str | None
     topic_id: UUID | None
-    refused: Refused | None
+    refused: ApiError | None
 
 
 async def answer(request: Request, services: "Services") -> Any:
@@ -61,7 +61,7 @@ API = Api(key=ApiKey.DELETE_TOPICS, versions=range(1, 7), answer=answer, max_fra
 
 async def _delete(
     request: Request, services: "Services", names: Sequence[str]
-) -> Sequence[Refused | None]:
+) -> Sequence[ApiError | None]:
     if not names:
         return ()
     return await services.administration.delete_topics(
@@ -98,7 +98,7 @@ def _twice(outcome: DeletionResult) -> DeletionResult:
     if outcome.refused is not None:
         return outcome
     message = f"topic {outcome.name!r} stands more than once in the request; name it once"
-    return outcome._replace(refused=Refused(ErrorCode.INVALID_REQUEST, message))
+    return outcome._replace(refused=ApiError(ErrorCode.INVALID_REQUEST, message))
 
 
 def _check(target: Target, request: Request, services: "Services") -> DeletionResult:
@@ -106,7 +106,7 @@ def _check(target: Target, request: Request, services: "Services") -> DeletionRe
         return _check_id(target, target.topic_id, request, services)
     if target.name is None:
         message = "an entry has neither a topic's name nor its id; give one of them"
-        return DeletionResult(None, None, Refused(ErrorCode.INVALID_REQUEST, message))
+        return DeletionResult(None, None, ApiError(ErrorCode.INVALID_REQUEST, message))
     refused = _find_refusal(target.name, request, services)
     topic = services.cluster.find_topic(target.name) if refused is None else None
     return DeletionResult(target.name, None if topic is None else topic.topic_id, refused)
@@ -117,36 +117,36 @@ def _check_id(
 ) -> DeletionResult:
     if target.name is not None:
         message = "an entry has a topic's name and its id as well; give one of them"
-        return DeletionResult(*target, Refused(ErrorCode.INVALID_REQUEST, message))
+        return DeletionResult(*target, ApiError(ErrorCode.INVALID_REQUEST, message))
     name = services.cluster.find_name(TopicId(topic_id))
     if name is None:
         message = f"there is no topic of id {topic_id}; it was deleted, or never was here"
-        return DeletionResult(None, topic_id, Refused(ErrorCode.UNKNOWN_TOPIC_ID, message))
+        return DeletionResult(None, topic_id, ApiError(ErrorCode.UNKNOWN_TOPIC_ID, message))
     if not allows_topic(request, services, Operation.DESCRIBE, name):
         message = f"{request.caller.principal} may not delete the topic of id {topic_id}"
         return DeletionResult(
-            None, topic_id, Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
+            None, topic_id, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
         )
     return DeletionResult(name, topic_id, _find_refusal(name, request, services))
 
 
-def _find_refusal(name: str, request: Request, services: "Services") -> Refused | None:
+def _find_refusal(name: str, request: Request, services: "Services") -> ApiError | None:
     if not allows_topic(request, services, Operation.DELETE, name):
-        return Refused(
+        return ApiError(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{request.caller.principal} may not delete topic {name!r}; "
             "it needs DELETE on the topic",
         )
     if not services.settings()["delete.topic.enable"]:
         code = ErrorCode.TOPIC_DELETION_DISABLED
-        return Refused(
+        return ApiError(
             code if request.version >= _FIRST_WITH_DISABLED else ErrorCode.INVALID_REQUEST,
             code.message,
         )
     return None
 
 
-def _result(shape: Shape, outcome: DeletionResult, refused: Refused | None) -> Any:
+def _result(shape: Shape, outcome: DeletionResult, refused: ApiError | None) -> Any:
     code = ErrorCode.NONE if refused is None else refused.code
     return shape(
         name=outcome.name,

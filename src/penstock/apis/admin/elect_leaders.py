@@ -12,7 +12,7 @@ from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import LeaderChoice, Refused
+from penstock.controller.interface import ApiError, ElectionType
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
@@ -23,13 +23,13 @@ from penstock.security.authorizer import Operation
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-Results = Mapping[TopicPartition, Refused | None]
+Results = Mapping[TopicPartition, ApiError | None]
 
 
 async def answer(request: Request, services: "Services") -> Any:
     named = _named(request)
     elected = await _elect(request, services, named)
-    if isinstance(elected, Refused):
+    if isinstance(elected, ApiError):
         refused = elected
         return _response(request, refused.code, dict.fromkeys(named or (), refused))
     return _response(request, ErrorCode.NONE, elected)
@@ -40,17 +40,17 @@ API = Api(key=ApiKey.ELECT_LEADERS, versions=range(3), answer=answer, max_frame_
 
 async def _elect(
     request: Request, services: "Services", named: list[TopicPartition] | None
-) -> Results | Refused:
+) -> Results | ApiError:
     if not allows_cluster(request, services, Operation.ALTER):
-        return Refused(
+        return ApiError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs ALTER on the cluster",
         )
-    kind = getattr(request.message, "election_type", LeaderChoice.PREFERRED.value)
-    if kind not in [each.value for each in LeaderChoice]:
-        return Refused(ErrorCode.INVALID_REQUEST, f"there is no election of type {kind}")
+    kind = getattr(request.message, "election_type", ElectionType.PREFERRED.value)
+    if kind not in [each.value for each in ElectionType]:
+        return ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of type {kind}")
     return await services.administration.elect_leaders(
-        LeaderChoice(kind), named, timeout_ms=ms_of_delta(request.message.timeout)
+        ElectionType(kind), named, timeout_ms=ms_of_delta(request.message.timeout)
     )
 
 
@@ -80,7 +80,7 @@ def _by_name(shape: Shape, items: Iterable[tuple[str, list[Any]]]) -> tuple[Any,
     return tuple(shape(topic=topic, partition_result=tuple(results)) for topic, results in items)
 
 
-def _result(shape: Shape, number: int, refused: Refused | None) -> Any:
+def _result(shape: Shape, number: int, refused: ApiError | None) -> Any:
     return shape(
         partition_id=number,
         error_code=wire_error(ErrorCode.NONE if refused is None else refused.code),

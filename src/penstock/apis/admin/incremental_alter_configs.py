@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.apis.admin.config_changes import alter
 from penstock.apis.api import Api, Request
-from penstock.controller.interface import ChangeKind, SettingChange
+from penstock.controller.interface import ConfigEntryChange, ConfigOperation
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.api_keys import ApiKey
 
@@ -27,13 +27,13 @@ API = Api(
 )
 
 
-def _read_change(config: Any) -> SettingChange:
+def _read_change(config: Any) -> ConfigEntryChange:
     try:
-        kind = ChangeKind(config.config_operation)
+        kind = ConfigOperation(config.config_operation)
     except ValueError:
         raise Refusal(
             ErrorCode.INVALID_REQUEST,
             f"{config.name} comes with operation {config.config_operation}, which does not exist; "
             "0 sets, 1 deletes, 2 appends, 3 subtracts",
         ) from None
-    return SettingChange(config.name, kind, config.value)
+    return ConfigEntryChange(config.name, kind, config.value)

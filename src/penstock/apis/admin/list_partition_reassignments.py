@@ -8,7 +8,7 @@ from penstock.apis.access import allows_cluster
 from penstock.apis.api import Api, Request
 from penstock.apis.error_text import clip
 from penstock.apis.response_shapes import Shape, response_shape
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.model.cluster import PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -25,7 +25,7 @@ Moves = Mapping[TopicPartition, PartitionState]
 
 async def answer(request: Request, services: "Services") -> Any:
     if not allows_cluster(request, services, Operation.DESCRIBE):
-        refused = Refused(
+        refused = ApiError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs DESCRIBE on the cluster",
         )
@@ -33,7 +33,7 @@ async def answer(request: Request, services: "Services") -> Any:
     found = await services.administration.list_reassignments(
         timeout_ms=ms_of_delta(request.message.timeout)
     )
-    if isinstance(found, Refused):
+    if isinstance(found, ApiError):
         return _response(request, found, {})
     return _response(request, None, _asked_for(request, found))
 
@@ -56,7 +56,7 @@ def _asked_for(request: Request, found: Moves) -> Moves:
     return {name: state for name, state in found.items() if name in named}
 
 
-def _response(request: Request, refused: Refused | None, moves: Moves) -> Any:
+def _response(request: Request, refused: ApiError | None, moves: Moves) -> Any:
     shape = response_shape(request.key, request.version)
     inner = shape["topics"]
     by_topic: dict[str, list[Any]] = {}

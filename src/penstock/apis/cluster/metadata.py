@@ -18,7 +18,7 @@ from penstock.apis.access import (
 from penstock.apis.api import Api, Request
 from penstock.apis.cluster.listener_addresses import broker_address
 from penstock.apis.cluster.metadata_response import ResponseBroker, TopicEncoder, encode_body
-from penstock.controller.interface import NewTopic, Refused
+from penstock.controller.interface import ApiError, CreatableTopic
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.model.cluster import INTERNAL_TOPICS, TopicState
 from penstock.model.errors import ErrorCode
@@ -202,7 +202,7 @@ async def _create_and_answer(request: Request, services: "Services", names: list
     if len(names) * settings["num.partitions"] > MAX_PARTITIONS_PER_REQUEST:
         return _answer_named(request, services, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION))
     topics = [
-        NewTopic(
+        CreatableTopic(
             name=name,
             partitions=settings["num.partitions"],
             replication_factor=settings["default.replication.factor"],
@@ -213,7 +213,7 @@ async def _create_and_answer(request: Request, services: "Services", names: list
         topics, validate_only=False, timeout_ms=settings["request.timeout.ms"]
     )
     refused = {
-        name: _why_absent(result.code) if isinstance(result, Refused) else _NOT_YET
+        name: _why_absent(result.code) if isinstance(result, ApiError) else _NOT_YET
         for name, result in zip(names, results, strict=True)
     }
     return _answer_named(request, services, refused)

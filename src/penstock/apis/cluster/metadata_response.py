@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.apis.access import OPERATIONS_NOT_ASKED
-from penstock.model.cluster import NO_BROKER, BrokerId, FailedOn, PartitionState, TopicState
+from penstock.model.cluster import NO_BROKER, BrokerId, FailedReplicas, PartitionState, TopicState
 from penstock.model.errors import ErrorCode
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
 
@@ -99,7 +99,7 @@ class TopicEncoder:
         self._seen_version = -1  # of the cluster view that the rest is of
         self._live: frozenset[BrokerId] = frozenset()
         self._reachable: frozenset[BrokerId] = frozenset()  # through this listener
-        self._failed: FailedOn = {}
+        self._failed: FailedReplicas = {}
         self._failed_in: dict[str, dict[int, frozenset[BrokerId]]] = {}  # the same, by topic
         self._plain_foot = self._foot()
         self._topics: dict[str, tuple[TopicState, bytes]] = {}
@@ -238,7 +238,7 @@ class TopicEncoder:
         return _count(self._version, len(brokers)) + struct.pack(f">{len(brokers)}i", *brokers)
 
 
-def _by_topic(failed: FailedOn) -> dict[str, dict[int, frozenset[BrokerId]]]:
+def _by_topic(failed: FailedReplicas) -> dict[str, dict[int, frozenset[BrokerId]]]:
     found: dict[str, dict[int, frozenset[BrokerId]]] = {}
     for (topic, number), brokers in failed.items():
         found.setdefault(topic, {})[number] = brokers

@@ -26,7 +26,7 @@ async def answer(request: Request, services: "Services") -> bytes:
     message: ControlledShutdownRequest = request.message
     try:
         membership = check_broker(request, services).membership
-        remaining = await membership.leave(
+        remaining = await membership.controlled_shutdown(
             message.broker, message.broker_epoch, timeout_ms=message.timeout_ms
         )
     except Refusal as refusal:

@@ -16,10 +16,10 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     ControllerRequest,
+    ControllerRequestBody,
     Endpoint,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
-    Order,
     PartitionState,
     StopReplicaRequest,
     TopicState,
@@ -41,7 +41,7 @@ _FAILED_REPLICAS_TAG = 0
 def encode_controller_request(sent: ControllerRequest) -> bytes:
     writer = ValueWriter(flexible=True)
     writer.int64(sent.broker_epoch)
-    order = sent.order
+    order = sent.body
     writer.int32(order.controller_id)
     writer.int32(order.controller_epoch)
     writer.int64(sent.number)
@@ -81,7 +81,7 @@ class _Head(NamedTuple):
     controller_epoch: ControllerEpoch
 
 
-def _read_leader_and_isr(reader: ValueReader, head: _Head) -> Order:
+def _read_leader_and_isr(reader: ValueReader, head: _Head) -> ControllerRequestBody:
     return LeaderAndIsrRequest(
         controller_id=head.controller_id,
         controller_epoch=head.controller_epoch,
@@ -90,7 +90,7 @@ def _read_leader_and_isr(reader: ValueReader, head: _Head) -> Order:
     )
 
 
-def _read_stop_replica(reader: ValueReader, head: _Head) -> Order:
+def _read_stop_replica(reader: ValueReader, head: _Head) -> ControllerRequestBody:
     return StopReplicaRequest(
         controller_id=head.controller_id,
         controller_epoch=head.controller_epoch,
@@ -100,7 +100,7 @@ def _read_stop_replica(reader: ValueReader, head: _Head) -> Order:
     )
 
 
-def _read_update_metadata(reader: ValueReader, head: _Head) -> Order:
+def _read_update_metadata(reader: ValueReader, head: _Head) -> ControllerRequestBody:
     is_full, has_brokers, has_configs = (_read_bool(reader) for _ in range(3))
     brokers = reader.array(_read_broker)
     topics = reader.array(_read_topic)
@@ -117,7 +117,7 @@ def _read_update_metadata(reader: ValueReader, head: _Head) -> Order:
     )
 
 
-_READERS: Mapping[int, Callable[[ValueReader, _Head], Order]] = MappingProxyType(
+_READERS: Mapping[int, Callable[[ValueReader, _Head], ControllerRequestBody]] = MappingProxyType(
     {
         _LEADER_AND_ISR: _read_leader_and_isr,
         _STOP_REPLICA: _read_stop_replica,
@@ -142,7 +142,7 @@ def _write_update(writer: ValueWriter, update: UpdateMetadataRequest) -> None:
 # Tagged fields of UpdateMetadata.
 
 
-def _tagged(order: Order) -> tuple[tuple[int, bytes], ...]:
+def _tagged(order: ControllerRequestBody) -> tuple[tuple[int, bytes], ...]:
     if not isinstance(order, UpdateMetadataRequest) or order.failed is None:
         return ()
     writer = ValueWriter(flexible=True)
@@ -150,7 +150,9 @@ def _tagged(order: Order) -> tuple[tuple[int, bytes], ...]:
     return ((_FAILED_REPLICAS_TAG, writer.done()),)
 
 
-def _with_tagged(order: Order, tagged: Mapping[int, memoryview]) -> Order:
+def _with_tagged(
+    order: ControllerRequestBody, tagged: Mapping[int, memoryview]
+) -> ControllerRequestBody:
     if not isinstance(order, UpdateMetadataRequest) or _FAILED_REPLICAS_TAG not in tagged:
         return order
     reader = ValueReader(tagged[_FAILED_REPLICAS_TAG], flexible=True)
@@ -179,7 +181,7 @@ def _read_failed_replicas(reader: ValueReader) -> tuple[TopicPartition, frozense
 
 
 def _write_leader_and_isr_partition(writer: ValueWriter, entry: LeaderAndIsrPartition) -> None:
-    _write_tp(writer, entry.partition)
+    _write_tp(writer, entry.tp)
     writer.uuid(entry.topic_id)
     _write_state(writer, entry.state)
     _write_bool(writer, entry.is_new)

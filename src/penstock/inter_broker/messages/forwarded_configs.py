@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
-    Refused,
-    SettingChange,
 )
 from penstock.model.errors import ErrorCode
 from penstock.protocol.batch import Buffer
@@ -23,7 +23,7 @@ _SCOPES = (ConfigScope.TOPIC, ConfigScope.BROKER)  # by their numbers on the wir
 
 
 class ForwardedConfigsRequest(NamedTuple):
-    changes: tuple[ConfigChange, ...]
+    changes: tuple[ConfigResourceChange, ...]
     validate_only: bool
 
 
@@ -44,31 +44,31 @@ def decode_forwarded_configs(body: Buffer) -> ForwardedConfigsRequest:
     return ForwardedConfigsRequest(changes, validate_only)
 
 
-def as_private_result(refused: Refused | None) -> PrivateResult:
+def as_private_result(refused: ApiError | None) -> PrivateResult:
     if refused is None:
         return PrivateResult(ErrorCode.NONE, None)
     return PrivateResult(refused.code, refused.message)
 
 
 def read_results(
-    response: PrivateResponse, changes: Sequence[ConfigChange]
-) -> list[Refused | None]:
+    response: PrivateResponse, changes: Sequence[ConfigResourceChange]
+) -> list[ApiError | None]:
     """One result per change, even where the response has too few."""
     if response.code is not ErrorCode.NONE:
-        return [Refused(response.code, response.message or response.code.message)] * len(changes)
+        return [ApiError(response.code, response.message or response.code.message)] * len(changes)
     if len(response.results) != len(changes):
-        missing = Refused(
+        missing = ApiError(
             ErrorCode.UNKNOWN_SERVER_ERROR,
             f"the controller returned {len(response.results)} results for {len(changes)} changes",
         )
         return [missing] * len(changes)
     return [
-        None if result.code is ErrorCode.NONE else Refused(result.code, result.message or "")
+        None if result.code is ErrorCode.NONE else ApiError(result.code, result.message or "")
         for result in response.results
     ]
 
 
-def _write_change(writer: ValueWriter, change: ConfigChange) -> None:
+def _write_change(writer: ValueWriter, change: ConfigResourceChange) -> None:
     writer.int8(_SCOPES.index(change.scope))
     writer.string(change.name)
     writer.int8(int(change.replace))
@@ -76,11 +76,11 @@ def _write_change(writer: ValueWriter, change: ConfigChange) -> None:
     writer.tags()
 
 
-def _read_change(reader: ValueReader) -> ConfigChange:
+def _read_change(reader: ValueReader) -> ConfigResourceChange:
     scope = reader.int8()
     if not 0 <= scope < len(_SCOPES):
         raise MalformedRecord(f"unknown config scope {scope}")
-    change = ConfigChange(
+    change = ConfigResourceChange(
         scope=_SCOPES[scope],
         name=reader.string(),
         replace=reader.int8() != 0,
@@ -90,17 +90,17 @@ def _read_change(reader: ValueReader) -> ConfigChange:
     return change
 
 
-def _write_setting(writer: ValueWriter, setting: SettingChange) -> None:
+def _write_setting(writer: ValueWriter, setting: ConfigEntryChange) -> None:
     writer.string(setting.name)
     writer.int8(setting.kind.value)
     writer.string(setting.value)
     writer.tags()
 
 
-def _read_setting(reader: ValueReader) -> SettingChange:
+def _read_setting(reader: ValueReader) -> ConfigEntryChange:
     name, kind = reader.string(), reader.int8()
-    if kind not in [operation.value for operation in ChangeKind]:
+    if kind not in [operation.value for operation in ConfigOperation]:
         raise MalformedRecord(f"unknown config operation {kind}")
-    setting = SettingChange(name, ChangeKind(kind), reader.nullable_string())
+    setting = ConfigEntryChange(name, ConfigOperation(kind), reader.nullable_string())
     reader.tags()
     return setting

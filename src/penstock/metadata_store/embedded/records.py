@@ -7,16 +7,16 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from penstock.metadata_store.embedded.znode_tree import (
-    Change,
     Command,
     EndAllSessions,
     EndSession,
     Image,
     OpenSession,
     Znode,
+    ZnodeChange,
 )
 from penstock.metadata_store.interface import (
-    Check,
+    CheckVersion,
     Create,
     Delete,
     Operation,
@@ -44,7 +44,7 @@ def encode_command(command: Command) -> bytes:
             return bytes([_END]) + _U64.pack(session_id)
         case EndAllSessions():
             return bytes([_END_ALL])
-        case Change(session_id, operations):
+        case ZnodeChange(session_id, operations):
             parts = [_CHANGE.pack(_CHANGE_KIND, session_id, len(operations))]
             for operation in operations:
                 parts += _operation_parts(operation)
@@ -89,7 +89,7 @@ def _operation_parts(operation: Operation) -> Sequence[bytes]:
             return [_OPERATION.pack(_SET, 0, version), *_text_parts(path), *_text_parts(data)]
         case Delete(version=version):
             return [_OPERATION.pack(_DELETE, 0, version), *_text_parts(path)]
-        case Check(version=version):
+        case CheckVersion(version=version):
             return [_OPERATION.pack(_CHECK, 0, version), *_text_parts(path)]
 
 
@@ -101,7 +101,9 @@ def _read_command(reader: "_Reader") -> Command:
     kind = reader.peek()
     if kind == _CHANGE_KIND:
         _, session_id, count = reader.take(_CHANGE)
-        return Change(SessionId(session_id), tuple(_read_operation(reader) for _ in range(count)))
+        return ZnodeChange(
+            SessionId(session_id), tuple(_read_operation(reader) for _ in range(count))
+        )
     reader.skip(1)
     if kind == _OPEN:
         return OpenSession()
@@ -127,7 +129,7 @@ def _read_operation(reader: "_Reader") -> Operation:
     if kind == _DELETE:
         return Delete(path=path, version=version)
     if kind == _CHECK:
-        return Check(path=path, version=version)
+        return CheckVersion(path=path, version=version)
     raise ValueError(f"operation of unknown kind {kind}; was it written by a newer version?")
 
 

@@ -7,8 +7,8 @@ same session's writes are still in the queue before it.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.metadata_store.embedded.znode_tree import Change, EndSession, Failure, Outcome
-from penstock.metadata_store.errors import SessionExpired, TransactionFailed
+from penstock.metadata_store.embedded.znode_tree import EndSession, Failure, Outcome, ZnodeChange
+from penstock.metadata_store.errors import MultiFailed, SessionExpired
 from penstock.metadata_store.interface import (
     ANY_VERSION,
     Create,
@@ -104,7 +104,7 @@ class EmbeddedSession:
             return tuple(o.path if isinstance(o, Created) else o for o in outcome)
         if isinstance(outcome.error, SessionExpired):
             raise outcome.error
-        raise TransactionFailed(outcome.failed_index, outcome.error, len(operations))
+        raise MultiFailed(outcome.failed_index, outcome.error, len(operations))
 
     async def sync(self) -> None:
         # What is answered is applied, so that only the order within the session is left to keep.
@@ -123,7 +123,7 @@ class EmbeddedSession:
     async def _change(self, operations: tuple[Operation, ...]) -> tuple[Outcome, ...] | Failure:
         check_operations(operations)
         self._check_open()
-        answer = self._store.submit(Change(self.id, operations))
+        answer = self._store.submit(ZnodeChange(self.id, operations))
         self._unanswered += 1
         return (await answer).outcome
 

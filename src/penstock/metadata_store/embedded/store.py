@@ -18,14 +18,14 @@ from penstock.metadata_store.embedded.records import encode_command
 from penstock.metadata_store.embedded.session import EmbeddedSession
 from penstock.metadata_store.embedded.znode_tree import (
     Applied,
-    Change,
     Command,
     EndSession,
     OpenSession,
+    ZnodeChange,
 )
-from penstock.metadata_store.errors import ConnectionLost
+from penstock.metadata_store.errors import ConnectionLoss
 from penstock.metadata_store.interface import EventKind, SessionId, SessionState, WatchEvent
-from penstock.metadata_store.watches import Watches
+from penstock.metadata_store.watches import WatchManager
 
 MAX_ROUND_BYTES = 4 << 20
 MAX_QUEUED_BYTES = 64 << 20
@@ -72,7 +72,7 @@ class EmbeddedMetadataStore:
         journal_limit_bytes: int,
     ) -> None:
         self.tree, self._journal = recovered
-        self.watches = Watches()
+        self.watches = WatchManager()
         self.failure: BaseException | None = None  # the first, after which nothing is taken
         self._failed_call: Exception | None = None  # the first of a watch or listener
         self._executor = executor
@@ -151,8 +151,8 @@ class EmbeddedMetadataStore:
     def submit(self, command: Command) -> asyncio.Future[Applied]:
         """Answers after the command is on the medium and its watches have been called."""
         self.check_serving()
-        if isinstance(command, Change) and self._queued_bytes > MAX_QUEUED_BYTES:
-            raise ConnectionLost(
+        if isinstance(command, ZnodeChange) and self._queued_bytes > MAX_QUEUED_BYTES:
+            raise ConnectionLoss(
                 f"{self._queued_bytes} bytes wait for the coordination journal already; this "
                 f"operation was not taken: wait, then repeat it"
             )
@@ -169,7 +169,7 @@ class EmbeddedMetadataStore:
         if self.failure is not None:
             raise _lost(self.failure)
         if self._is_closing:
-            raise ConnectionLost("the coordination store is closed; open it again")
+            raise ConnectionLoss("the coordination store is closed; open it again")
 
     def _push(self, command: Command) -> asyncio.Future[Applied]:
         record = encode_command(command)
@@ -244,7 +244,7 @@ class EmbeddedMetadataStore:
     def _apply(self, item: _Write, now_ms: int) -> None:
         applied = self.tree.apply(item.command, now_ms)
         match item.command:
-            case Change(session_id) if session_id in self._sessions:
+            case ZnodeChange(session_id) if session_id in self._sessions:
                 self._sessions[session_id].count_answer()
             case EndSession(session_id):
                 self._end(session_id)
@@ -287,9 +287,9 @@ class EmbeddedMetadataStore:
             self._call(session.enter, SessionState.SUSPENDED)
 
 
-def _lost(failure: BaseException) -> ConnectionLost:
+def _lost(failure: BaseException) -> ConnectionLoss:
     remedy = "repair the disk and restart" if isinstance(failure, OSError) else "restart"
-    return ConnectionLost(
+    return ConnectionLoss(
         f"the coordination store takes nothing since {type(failure).__name__}: {failure}; what "
         f"was under way may be done or not: {remedy} the broker"
     )

@@ -20,7 +20,7 @@ from penstock.metadata_store.errors import (
 from penstock.metadata_store.interface import (
     ANY_VERSION,
     NO_SESSION,
-    Check,
+    CheckVersion,
     Create,
     Created,
     Delete,
@@ -81,14 +81,14 @@ class EndAllSessions:
     """Of a process that is gone."""
 
 
-class Change(NamedTuple):
+class ZnodeChange(NamedTuple):
     """All of the operations or none."""
 
     session_id: SessionId
     operations: tuple[Operation, ...]
 
 
-Command = OpenSession | EndSession | EndAllSessions | Change
+Command = OpenSession | EndSession | EndAllSessions | ZnodeChange
 
 
 Outcome = Created | Stat | None  # of an operation
@@ -131,7 +131,7 @@ class ZnodeTree:
     def apply(self, command: Command, now_ms: int) -> Applied:
         self.zxid += 1
         match command:
-            case Change(session_id, operations):
+            case ZnodeChange(session_id, operations):
                 return self._change(session_id, operations, now_ms)
             case OpenSession():
                 self._ephemerals[SessionId(self.zxid)] = set()
@@ -243,7 +243,7 @@ class _Draft:
             case Delete(path=path, version=version):
                 self._delete(path, version)
                 return None
-            case Check(path=path, version=version):
+            case CheckVersion(path=path, version=version):
                 self._get(path, version)
                 return None
 

@@ -11,21 +11,21 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from penstock.metadata_store.errors import (
     BadVersion,
-    ConnectionLost,
+    ConnectionLoss,
     DataTooLarge,
     MetadataStoreError,
+    MultiFailed,
     NoChildrenForEphemerals,
     NodeExists,
     NoNode,
     NotEmpty,
     RolledBack,
-    TransactionFailed,
     ZooKeeperMissing,
     ZooKeeperRefused,
 )
 from penstock.metadata_store.interface import (
     MAX_REQUEST_BYTES,
-    Check,
+    CheckVersion,
     Create,
     Created,
     Delete,
@@ -148,18 +148,18 @@ class Messages:
             data, stat = wire.GetData.deserialize(body, 0)
             return Value(bytes(data or b""), _stat(stat))
 
-        return _request(wire.GetData(self._full(path), watched), read, Check(path=path))
+        return _request(wire.GetData(self._full(path), watched), read, CheckVersion(path=path))
 
     def exists(self, path: str, *, watched: bool) -> ZooKeeperRequest[Stat]:
         """Refused with NoNode where it does not."""
         message = wire.Exists(self._full(path), watched)
-        return _request(message, lambda body: _read_stat(body), Check(path=path))
+        return _request(message, lambda body: _read_stat(body), CheckVersion(path=path))
 
     def children(self, path: str, *, watched: bool) -> ZooKeeperRequest[tuple[str, ...]]:
         def read(body: bytes) -> tuple[str, ...]:
             return tuple(sorted(wire.GetChildren.deserialize(body, 0)))
 
-        return _request(wire.GetChildren(self._full(path), watched), read, Check(path=path))
+        return _request(wire.GetChildren(self._full(path), watched), read, CheckVersion(path=path))
 
     def set(self, operation: SetData) -> ZooKeeperRequest[Stat]:
         return _request(self._in_transaction(operation), lambda body: _read_stat(body), operation)
@@ -169,18 +169,18 @@ class Messages:
 
     def multi(self, operations: Sequence[Operation]) -> ZooKeeperRequest[tuple[Result, ...]]:
         message = wire.Transaction([self._in_transaction(each) for each in operations])
-        first = operations[0] if operations else Check(path="/")
+        first = operations[0] if operations else CheckVersion(path="/")
         return _request(message, partial(self._read_multi, operations), first)
 
     def sync(self) -> ZooKeeperRequest[None]:
-        return _request(wire.Sync(self._full("/")), lambda body: None, Check(path="/"))
+        return _request(wire.Sync(self._full("/")), lambda body: None, CheckVersion(path="/"))
 
     def set_watches(self, last_zxid: int, paths: WatchedPaths) -> Iterator[ZooKeeperRequest[None]]:
         """Whatever changed since `last_zxid` is told at once; the rest is watched again."""
         for part in _parts(paths):
             body = _I64.pack(last_zxid) + b"".join(self._vector(each) for each in part)
             yield ZooKeeperRequest(
-                SET_WATCHES, body, lambda _: None, partial(_error, Check(path="/"))
+                SET_WATCHES, body, lambda _: None, partial(_error, CheckVersion(path="/"))
             )
 
     def decode_event(self, body: bytes) -> WatchEvent | None:
@@ -198,7 +198,7 @@ class Messages:
                 return wire.SetData(path, data, version)
             case Delete(version=version):
                 return wire.Delete(path, version)
-            case Check(version=version):
+            case CheckVersion(version=version):
                 return wire.CheckVersion(path, version)
 
     def _create_fields(self, operation: Create) -> tuple[str, bytes, object, int]:
@@ -214,7 +214,7 @@ class Messages:
             # Those before the one that failed are rolled back, those after it never tried.
             if isinstance(result, Exception) and getattr(result, "code", OK) != OK:
                 error = _error(operations[place], getattr(result, "code", OK))
-                raise TransactionFailed(place, error, len(operations))
+                raise MultiFailed(place, error, len(operations))
         return tuple(
             self._result(operation, result)
             for operation, result in zip(operations, results, strict=True)
@@ -260,9 +260,9 @@ def _error(operation: Operation, code: int) -> MetadataStoreError:
     if code == _BAD_VERSION and not isinstance(operation, Create):
         return BadVersion(path, expected=operation.version)
     if code in _UNKNOWN_OUTCOME:
-        return ConnectionLost(f"ZooKeeper lost the request for {path} on its way; look, then retry")
+        return ConnectionLoss(f"ZooKeeper lost the request for {path} on its way; look, then retry")
     if code == _THROTTLED:
-        return ConnectionLost(f"ZooKeeper has too much to do for {path}; wait, then repeat it")
+        return ConnectionLoss(f"ZooKeeper has too much to do for {path}; wait, then repeat it")
     return ZooKeeperRefused(
         f"ZooKeeper refused {path}: {_name_of(code)} ({code}); look at its log and the node's ACL"
     )

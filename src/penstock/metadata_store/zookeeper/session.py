@@ -11,7 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from penstock.config.zookeeper import ZooKeeperConfig
-from penstock.metadata_store.errors import ConnectionLost, NoNode, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, NoNode, SessionExpired
 from penstock.metadata_store.interface import (
     ANY_VERSION,
     Create,
@@ -30,7 +30,7 @@ from penstock.metadata_store.interface import (
     check_operations,
 )
 from penstock.metadata_store.paths import check_path
-from penstock.metadata_store.watches import Watches
+from penstock.metadata_store.watches import WatchManager
 from penstock.metadata_store.zookeeper.messages import (
     NO_NODE,
     OK,
@@ -65,7 +65,7 @@ class ZooKeeperSession:
         self._link = SessionLink(config, self, report=report)
         self._loop = asyncio.get_running_loop()
         self._listeners: list[Callable[[SessionState], None]] = []
-        self._watches = Watches()
+        self._watches = WatchManager()
         self._absent: set[str] = set()  # watched paths of which there was no node
         self._is_closing = False
 
@@ -156,17 +156,17 @@ class ZooKeeperSession:
         if self.state is SessionState.ENDED or self._is_closing:
             raise SessionExpired(self.id)
         if self.failure is not None:
-            raise ConnectionLost(
+            raise ConnectionLoss(
                 f"the ZooKeeper session takes nothing since {type(self.failure).__name__}: "
                 f"{self.failure}; restart the broker"
             )
         if self.state is SessionState.SUSPENDED:
-            raise ConnectionLost(
+            raise ConnectionLoss(
                 "there is no connection to ZooKeeper at the moment; this operation was not taken: "
                 "wait, then repeat it"
             )
         if self._link.unanswered_bytes > MAX_UNANSWERED_BYTES:
-            raise ConnectionLost(
+            raise ConnectionLoss(
                 f"{self._link.unanswered_bytes} bytes wait for ZooKeeper's answers already; this "
                 f"operation was not taken: wait, then repeat it"
             )
@@ -191,7 +191,7 @@ class ZooKeeperSession:
 
     def _read(self, request: ZooKeeperRequest[Answer], reply: ZooKeeperReply | None) -> Answer:
         if reply is None or reply.code == SESSION_MOVED:
-            raise ConnectionLost(
+            raise ConnectionLoss(
                 "the connection to ZooKeeper broke before the answer; what was asked may be done "
                 "or not: look, then repeat it"
             )
@@ -203,7 +203,7 @@ class ZooKeeperSession:
             return request.read(reply.body)
         except (struct.error, ValueError, LookupError, RuntimeError) as error:
             self._link.drop(f"an answer cannot be read ({error})")
-            raise ConnectionLost(f"ZooKeeper's answer cannot be read ({error}); look") from error
+            raise ConnectionLoss(f"ZooKeeper's answer cannot be read ({error}); look") from error
 
     def _note(self, reply: ZooKeeperReply) -> None:
         if reply.zxid > 0:

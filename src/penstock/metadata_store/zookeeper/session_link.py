@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from penstock.config.zookeeper import ZooKeeperAddress, ZooKeeperConfig
-from penstock.metadata_store.errors import ConnectionLost, SessionExpired
+from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import NO_SESSION
 from penstock.metadata_store.zookeeper.connection import Answered, ZooKeeperConnection
 from penstock.metadata_store.zookeeper.heartbeat import attempt_timeout_ms, next_beat, pause_ms
@@ -70,7 +70,7 @@ class SessionLink:
             async with asyncio.timeout(self._config.connection_timeout_ms / 1000):
                 await self._connect()
         except TimeoutError:
-            raise ConnectionLost(
+            raise ConnectionLoss(
                 f"no ZooKeeper answered within {self._config.connection_timeout_ms} ms at "
                 f"{', '.join(map(str, self._servers))} (last: {self._last_failure or 'nothing'}); "
                 f"start it, or correct zookeeper.connect"

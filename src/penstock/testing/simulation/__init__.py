@@ -3,6 +3,6 @@ rules and storage, a network that loses and delays, disks that crash, and a judg
 """
 
 from penstock.testing.simulation.judge import Violation
-from penstock.testing.simulation.run import Plan, Story, run_seed
+from penstock.testing.simulation.run import SimulationPlan, Story, run_seed
 
-__all__ = ["Plan", "Story", "Violation", "run_seed"]
+__all__ = ["SimulationPlan", "Story", "Violation", "run_seed"]

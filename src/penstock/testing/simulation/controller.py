@@ -12,12 +12,18 @@ from typing import Protocol
 from penstock.controller import broker_changes as decide
 from penstock.controller import state_loader as load
 from penstock.controller.alter_partition import alter_partition
-from penstock.controller.state import ClusterState, Decision
+from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.znodes import CONTROLLER, CONTROLLER_EPOCH
-from penstock.metadata_store.election import ElectionWin
+from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.interface import SessionId
 from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitionResult
-from penstock.model.cluster import BrokerEpoch, BrokerId, ControllerEpoch, ControllerRequest, Order
+from penstock.model.cluster import (
+    BrokerEpoch,
+    BrokerId,
+    ControllerEpoch,
+    ControllerRequest,
+    ControllerRequestBody,
+)
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.testing.simulation.schedule import Action
 from penstock.testing.simulation.world import World
@@ -39,7 +45,7 @@ class ControllerOwner(Protocol):
 
 
 class SimulatedActiveController:
-    def __init__(self, owner: ControllerOwner, leadership: ElectionWin) -> None:
+    def __init__(self, owner: ControllerOwner, leadership: ElectionResult) -> None:
         self.owner = owner
         self.is_over = False
         self._world = owner.world
@@ -60,7 +66,7 @@ class SimulatedActiveController:
         )
         assert not loaded.writes, "the tree of a simulation is never half made"
         came_back = load.find_returned(tree)
-        self._carry_out(decide.take_over(loaded.state, lambda topic: False, came_back))
+        self._carry_out(decide.fail_over(loaded.state, lambda topic: False, came_back))
 
     # -- what happens ----------------------------------------------------------------------
 
@@ -83,7 +89,7 @@ class SimulatedActiveController:
 
     # -- how it is done --------------------------------------------------------------------
 
-    def _carry_out(self, decision: Decision) -> bool:
+    def _carry_out(self, decision: ControllerDecision) -> bool:
         for writes in decision.writes:
             session = self.owner.session
             if self._world.write_as_controller(session, self._leadership, writes):
@@ -91,9 +97,9 @@ class SimulatedActiveController:
                 return False
         self.state = decision.state
         self._follow_brokers()
-        for addressed in decision.orders:
+        for addressed in decision.requests:
             epoch = self.state.brokers[addressed.broker].epoch
-            self._outboxes[addressed.broker, epoch].push(addressed.order)
+            self._outboxes[addressed.broker, epoch].push(addressed.request)
         return True
 
     def _follow_brokers(self) -> None:
@@ -128,7 +134,7 @@ class _Outbox:
         self._pending: deque[ControllerRequest] = deque()
         self._attempt = 0
 
-    def push(self, order: Order) -> None:
+    def push(self, order: ControllerRequestBody) -> None:
         self._pending.append(ControllerRequest(self._epoch, order, next(self._numbers)))
         if len(self._pending) == 1:
             self._send()
@@ -166,7 +172,7 @@ def try_begin(owner: ControllerOwner) -> SimulatedActiveController | None:
     if won is None:
         return None
     epoch, version = won
-    leadership = ElectionWin(
+    leadership = ElectionResult(
         epoch=epoch,
         epoch_path=CONTROLLER_EPOCH,
         epoch_version=version,

@@ -6,7 +6,7 @@ with every beat, as often as a watch would let them at the worst.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from penstock.controller.state_loader import TopicRead, TreeRead
+from penstock.controller.state_loader import StoredState, StoredTopic
 from penstock.controller.znodes import (
     BROKER_IDS,
     CONTROLLER,
@@ -24,10 +24,10 @@ from penstock.controller.znodes import (
     topic_path,
 )
 from penstock.metadata_store.embedded.znode_tree import (
-    Change,
     EndSession,
     Failure,
     OpenSession,
+    ZnodeChange,
     ZnodeTree,
 )
 from penstock.metadata_store.interface import (
@@ -78,7 +78,7 @@ class SimulatedTree:
     # -- writing ---------------------------------------------------------------------------
 
     def write(self, session: SessionId, operations: Sequence[Operation]) -> Failure | None:
-        applied = self.tree.apply(Change(session, tuple(operations)), self._now_ms())
+        applied = self.tree.apply(ZnodeChange(session, tuple(operations)), self._now_ms())
         return applied.outcome if isinstance(applied.outcome, Failure) else None
 
     def register(self, session: SessionId, broker: BrokerId) -> BrokerEpoch:
@@ -137,9 +137,9 @@ class SimulatedTree:
         replicas = node.replicas[partition.partition]
         return decode_state(path, self._value(path), replicas=replicas)
 
-    def read(self, partition: TopicPartition, configs: Mapping[str, str]) -> TreeRead:
+    def read(self, partition: TopicPartition, configs: Mapping[str, str]) -> StoredState:
         """As a controller does that takes over."""
-        topic = TopicRead(
+        topic = StoredTopic(
             name=partition.topic,
             node=decode_topic(partition.topic, self.tree.get(topic_path(partition.topic)).data),
             partition_nodes=frozenset((partition.partition,)),
@@ -147,7 +147,7 @@ class SimulatedTree:
             written={partition.partition: self.tree.get(state_path(*partition)).mzxid},
             configs=configs,
         )
-        return TreeRead(
+        return StoredState(
             brokers=self.brokers(),
             topics=[topic],
             unreadable=(),

@@ -16,7 +16,7 @@ SETTLE_MS = 9 * SESSION_MS
 LAST_MS = 4 * SESSION_MS
 
 
-class Plan(NamedTuple):
+class SimulationPlan(NamedTuple):
     brokers: int = 3
     trouble_ms: int = 1500
     fault_every_ms: int = 100  # on average
@@ -40,16 +40,16 @@ class Story(NamedTuple):
         return bool(self.leader_changes and self.truncations and self.shrinks)
 
 
-def run_seed(seed: int, plan: Plan | None = None) -> Story:
+def run_seed(seed: int, plan: SimulationPlan | None = None) -> Story:
     """Raises Violation, with the seed in its text, at the first promise that is broken."""
     try:
-        return _Run(seed, plan or Plan()).run()
+        return _Run(seed, plan or SimulationPlan()).run()
     except Violation as violation:
         raise Violation(f"seed {seed}: {violation}") from violation
 
 
 class _Run:
-    def __init__(self, seed: int, plan: Plan) -> None:
+    def __init__(self, seed: int, plan: SimulationPlan) -> None:
         self._seed = seed
         self._plan = plan
         world = self._world = World(seed, brokers=plan.brokers, configs=_configs(seed))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from penstock.controller.znodes import encode_state, encode_topic
-from penstock.metadata_store.election import ElectionWin
+from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.embedded.znode_tree import Failure
 from penstock.metadata_store.interface import Operation, SessionId
 from penstock.model.cluster import BrokerId, ControllerEpoch, PartitionState, TopicState
@@ -60,7 +60,7 @@ class World:
             broker.run(lambda: action(broker))
 
     def write_as_controller(
-        self, session: SessionId, leadership: ElectionWin, writes: Sequence[Operation]
+        self, session: SessionId, leadership: ElectionResult, writes: Sequence[Operation]
     ) -> Failure | None:
         is_current = leadership.epoch_version == self.tree.controller_epoch_version
         failure = self.tree.write(session, leadership.fence(writes))

@@ -18,12 +18,12 @@ from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
 from penstock.controller.interface import (
-    ConfigChange,
-    LeaderChoice,
+    ApiError,
+    ConfigResourceChange,
+    CreatableTopic,
+    ElectionType,
     NewPartitions,
-    NewTopic,
     Reassignment,
-    Refused,
 )
 from penstock.model.cluster import (
     BrokerEpoch,
@@ -31,7 +31,7 @@ from penstock.model.cluster import (
     BrokerNode,
     ControllerEpoch,
     Endpoint,
-    FailedOn,
+    FailedReplicas,
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
     PartitionState,
@@ -81,73 +81,82 @@ class ScriptedController:
     """
 
     def __init__(self) -> None:
-        self.refusals: dict[str, Refused] = {}
-        self.created: list[NewTopic] = []
+        self.refusals: dict[str, ApiError] = {}
+        self.created: list[CreatableTopic] = []
         self.deleted: list[str] = []
         self.added: list[NewPartitions] = []
-        self.changed: list[ConfigChange] = []
-        self.elected: list[tuple[LeaderChoice, Sequence[TopicPartition] | None]] = []
+        self.changed: list[ConfigResourceChange] = []
+        self.elected: list[tuple[ElectionType, Sequence[TopicPartition] | None]] = []
         self.moved: list[Reassignment] = []
-        self.moving: Mapping[TopicPartition, PartitionState] | Refused = {}
-        self.allows_other_factor: bool | None = None
+        self.moving: Mapping[TopicPartition, PartitionState] | ApiError = {}
+        self.allow_replication_factor_change: bool | None = None
         self.validate_only: bool | None = None
         self.timeout_ms: int | None = None
 
     async def create_topics(
-        self, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
-    ) -> list[TopicState | Refused]:
+        self, topics: Sequence[CreatableTopic], *, validate_only: bool, timeout_ms: int
+    ) -> list[TopicState | ApiError]:
         self.created += topics
         self.validate_only, self.timeout_ms = validate_only, timeout_ms
         return [self.refusals.get(topic.name) or _as_asked(topic) for topic in topics]
 
-    async def delete_topics(self, names: Sequence[str], *, timeout_ms: int) -> list[Refused | None]:
+    async def delete_topics(
+        self, names: Sequence[str], *, timeout_ms: int
+    ) -> list[ApiError | None]:
         self.deleted += names
         self.timeout_ms = timeout_ms
         return [self.refusals.get(name) for name in names]
 
     async def create_partitions(
         self, additions: Sequence[NewPartitions], *, validate_only: bool, timeout_ms: int
-    ) -> list[Refused | None]:
+    ) -> list[ApiError | None]:
         self.added += additions
         self.validate_only, self.timeout_ms = validate_only, timeout_ms
         return [self.refusals.get(addition.name) for addition in additions]
 
     async def alter_configs(
-        self, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> list[Refused | None]:
+        self, changes: Sequence[ConfigResourceChange], *, validate_only: bool
+    ) -> list[ApiError | None]:
         self.changed += changes
         self.validate_only = validate_only
         return [self.refusals.get(change.name) for change in changes]
 
     async def elect_leaders(
         self,
-        choice: LeaderChoice,
+        choice: ElectionType,
         partitions: Sequence[TopicPartition] | None,
         *,
         timeout_ms: int,
-    ) -> dict[TopicPartition, Refused | None] | Refused:
+    ) -> dict[TopicPartition, ApiError | None] | ApiError:
         self.elected.append((choice, partitions))
         self.timeout_ms = timeout_ms
         names = [TopicPartition("all", 0)] if partitions is None else partitions
         return self.refusals.get("") or {name: self.refusals.get(name.topic) for name in names}
 
     async def alter_reassignments(
-        self, moves: Sequence[Reassignment], *, allows_other_factor: bool, timeout_ms: int
-    ) -> list[Refused | None]:
-        self.moved += moves
-        self.allows_other_factor, self.timeout_ms = allows_other_factor, timeout_ms
-        return [self.refusals.get(move.partition.topic) for move in moves]
+        self,
+        reassignments: Sequence[Reassignment],
+        *,
+        allow_replication_factor_change: bool,
+        timeout_ms: int,
+    ) -> list[ApiError | None]:
+        self.moved += reassignments
+        self.allow_replication_factor_change, self.timeout_ms = (
+            allow_replication_factor_change,
+            timeout_ms,
+        )
+        return [self.refusals.get(move.tp.topic) for move in reassignments]
 
     async def list_reassignments(
         self, *, timeout_ms: int
-    ) -> Mapping[TopicPartition, PartitionState] | Refused:
+    ) -> Mapping[TopicPartition, PartitionState] | ApiError:
         self.timeout_ms = timeout_ms
         return self.moving
 
 
-def _as_asked(topic: NewTopic) -> TopicState | Refused:
+def _as_asked(topic: CreatableTopic) -> TopicState | ApiError:
     if not topic.assignment and not 0 < topic.partitions * topic.replication_factor <= 1000:
-        return Refused(ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions")
+        return ApiError(ErrorCode.INVALID_PARTITIONS, f"{topic.partitions} partitions")
     assignment = topic.assignment or dict.fromkeys(
         range(topic.partitions), (OWN_ID,) * topic.replication_factor
     )
@@ -265,7 +274,7 @@ class Case:
         brokers: tuple[BrokerNode, ...] | None = None,
         broker_configs: Mapping[str, Mapping[str, str]] | None = None,
         controller: BrokerId = OWN_ID,
-        failed: FailedOn | None = None,
+        failed: FailedReplicas | None = None,
     ) -> None:
         """Tell the broker of it, as its controller does."""
         self.cluster.apply(

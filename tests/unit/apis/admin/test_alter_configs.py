@@ -10,11 +10,11 @@ from penstock.apis.admin.alterable_configs import is_alterable
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS
 from penstock.config.setting import SettingKind
 from penstock.controller.interface import (
-    ChangeKind,
-    ConfigChange,
+    ApiError,
+    ConfigEntryChange,
+    ConfigOperation,
+    ConfigResourceChange,
     ConfigScope,
-    Refused,
-    SettingChange,
 )
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -52,12 +52,12 @@ def test_alter_configs_replaces_all_settings_of_a_resource(case: Case, version: 
     answer = case.ask(FULL, version, resources=[asked], validate_only=True)
     assert rows(answer.responses, "error_code", "error_message") == [(ErrorCode.NONE, None)]
     assert case.controller.changed == [
-        ConfigChange(
+        ConfigResourceChange(
             scope=ConfigScope.TOPIC,
             name="orders",
             changes=(
-                SettingChange("retention.ms", ChangeKind.SET, "5"),
-                SettingChange("cleanup.policy", ChangeKind.SET, "compact"),
+                ConfigEntryChange("retention.ms", ConfigOperation.SET, "5"),
+                ConfigEntryChange("cleanup.policy", ConfigOperation.SET, "compact"),
             ),
             replace=True,
         )
@@ -79,10 +79,10 @@ def test_incremental_changes_keep_their_operations(case: Case, version: int) -> 
     (change,) = case.controller.changed
     assert (change.scope, change.name, change.replace) == (ConfigScope.BROKER, "", False)
     assert change.changes == (
-        SettingChange("log.retention.ms", ChangeKind.SET, "5"),
-        SettingChange("log.segment.bytes", ChangeKind.DELETE, None),
-        SettingChange("log.cleanup.policy", ChangeKind.APPEND, "compact"),
-        SettingChange("compression.type", ChangeKind.SUBTRACT, "x"),
+        ConfigEntryChange("log.retention.ms", ConfigOperation.SET, "5"),
+        ConfigEntryChange("log.segment.bytes", ConfigOperation.DELETE, None),
+        ConfigEntryChange("log.cleanup.policy", ConfigOperation.APPEND, "compact"),
+        ConfigEntryChange("compression.type", ConfigOperation.SUBTRACT, "x"),
     )
     assert case.controller.validate_only is False
 
@@ -103,7 +103,7 @@ def test_changes_of_another_broker_are_refused(case: Case, api: Any, name: str) 
 
 @BOTH
 def test_answers_stand_at_the_place_of_their_resources(case: Case, api: Any) -> None:
-    case.controller.refusals["b"] = Refused(ErrorCode.INVALID_CONFIG, "retention.ms is no number")
+    case.controller.refusals["b"] = ApiError(ErrorCode.INVALID_CONFIG, "retention.ms is no number")
     codes = alter(
         case,
         api,

@@ -50,7 +50,7 @@ class Controller:
             raise self.refusal
         return self.outcomes
 
-    async def leave(
+    async def controlled_shutdown(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
     ) -> tuple[TopicPartition, ...]:
         raise NotImplementedError

@@ -13,7 +13,7 @@ from tests.unit.apis.admin.cases import (
 )
 
 from penstock.apis.admin.create_partitions import API
-from penstock.controller.interface import NewPartitions, Refused
+from penstock.controller.interface import ApiError, NewPartitions
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import Operation, ResourceType
 
@@ -26,7 +26,7 @@ def more(name: str, count: int, assignments: Any = None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", API.versions)
 def test_each_topic_has_its_own_answer(case: Case, version: int) -> None:
-    case.controller.refusals["b"] = Refused(ErrorCode.INVALID_PARTITIONS, "b has 3 partitions")
+    case.controller.refusals["b"] = ApiError(ErrorCode.INVALID_PARTITIONS, "b has 3 partitions")
     answer = case.ask(
         API,
         version,

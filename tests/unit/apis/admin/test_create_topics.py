@@ -14,7 +14,7 @@ from tests.unit.apis.admin.cases import (
 
 from penstock.apis.admin.create_topics import API
 from penstock.config.registry import TOPIC_SETTINGS
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
@@ -44,7 +44,7 @@ def test_a_topic_is_created_as_asked(case: Case, version: int) -> None:
 
 @pytest.mark.parametrize("version", API.versions)
 def test_a_refusal_comes_back_with_its_reason(case: Case, version: int) -> None:
-    case.controller.refusals["b"] = Refused(ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already")
+    case.controller.refusals["b"] = ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already")
     answer = case.ask(API, version, topics=[asked("a"), asked("b"), asked("c")])
     assert rows(answer.topics, "name", "error_code", "error_message") == [
         ("a", ErrorCode.NONE, None),
@@ -79,7 +79,7 @@ def test_what_was_only_validated_has_no_id(case: Case) -> None:
 
 
 def test_a_refused_topic_has_neither_partitions_nor_settings(case: Case) -> None:
-    case.controller.refusals["a"] = Refused(ErrorCode.INVALID_PARTITIONS, "no")
+    case.controller.refusals["a"] = ApiError(ErrorCode.INVALID_PARTITIONS, "no")
     (topic,) = case.ask(API, LAST, topics=[asked("a")]).topics
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.apis.admin.cases import Case, rows, topic_id_of, topic_state
 
 from penstock.apis.admin.delete_topics import API
-from penstock.controller.interface import Refused
+from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
 from penstock.security.authorizer import Operation, ResourceType
 
@@ -34,7 +34,7 @@ def by_id(topic_id: UUID) -> dict[str, Any]:
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_topics_are_deleted_by_name(case: Case, version: int) -> None:
-    case.controller.refusals["b"] = Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no b")
+    case.controller.refusals["b"] = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no b")
     answer = case.ask(API, version, topic_names=["c", "b", "a"], timeout=timedelta(milliseconds=77))
     assert rows(answer.responses, "name", "error_code") == [
         ("c", ErrorCode.NONE),

@@ -11,7 +11,7 @@ from penstock.apis.admin import (
     elect_leaders,
     list_partition_reassignments,
 )
-from penstock.controller.interface import LeaderChoice, Reassignment, Refused
+from penstock.controller.interface import ApiError, ElectionType, Reassignment
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicPartition
@@ -35,7 +35,7 @@ def elect(case: Case, version: int, topics: Any, **fields: Any) -> Any:
 class TestElectLeaders:
     @pytest.mark.parametrize("version", ELECT.versions)
     def test_each_partition_has_its_answer(self, case: Case, version: int) -> None:
-        case.controller.refusals["b"] = Refused(ErrorCode.ELECTION_NOT_NEEDED, "it leads")
+        case.controller.refusals["b"] = ApiError(ErrorCode.ELECTION_NOT_NEEDED, "it leads")
         topics = [named("a", 1, 0), named("b", 2)]
         answer = elect(case, version, topics, timeout=TIMEOUT)
         a, b = answer.replica_election_results
@@ -44,19 +44,19 @@ class TestElectLeaders:
         assert rows(a.partition_result, *fields) == [(1, 0, None), (0, 0, None)]
         assert rows(b.partition_result, *fields) == [(2, ErrorCode.ELECTION_NOT_NEEDED, "it leads")]
         asked = [TopicPartition("a", 1), TopicPartition("a", 0), TopicPartition("b", 2)]
-        assert case.controller.elected == [(LeaderChoice.PREFERRED, asked)]
+        assert case.controller.elected == [(ElectionType.PREFERRED, asked)]
         assert case.controller.timeout_ms == 77
 
     @pytest.mark.parametrize("version", ELECT.versions)
     def test_all_partitions_can_be_asked_for(self, case: Case, version: int) -> None:
         answer = elect(case, version, None)
         assert rows(answer.replica_election_results, "topic") == ["all"]
-        assert case.controller.elected == [(LeaderChoice.PREFERRED, None)]
+        assert case.controller.elected == [(ElectionType.PREFERRED, None)]
 
     @pytest.mark.parametrize("version", ELECT.versions[1:])
     def test_an_unclean_election_must_be_asked_for(self, case: Case, version: int) -> None:
         case.ask(ELECT, version, election_type=1, topic_partitions=[named("a", 0)])
-        assert case.controller.elected[0][0] is LeaderChoice.UNCLEAN
+        assert case.controller.elected[0][0] is ElectionType.UNCLEAN
 
     @pytest.mark.parametrize("version", ELECT.versions[1:])
     def test_there_is_no_third_kind(self, case: Case, version: int) -> None:
@@ -66,7 +66,7 @@ class TestElectLeaders:
 
     @pytest.mark.parametrize("version", ELECT.versions)
     def test_a_broker_that_is_not_the_controller_says_so(self, case: Case, version: int) -> None:
-        case.controller.refusals[""] = Refused(ErrorCode.NOT_CONTROLLER, "ask another")
+        case.controller.refusals[""] = ApiError(ErrorCode.NOT_CONTROLLER, "ask another")
         answer = elect(case, version, [named("a", 0)])
         [result] = answer.replica_election_results[0].partition_result
         assert result.error_code == ErrorCode.NOT_CONTROLLER
@@ -89,7 +89,7 @@ def moved(topic: str, *partitions: tuple[int, list[int] | None]) -> dict[str, An
 class TestAlterPartitionReassignments:
     @pytest.mark.parametrize("version", MOVE.versions)
     def test_each_partition_has_its_answer(self, case: Case, version: int) -> None:
-        case.controller.refusals["b"] = Refused(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no")
+        case.controller.refusals["b"] = ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no")
         topics = [moved("a", (0, [1, 2]), (3, None)), moved("b", (1, []))]
         answer = case.ask(MOVE, version, topics=topics, timeout=TIMEOUT)
         assert (answer.error_code, answer.error_message) == (0, None)
@@ -103,11 +103,14 @@ class TestAlterPartitionReassignments:
             Reassignment(TopicPartition("a", 3), None),
             Reassignment(TopicPartition("b", 1), ()),
         ]
-        assert (case.controller.allows_other_factor, case.controller.timeout_ms) == (True, 77)
+        assert (case.controller.allow_replication_factor_change, case.controller.timeout_ms) == (
+            True,
+            77,
+        )
 
     def test_version_1_may_forbid_another_number_of_replicas(self, case: Case) -> None:
         case.ask(MOVE, 1, topics=[moved("a", (0, [1]))], allow_replication_factor_change=False)
-        assert case.controller.allows_other_factor is False
+        assert case.controller.allow_replication_factor_change is False
 
     @pytest.mark.parametrize("version", MOVE.versions)
     def test_a_partition_that_stands_twice_is_not_moved(self, case: Case, version: int) -> None:
@@ -124,7 +127,7 @@ class TestAlterPartitionReassignments:
     def test_a_broker_that_is_not_the_controller_says_so_once(
         self, case: Case, version: int
     ) -> None:
-        case.controller.refusals["a"] = Refused(ErrorCode.NOT_CONTROLLER, "ask another")
+        case.controller.refusals["a"] = ApiError(ErrorCode.NOT_CONTROLLER, "ask another")
         answer = case.ask(MOVE, version, topics=[moved("a", (0, [1]))])
         assert (answer.error_code, answer.error_message) == (
             ErrorCode.NOT_CONTROLLER,
@@ -170,7 +173,7 @@ class TestListPartitionReassignments:
         assert (topic.name, rows(topic.partitions, "partition_index")) == ("a", [1])
 
     def test_a_broker_that_is_not_the_controller_says_so(self, case: Case) -> None:
-        case.controller.moving = Refused(ErrorCode.NOT_CONTROLLER, "ask another")
+        case.controller.moving = ApiError(ErrorCode.NOT_CONTROLLER, "ask another")
         answer = case.ask(LIST, 0, topics=None)
         assert (answer.error_code, answer.error_message) == (
             ErrorCode.NOT_CONTROLLER,
