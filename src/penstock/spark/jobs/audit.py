@@ -96,13 +96,13 @@ def plan_audit(
 ) -> list[AuditRange]:
     """By partition and offset; partitions with nothing to look at are left out."""
     sized = [each for each in found.ranges if each.size]
-    starts = {each.partition: each.start for each in sized}
+    starts = {each.tp: each.start for each in sized}
     return [
         AuditRange(
             wanted=piece,
-            is_first=piece.start == starts[piece.partition],
-            high_watermark=found.log_ends[piece.partition],
-            gaps_are_normal=compacted[piece.partition.topic],
+            is_first=piece.start == starts[piece.tp],
+            high_watermark=found.log_ends[piece.tp],
+            gaps_are_normal=compacted[piece.tp.topic],
         )
         for piece in split_ranges(sized, min_partitions=None, max_records=range_offsets)
     ]
@@ -147,7 +147,7 @@ def _compare(
     if audit.compares:
         found = _find_repeats(spark, records, audit.identity, watch)
         totals = {each.partition: each.records for each in verdict.totals}
-        compacted = {each.wanted.partition for each in asked if each.gaps_are_normal}
+        compacted = {each.wanted.tp for each in asked if each.gaps_are_normal}
         yield from judge_duplicates(records.partitions, totals, compacted, found, audit.identity)
     if audit.sequence is not None:
         steps = find_sequence_gaps(records.all(), audit.sequence)
@@ -181,12 +181,10 @@ def _deleted(scope: JobScope, found: ResolvedScope) -> Iterator[AuditFinding]:
     if scope.start.kind is not EdgeKind.OFFSET:
         return
     for each in found.ranges:
-        first = found.log_starts[each.partition]
+        first = found.log_starts[each.tp]
         if scope.start.value < first:
             text = f"deleted: the log begins at offset {first}"
-            yield AuditFinding(
-                FindingKind.DELETED, each.partition, scope.start.value, first - 1, text
-            )
+            yield AuditFinding(FindingKind.DELETED, each.tp, scope.start.value, first - 1, text)
 
 
 def _with_problems(

@@ -285,7 +285,7 @@ class RangeAudit:
         if len(self._findings) == MAX_FINDINGS:
             self._left_out += 1
             return
-        partition = self.asked.wanted.partition
+        partition = self.asked.wanted.tp
         self._findings.append(AuditFinding(kind, partition, first, last, reason, is_problem))
 
 

@@ -109,7 +109,7 @@ class RangeReader:
     def _start(
         self, offset: int, most_bytes: int, timeout_ms: int
     ) -> "Future[list[FetchedPartition]]":
-        wanted = [FetchFrom(self._wanted.partition, Offset(offset), most_bytes)]
+        wanted = [FetchFrom(self._wanted.tp, Offset(offset), most_bytes)]
         return self._client.start(
             lambda client: client.fetch(
                 wanted, max_wait_ms=_MAX_WAIT_MS, max_bytes=most_bytes, timeout_ms=timeout_ms
@@ -119,7 +119,7 @@ class RangeReader:
     def _checked(self, fetched: FetchedPartition, offset: int) -> FetchedPartition:
         if fetched.error not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
             raise SparkSourceError(
-                f"{self._wanted.partition} cannot be read at offset {offset}: "
+                f"{self._wanted.tp} cannot be read at offset {offset}: "
                 f"{fetched.error.message} ({fetched.error.name})"
             )
         return fetched
@@ -148,7 +148,7 @@ class RangeReader:
     # Going on behind what cannot be read.
 
     def _pass_deleted(self, offset: int) -> None:
-        partition = self._wanted.partition
+        partition = self._wanted.tp
         earliest = self._client.list_offsets({partition: EARLIEST})[partition].offset
         if earliest > offset:
             text = "deleted while the audit ran, by retention or on demand"

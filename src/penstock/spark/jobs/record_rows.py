@@ -43,7 +43,7 @@ class RecordRows:
         self._spark = spark
         self._asked = list(asked)
         self._settings = settings
-        self.partitions = sorted({each.wanted.partition for each in asked})
+        self.partitions = sorted({each.wanted.tp for each in asked})
         self.offsets = sum(each.wanted.size for each in asked)
 
     def all(self) -> "DataFrame":
@@ -88,7 +88,7 @@ class RecordRows:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     each = asked[number]
-                    place = partitions.index(each.wanted.partition)
+                    place = partitions.index(each.wanted.tp)
                     yield from change(read_records(each, place, settings))
 
         return self._spark.range(0, len(asked), 1, len(asked)).mapInArrow(run, schema)

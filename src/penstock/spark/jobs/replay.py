@@ -94,7 +94,7 @@ def prepare_target(
     """The partitions of the target, which exists afterwards."""
     if replay.target in replay.scope.topics:
         raise JobRefused(f"{replay.target} would be copied into itself: name another target")
-    most = max(each.partition.partition for each in found.ranges) + 1
+    most = max(each.tp.partition for each in found.ranges) + 1
     try:
         told = client.metadata([replay.target]).topics[replay.target]
         if told.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and replay.creates_target:

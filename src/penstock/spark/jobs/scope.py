@@ -111,14 +111,12 @@ def source_options(bootstrap: str, found: ResolvedScope) -> dict[str, str]:
     ranges = [each for each in found.ranges if each.size]
     numbers: dict[str, list[int]] = {}
     for each in ranges:
-        numbers.setdefault(each.partition.topic, []).append(each.partition.partition)
+        numbers.setdefault(each.tp.topic, []).append(each.tp.partition)
     return {
         "kafka.bootstrap.servers": bootstrap,
         "assign": json.dumps(numbers),
-        "startingOffsets": json.dumps(
-            nest_by_topic({each.partition: each.start for each in ranges})
-        ),
-        "endingOffsets": json.dumps(nest_by_topic({each.partition: each.end for each in ranges})),
+        "startingOffsets": json.dumps(nest_by_topic({each.tp: each.start for each in ranges})),
+        "endingOffsets": json.dumps(nest_by_topic({each.tp: each.end for each in ranges})),
     }
 
 
@@ -170,4 +168,4 @@ def _listed(
 
 
 def topics_of(found: ResolvedScope) -> list[str]:
-    return sorted({each.partition.topic for each in found.ranges})
+    return sorted({each.tp.topic for each in found.ranges})

@@ -53,7 +53,7 @@ def conclude(asked: Sequence[AuditRange], reports: Iterable[RangeReport]) -> Ver
     by_range = {report.wanted: report for report in reports}
     verdicts = [
         _conclude_partition(list(ranges), by_range)
-        for _, ranges in groupby(asked, key=lambda each: each.wanted.partition)
+        for _, ranges in groupby(asked, key=lambda each: each.wanted.tp)
     ]
     return Verdict(
         [totals for verdict in verdicts for totals in verdict.totals],
@@ -64,7 +64,7 @@ def conclude(asked: Sequence[AuditRange], reports: Iterable[RangeReport]) -> Ver
 
 def _conclude_partition(asked: Sequence[AuditRange], by_range: dict[Any, RangeReport]) -> Verdict:
     reports = [by_range[each.wanted] for each in asked]
-    partition, gaps_are_normal = asked[0].wanted.partition, asked[0].gaps_are_normal
+    partition, gaps_are_normal = asked[0].wanted.tp, asked[0].gaps_are_normal
     start, end = asked[0].wanted.start, asked[-1].wanted.end
     runs = chain.from_iterable(report.runs for report in reports)
     anomalies = find_anomalies(runs, start=start, end=end)

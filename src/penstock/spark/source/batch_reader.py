@@ -97,9 +97,9 @@ def _skip_older(
     """The first record that is late enough: nothing before it can pass."""
     if time_ms is None or not ranges:
         return ranges
-    firsts = discovery.at_times(dict.fromkeys((each.partition for each in ranges), time_ms))
+    firsts = discovery.at_times(dict.fromkeys((each.tp for each in ranges), time_ms))
     return [
         each._replace(start=max(each.start, first))
         for each in ranges
-        if (first := firsts[each.partition]) is not None and first < each.end
+        if (first := firsts[each.tp]) is not None and first < each.end
     ]

@@ -81,7 +81,7 @@ class FetchAhead:
                 reply.cancel()
 
     def _ask(self, offset: int) -> "Future[list[FetchedPartition]]":
-        wanted = [FetchFrom(self._wanted.partition, Offset(offset), self._max_bytes)]
+        wanted = [FetchFrom(self._wanted.tp, Offset(offset), self._max_bytes)]
         return self._client.start(
             lambda client: client.fetch(
                 wanted,
@@ -98,7 +98,7 @@ class FetchAhead:
         except ClientError as error:
             if not _is_gone(error):
                 raise
-            self._lose(f"{self._wanted.partition} is gone: its topic was deleted")
+            self._lose(f"{self._wanted.tp} is gone: its topic was deleted")
             return None
         return fetched
 
@@ -113,11 +113,11 @@ class FetchAhead:
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return self._after_loss(offset)
         if fetched.error in _GONE:
-            self._lose(f"{self._wanted.partition} is gone: its topic was deleted")
+            self._lose(f"{self._wanted.tp} is gone: its topic was deleted")
             return self._wanted.end
         if fetched.error is not ErrorCode.NONE:
             raise SparkSourceError(
-                f"{self._wanted.partition} cannot be read at offset {offset}: "
+                f"{self._wanted.tp} cannot be read at offset {offset}: "
                 f"{fetched.error.message} ({fetched.error.name})"
             )
         following = next_offset(fetched.batches)
@@ -138,13 +138,13 @@ class FetchAhead:
         if waited_ms < self._rules.poll_timeout_ms:
             return offset
         self._lose(
-            f"{self._wanted.partition} ends at offset {visible} and did not reach "
+            f"{self._wanted.tp} ends at offset {visible} and did not reach "
             f"{self._wanted.end} within kafkaConsumer.pollTimeoutMs={self._rules.poll_timeout_ms}"
         )
         return self._wanted.end
 
     def _after_loss(self, offset: int) -> int:
-        partition = self._wanted.partition
+        partition = self._wanted.tp
         earliest, latest = self._find_edges()
         if earliest > offset:
             self._lose(f"offsets {offset} to {earliest - 1} of {partition} are deleted")
@@ -155,7 +155,7 @@ class FetchAhead:
         return offset
 
     def _find_edges(self) -> tuple[int, int]:
-        partition = self._wanted.partition
+        partition = self._wanted.tp
         earliest = self._client.list_offsets({partition: EARLIEST})
         latest = self._client.list_offsets({partition: LATEST})
         return earliest[partition].offset, latest[partition].offset

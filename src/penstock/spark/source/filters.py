@@ -62,7 +62,7 @@ def narrow_ranges(
     ranges: Iterable[OffsetRange], pushed: Sequence[PushedFilter]
 ) -> list[OffsetRange]:
     """What of the ranges can hold rows that pass."""
-    kept = (each for each in ranges if _may_hold(each.partition, pushed))
+    kept = (each for each in ranges if _may_hold(each.tp, pushed))
     cut = (_cut(each, pushed) for each in kept)
     return [each for each in cut if each.size]
 
@@ -89,7 +89,7 @@ def _cut(whole: OffsetRange, pushed: Iterable[PushedFilter]) -> OffsetRange:
         if each.column == "offset":
             least, most = _offsets(each)
             start, end = max(start, least), min(end, most + 1)
-    return OffsetRange(whole.partition, start, max(start, end))
+    return OffsetRange(whole.tp, start, max(start, end))
 
 
 _NO_MOST = 2**63

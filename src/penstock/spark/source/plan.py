@@ -13,7 +13,7 @@ from penstock.spark.source.offset_json import Offsets, StreamOffset, format_part
 
 
 class OffsetRange(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     start: int
     end: int  # not read any more
 
@@ -107,7 +107,7 @@ def _moved_back(ranges: Iterable[OffsetRange]) -> Iterable[str]:
     for each in ranges:
         if each.end < each.start:
             yield (
-                f"{each.partition} ends at offset {each.end}, before {each.start} where reading "
+                f"{each.tp} ends at offset {each.end}, before {each.start} where reading "
                 "was to go on; was the topic made anew?"
             )
 
@@ -143,7 +143,7 @@ def _cut(whole: OffsetRange, count: int) -> Iterable[OffsetRange]:
     """Pieces whose sizes differ by one at most."""
     edges = [whole.start + whole.size * place // count for place in range(count + 1)]
     for start, end in pairwise(edges):
-        yield OffsetRange(whole.partition, start, end)
+        yield OffsetRange(whole.tp, start, end)
 
 
 # How far behind a query is.

@@ -65,12 +65,12 @@ def read_range(wanted: OffsetRange, settings: ReadSettings) -> "Iterator[pa.Reco
 
     client = shared_client(settings.client)
     is_committed = settings.rules.isolation is IsolationLevel.READ_COMMITTED
-    decoder = Decoder(wanted.partition, settings.columns, read_committed=is_committed)
+    decoder = Decoder(wanted.tp, settings.columns, read_committed=is_committed)
     try:
         for piece in FetchAhead(client, wanted, settings.rules):
             yield from _decode(decoder, piece)
     except (ClientError, CorruptBatch) as error:
-        raise SparkSourceError(f"{wanted.partition} cannot be read: {error}") from error
+        raise SparkSourceError(f"{wanted.tp} cannot be read: {error}") from error
 
 
 def _decode(decoder: "Decoder", piece: FetchedPiece) -> "Iterator[pa.RecordBatch]":

@@ -202,7 +202,7 @@ class _Driver:
         ranges, losses = plan_batch(start, end, begins)
         self._discovery.report_losses(losses)
         pieces = split_ranges(
-            [each for each in ranges if each.partition not in lost],
+            [each for each in ranges if each.tp not in lost],
             min_partitions=self._options.min_partitions,
             max_records=self._options.max_records_per_partition,
         )

@@ -66,17 +66,17 @@ class TableHistory:
         live = [each for each in ranges if self._cut(each).past is None]
         if not live:
             return
-        starts = self._client.list_offsets(dict.fromkeys((r.partition for r in live), EARLIEST))
+        starts = self._client.list_offsets(dict.fromkeys((r.tp for r in live), EARLIEST))
         for each in live:
-            past = self._find(each.partition.topic)
-            if past is not None and starts[each.partition].offset > each.start:
+            past = self._find(each.tp.topic)
+            if past is not None and starts[each.tp].offset > each.start:
                 past.load()
 
     def _cut(self, wanted: OffsetRange) -> HistoryCut:
-        return cut(wanted, self._held(wanted.partition))
+        return cut(wanted, self._held(wanted.tp))
 
     def _files(self, wanted: OffsetRange) -> PastFiles:
-        past = self._find(wanted.partition.topic)
+        past = self._find(wanted.tp.topic)
         assert past is not None, "only ranges that a table holds"
         return past.files(wanted)
 

@@ -32,7 +32,7 @@ def earliest(log_start: int, held: HeldRange | None) -> int:
 
 def parts_within(parts: Iterable[Part], wanted: OffsetRange) -> list[Part]:
     """Those that may have rows of the range."""
-    number = wanted.partition.partition
+    number = wanted.tp.partition
     return [
         each
         for each in parts

@@ -46,7 +46,7 @@ def read_past(
     parts = [each.part for each in past.files]
     for window in windows(parts, wanted):
         rows = _read_window(window, wanted, past, columns)
-        shaped = _as_source(rows, wanted.partition.topic, columns)
+        shaped = _as_source(rows, wanted.tp.topic, columns)
         yield from shaped.to_batches(max_chunksize=MAX_ROWS)
 
 
@@ -74,7 +74,7 @@ def _keep(window: HistoryWindow, wanted: OffsetRange, located: LocatedPart) -> p
     offset = pc.field(OFFSET)
     keep = (offset >= window.start) & (offset < window.end)
     if located.part.topic_partition is None:
-        keep &= pc.field(PARTITION) == wanted.partition.partition
+        keep &= pc.field(PARTITION) == wanted.tp.partition
     return keep
 
 

@@ -32,7 +32,7 @@ def plan_sync(
     ends = limit_ends(begins, edges.ends, most_records)
     ranges = [OffsetRange(each, at, ends[each]) for each, at in sorted(begins.items())]
     after = {
-        each.partition.partition: HeldRange(_start(held, each), max(each.start, each.end))
+        each.tp.partition: HeldRange(_start(held, each), max(each.start, each.end))
         for each in ranges
     }
     left = sum(backlog(ends, edges.ends).values())
@@ -60,5 +60,5 @@ def _begins(
 
 
 def _start(held: Mapping[int, HeldRange], wanted: OffsetRange) -> int:
-    known = held.get(wanted.partition.partition)
+    known = held.get(wanted.tp.partition)
     return wanted.start if known is None else known.start

@@ -157,9 +157,9 @@ class TableSync:
         return [
             SyncTask(
                 each,
-                _dead_from(dead_held, each.partition.partition),
+                _dead_from(dead_held, each.tp.partition),
                 settings,
-                existing.get(each.partition.partition, ()),
+                existing.get(each.tp.partition, ()),
             )
             for each in pieces
         ]

@@ -56,7 +56,7 @@ class SyncTaskResult(NamedTuple):
 
 def run_sync_task(task: SyncTask) -> SyncTaskResult:
     settings = task.settings
-    number = task.wanted.partition.partition
+    number = task.wanted.tp.partition
     good = PartWriter(settings.rules, number)
     dead = PartWriter(settings.dead_rules, number)
     work = _Work(task, good, dead)
@@ -133,6 +133,6 @@ def _complaint(task: SyncTask, dead: pa.Table) -> str:
     value = first[VALUE]
     begins = value[:60].decode(errors="replace") if isinstance(value, bytes) else "nothing"
     return (
-        f"{task.wanted.partition}, offset {first[OFFSET]}: {first[ERROR]}; the value begins with "
+        f"{task.wanted.tp}, offset {first[OFFSET]}: {first[ERROR]}; the value begins with "
         f"{begins!r}. Put the record right, or keep such records aside: --bad-values dead-letter"
     )

@@ -21,7 +21,7 @@ NOON_MS = 1_767_268_800_000
 
 def left(*filters: ds.Filter) -> list[tuple[str, int, int]]:
     return [
-        (str(each.partition), each.start, each.end)
+        (str(each.tp), each.start, each.end)
         for each in narrow_ranges(RANGES, parse_filters(filters))
     ]
 

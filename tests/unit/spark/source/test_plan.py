@@ -121,7 +121,7 @@ def test_pieces_cover_the_ranges_without_gap_or_overlap(
     ranges = ranges_of(each_size)
     pieces = split_ranges(ranges, min_partitions=min_partitions, max_records=max_records)
     for whole in ranges:
-        own = [piece for piece in pieces if piece.partition == whole.partition]
+        own = [piece for piece in pieces if piece.tp == whole.tp]
         assert own[0].start == whole.start
         assert own[-1].end == whole.end
         assert all(one.end == other.start for one, other in pairwise(own))

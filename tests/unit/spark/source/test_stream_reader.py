@@ -76,7 +76,7 @@ def test_a_batch_run_again_reads_the_same_rows(log: Log) -> None:
     query.crash()
     planned = query.plan_batch()
     assert planned is not None
-    assert [(each.wanted.partition, each.wanted.start) for each in planned][-1] == (
+    assert [(each.wanted.tp, each.wanted.start) for each in planned][-1] == (
         log.partition(2),
         0,
     )
