@@ -59,8 +59,7 @@ def _append(engine: SegmentedEngine, log: PartitionLog) -> None:
     for _ in range(2):
         offset = log.log_end_offset
         records = [
-            Record(place, NOW_MS, None, value_at(log.partition, offset + place))
-            for place in range(3)
+            Record(place, NOW_MS, None, value_at(log.tp, offset + place)) for place in range(3)
         ]
         item = AppendItem(log, memoryview(build_batch(records)), LeaderEpoch(0))
         (result,) = engine.append([item], NOW_MS)
@@ -72,7 +71,7 @@ def _acknowledge(
     engine: SegmentedEngine, log: PartitionLog, upto: Offset, error: StorageError | None
 ) -> None:
     assert error is None, error
-    os.write(1, b"%d %d\n" % (log.partition.partition, upto))
+    os.write(1, b"%d %d\n" % (log.tp.partition, upto))
     log.advance_high_watermark(upto)
     _append(engine, log)
 

@@ -86,7 +86,7 @@ def test_a_full_disk_fences_its_logs_and_loses_nothing_acknowledged(
 
     assert not _mount("-o", "remount,size=8m", str(small_disk)).returncode
     reopened = _open(small_disk / "data", tmp_path / "large")
-    logs = {log.partition: log for log in reopened.statistics().logs}
+    logs = {log.tp: log for log in reopened.statistics().logs}
     assert logs[SMALL].log_end_offset >= acknowledged
     assert logs[LARGE].log_end_offset == 1
     _check_values(reopened, acknowledged)

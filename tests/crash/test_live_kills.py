@@ -83,5 +83,5 @@ def _check_records(log: PartitionLog) -> None:
         for position, header in iter_headers(content):
             for record in iter_records(content[position : position + header.size]):
                 assert record.offset == offset
-                assert record.value == value_at(log.partition, offset)
+                assert record.value == value_at(log.tp, offset)
                 offset = Offset(offset + 1)

@@ -215,7 +215,7 @@ class FollowerState:
         own = log.find_epoch_end(diverging.epoch)
         offset = truncation_offset(diverging, own, log_end_offset=log.log_end_offset)
         self._report(
-            f"{log.partition} is cut from {log.log_end_offset} to {offset}: the leader's epoch "
+            f"{log.tp} is cut from {log.log_end_offset} to {offset}: the leader's epoch "
             f"{diverging.epoch} ends at {diverging.end_offset}"
         )
         self._cut(followed, offset)
@@ -244,7 +244,7 @@ class FollowerState:
         if answer.error not in _PASSING and answer.error is not followed.reported:
             followed.reported = answer.error
             self._report(
-                f"{log.partition} gets {answer.error.name} from its leader, broker "
+                f"{log.tp} gets {answer.error.name} from its leader, broker "
                 f"{followed.leader}; it is asked again"
             )
 

@@ -114,10 +114,10 @@ class Partition:
 
     def __init__(self, broker_id: BrokerId, log: PartitionLog, rules: TopicConfig) -> None:
         self.broker_id = broker_id
-        self.partition = log.partition
+        self.partition = log.tp
         self.topic_id = log.topic_id
         self.log = log
-        self.is_internal = log.partition.topic in INTERNAL_TOPICS
+        self.is_internal = log.tp.topic in INTERNAL_TOPICS
         self.failure: str | None = None  # why its log takes nothing any more; then it has no role
         self.state = NO_STATE
         self.leader_epoch = NO_LEADER_EPOCH

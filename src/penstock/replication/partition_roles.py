@@ -63,14 +63,14 @@ class Hosted:
 
     def adopt(self, logs: Iterable[PartitionLog]) -> None:
         for log in logs:
-            assert log.partition not in self.partitions, f"{log.partition} is adopted twice"
-            topic = log.partition.topic
+            assert log.tp not in self.partitions, f"{log.tp} is adopted twice"
+            topic = log.tp.topic
             if topic not in self._rules:
                 self._rules[topic] = self._find_rules(topic) or self._rule_book.keep(log.config)
             self._host(log)
 
     def _host(self, log: PartitionLog) -> Partition:
-        name, rules = log.partition, self._rules[log.partition.topic]
+        name, rules = log.tp, self._rules[log.tp.topic]
         partition = Partition(self.broker_id, log, rules)
         partition.obey(rules)
         self.partitions[name] = self._by_topic.setdefault(name.topic, {})[name] = partition

@@ -49,10 +49,10 @@ def encode_offsets(offsets: Mapping[TopicPartition, Offset]) -> bytes:
 def decode_offsets(content: bytes, path: str) -> dict[TopicPartition, Offset]:
     offsets: dict[TopicPartition, Offset] = {}
     for line, fields in decode_lines(content, path, fields_per_line=3):
-        partition = _parse_partition(fields, path, line)
-        if partition in offsets:
-            raise MalformedCheckpoint(path, line, f"{partition} is listed twice")
-        offsets[partition] = Offset(parse_number(fields[2], MAX_OFFSET, path, line))
+        tp = _parse_partition(fields, path, line)
+        if tp in offsets:
+            raise MalformedCheckpoint(path, line, f"{tp} is listed twice")
+        offsets[tp] = Offset(parse_number(fields[2], MAX_OFFSET, path, line))
     return offsets
 
 

@@ -97,7 +97,7 @@ class CompactionJob:
         throttle: CleanerThrottler | None = None,
         on_done: Callable[[CompactionResult], None] = lambda result: None,
     ) -> None:
-        self.name = f"compaction of {log.partition}"
+        self.name = f"compaction of {log.tp}"
         self._log = log
         self._disk = disk
         self._storage = storage

@@ -68,7 +68,7 @@ class TimestampAndOffset(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogStatistics:
-    partition: TopicPartition
+    tp: TopicPartition
     directory: str
     log_start_offset: Offset
     last_stable_offset: Offset
@@ -107,7 +107,7 @@ class RecoveryProgress(Protocol):
 
 
 class PartitionLog(Protocol):
-    partition: TopicPartition
+    tp: TopicPartition
     topic_id: TopicId
     config: LogConfig
     log_start_offset: Offset
@@ -175,7 +175,7 @@ class Engine(Protocol):
 
     def create(
         self,
-        partition: TopicPartition,
+        tp: TopicPartition,
         topic_id: TopicId,
         config: LogConfig,
         now_ms: int,
@@ -189,7 +189,7 @@ class Engine(Protocol):
         """
         ...
 
-    def delete(self, partition: TopicPartition) -> None:
+    def delete(self, tp: TopicPartition) -> None:
         """Remove a log at once; reads that hold a lease finish. UnknownPartition if there is none.
 
         A job of `due_jobs` removes the files.

@@ -45,17 +45,17 @@ class OffsetOutOfRange(StorageError):
 class UnknownPartition(StorageError):
     """No log of this partition lives here."""
 
-    def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(f"no log of {partition} in any directory here; create it first")
-        self.partition = partition
+    def __init__(self, tp: TopicPartition) -> None:
+        super().__init__(f"no log of {tp} in any directory here; create it first")
+        self.tp = tp
 
 
 class PartitionExists(StorageError):
     """A log of this partition lives here already."""
 
-    def __init__(self, partition: TopicPartition) -> None:
-        super().__init__(f"a log of {partition} exists already; delete it before creating it anew")
-        self.partition = partition
+    def __init__(self, tp: TopicPartition) -> None:
+        super().__init__(f"a log of {tp} exists already; delete it before creating it anew")
+        self.tp = tp
 
 
 # What was sent cannot be stored.

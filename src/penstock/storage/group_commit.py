@@ -209,7 +209,7 @@ class GroupCommit:
 def _refuse(log: SegmentedLog, callers: Callers) -> None:
     assert log.failure is not None
     for _, done in callers:
-        done(LogFenced(log.partition, log.failure))
+        done(LogFenced(log.tp, log.failure))
 
 
 def _folders_to_sync(log: SegmentedLog) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ class SegmentedLog:
         disk: Disk,
         handles: Handles,
         directory: str,
-        partition: TopicPartition,
+        tp: TopicPartition,
         topic_id: TopicId,
         config: LogConfig,
         on_rolled: Callable[["SegmentedLog"], None],
@@ -85,7 +85,7 @@ class SegmentedLog:
         snapshot_names: Sequence[str] = (),
     ) -> None:
         self.directory = directory
-        self.partition = partition
+        self.tp = tp
         self.topic_id = topic_id
         self.log_start_offset = Offset(0)
         self.log_end_offset = Offset(0)
@@ -107,7 +107,7 @@ class SegmentedLog:
         self.is_retired = False  # deleted or closed: its files are no longer its own
         self.segments = Segments()
         self.epochs = LeaderEpochCache()
-        self.producers = ProducerStateManager(str(partition))
+        self.producers = ProducerStateManager(str(tp))
         self.snapshots = ProducerSnapshots(disk, directory, snapshot_names)
         self._disk = disk
         self._handles = handles
@@ -134,7 +134,7 @@ class SegmentedLog:
 
     @property
     def name(self) -> str:
-        return str(self.partition)
+        return str(self.tp)
 
     # -- appending -------------------------------------------------------------------------
 
@@ -143,14 +143,14 @@ class SegmentedLog:
     ) -> LogAppendInfo:
         """Store one batch at the end, stamped with its offset and epoch in place."""
         if self.failure is not None:
-            raise LogFenced(self.partition, self.failure)
-        header = read_incoming(batches, origin, self.partition)
+            raise LogFenced(self.tp, self.failure)
+        header = read_incoming(batches, origin, self.tp)
         config = self.config
         append_time_ms = NO_TIMESTAMP
         if not self._is_plain or header[9] >= 0 or len(batches) > self._max_append_bytes:
             known = BatchHeader._make(header)
             batches, known = prepare(
-                batches, known, config, now_ms=now_ms, origin=origin, partition=self.partition
+                batches, known, config, now_ms=now_ms, origin=origin, tp=self.tp
             )
             stored = self._find_stored(known, batches) if known.producer_id >= 0 else None
             if stored is not None:
@@ -159,7 +159,7 @@ class SegmentedLog:
                 append_time_ms = TimestampMs(now_ms)
             header = known
         elif header[8] > now_ms + config.message_timestamp_after_max_ms:
-            check_times(BatchHeader._make(header), config, now_ms, self.partition)
+            check_times(BatchHeader._make(header), config, now_ms, self.tp)
         size = len(batches)
         base_offset = self.log_end_offset
         last_offset = base_offset + header[6]
@@ -183,8 +183,8 @@ class SegmentedLog:
     def append_as_follower(self, batches: memoryview, now_ms: int) -> LogAppendInfo:
         """Store the leader's batches unchanged; a partial one at the end is left out."""
         if self.failure is not None:
-            raise LogFenced(self.partition, self.failure)
-        found = read_continuation(batches, self.log_end_offset, self.partition)
+            raise LogFenced(self.tp, self.failure)
+        found = read_continuation(batches, self.log_end_offset, self.tp)
         first = Offset(found[0][1].base_offset)
         for position, header in found:
             content = batches[position : position + header.size]
@@ -254,13 +254,13 @@ class SegmentedLog:
             if segment.file.descriptor >= 0:
                 self._disk.truncate(segment.file.descriptor, segment.size)
         self._on_failed(self, error)
-        return LogFenced(self.partition, error)
+        return LogFenced(self.tp, error)
 
     # -- producers and epochs --------------------------------------------------------------
 
     def _find_stored(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
         """Where the batch is stored already, or None if it may be appended; raises otherwise."""
-        stored = check_batch(self.producers, header, batches, self.partition)
+        stored = check_batch(self.producers, header, batches, self.tp)
         if stored is None:
             return None
         is_stamped = self.config.message_timestamp_type == "LogAppendTime"
@@ -290,7 +290,7 @@ class SegmentedLog:
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
         """From here on batches carry `epoch`, known even before the first of them (KAFKA-7415)."""
-        assert epoch >= self._latest_epoch, f"{self.partition}: epoch {epoch} is a former leader's"
+        assert epoch >= self._latest_epoch, f"{self.tp}: epoch {epoch} is a former leader's"
         self.epochs.assign(epoch, self.log_end_offset)
         self._latest_epoch = epoch
 
@@ -310,7 +310,7 @@ class SegmentedLog:
     def read(self, start: Offset, *, below: Offset, max_bytes: int, at_least_one: bool) -> Read:
         """Whole batches from the one that holds `start`, all of whose offsets are below `below`."""
         if self.is_retired:
-            raise UnknownPartition(self.partition)
+            raise UnknownPartition(self.tp)
         if not self.log_start_offset <= start <= self.log_end_offset:
             raise OffsetOutOfRange(start, self.log_start_offset, self.log_end_offset)
         read = None
@@ -432,7 +432,7 @@ class SegmentedLog:
     def roll(self, now_ms: int) -> None:
         """Seal the active segment unless it is empty."""
         if self.failure is not None:
-            raise LogFenced(self.partition, self.failure)
+            raise LogFenced(self.tp, self.failure)
         if self.segments.active.size:
             self._roll(self.log_end_offset, now_ms)
 
@@ -512,7 +512,7 @@ class SegmentedLog:
         jitter = min(self.config.segment_jitter_ms, span_ms)
         if jitter:
             # By name and offset, so that partitions made together do not roll together.
-            jitter = crc32(f"{self.partition}:{active.base_offset}".encode()) % jitter
+            jitter = crc32(f"{self.tp}:{active.base_offset}".encode()) % jitter
         self._roll_above_ms = active.first_timestamp_ms + span_ms - jitter
 
     def truncate_to(self, offset: Offset, now_ms: int) -> None:
@@ -658,11 +658,11 @@ class SegmentedLog:
         """Nothing is sure about this log's files any more: take no writes."""
         self.failure = error
         self._on_failed(self, error)
-        return LogFenced(self.partition, error)
+        return LogFenced(self.tp, error)
 
     def _changing(self, change: Callable[[], None]) -> None:
         if self.failure is not None:
-            raise LogFenced(self.partition, self.failure)
+            raise LogFenced(self.tp, self.failure)
         undo, self.undo_swap = self.undo_swap, None
         try:
             if undo is not None:
@@ -684,7 +684,7 @@ class SegmentedLog:
 
     def statistics(self) -> LogStatistics:
         return LogStatistics(
-            partition=self.partition,
+            tp=self.tp,
             directory=self.directory,
             log_start_offset=self.log_start_offset,
             last_stable_offset=self.last_stable_offset,

@@ -113,10 +113,10 @@ class LocalLogDirectory:
             if is_deleted_folder(entry.name):
                 self._try_remove(self._at(entry.name), report)
                 continue
-            partition = parse_folder_name(entry.name)
-            if partition is not None:
-                if partition.topic != METADATA_TOPIC:
-                    found.append((partition, self._at(entry.name)))
+            tp = parse_folder_name(entry.name)
+            if tp is not None:
+                if tp.topic != METADATA_TOPIC:
+                    found.append((tp, self._at(entry.name)))
             elif not (entry.name.startswith(".") or entry.name.endswith(OTHER_SUFFIXES)):
                 report(f"{self._at(entry.name)} is no partition's folder; leaving it alone")
         return found
@@ -133,24 +133,24 @@ class LocalLogDirectory:
         named = set().union(*self._checkpoints)
         return {tp for tp in named if tp.topic != METADATA_TOPIC}
 
-    def remembered(self, partition: TopicPartition) -> CheckpointedOffsets:
+    def remembered(self, tp: TopicPartition) -> CheckpointedOffsets:
         checkpoints, zero = self._checkpoints, Offset(0)
         return CheckpointedOffsets(
             clean=self._is_clean,
-            recovery_point=checkpoints.recovery_points.get(partition, zero),
-            log_start_offset=checkpoints.log_starts.get(partition, zero),
-            high_watermark=checkpoints.high_watermarks.get(partition, zero),
-            cleaned_offset=checkpoints.cleaned.get(partition, zero),
+            recovery_point=checkpoints.recovery_points.get(tp, zero),
+            log_start_offset=checkpoints.log_starts.get(tp, zero),
+            high_watermark=checkpoints.high_watermarks.get(tp, zero),
+            cleaned_offset=checkpoints.cleaned.get(tp, zero),
         )
 
-    def make_folder(self, partition: TopicPartition) -> str:
-        check_topic_name(partition.topic)
-        if partition.topic == METADATA_TOPIC:
+    def make_folder(self, tp: TopicPartition) -> str:
+        check_topic_name(tp.topic)
+        if tp.topic == METADATA_TOPIC:
             raise InvalidTopicName(
                 f"topic name {METADATA_TOPIC!r} is that of Kafka's own metadata; choose another"
             )
-        check_partition(partition.partition)
-        folder = self._at(str(partition))
+        check_partition(tp.partition)
+        folder = self._at(str(tp))
         self._disk.make_directory(folder)
         self.names_changed = True
         return folder
@@ -176,29 +176,28 @@ class LocalLogDirectory:
         """What the checkpoint files should say now: every log here, led or not (KAFKA-1647)."""
         logs = self.logs.items()
         self._gathered = Checkpoints(
-            {partition: log.durable_offset for partition, log in logs},
-            {partition: log.log_start_offset for partition, log in logs},
-            {partition: log.high_watermark for partition, log in logs},
-            {partition: log.cleaned_offset for partition, log in logs if log.cleaned_offset},
+            {tp: log.durable_offset for tp, log in logs},
+            {tp: log.log_start_offset for tp, log in logs},
+            {tp: log.high_watermark for tp, log in logs},
+            {tp: log.cleaned_offset for tp, log in logs if log.cleaned_offset},
         )
         return self._gathered
 
-    def forget(self, partition: TopicPartition) -> None:
+    def forget(self, tp: TopicPartition) -> None:
         """Before a partition is made: what the files say of one with its name is not about it."""
         with self._writing:
             self._gathered = None
             kept = (
-                {name: known[name] for name in known if name != partition}
-                for known in self._checkpoints
+                {name: known[name] for name in known if name != tp} for known in self._checkpoints
             )
             self._write(Checkpoints(*kept), CHECKPOINT_FILES)
 
-    def lower(self, partition: TopicPartition, offset: Offset) -> None:
+    def lower(self, tp: TopicPartition, offset: Offset) -> None:
         """Before a log is cut at `offset`, on the owner thread: what comes after the cut is not
         what these files speak of. Written before, since a low promise is always a safe one."""
         with self._writing:
             self._gathered = None
-            lowered = (_lowered(known, partition, offset) for known in self._checkpoints)
+            lowered = (_lowered(known, tp, offset) for known in self._checkpoints)
             self._write(Checkpoints(*lowered), CHECKPOINT_FILES)
 
     def write(self, checkpoints: Checkpoints, names: Iterable[str]) -> None:
@@ -243,9 +242,9 @@ class LocalLogDirectory:
 
 
 def _lowered(
-    known: dict[TopicPartition, Offset], partition: TopicPartition, offset: Offset
+    known: dict[TopicPartition, Offset], tp: TopicPartition, offset: Offset
 ) -> dict[TopicPartition, Offset]:
-    return {**known, partition: offset} if known.get(partition, 0) > offset else known
+    return {**known, tp: offset} if known.get(tp, 0) > offset else known
 
 
 def parse_folder_name(name: str) -> TopicPartition | None:

@@ -46,7 +46,7 @@ _OPENED_RATIO = 16  # to max.message.bytes
 _MAX_PLAIN_ATTRIBUTES = int(Codec.ZSTD)  # no bit set but the codec's
 
 
-def read_incoming(batches: memoryview, origin: AppendOrigin, partition: object) -> tuple[int, ...]:
+def read_incoming(batches: memoryview, origin: AppendOrigin, tp: object) -> tuple[int, ...]:
     """The header fields of the one batch that a leader's append holds, checked with its CRC.
 
     A bare tuple in BatchHeader's order: an object per batch costs as much as its CRC.
@@ -54,7 +54,7 @@ def read_incoming(batches: memoryview, origin: AppendOrigin, partition: object) 
     size = len(batches)
     if size < HEADER_BYTES:
         raise CorruptRecords(
-            f"{partition}: {size} bytes are too few for a record batch ({HEADER_BYTES} at least)"
+            f"{tp}: {size} bytes are too few for a record batch ({HEADER_BYTES} at least)"
         )
     header: tuple[int, ...] = HEADER.unpack_from(batches)
     _, length, _, magic, crc, attributes, delta, first_ms, max_ms, producer_id, _, _, count = header
@@ -73,42 +73,40 @@ def read_incoming(batches: memoryview, origin: AppendOrigin, partition: object) 
     )
     unusual = None if is_usual else BatchHeader._make(header)
     if unusual is not None:
-        _check_frame(unusual, size, partition)
+        _check_frame(unusual, size, tp)
     if crc32c(batches[ATTRIBUTES_POSITION : length + LOG_OVERHEAD]) != crc:
         raise CorruptRecords(
-            f"{partition}: the batch's CRC does not match its {size} bytes; send it again"
+            f"{tp}: the batch's CRC does not match its {size} bytes; send it again"
         )
     if unusual is not None:
-        _check_unusual(unusual, size, origin, partition)
+        _check_unusual(unusual, size, origin, tp)
     return header
 
 
-def _check_frame(header: BatchHeader, size: int, partition: object) -> None:
+def _check_frame(header: BatchHeader, size: int, tp: object) -> None:
     """What the CRC does not cover. Kafka's order decides on the error: behind a CRC that is right,
     what is wrong is the client's own doing, and the same again if it is sent again."""
     if header.magic != MAGIC:
-        raise CorruptRecords(f"{partition}: {UnsupportedMagic(header.magic, 0).reason}")
+        raise CorruptRecords(f"{tp}: {UnsupportedMagic(header.magic, 0).reason}")
     if header.batch_length < MIN_BATCH_LENGTH:
         raise CorruptRecords(
-            f"{partition}: a batch of length {header.batch_length} is too short for its header"
+            f"{tp}: a batch of length {header.batch_length} is too short for its header"
         )
     if header.size > size:
-        raise InvalidRecords(
-            f"{partition}: a batch of {header.size} bytes is announced, {size} are there"
-        )
+        raise InvalidRecords(f"{tp}: a batch of {header.size} bytes is announced, {size} are there")
 
 
-def _check_unusual(header: BatchHeader, size: int, origin: AppendOrigin, partition: object) -> None:
+def _check_unusual(header: BatchHeader, size: int, origin: AppendOrigin, tp: object) -> None:
     if header.size < size:
         raise InvalidRecords(
-            f"{partition}: {size - header.size} bytes follow the batch; an append holds one batch"
+            f"{tp}: {size - header.size} bytes follow the batch; an append holds one batch"
         )
     if (
         origin is AppendOrigin.CLIENT
         and min(header.base_timestamp, header.max_timestamp) < NO_TIMESTAMP
     ):
         raise InvalidTimestamp(
-            f"{partition}: timestamp {min(header.base_timestamp, header.max_timestamp)} lies "
+            f"{tp}: timestamp {min(header.base_timestamp, header.max_timestamp)} lies "
             f"before 1970; {NO_TIMESTAMP} stands for none"
         )
     try:
@@ -117,7 +115,7 @@ def _check_unusual(header: BatchHeader, size: int, origin: AppendOrigin, partiti
         if origin is AppendOrigin.CLIENT:
             check_client_batch(header)
     except CorruptBatch as error:
-        raise InvalidRecords(f"{partition}: {error.reason}") from error
+        raise InvalidRecords(f"{tp}: {error.reason}") from error
 
 
 def _check_count(header: BatchHeader) -> None:
@@ -150,52 +148,52 @@ def prepare(
     *,
     now_ms: int,
     origin: AppendOrigin,
-    partition: object,
+    tp: object,
 ) -> tuple[memoryview, BatchHeader]:
     """The batch as this topic stores it: checked against its settings, converted, stamped."""
     if header.attributes & CONTROL:
         return batches, header
-    _check_size(len(batches), config, partition)  # before anything costs more than that
+    _check_size(len(batches), config, tp)  # before anything costs more than that
     limit = _opened_limit(header, config)
     if config.compact and origin is AppendOrigin.CLIENT:
-        _check_keys(batches, limit, partition)
+        _check_keys(batches, limit, tp)
     wanted = _CODECS.get(config.compression_type)
     if wanted is not None and wanted != header.codec:
-        batches, header = _recompress(batches, header, wanted, limit, partition)
-        _check_size(len(batches), config, partition)
+        batches, header = _recompress(batches, header, wanted, limit, tp)
+        _check_size(len(batches), config, tp)
     if config.message_timestamp_type == "LogAppendTime":
         stamp_append_time(batches, 0, len(batches), now_ms)
         return batches, read_header(batches)
-    check_times(header, config, now_ms, partition)
+    check_times(header, config, now_ms, tp)
     return batches, header
 
 
-def check_times(header: BatchHeader, config: LogConfig, now_ms: int, partition: object) -> None:
+def check_times(header: BatchHeader, config: LogConfig, now_ms: int, tp: object) -> None:
     """The header's times against the broker's clock; -1 means that the client gave none."""
     latest = now_ms + config.message_timestamp_after_max_ms
     if header.max_timestamp > latest:
         raise InvalidTimestamp(
-            f"{partition}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms "
+            f"{tp}: timestamp {header.max_timestamp} is {header.max_timestamp - now_ms} ms "
             f"ahead of the broker's clock; message.timestamp.after.max.ms allows "
             f"{config.message_timestamp_after_max_ms}"
         )
     if 0 <= header.base_timestamp < now_ms - config.message_timestamp_before_max_ms:
         raise InvalidTimestamp(
-            f"{partition}: timestamp {header.base_timestamp} lies "
+            f"{tp}: timestamp {header.base_timestamp} lies "
             f"{now_ms - header.base_timestamp} ms behind the broker's clock; "
             f"message.timestamp.before.max.ms allows {config.message_timestamp_before_max_ms}"
         )
 
 
-def _check_size(size: int, config: LogConfig, partition: object) -> None:
+def _check_size(size: int, config: LogConfig, tp: object) -> None:
     if size > config.max_message_bytes:
         raise RecordTooLarge(
-            f"{partition}: a batch of {size} bytes exceeds max.message.bytes "
+            f"{tp}: a batch of {size} bytes exceeds max.message.bytes "
             f"{config.max_message_bytes}; send smaller batches or raise it"
         )
     if size > config.segment_bytes:
         raise SegmentTooSmall(
-            f"{partition}: a batch of {size} bytes exceeds segment.bytes {config.segment_bytes}; "
+            f"{tp}: a batch of {size} bytes exceeds segment.bytes {config.segment_bytes}; "
             f"send smaller batches or raise it"
         )
 
@@ -209,19 +207,19 @@ def _opened_limit(header: BatchHeader, config: LogConfig) -> int:
     return min(default_limit(header.size - HEADER_BYTES), allowed)
 
 
-def _check_keys(batches: memoryview, limit: int, partition: object) -> None:
+def _check_keys(batches: memoryview, limit: int, tp: object) -> None:
     try:
         for place, (_, key, _, _) in enumerate(iter_keys(batches, limit=limit)):
             if key is None:
                 raise InvalidRecords(
-                    f"{partition} is compacted: record {place} of the batch has no key; give it one"
+                    f"{tp} is compacted: record {place} of the batch has no key; give it one"
                 )
     except CorruptBatch as error:
-        raise InvalidRecords(f"{partition}: {error.reason}") from error
+        raise InvalidRecords(f"{tp}: {error.reason}") from error
 
 
 def _recompress(
-    batches: memoryview, header: BatchHeader, codec: Codec, limit: int, partition: object
+    batches: memoryview, header: BatchHeader, codec: Codec, limit: int, tp: object
 ) -> tuple[memoryview, BatchHeader]:
     """Records are walked over, so that they are records, but not built: a small batch may hold a
     million of them."""
@@ -230,13 +228,13 @@ def _recompress(
         for _ in walk:
             pass
     except CorruptBatch as error:
-        raise InvalidRecords(f"{partition}: {error.reason}") from error
+        raise InvalidRecords(f"{tp}: {error.reason}") from error
     converted = change_codec(header, encoded, codec)
     return memoryview(converted), read_header(converted)
 
 
 def read_continuation(
-    batches: memoryview, end_offset: int, partition: object
+    batches: memoryview, end_offset: int, tp: object
 ) -> list[tuple[int, BatchHeader]]:
     """All whole batches of a leader's log that go on at `end_offset`, or an error."""
     try:
@@ -244,21 +242,20 @@ def read_continuation(
         for position, header in found:
             check_header(header, len(batches) - position)
     except CorruptBatch as error:
-        raise CorruptRecords(f"{partition}: {error.reason}; fetch again") from error
+        raise CorruptRecords(f"{tp}: {error.reason}; fetch again") from error
     for position, header in found:
         if header.base_offset < end_offset:
             raise UnexpectedOffset(
-                f"{partition} ends at {end_offset}, the leader's batch begins at "
+                f"{tp} ends at {end_offset}, the leader's batch begins at "
                 f"{header.base_offset}; truncate to the leader's epoch end and fetch again"
             )
         if not is_crc_valid(batches, position, header.size):
             raise CorruptRecords(
-                f"{partition}: CRC of the batch at offset {header.base_offset} does not "
-                f"match; fetch again"
+                f"{tp}: CRC of the batch at offset {header.base_offset} does not match; fetch again"
             )
         if header.attributes & CONTROL and header.producer_id >= 0:
-            get_marker(batches[position : position + header.size], partition)
+            get_marker(batches[position : position + header.size], tp)
         end_offset = header.next_offset
     if not found:
-        raise InvalidRecords(f"{partition}: {len(batches)} bytes hold no whole batch")
+        raise InvalidRecords(f"{tp}: {len(batches)} bytes hold no whole batch")
     return found

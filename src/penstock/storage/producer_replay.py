@@ -13,11 +13,11 @@ from penstock.storage.transaction_index import AbortedTxn
 
 
 def check_batch(
-    producers: ProducerStateManager, header: BatchHeader, batch: memoryview, partition: object
+    producers: ProducerStateManager, header: BatchHeader, batch: memoryview, tp: object
 ) -> BatchMetadata | None:
     """Where a leader has the batch already, or None if it may be appended; raises otherwise."""
     if header.attributes & CONTROL:
-        marker = get_marker(batch, partition)
+        marker = get_marker(batch, tp)
         if marker is not None:
             producers.check_marker(
                 header.producer_id, header.producer_epoch, marker.coordinator_epoch
@@ -38,11 +38,11 @@ def check_batch(
     return stored
 
 
-def get_marker(batch: memoryview, partition: object) -> EndMarker | None:
+def get_marker(batch: memoryview, tp: object) -> EndMarker | None:
     try:
         return read_end_marker(batch)
     except CorruptBatch as error:
-        raise CorruptRecords(f"{partition}: {error.reason}; not a marker") from error
+        raise CorruptRecords(f"{tp}: {error.reason}; not a marker") from error
 
 
 def apply_batch(

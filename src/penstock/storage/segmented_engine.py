@@ -164,15 +164,15 @@ class SegmentedEngine:
     def _open(
         self,
         directory: LocalLogDirectory,
-        partition: TopicPartition,
+        tp: TopicPartition,
         folder: str,
         config: LogConfig,
         now_ms: int,
     ) -> None:
-        if partition in self._logs:
+        if tp in self._logs:
             self._report(
-                f"{folder} is a second copy of {partition}; "
-                f"serving {self._logs[partition].directory} and leaving this one alone"
+                f"{folder} is a second copy of {tp}; "
+                f"serving {self._logs[tp].directory} and leaving this one alone"
             )
             return
         try:
@@ -181,8 +181,8 @@ class SegmentedEngine:
             if finish_swaps(self._disk, folder, names):
                 names = self._names(folder)
             topic_id = self._read_topic_id(folder)
-            log = self._make_log(directory, partition, folder, topic_id, names, config)
-            remembered = directory.remembered(partition)
+            log = self._make_log(directory, tp, folder, topic_id, names, config)
+            remembered = directory.remembered(tp)
             open_log(
                 log,
                 self._disk,
@@ -212,7 +212,7 @@ class SegmentedEngine:
     def _make_log(
         self,
         directory: LocalLogDirectory,
-        partition: TopicPartition,
+        tp: TopicPartition,
         folder: str,
         topic_id: TopicId,
         names: set[str],
@@ -222,7 +222,7 @@ class SegmentedEngine:
             disk=self._disk,
             handles=self._handles,
             directory=folder,
-            partition=partition,
+            tp=tp,
             topic_id=topic_id,
             config=config,
             on_rolled=self._flush_sealed,
@@ -238,16 +238,16 @@ class SegmentedEngine:
         end_offset: Offset,
         kept_below: Offset,
     ) -> None:
-        directory.lower(log.partition, end_offset)
+        directory.lower(log.tp, end_offset)
         self._committers[directory.path].cut(log, kept_below)
 
     def _register(self, directory: LocalLogDirectory, log: SegmentedLog) -> None:
-        self._logs[log.partition] = directory.logs[log.partition] = log
-        self._homes[log.partition] = directory
+        self._logs[log.tp] = directory.logs[log.tp] = log
+        self._homes[log.tp] = directory
 
     def create(
         self,
-        partition: TopicPartition,
+        tp: TopicPartition,
         topic_id: TopicId,
         config: LogConfig,
         now_ms: int,
@@ -259,8 +259,8 @@ class SegmentedEngine:
         Where the partition is not new it may live in a directory that is offline: then a second,
         empty one would hide its records, and DirectoryFailed is raised instead.
         """
-        if partition in self._logs:
-            raise PartitionExists(partition)
+        if tp in self._logs:
+            raise PartitionExists(tp)
         self.check_any_works()
         failed = [item for item in self._directories if item.failure is not None]
         if failed and not is_new:
@@ -268,19 +268,19 @@ class SegmentedEngine:
             raise DirectoryFailed(failed[0].path, failed[0].failure)
         directory = min(self._working(), key=lambda item: len(item.logs))
         try:
-            directory.forget(partition)
-            folder = directory.make_folder(partition)
-            log = self._make_log(directory, partition, folder, topic_id, set(), config)
+            directory.forget(tp)
+            folder = directory.make_folder(tp)
+            log = self._make_log(directory, tp, folder, topic_id, set(), config)
             log.is_folder_new = True
             self._put_topic_id(log)
             log.start_at(Offset(0), now_ms)
         except FileExistsError as error:
-            raise PartitionExists(partition) from error
+            raise PartitionExists(tp) from error
         except OSError as error:
             self._fail_directory(directory, error)
             raise DirectoryFailed(directory.path, error) from error
         self._register(directory, log)
-        self._missing.discard(partition)
+        self._missing.discard(tp)
         return log
 
     def _put_topic_id(self, log: SegmentedLog) -> None:
@@ -293,13 +293,13 @@ class SegmentedEngine:
             self._disk.close(descriptor)
         log.unsynced_paths.add(path)
 
-    def delete(self, partition: TopicPartition) -> None:
+    def delete(self, tp: TopicPartition) -> None:
         """Gone at once for everybody; readers with a lease finish, files go with the next job."""
-        log = self._logs.pop(partition, None)
+        log = self._logs.pop(tp, None)
         if log is None:
-            raise UnknownPartition(partition)
-        directory = self._homes.pop(partition)
-        del directory.logs[partition]
+            raise UnknownPartition(tp)
+        directory = self._homes.pop(tp)
+        del directory.logs[tp]
         log.retire(FileNotFoundError(ENOENT, "the partition was deleted", log.directory))
         try:
             folder = directory.set_aside(log.directory)
@@ -335,15 +335,15 @@ class SegmentedEngine:
     ) -> None:
         assert isinstance(log, SegmentedLog)
         if log.failure is not None:
-            done(LogFenced(log.partition, log.failure))
+            done(LogFenced(log.tp, log.failure))
         elif log.durable_offset >= upto:
             done(None)
         else:
-            self._committers[self._homes[log.partition].path].request(log, upto, done)
+            self._committers[self._homes[log.tp].path].request(log, upto, done)
 
     def _flush_sealed(self, log: SegmentedLog) -> None:
         """A sealed segment is made durable in the background, whatever the flush settings."""
-        if log.partition in self._homes:
+        if log.tp in self._homes:
             self.flush(log, log.log_end_offset, _ignore)
 
     def _fail_directory(self, directory: LocalLogDirectory, error: OSError) -> None:

@@ -124,25 +124,25 @@ class _DirectoryCheck:
             if not entry.is_directory:
                 self._look_at_name(entry)
                 continue
-            partition = parse_folder_name(entry.name)
-            if partition is None:
+            tp = parse_folder_name(entry.name)
+            if tp is None:
                 self._look_at_folder(entry)
                 continue
             end_offset = self._check_partition(f"{self._path}/{entry.name}", is_clean, cleaned)
-            ends[partition] = 0 if end_offset is None else end_offset
+            ends[tp] = 0 if end_offset is None else end_offset
         for name, offsets in checkpoints.items():
             self._compare(name, offsets, ends, is_clean)
 
     def _check_partition(
         self, folder: str, is_clean: bool, cleaned: Collection[TopicPartition] | None
     ) -> int | None:
-        partition = parse_folder_name(_last_part(folder))
+        tp = parse_folder_name(_last_part(folder))
         check = PartitionCheck(
             disk=self._disk,
             findings=self.findings,
             directory=folder,
             is_clean_stop=is_clean,
-            may_be_compacted=cleaned is None or partition is None or partition in cleaned,
+            may_be_compacted=cleaned is None or tp is None or tp in cleaned,
             with_records=self._with_records,
             progress=self._progress,
         )
@@ -219,17 +219,17 @@ class _DirectoryCheck:
         is_clean: bool,
     ) -> None:
         path = f"{self._path}/{name}"
-        for line, (partition, offset) in enumerate(offsets.items(), start=3):
-            if partition not in ends:
+        for line, (tp, offset) in enumerate(offsets.items(), start=3):
+            if tp not in ends:
                 self.findings.note(
-                    "checkpoint", path, f"names {partition}, which has no folder here", line=line
+                    "checkpoint", path, f"names {tp}, which has no folder here", line=line
                 )
-            elif offset > ends[partition]:
+            elif offset > ends[tp]:
                 # After a crash an unflushed tail may be gone; what was flushed never is.
                 is_loss = is_clean or name == RECOVERY_POINT_FILE
                 report = self.findings.problem if is_loss else self.findings.note
                 said = _OFFSET_FILES[name].format(offset=offset)
-                message = f"{partition}: {said}, but the log ends at {ends[partition]}"
+                message = f"{tp}: {said}, but the log ends at {ends[tp]}"
                 report("checkpoint", path, message, line=line)
 
 

@@ -386,7 +386,7 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
     stage = Stage(directories=("/d", "/e"))
     names = [TopicPartition("orders", number) for number in range(4)]
     stage.order(*names)
-    homes = {log.partition: log.directory for log in stage.engine.statistics().logs}
+    homes = {log.tp: log.directory for log in stage.engine.statistics().logs}
     lost = [name for name in names if homes[name].startswith("/d")]
     assert 0 < len(lost) < 4
     stage.disk.fail_path("/d", EIO, {OperationKind.WRITE})

@@ -213,7 +213,7 @@ def test_a_deleted_replica_is_gone_with_its_data() -> None:
     stage.append(P0)
     assert stage.stop(P0, delete=True) == {P0: NONE}
     assert stage.replicas.find(P0) is None
-    assert [log.partition for log in stage.engine.statistics().logs] == [P1]
+    assert [log.tp for log in stage.engine.statistics().logs] == [P1]
     assert stage.stop(P0, delete=True) == {P0: NONE}  # as often as one likes
 
 
@@ -306,7 +306,7 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
     stage.engine.close()
     stage.disk.fail_path("/d", EIO, set(OperationKind))
     later = Stage(stage.disk, directories=("/d", "/e"))
-    [found] = [log.partition for log in later.engine.statistics().logs]
+    [found] = [log.tp for log in later.engine.statistics().logs]
     lost = P1 if found == P0 else P0
     answers = later.order(P0, P1, epoch=1, is_new=False)
     assert answers == {found: NONE, lost: ErrorCode.KAFKA_STORAGE_ERROR}

@@ -44,7 +44,7 @@ def make_log(disk: Disk, config: LogConfig) -> SegmentedLog:
         disk=disk,
         handles=Handles(disk),
         directory=FOLDER,
-        partition=TopicPartition("table", 0),
+        tp=TopicPartition("table", 0),
         topic_id=TopicId(UUID(int=1)),
         config=config,
         on_rolled=lambda log: None,

@@ -38,7 +38,7 @@ class Writer:
     def __init__(self, engine: SegmentedEngine, name: str = "t-0") -> None:
         topic, _, number = name.rpartition("-")
         partition = TopicPartition(topic, int(number))
-        logs = {log.partition: log for log in engine._logs.values()}
+        logs = {log.tp: log for log in engine._logs.values()}
         self.engine = engine
         self.log: PartitionLog = (
             logs[partition]

@@ -309,7 +309,7 @@ def check_serving(shelf: Shelf, log: SegmentedLog, background: Deferred) -> None
     background.drain()
     assert answers == [None]
     lost = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
-    assert lost.logs[log.partition].log_end_offset == log.log_end_offset
+    assert lost.logs[log.tp].log_end_offset == log.log_end_offset
 
 
 def test_a_deletion_that_fails_leaves_nothing_that_takes_records() -> None:
@@ -653,7 +653,7 @@ def test_threads_meet_deletions_without_harm(tmp_path: Path, seed: int) -> None:
         assert not busy.problems
         assert not busy.engine.statistics().failed_directories
         assert busy.deletions >= 20
-        ends = {log.partition: log.log_end_offset for log in busy.engine.statistics().logs}
+        ends = {log.tp: log.log_end_offset for log in busy.engine.statistics().logs}
         busy.engine.close()
     engine = SegmentedEngine(
         StorageConfig(log_dirs=(f"{tmp_path}/a", f"{tmp_path}/b")), config_of=lambda topic: BUSY

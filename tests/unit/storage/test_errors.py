@@ -34,7 +34,7 @@ def test_a_failed_directory_names_itself_and_the_first_error() -> None:
 
 def test_partition_and_directory_errors_name_what_they_are_about() -> None:
     partition = TopicPartition("orders", 0)
-    assert errors.UnknownPartition(partition).partition == partition
+    assert errors.UnknownPartition(partition).tp == partition
     assert "orders-0" in str(errors.UnknownPartition(partition))
     assert "orders-0" in str(errors.PartitionExists(partition))
     assert "/data/a" in str(errors.DirectoryLocked("/data/a"))

@@ -61,12 +61,12 @@ def test_what_is_called_durable_survives_the_failure_of_any_call(
     shelf.disk.fail_at(len(shelf.disk.trace) + ordinal, EIO)
     background.drain()
     assert shelf.failed
-    promised = {log.partition: log.durable_offset for log in logs}
+    promised = {log.tp: log.durable_offset for log in logs}
     for log in logs:
         assert isinstance(shelf.try_append(log), LogFenced)
         assert [type(answer) for answer in shelf.flush(log)] == [LogFenced]
     background.drain()
-    assert promised == {log.partition: log.durable_offset for log in logs}
+    assert promised == {log.tp: log.durable_offset for log in logs}
     shelf.disk.heal()
     found = shelf.after(shelf.disk.survivor_of_power_cut(LoseEverything()))
     for partition, offset in promised.items():
@@ -94,8 +94,8 @@ def test_every_caller_is_answered_once_whatever_happens_to_the_log(background: D
     for log in logs:
         shelf.append(log, 4)
         answers += [shelf.flush(log), shelf.flush(log)]
-    shelf.engine.delete(logs[0].partition)
-    shelf.engine.delete(logs[3].partition)
+    shelf.engine.delete(logs[0].tp)
+    shelf.engine.delete(logs[3].tp)
     logs[4].truncate_to(Offset(2), NOW_MS)
     logs[5].restart_at(Offset(0), NOW_MS)
     shelf.append(logs[4], 2)

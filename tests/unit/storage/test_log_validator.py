@@ -29,7 +29,7 @@ def take(batch: bytes | bytearray, config: LogConfig = COMPACTED) -> bytes:
         config,
         now_ms=NOW_MS,
         origin=AppendOrigin.CLIENT,
-        partition="orders-3",
+        tp="orders-3",
     )
     return bytes(stored)
 

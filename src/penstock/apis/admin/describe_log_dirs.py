@@ -99,7 +99,7 @@ def _directory(
     topics = _by_topic(
         log
         for log in statistics.logs
-        if _lies_in(path, log) and (wanted is None or log.partition in wanted)
+        if _lies_in(path, log) and (wanted is None or log.tp in wanted)
     )
     return shape(
         error_code=wire_error(ErrorCode.NONE),
@@ -115,8 +115,8 @@ def _lies_in(path: str, log: LogStatistics) -> bool:
 
 def _by_topic(logs: Iterable[LogStatistics]) -> Mapping[str, list[LogStatistics]]:
     found: dict[str, list[LogStatistics]] = {}
-    for log in sorted(logs, key=lambda each: each.partition):
-        found.setdefault(log.partition.topic, []).append(log)
+    for log in sorted(logs, key=lambda each: each.tp):
+        found.setdefault(log.tp.topic, []).append(log)
     return found
 
 
@@ -125,7 +125,7 @@ def _topic(shape: Shape, name: str, logs: Iterable[LogStatistics]) -> Any:
         name=name,
         partitions=tuple(
             shape["partitions"](
-                partition_index=log.partition.partition,
+                partition_index=log.tp.partition,
                 partition_size=log.size_bytes,
                 # How far a log is behind what is committed: a leader is never.
                 offset_lag=max(log.high_watermark - log.log_end_offset, 0),

@@ -90,15 +90,15 @@ _DIRECTORY = "memory"
 class MemoryLog:
     """Owned by its engine's owner thread."""
 
-    def __init__(self, partition: TopicPartition, topic_id: TopicId, config: LogConfig) -> None:
-        self.partition = partition
+    def __init__(self, tp: TopicPartition, topic_id: TopicId, config: LogConfig) -> None:
+        self.tp = tp
         self.topic_id = topic_id
         self.config = config
         self.log_start_offset = Offset(0)
         self.log_end_offset = Offset(0)
         self.durable_offset = Offset(0)
         self.high_watermark = Offset(0)
-        self.producers = ProducerStateManager(str(partition))
+        self.producers = ProducerStateManager(str(tp))
         self.failure: OSError | None = None
         self._batches: list[_Stored] = []
         self._epochs = LeaderEpochCache()
@@ -111,17 +111,17 @@ class MemoryLog:
 
     def append(self, item: AppendItem, now_ms: int) -> LogAppendInfo:
         if self.failure is not None:
-            raise LogFenced(self.partition, self.failure)
+            raise LogFenced(self.tp, self.failure)
         if item.origin is AppendOrigin.REPLICATION:
             return self._append_as_follower(item.batches, now_ms)
-        header = BatchHeader._make(read_incoming(item.batches, item.origin, self.partition))
+        header = BatchHeader._make(read_incoming(item.batches, item.origin, self.tp))
         batches, header = prepare(
             item.batches,
             header,
             self.config,
             now_ms=now_ms,
             origin=item.origin,
-            partition=self.partition,
+            tp=self.tp,
         )
         duplicate = self._check_producer(header, batches) if header.has_producer else None
         if duplicate is not None:
@@ -135,7 +135,7 @@ class MemoryLog:
     def _append_as_follower(self, batches: memoryview, now_ms: int) -> LogAppendInfo:
         found = self._check_continuation(batches)
         if not found:
-            raise InvalidRecords(f"{self.partition}: {len(batches)} bytes hold no whole batch")
+            raise InvalidRecords(f"{self.tp}: {len(batches)} bytes hold no whole batch")
         for position, header in found:
             if header.leader_epoch > self._epochs.latest:
                 self._epochs.assign(header.leader_epoch, header.base_offset)
@@ -153,10 +153,10 @@ class MemoryLog:
                 if not is_crc_valid(batches, position, header.size):
                     raise CorruptBatch(f"CRC of the batch at offset {header.base_offset} is wrong")
         except CorruptBatch as error:
-            raise CorruptRecords(f"{self.partition}: {error.reason}; fetch again") from error
+            raise CorruptRecords(f"{self.tp}: {error.reason}; fetch again") from error
         for _, header in found:
             if header.base_offset < end_offset:
-                raise UnexpectedOffset(f"{self.partition} ends at {end_offset}; truncate first")
+                raise UnexpectedOffset(f"{self.tp} ends at {end_offset}; truncate first")
             end_offset = header.next_offset
         return found
 
@@ -174,7 +174,7 @@ class MemoryLog:
     # -- producers -------------------------------------------------------------------------
 
     def _check_producer(self, header: BatchHeader, batches: memoryview) -> LogAppendInfo | None:
-        known = check_batch(self.producers, header, batches, self.partition)
+        known = check_batch(self.producers, header, batches, self.tp)
         if known is None:
             return None
         time = self._append_time(known.timestamp_ms)
@@ -224,7 +224,7 @@ class MemoryLog:
                 if record.offset >= self.log_start_offset
             ]
         except CorruptBatch as error:
-            raise CorruptRecords(f"{self.partition}: {error.reason}") from error
+            raise CorruptRecords(f"{self.tp}: {error.reason}") from error
 
     def find_by_time(self, timestamp_ms: TimestampMs) -> TimestampAndOffset | None:
         for record, epoch in self._records():
@@ -257,7 +257,7 @@ class MemoryLog:
         return self._epochs.find_end_offset(epoch, self.log_end_offset)
 
     def begin_epoch(self, epoch: LeaderEpoch) -> None:
-        assert epoch >= self._epochs.latest, f"{self.partition}: epoch {epoch} is a former leader's"
+        assert epoch >= self._epochs.latest, f"{self.tp}: epoch {epoch} is a former leader's"
         self._epochs.assign(epoch, self.log_end_offset)
 
     # -- shape -----------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class MemoryLog:
 
     def statistics(self) -> LogStatistics:
         return LogStatistics(
-            partition=self.partition,
+            tp=self.tp,
             directory=_DIRECTORY,
             log_start_offset=self.log_start_offset,
             last_stable_offset=self.last_stable_offset,
@@ -355,25 +355,25 @@ class MemoryEngine:
 
     def create(
         self,
-        partition: TopicPartition,
+        tp: TopicPartition,
         topic_id: TopicId,
         config: LogConfig,
         now_ms: int,
         *,
         is_new: bool = True,
     ) -> PartitionLog:
-        check_topic_name(partition.topic)
-        check_partition(partition.partition)
-        if partition in self._logs:
-            raise PartitionExists(partition)
-        log = self._logs[partition] = MemoryLog(partition, topic_id, config)
-        self._missing.discard(partition)
+        check_topic_name(tp.topic)
+        check_partition(tp.partition)
+        if tp in self._logs:
+            raise PartitionExists(tp)
+        log = self._logs[tp] = MemoryLog(tp, topic_id, config)
+        self._missing.discard(tp)
         return log
 
-    def delete(self, partition: TopicPartition) -> None:
-        log = self._logs.pop(partition, None)
+    def delete(self, tp: TopicPartition) -> None:
+        log = self._logs.pop(tp, None)
         if log is None:
-            raise UnknownPartition(partition)
+            raise UnknownPartition(tp)
         log.failure = FileNotFoundError("the partition was deleted")
 
     def append(
@@ -386,7 +386,7 @@ class MemoryEngine:
     ) -> None:
         assert isinstance(log, MemoryLog)
         if log.failure is not None:
-            done(LogFenced(log.partition, log.failure))
+            done(LogFenced(log.tp, log.failure))
             return
         if log.durable_offset < upto:
             log.durable_offset = log.log_end_offset

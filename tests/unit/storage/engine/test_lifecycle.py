@@ -66,7 +66,7 @@ def test_statistics_say_where_the_log_stands(case: Case) -> None:
     case.advance(5)
     case.log.delete_before(Offset(1))
     [seen] = case.engine.statistics().logs
-    assert seen.partition == PARTITION
+    assert seen.tp == PARTITION
     assert (seen.log_start_offset, seen.last_stable_offset) == (1, 4)
     assert (seen.high_watermark, seen.log_end_offset) == (5, 5)
     assert seen.size_bytes == 2 * len(batch_of(2)) + len(of_producer(0, transactional=True))
