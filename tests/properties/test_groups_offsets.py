@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
 from tests.unit.coordinators.group.coordinator_desk import (
-    Clock,
     Desk,
     FixedTopics,
     TableLog,
@@ -23,6 +22,7 @@ from penstock.coordinators.group.requests import Heartbeat, LeavingMember, SyncG
 from penstock.coordinators.group.state import GroupShardState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.testing.manual_clock import ManualClock
 
 Answer = TypeVar("Answer")
 
@@ -144,7 +144,7 @@ class Life:
         self.log = TableLog(
             segment_bytes=1_000, min_cleanable_dirty_ratio=0.0, delete_retention_ms=HOUR_MS
         )
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.desk = self._open()
         self.classic: dict[str, tuple[str, int]] = {}  # group -> member, generation
         self.modern: dict[str, tuple[str, int]] = {}  # group -> member, epoch
@@ -176,7 +176,7 @@ class Life:
         for _ in range(5):
             await asyncio.sleep(0)
         if self.desk.coordinator.statistics().loading:
-            self.clock.pass_ms(100)
+            self.clock.advance_ms(100)
             await self.desk.loaded()
 
     def check(self) -> None:
@@ -204,7 +204,7 @@ class Life:
                 table.compact()
                 assert replayed(self.log).snapshot() == before
             case Wait(duration_ms):
-                self.clock.pass_ms(duration_ms)
+                self.clock.advance_ms(duration_ms)
             case DeleteTopic(topic):
                 self.desk.coordinator.on_topics_deleted([topic])
             case CommitInTransaction(group, producer, offsets, as_member):

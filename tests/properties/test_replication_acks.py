@@ -119,7 +119,7 @@ class Broker(RuleBasedStateMachine):
 
     @rule(duration_ms=st.integers(1, 40))
     def pass_time(self, duration_ms: int) -> None:
-        self.stage.clock.pass_ms(duration_ms)
+        self.stage.clock.advance_ms(duration_ms)
 
     @rule(name=NAME, follower=st.sampled_from([OTHER, THIRD]), behind=st.integers(0, 3))
     def follow_up(self, name: TopicPartition, follower: BrokerId, behind: int) -> None:
@@ -283,7 +283,7 @@ class Broker(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.stage.background.drain()
-        self.stage.clock.pass_ms(1000)
+        self.stage.clock.advance_ms(1000)
         assert all(len(request.answers) == 1 for request in self.requests)
         assert self.stage.replicas.statistics().produces.waiting == 0
 

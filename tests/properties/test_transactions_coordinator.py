@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.profile import scaled
-from tests.unit.coordinators.group.coordinator_desk import START_MS, Clock, TableLog
+from tests.unit.coordinators.group.coordinator_desk import START_MS, TableLog
 from tests.unit.coordinators.transaction.desk import T0, T1, U0, Desk, Ids, Partitions, replayed
 
 from penstock.coordinators.transaction.records import (
@@ -21,6 +21,7 @@ from penstock.coordinators.transaction.result import LAST_EPOCH, MAX_EPOCH
 from penstock.coordinators.transaction.transaction_version import BUMPING
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
+from penstock.testing.manual_clock import ManualClock
 
 NAMES = ["a", "b"]
 PARTITIONS = [T0, T1, U0]
@@ -127,7 +128,7 @@ class Life:
         self.log = TableLog(
             segment_bytes=1_000, min_cleanable_dirty_ratio=0.0, delete_retention_ms=DAY_MS
         )
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.partitions = Partitions()
         self.ids = Ids()
         self.leader_epoch = 0
@@ -180,7 +181,7 @@ class Life:
         for _ in range(4):
             self.log.commit()
             self.partitions.let_go()
-            self.clock.pass_ms(11_000)
+            self.clock.advance_ms(11_000)
             await self.desk.turns()
         assert self.desk.shard.untold == 0
         assert not self.desk.shard.state.prepared()
@@ -228,7 +229,7 @@ class Life:
         table.now_ms = self.clock.wall_ms()
         match step:
             case Wait(duration_ms):
-                self.clock.pass_ms(duration_ms)
+                self.clock.advance_ms(duration_ms)
             case Hold(is_held):
                 self.partitions.is_held = is_held
                 if not is_held:

@@ -285,16 +285,16 @@ def test_a_fetch_waits_for_the_first_byte_and_no_longer(bench: Workbench) -> Non
 def test_a_fetch_that_waited_in_vain_is_answered_at_its_deadline(bench: Workbench) -> None:
     bench.make_topic("orders")
     sent = send(bench, wait_ms=500)
-    bench.clock.pass_ms(499)
+    bench.clock.advance_ms(499)
     assert not sent.is_answered
-    bench.clock.pass_ms(2)
+    bench.clock.advance_ms(2)
     assert (only(sent).error_code, offsets_in(only(sent))) == (0, [])
 
 
 def test_the_longest_wait_is_a_wait(bench: Workbench) -> None:
     bench.make_topic("orders")
     sent = send(bench, wait_ms=2**31 - 1)
-    bench.clock.pass_ms(10**6)
+    bench.clock.advance_ms(10**6)
     assert not sent.is_answered
     bench.fill("orders", batch(b"a"))
     assert offsets_in(only(sent)) == [0]
@@ -366,7 +366,7 @@ def test_nobody_waits_for_a_client_that_hung_up(bench: Workbench) -> None:
     connection.close("went away")
     assert bench.replicas.fetches.statistics().waiting == 0
     bench.fill("orders", batch(b"a"))
-    bench.clock.pass_ms(2000)
+    bench.clock.advance_ms(2000)
     assert not sent.is_answered
     assert held_files(bench) == 0
 

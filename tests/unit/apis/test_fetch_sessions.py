@@ -18,6 +18,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import iter_headers
+from penstock.testing.manual_clock import ManualClock
 
 KEY = ApiKey.FETCH
 VERSIONS = range(7, 17)
@@ -239,10 +240,6 @@ def test_all_batches_arrive_in_order_however_little_fits(bench: Workbench) -> No
 # -- room ----------------------------------------------------------------------------------
 
 
-class Clock:
-    now_ms = 0
-
-
 def partitions(count: int, topic: str = "t") -> list[RequestedPartition]:
     return [RequestedPartition(topic, index, offset=0, max_bytes=1) for index in range(count)]
 
@@ -253,23 +250,23 @@ def make(sessions: FetchSessions, count: int, topic: str = "t") -> int:
     return chosen.session_id
 
 
-def make_sessions(clock: Clock, **limits: int) -> FetchSessions:
+def make_sessions(clock: ManualClock, **limits: int) -> FetchSessions:
     numbers = iter(range(1, 1000))
-    return FetchSessions(now_ms=lambda: clock.now_ms, new_id=lambda: next(numbers), **limits)
+    return FetchSessions(now_ms=clock.now_ms, new_id=lambda: next(numbers), **limits)
 
 
 def test_a_full_table_refuses_newcomers_while_its_sessions_are_young() -> None:
-    sessions = make_sessions(Clock(), max_sessions=2)
+    sessions = make_sessions(ManualClock(), max_sessions=2)
     assert [make(sessions, 1), make(sessions, 1), make(sessions, 100)] == [1, 2, 0]
 
 
 def test_the_session_that_was_idle_longest_makes_room() -> None:
-    clock = Clock()
+    clock = ManualClock()
     sessions = make_sessions(clock, max_sessions=2)
     first, second = make(sessions, 5), make(sessions, 5)
-    clock.now_ms = MIN_AGE_MS
+    clock.advance_ms(MIN_AGE_MS)
     sessions.begin(session_id=first, epoch=1, asked=())
-    clock.now_ms += 1
+    clock.advance_ms(1)
     assert make(sessions, 1) == 3
     left = [sessions.begin(session_id=each, epoch=9, asked=()) for each in (first, second)]
     errors = [context.choose([])[0].error for context in left]
@@ -280,10 +277,10 @@ def test_the_session_that_was_idle_longest_makes_room() -> None:
 
 
 def test_a_smaller_session_makes_room_for_a_larger_one_once_it_has_lived() -> None:
-    clock = Clock()
+    clock = ManualClock()
     sessions = make_sessions(clock, max_sessions=2)
     large, small = make(sessions, 9), make(sessions, 3)
-    clock.now_ms = MIN_AGE_MS + 1
+    clock.advance_ms(MIN_AGE_MS + 1)
     for each in (large, small):
         sessions.begin(session_id=each, epoch=1, asked=())
     assert make(sessions, 3) == 0
@@ -292,7 +289,7 @@ def test_a_smaller_session_makes_room_for_a_larger_one_once_it_has_lived() -> No
 
 
 def test_partitions_of_all_sessions_are_bounded() -> None:
-    sessions = make_sessions(Clock(), max_sessions=9, max_partitions=10)
+    sessions = make_sessions(ManualClock(), max_sessions=9, max_partitions=10)
     first = make(sessions, 6)
     assert make(sessions, 5) == 0
     assert make(sessions, 4) == 2
@@ -303,7 +300,7 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
 
 @pytest.mark.parametrize("limit", [0, 1])
 def test_a_table_of_no_or_one_place_works(limit: int) -> None:
-    sessions = make_sessions(Clock(), max_sessions=limit)
+    sessions = make_sessions(ManualClock(), max_sessions=limit)
     assert [make(sessions, 1), make(sessions, 1)] == [limit, 0]
 
 
@@ -314,7 +311,7 @@ def test_ids_that_are_taken_are_not_given_again() -> None:
 
 
 def test_epochs_go_on_behind_the_largest() -> None:
-    sessions = make_sessions(Clock(), max_sessions=9)
+    sessions = make_sessions(ManualClock(), max_sessions=9)
     session = make(sessions, 1)
     sessions._sessions[session].epoch = MAX_ID
     for epoch in (MAX_ID, 1, 2):

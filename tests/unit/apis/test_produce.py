@@ -219,9 +219,9 @@ def test_acks_all_waits_for_the_in_sync_replicas_and_lets_the_next_request_start
 def test_what_waits_too_long_is_told_so(bench: Workbench) -> None:
     bench.make_topic("orders", replicas=(ME, OTHER))
     sent = send(bench, timeout_ms=50)
-    bench.clock.pass_ms(49)
+    bench.clock.advance_ms(49)
     assert not sent.is_answered
-    bench.clock.pass_ms(10)
+    bench.clock.advance_ms(10)
     assert codes(sent) == [ErrorCode.REQUEST_TIMED_OUT]
 
 
@@ -229,7 +229,7 @@ def test_what_waits_too_long_is_told_so(bench: Workbench) -> None:
 def test_a_timeout_below_zero_is_none(bench: Workbench, timeout_ms: int) -> None:
     bench.make_topic("orders", replicas=(ME, OTHER))
     sent = send(bench, timeout_ms=timeout_ms)
-    bench.clock.pass_ms(2)
+    bench.clock.advance_ms(2)
     assert codes(sent) == [ErrorCode.REQUEST_TIMED_OUT]
 
 

@@ -55,41 +55,18 @@ from penstock.protocol.headers import read_response_header
 from penstock.protocol.messages import decode_response
 from penstock.protocol.records import Record, build_batch
 from penstock.protocol.schemas import describe_fields, get_request_schema
-from penstock.purgatory.delayed_operations import Call
-from penstock.purgatory.timing_wheel import Timer, TimingWheel
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import Operation, ResourceType
 from penstock.security.principal import ANONYMOUS, Caller
 from penstock.storage.segmented_engine import SegmentedEngine
+from penstock.testing.manual_clock import ManualClock
 
 ME, OTHER = BrokerId(1), BrokerId(2)
 NOW_MS = 1_700_000_000_000
 NO_TIME = timedelta()
 CONTROLLER_EPOCH = ControllerEpoch(1)
 LISTENER = "PLAINTEXT"
-
-
-class ManualClock:
-    """A wheel whose time passes when a test says so."""
-
-    def __init__(self) -> None:
-        self._now_ms = 0
-        self._wheel: TimingWheel[Call] = TimingWheel(start_ms=0)
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def add(self, deadline_ms: int, value: Call) -> Timer[Call]:
-        return self._wheel.add(deadline_ms, value)
-
-    def cancel(self, timer: Timer[Call]) -> bool:
-        return self._wheel.cancel(timer)
-
-    def pass_ms(self, duration_ms: int) -> None:
-        self._now_ms += duration_ms
-        for timer in self._wheel.advance_to(self._now_ms):
-            timer.value()
 
 
 class Guard:

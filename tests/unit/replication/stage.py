@@ -22,8 +22,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
-from penstock.purgatory.delayed_operations import Call, DelayedOperation
-from penstock.purgatory.timing_wheel import Timer, TimingWheel
+from penstock.purgatory.delayed_operations import DelayedOperation
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
@@ -31,6 +30,7 @@ from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.engine import AppendOrigin
 from penstock.storage.group_commit import Item
 from penstock.storage.segmented_engine import SegmentedEngine
+from penstock.testing.manual_clock import ManualClock
 from penstock.testing.simulated_disk import SimulatedDisk
 
 ME = BrokerId(1)
@@ -38,28 +38,6 @@ OTHER, THIRD = BrokerId(2), BrokerId(3)
 WALL_MS = 1_700_000_000_000
 P0, P1, P2 = (TopicPartition("orders", number) for number in range(3))
 ORDERS_ID = TopicId(UUID(int=7))
-
-
-class ManualClock:
-    """A wheel whose time passes when a test says so."""
-
-    def __init__(self) -> None:
-        self._now_ms = 0
-        self._wheel: TimingWheel[Call] = TimingWheel(start_ms=0)
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def add(self, deadline_ms: int, value: Call) -> Timer[Call]:
-        return self._wheel.add(deadline_ms, value)
-
-    def cancel(self, timer: Timer[Call]) -> bool:
-        return self._wheel.cancel(timer)
-
-    def pass_ms(self, duration_ms: int) -> None:
-        self._now_ms += duration_ms
-        for timer in self._wheel.advance_to(self._now_ms):
-            timer.value()
 
 
 class Deferred:

@@ -142,9 +142,9 @@ def test_a_time_out_names_only_the_partitions_that_were_late() -> None:
     stage.order(P0, P1, P2, replicas=(ME, OTHER))
     sent = stage.append(P0, P1, P2, timeout_ms=50)
     stage.follower_has(1, P1)
-    stage.clock.pass_ms(49)
+    stage.clock.advance_ms(49)
     assert not sent.is_answered
-    stage.clock.pass_ms(1)
+    stage.clock.advance_ms(1)
     late = ErrorCode.REQUEST_TIMED_OUT
     assert sent.codes == [late, NONE, late]
     assert [each.base_offset for each in sent.answer] == [0, 0, 0]  # written they are
@@ -261,7 +261,7 @@ def test_a_synchronous_write_with_acks_one_waits_for_the_leaders_disk_alone() ->
 def test_a_synchronous_write_times_out_on_a_disk_that_hangs() -> None:
     stage = make_synchronous()
     sent = stage.append(P0, acks=1, timeout_ms=20)
-    stage.clock.pass_ms(20)
+    stage.clock.advance_ms(20)
     assert sent.codes == [ErrorCode.REQUEST_TIMED_OUT]
     stage.background.drain()
     assert len(sent.answers) == 1
@@ -367,7 +367,7 @@ def test_a_cancelled_write_is_not_answered() -> None:
     assert sent.waiting is not None
     assert stage.replicas.produces.cancel(sent.waiting)
     stage.follower_has(1)
-    stage.clock.pass_ms(5000)
+    stage.clock.advance_ms(5000)
     assert not sent.is_answered
 
 

@@ -183,7 +183,7 @@ def test_a_follower_gives_up_no_records_on_a_leaders_word_that_makes_no_sense() 
     stage = Follower()
     stage.take(answer(records=batches(0, 0)))
     stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=-1))
-    stage.clock.pass_ms(BACKOFF_MS)
+    stage.clock.advance_ms(BACKOFF_MS)
     stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=1))
     assert stage.end == 2
 
@@ -203,7 +203,7 @@ def test_where_an_order_is_on_its_way_the_follower_rests(error: ErrorCode) -> No
     assert stage.following.list_wanted(OTHER) == []
     assert stage.following.next_due_ms(OTHER) == FIRST_PAUSE_MS
     assert stage.reports == []
-    stage.clock.pass_ms(FIRST_PAUSE_MS)
+    stage.clock.advance_ms(FIRST_PAUSE_MS)
     assert stage.ask().offset == 0
 
 
@@ -215,7 +215,7 @@ def test_the_rest_grows_with_each_failure_in_a_row_and_not_for_ever() -> None:
         due_ms = stage.following.next_due_ms(OTHER)
         assert due_ms is not None
         rests.append(due_ms - stage.clock.now_ms())
-        stage.clock.pass_ms(rests[-1])
+        stage.clock.advance_ms(rests[-1])
     assert rests == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS, BACKOFF_MS]
     stage.take(answer())
     stage.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
@@ -240,7 +240,7 @@ def test_a_broken_batch_costs_a_rest_and_is_fetched_again() -> None:
     stage.take(answer(records=broken))
     assert stage.end == 0
     assert "CRC" in stage.reports[-1]
-    stage.clock.pass_ms(BACKOFF_MS)
+    stage.clock.advance_ms(BACKOFF_MS)
     stage.take(answer(records=batches(0)))
     assert stage.end == 1
 

@@ -115,7 +115,7 @@ def test_a_follower_that_lags_is_asked_to_leave_and_is_waited_for_until_it_has(s
     stage.order(P0, replicas=ALL, in_sync=ALL)
     sent = stage.append(P0, timeout_ms=60_000)
     stage.fetch(OTHER, 1)
-    stage.clock.pass_ms(LAG_MS + LAG_MS // 2 + 10)
+    stage.clock.advance_ms(LAG_MS + LAG_MS // 2 + 10)
     assert stage.controller.wanted == [(ME, OTHER)]
     assert not sent.is_answered
     stage.controller.store()
@@ -129,7 +129,7 @@ def test_a_leader_that_shrinks_below_the_minimum_counts_on_the_smaller_set_at_on
     stage.tell_topic(min_insync_replicas="2")
     stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     stage.append(P0, acks=1)
-    stage.clock.pass_ms(3 * LAG_MS)
+    stage.clock.advance_ms(3 * LAG_MS)
     assert stage.controller.wanted == [(ME,)]
     assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
 
@@ -163,7 +163,7 @@ def test_idle_partitions_never_change_their_sets(stage: Led) -> None:
     for name, follower in product(names, (OTHER, THIRD)):
         stage.replicas.note_follower_end(name, follower, Offset(0))
     for _ in range(60):
-        stage.clock.pass_ms(LAG_MS)
+        stage.clock.advance_ms(LAG_MS)
     assert stage.controller.wanted == []
 
 
@@ -173,7 +173,7 @@ def test_an_answer_that_nobody_knows_is_asked_for_again(stage: Led) -> None:
     for _ in range(3):
         stage.controller.answer(ErrorCode.REQUEST_TIMED_OUT)
         assert stage.partition().proposal is not None
-        stage.clock.pass_ms(RETRY_MS + 2)
+        stage.clock.advance_ms(RETRY_MS + 2)
     assert stage.controller.wanted == [(ME, OTHER)] * 4
     assert len({id(proposal) for proposal, _ in stage.controller.asked}) == 1
 
@@ -194,11 +194,11 @@ def test_a_leader_with_an_old_version_takes_over_the_one_that_is_stored(stage: L
 def test_a_leader_that_is_none_any_more_waits_for_its_order(stage: Led) -> None:
     stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     stage.append(P0, acks=1)
-    stage.clock.pass_ms(3 * LAG_MS)
+    stage.clock.advance_ms(3 * LAG_MS)
     stage.controller.answer(
         ErrorCode.FENCED_LEADER_EPOCH, AlterPartitionState(OTHER, LeaderEpoch(1), (OTHER,), 1)
     )
-    stage.clock.pass_ms(3 * LAG_MS)
+    stage.clock.advance_ms(3 * LAG_MS)
     assert stage.controller.wanted == [(ME,)]
     assert stage.partition().high_watermark == 0
 
@@ -210,7 +210,7 @@ def test_a_refused_joiner_is_let_go_and_asked_for_again_after_a_rest(stage: Led)
     assert stage.partition().proposal is None
     stage.fetch(OTHER, 0)
     assert len(stage.controller.asked) == 1
-    stage.clock.pass_ms(REFUSED_MS)
+    stage.clock.advance_ms(REFUSED_MS)
     stage.fetch(OTHER, 0)
     assert len(stage.controller.asked) == 2
 
@@ -249,7 +249,7 @@ def test_the_high_watermark_waits_for_one_that_keeps_up_until_it_does_not(stage:
     stage.fetch(OTHER, 1)
     stage.append(P0, acks=1)
     assert stage.partition().high_watermark == 1
-    stage.clock.pass_ms(2 * LAG_MS)
+    stage.clock.advance_ms(2 * LAG_MS)
     assert stage.partition().high_watermark == 2
 
 
@@ -258,7 +258,7 @@ def test_lag_in_messages_counts_where_it_is_set() -> None:
     stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     stage.fetch(OTHER, 0)
     stage.append(P0, P0, P0, acks=1)
-    stage.clock.pass_ms(LAG_MS // 2 + 10)
+    stage.clock.advance_ms(LAG_MS // 2 + 10)
     assert stage.controller.wanted == [(ME,)]
 
 
@@ -266,5 +266,5 @@ def test_a_single_node_asks_nobody(stage: Led) -> None:
     stage.replicas.in_sync.changes = None
     stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     stage.append(P0, acks=1)
-    stage.clock.pass_ms(10 * LAG_MS)
+    stage.clock.advance_ms(10 * LAG_MS)
     assert stage.partition().proposal is None

@@ -29,7 +29,7 @@ def test_a_leader_holds_back_who_is_behind_once_the_budget_is_spent() -> None:
     assert not holds_back(stage)
     stage.replicas.throttling.note_sent(stage.partition(P0), 3000)
     assert holds_back(stage)
-    stage.clock.pass_ms(2001)
+    stage.clock.advance_ms(2001)
     assert not holds_back(stage)
 
 
@@ -78,7 +78,7 @@ def test_a_follower_does_not_ask_for_more_than_it_may_have() -> None:
     assert wanted(stage) == [P1]
     due_ms = stage.replicas.following.next_due_ms(OTHER)
     assert due_ms == stage.clock.now_ms() + HELD_MS  # the rate may be another by then
-    stage.clock.pass_ms(60_000)
+    stage.clock.advance_ms(60_000)
     assert wanted(stage) == [P0, P1]
 
 
@@ -86,7 +86,7 @@ def test_a_follower_that_has_caught_up_is_not_throttled() -> None:
     stage = follower("*", rate=1)
     fetch(stage, high_watermark=2)
     assert wanted(stage) == []
-    stage.clock.pass_ms(1_000_000)
+    stage.clock.advance_ms(1_000_000)
     fetch(stage, high_watermark=2)
     assert wanted(stage)[0] == P0
 

@@ -119,7 +119,7 @@ def test_a_write_that_takes_too_long_is_told_so() -> None:
     stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
     log, told = log_of(stage), list[ErrorCode]()
     append(log, 1, told=told)
-    stage.clock.pass_ms(1001)
+    stage.clock.advance_ms(1001)
     assert told == [ErrorCode.REQUEST_TIMED_OUT]
     assert log.ends(0) == LogEnds(0, 0, 1)
 
@@ -214,7 +214,7 @@ def test_whoever_waits_for_a_commit_is_told_of_it_or_why_not() -> None:
     stage.follower_has(1, NAME)
     assert told == [NONE, NONE]
     wait(2)
-    stage.clock.pass_ms(1001)
+    stage.clock.advance_ms(1001)
     assert told[2:] == [ErrorCode.REQUEST_TIMED_OUT]
     wait(2)
     stage.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))

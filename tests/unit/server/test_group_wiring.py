@@ -1,13 +1,13 @@
 """The group coordinator joined to replicas and the cluster's view: it follows both."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from tests.unit.replication.stage import ME, OTHER, ManualClock, Stage
+from tests.unit.replication.stage import ME, OTHER, Stage
 from tests.unit.server.test_coordinator_log import Administrator
 
 from penstock.config.effective_config import resolve_broker
@@ -27,9 +27,9 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.purgatory.timing_wheel import Timer
 from penstock.server.cached_config import CachedConfig
 from penstock.server.group_wiring import Groups
+from penstock.testing.manual_clock import ManualClock
 
 NONE = ErrorCode.NONE
 GROUP = "g"
@@ -38,16 +38,11 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 OFFSETS_ID = TopicId(UUID(int=99))
 
 
-class Clock(ManualClock):
-    def add_after(self, delay_ms: int, value: Callable[[], None]) -> Timer[Callable[[], None]]:
-        return self.add(self.now_ms() + delay_ms, value)
-
-
 class Bench:
     def __init__(self, **broker: str) -> None:
         given = {name.replace("_", "."): text for name, text in broker.items()}
         self.stage = Stage(broker=given)
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.groups = Groups(
             broker_id=ME,
             replicas=self.stage.replicas,

@@ -34,40 +34,14 @@ from penstock.coordinators.runtime.dependencies import NOT_WRITTEN, Append, Done
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.markers import TransactionMarker
-from penstock.purgatory.timing_wheel import Timer, TimingWheel
 from penstock.storage.engine import AppendOrigin
+from penstock.testing.manual_clock import ManualClock
 
 START_MS = 1_700_000_000_000
 GROUP = "billing"
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 U0 = TopicPartition("users", 0)
 _NAMES = UUID(int=1)
-
-
-class Clock:
-    """Wall clock and timers in one: time passes when a test says so."""
-
-    def __init__(self) -> None:
-        self.passed_ms = 0
-        self._wheel: TimingWheel[Callable[[], None]] = TimingWheel(start_ms=0)
-
-    def wall_ms(self) -> int:
-        return START_MS + self.passed_ms
-
-    def add_after(self, delay_ms: int, value: Callable[[], None]) -> Timer[Callable[[], None]]:
-        return self._wheel.add(self.passed_ms + delay_ms, value)
-
-    def cancel(self, timer: Timer[Callable[[], None]]) -> bool:
-        return self._wheel.cancel(timer)
-
-    def pass_ms(self, duration_ms: int) -> None:
-        self.passed_ms += duration_ms
-        for timer in self._wheel.advance_to(self.passed_ms):
-            timer.value()
-
-    @property
-    def pending(self) -> int:
-        return self._wheel.statistics().pending
 
 
 class FixedTopics:
@@ -205,11 +179,11 @@ class Desk:
         log: TableLog | None = None,
         *,
         config: GroupConfig | None = None,
-        clock: Clock | None = None,
+        clock: ManualClock | None = None,
         topics: FixedTopics | None = None,
     ) -> None:
         self.log = log or TableLog()
-        self.clock = clock or Clock()
+        self.clock = clock or ManualClock()
         self.topics = topics or FixedTopics({"orders": 4, "users": 4})
         self.config = config or GroupConfig(initial_rebalance_delay_ms=0)
         self.log.wall_ms = self.clock.wall_ms

@@ -109,7 +109,7 @@ def test_a_write_that_is_refused_is_told_and_costs_no_member() -> None:
         assert answer.error is not NONE
         assert answer.message
         desk.log.refusal = None
-        desk.clock.pass_ms(100)
+        desk.clock.advance_ms(100)
         await desk.loaded()
         assert (await beat(desk, "anna", 1)).error is NONE
         assert (await beat(desk, "bob")).member_epoch == 2
@@ -120,11 +120,11 @@ def test_a_write_that_is_refused_is_told_and_costs_no_member() -> None:
 def test_a_silent_member_is_taken_out_when_its_session_ends() -> None:
     async def story(desk: Desk) -> None:
         await joined(desk)
-        desk.clock.pass_ms(44_999)
+        desk.clock.advance_ms(44_999)
         assert (await beat(desk, "anna", 1)).error is NONE
-        desk.clock.pass_ms(44_999)
+        desk.clock.advance_ms(44_999)
         assert (await desk.coordinator.consumer_describe(GROUP)).state == "Stable"
-        desk.clock.pass_ms(2)
+        desk.clock.advance_ms(2)
         assert (await desk.coordinator.consumer_describe(GROUP)).state == "Empty"
         assert (await beat(desk, "anna", 1)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -205,7 +205,7 @@ def test_a_deserted_group_goes_with_its_last_offset() -> None:
         await joined(desk)
         await beat(desk, "anna", LEAVE_EPOCH)
         await desk.commit(commit_of(T0, 5))
-        desk.clock.pass_ms(DAY_MS + desk.config.offsets_retention_check_interval_ms)
+        desk.clock.advance_ms(DAY_MS + desk.config.offsets_retention_check_interval_ms)
         assert desk.state.groups == {}
         assert await desk.fetch_all() == {}
 
@@ -221,7 +221,7 @@ def test_a_group_keeps_the_offsets_that_its_members_want() -> None:
         )
         await desk.coordinator.commit(asked)
         for _ in range(100):
-            desk.clock.pass_ms(40_000)
+            desk.clock.advance_ms(40_000)
             assert (await beat(desk, "anna", 1)).error is NONE
         assert await desk.fetch(T0) == [5]
         code, codes = await desk.coordinator.delete_offsets(GROUP, [T0])
@@ -244,7 +244,7 @@ def test_a_group_changes_its_protocol_and_back() -> None:
         assert await desk.coordinator.heartbeat(heart) is ErrorCode.REBALANCE_IN_PROGRESS
         assert desk.state.snapshot() == replayed(desk.log).snapshot()
         await beat(desk, "anna", LEAVE_EPOCH)
-        desk.clock.pass_ms(1)
+        desk.clock.advance_ms(1)
         assert (await desk.coordinator.describe(GROUP)).state == "PreparingRebalance"
         assert desk.state.snapshot() == replayed(desk.log).snapshot()
 

@@ -138,10 +138,10 @@ def test_a_commit_keeps_its_member_in_the_group() -> None:
     async def story(desk: Desk) -> None:
         member, generation = await desk.settle_member(GROUP, "orders")
         for _ in range(5):
-            desk.clock.pass_ms(9_000)  # its session is 10 s
+            desk.clock.advance_ms(9_000)  # its session is 10 s
             codes = await desk.commit(commit_of(T0, 1), member=member, generation=generation)
             assert codes == [NONE]
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         assert await desk.commit(commit_of(T0, 1), member=member, generation=generation) == [
             ErrorCode.UNKNOWN_MEMBER_ID
         ]
@@ -250,7 +250,7 @@ def test_groups_are_listed_by_state_and_kind_whatever_the_case() -> None:
 def test_a_retention_beyond_all_time_is_for_ever() -> None:
     async def story(desk: Desk) -> None:
         assert await desk.commit(commit_of(T0, 1, expires_ms=2**63 + 5)) == [NONE]
-        desk.clock.pass_ms(100 * 86_400_000)
+        desk.clock.advance_ms(100 * 86_400_000)
         assert await desk.fetch_all() == {T0: 1}
 
     told(story)

@@ -68,13 +68,13 @@ def test_members_have_their_session_to_come_back_after_a_load() -> None:
         member, generation = await desk.settle_member(GROUP, "orders")
         desk.log.lose()
         desk.coordinator.drop_partition(0)
-        desk.clock.pass_ms(60_000)
+        desk.clock.advance_ms(60_000)
         desk.log.lead()
         await desk.take_all()
         heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
-        desk.clock.pass_ms(9_000)
+        desk.clock.advance_ms(9_000)
         assert await desk.coordinator.heartbeat(heartbeat) is NONE
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         assert await desk.coordinator.heartbeat(heartbeat) is ErrorCode.UNKNOWN_MEMBER_ID
 
     told(story)
@@ -275,7 +275,7 @@ def test_what_an_open_transaction_commits_to_does_not_expire_before_its_end() ->
         table.put(offset_record(2), pid=9, transactional=True)
 
     async def story(desk: Desk) -> None:
-        desk.clock.pass_ms(8 * 86_400_000)
+        desk.clock.advance_ms(8 * 86_400_000)
         assert await desk.fetch_all() == {T0: 1}
         assert (await desk.coordinator.describe(GROUP)).error is NONE
 
@@ -293,7 +293,7 @@ def test_a_group_whose_only_offsets_are_in_an_open_transaction_is_kept() -> None
         log.tables[0].put(offset_record(2), pid=9, transactional=True)
 
     async def story(desk: Desk) -> None:
-        desk.clock.pass_ms(8 * 86_400_000)
+        desk.clock.advance_ms(8 * 86_400_000)
         assert (await desk.coordinator.describe(GROUP)).protocol_type == "consumer"
 
     told(story, Desk(of_former_life(write)))

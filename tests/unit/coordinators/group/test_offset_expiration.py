@@ -31,7 +31,7 @@ def quiet() -> Desk:
 
 def pass_days(desk: Desk, days: int) -> None:
     for _ in range(days * DAY_MS // CHECK_MS):
-        desk.clock.pass_ms(CHECK_MS)
+        desk.clock.advance_ms(CHECK_MS)
 
 
 def test_offsets_that_nobody_uses_go_a_week_after_their_commit() -> None:
@@ -132,7 +132,7 @@ def test_what_could_not_be_written_goes_the_next_time() -> None:
         pass_days(desk, 8)
         assert await desk.fetch_all() == {T0: 1}
         desk.log.refusal = None
-        desk.clock.pass_ms(CHECK_MS)
+        desk.clock.advance_ms(CHECK_MS)
         assert await desk.fetch_all() == {}
 
     told(story)
@@ -143,7 +143,7 @@ def test_an_empty_group_without_offsets_is_forgotten() -> None:
         member, _ = await desk.settle_member(GROUP, "orders")
         await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         assert (await desk.coordinator.describe(GROUP)).error is NONE
-        desk.clock.pass_ms(CHECK_MS)
+        desk.clock.advance_ms(CHECK_MS)
         described = await desk.coordinator.describe(GROUP)
         assert described.error is ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -155,7 +155,7 @@ def test_more_groups_than_are_looked_at_in_a_turn_all_get_their_turn() -> None:
         for number in range(450):
             await desk.commit(commit_of(T0, 1), group=f"g{number}")
         written = desk.log.appends
-        desk.clock.pass_ms(WEEK_MS)
+        desk.clock.advance_ms(WEEK_MS)
         assert desk.coordinator.statistics().groups == 0
         assert desk.log.appends - written == 3  # of 200 groups at most each
 

@@ -155,7 +155,7 @@ def test_members_whose_group_could_not_be_written_are_sent_to_try_again() -> Non
         assert code is ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert await desk.commit(commit_of(T0, 8)) == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
         desk.log.refusal = None
-        desk.clock.pass_ms(100)
+        desk.clock.advance_ms(100)
         await desk.loaded()
         heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
         assert await desk.coordinator.heartbeat(heartbeat) is NONE  # it never left
@@ -173,11 +173,11 @@ def test_no_timer_of_before_disturbs_a_group_that_is_being_loaded() -> None:
         desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
         await desk.coordinator.leave(GROUP, [LeavingMember(member, None)])
         desk.log.refusal = None
-        desk.clock.pass_ms(100)
+        desk.clock.advance_ms(100)
         await a_moment()
         assert GROUP in desk.state.groups  # loaded already, while the offsets are not
         assert desk.coordinator.statistics().loading == 1
-        desk.clock.pass_ms(20_000)
+        desk.clock.advance_ms(20_000)
         await desk.loaded()
         assert desk.log.appends == written
         heartbeat = Heartbeat(group=GROUP, member=member, instance=None, generation=generation)
@@ -221,7 +221,7 @@ def test_a_new_epoch_of_the_same_leadership_disturbs_nobody() -> None:
         desk.coordinator.take_partition(0, 1)
         await a_moment()
         assert not waits.done()
-        desk.clock.pass_ms(3_000)
+        desk.clock.advance_ms(3_000)
         assert (await waits).error is NONE
 
     told(story, Desk(config=GroupConfig(initial_rebalance_delay_ms=3_000)))
@@ -274,7 +274,7 @@ def test_what_a_bug_left_half_done_is_thrown_away_and_the_log_asked() -> None:
             impossible = commit_request(commit_of(T0, 2**63))  # no request can carry it
             assert await desk.coordinator.commit(impossible) == {T0: ErrorCode.UNKNOWN_SERVER_ERROR}
             assert "not foreseen" in desk.reports[0]
-            desk.clock.pass_ms(100)
+            desk.clock.advance_ms(100)
             await desk.loaded()
             assert await desk.fetch(T0) == [1]
 
@@ -287,7 +287,7 @@ def test_a_request_whose_client_has_gone_hinders_nobody() -> None:
         await a_moment()
         gone.cancel()
         await a_moment()
-        desk.clock.pass_ms(3_000)
+        desk.clock.advance_ms(3_000)
         assert (await desk.coordinator.describe(GROUP)).state == "CompletingRebalance"
 
     told(story, Desk(config=GroupConfig(initial_rebalance_delay_ms=3_000)))
@@ -300,7 +300,7 @@ def test_a_group_that_somebody_asked_for_and_nobody_joined_leaves_no_trace() -> 
         pending = await desk.coordinator.join(join_request(requires_known_member=True))
         assert pending.error is ErrorCode.MEMBER_ID_REQUIRED
         assert desk.coordinator.statistics().groups == 1
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         assert desk.coordinator.statistics().groups == 0
         assert desk.log.appends == 0
 

@@ -179,7 +179,7 @@ def test_offsets_with_a_transaction_open_do_not_expire() -> None:
     async def story(desk: Desk) -> None:
         await desk.commit(commit_of(T0, 1))
         await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
-        desk.clock.pass_ms(8 * 24 * HOUR_MS)
+        desk.clock.advance_ms(8 * 24 * HOUR_MS)
         assert (await desk.fetch_stable(T0)).unstable == {T0}
         await desk.end_transaction(PRODUCER, commit=True)
         assert await desk.fetch(T0) == [5]

@@ -95,9 +95,9 @@ def test_the_group_says_who_may_commit() -> None:
         ]
         assert await desk.fetch_all() == {}
         assert await desk.commit(one, member=member, generation=generation) == [NONE]
-        desk.clock.pass_ms(9_000)
+        desk.clock.advance_ms(9_000)
         assert await desk.commit(one, member=member, generation=generation) == [NONE]
-        desk.clock.pass_ms(9_000)  # the commit was a sign of life
+        desk.clock.advance_ms(9_000)  # the commit was a sign of life
         assert await desk.commit(one, member=member, generation=generation) == [NONE]
         code, codes = await desk.coordinator.delete_offsets(GROUP, [T0])
         assert (code, codes) == (NONE, {T0: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC})

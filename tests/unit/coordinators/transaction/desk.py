@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from tests.unit.coordinators.group.coordinator_desk import Clock, TableLog
+from tests.unit.coordinators.group.coordinator_desk import TableLog
 from tests.unit.storage.compacted_logs import iter_batches
 
 from penstock.coordinators.transaction.config import TransactionConfig
@@ -29,6 +29,7 @@ from penstock.coordinators.transaction.shard import TransactionShard
 from penstock.coordinators.transaction.state import TransactionShardState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
+from penstock.testing.manual_clock import ManualClock
 
 NONE = ErrorCode.NONE
 TX = "payments"
@@ -111,12 +112,12 @@ class Desk:
         log: TableLog | None = None,
         *,
         config: TransactionConfig | None = None,
-        clock: Clock | None = None,
+        clock: ManualClock | None = None,
         partitions: Partitions | None = None,
         ids: Ids | None = None,
     ) -> None:
         self.log = log or TableLog()
-        self.clock = clock or Clock()
+        self.clock = clock or ManualClock()
         self.partitions = partitions or Partitions()
         self.ids = ids or Ids()
         self.config = config or TransactionConfig()

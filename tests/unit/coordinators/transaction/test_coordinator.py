@@ -130,7 +130,7 @@ def test_a_command_that_fails_costs_a_reload_and_nothing_that_was_written() -> N
         answer = await desk.shard.run(fail)  # type: ignore[arg-type]
         assert answer == (ErrorCode.UNKNOWN_SERVER_ERROR,)
         assert "not foreseen" in desk.reports[-1]
-        desk.clock.pass_ms(100)
+        desk.clock.advance_ms(100)
         await desk.loaded()
         assert desk.shard.state.snapshot() == before
         assert (await desk.end(who)).code is NONE
@@ -226,7 +226,7 @@ def test_a_list_shows_what_was_asked_for(asked: ListTransactions, names: str) ->
     async def story(desk: Desk) -> None:
         who = {name: await desk.producer(name) for name in "abc"}
         await desk.add(who["b"], T0, name="b")
-        desk.clock.pass_ms(10)
+        desk.clock.advance_ms(10)
         await desk.add(who["c"], T0, name="c")
         found = desk.coordinator.list(asked)
         assert "".join(transaction.transactional_id for transaction in found.transactions) == names

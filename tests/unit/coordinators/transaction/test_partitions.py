@@ -98,10 +98,10 @@ def test_only_what_was_added_belongs_to_what_is_open(
 def test_partitions_gather_until_the_end() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer()
-        desk.clock.pass_ms(10)
+        desk.clock.advance_ms(10)
         began_ms = desk.clock.wall_ms()
         assert await desk.add(who, T0) is NONE
-        desk.clock.pass_ms(10)
+        desk.clock.advance_ms(10)
         assert await desk.add(who, T1, U0, version=OLD_ADD) is NONE
         known = desk.known()
         assert known.partitions == {T0, T1, U0}

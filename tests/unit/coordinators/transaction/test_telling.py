@@ -81,12 +81,12 @@ def test_a_decision_that_takes_long_to_be_committed_is_told_when_it_is() -> None
         await desk.turns()
         desk.log.time_out()
         assert (await ending).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         await desk.turns()
         assert not desk.partitions.sent
         desk.log.is_held = False
         desk.log.commit()
-        desk.clock.pass_ms(1_000)
+        desk.clock.advance_ms(1_000)
         await desk.turns()
         assert len(desk.partitions.markers[T0]) == 1
         assert desk.known().state is State.COMPLETE_COMMIT
@@ -106,7 +106,7 @@ def test_a_decision_that_is_lost_with_the_lead_is_told_to_nobody() -> None:
         desk.log.lose()
         assert (await ending).code is ErrorCode.NOT_COORDINATOR
         desk.log.commit()  # by somebody else, perhaps
-        desk.clock.pass_ms(60_000)
+        desk.clock.advance_ms(60_000)
         await desk.turns()
         assert not desk.partitions.sent
 
@@ -131,11 +131,11 @@ def test_what_does_not_get_through_is_sent_again_and_only_that(code: ErrorCode) 
         desk.partitions.refusals[T1] = code
         await ended(desk)
         for _ in range(3):
-            desk.clock.pass_ms(LONGEST_PAUSE_MS)
+            desk.clock.advance_ms(LONGEST_PAUSE_MS)
         assert desk.known().state is State.PREPARE_COMMIT
         assert {each.partitions for each in desk.partitions.sent[1:]} == {(T1,)}
         del desk.partitions.refusals[T1]
-        desk.clock.pass_ms(LONGEST_PAUSE_MS)
+        desk.clock.advance_ms(LONGEST_PAUSE_MS)
         assert desk.known().state is State.COMPLETE_COMMIT
         assert [len(marker) for marker in desk.partitions.markers.values()] == [1, 1, 1]
 
@@ -197,7 +197,7 @@ def test_a_partition_that_knows_better_is_told_to_people_once_and_asked_seldom(
         desk.partitions.refusals[T1] = code
         await ended(desk)
         for _ in range(3):
-            desk.clock.pass_ms(REFUSED_PAUSE_MS)
+            desk.clock.advance_ms(REFUSED_PAUSE_MS)
         (line,) = desk.reports
         assert "'payments'" in line
         assert f"orders-1: {code.name}" in line
@@ -205,7 +205,7 @@ def test_a_partition_that_knows_better_is_told_to_people_once_and_asked_seldom(
         assert [each.partitions for each in desk.partitions.sent[1:]] == [(T1,)] * 3
         assert desk.known().state is State.PREPARE_COMMIT
         del desk.partitions.refusals[T1]
-        desk.clock.pass_ms(REFUSED_PAUSE_MS)
+        desk.clock.advance_ms(REFUSED_PAUSE_MS)
         assert desk.known().state is State.COMPLETE_COMMIT
         await check_begins_with_another_id(desk)
 
@@ -251,7 +251,7 @@ def test_nobody_waits_longer_for_a_partition_that_knows_better() -> None:
             await desk.end(other, name=f"other-{number}")
             await desk.turns()
             del desk.partitions.refusals[U0]
-            desk.clock.pass_ms(FIRST_PAUSE_MS)
+            desk.clock.advance_ms(FIRST_PAUSE_MS)
             assert desk.known(f"other-{number}").state is State.COMPLETE_COMMIT
             desk.partitions.refusals[U0] = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -264,7 +264,7 @@ def test_what_a_partition_knows_better_holds_up_no_other_of_the_transaction() ->
         desk.partitions.refusals[T1] = ErrorCode.INVALID_PRODUCER_EPOCH
         await ended(desk)
         del desk.partitions.refusals[T0]
-        desk.clock.pass_ms(FIRST_PAUSE_MS)
+        desk.clock.advance_ms(FIRST_PAUSE_MS)
         assert [len(desk.partitions.markers[each]) for each in (T0, T1, U0)] == [1, 0, 1]
 
     told(story)
@@ -282,7 +282,7 @@ def test_a_partition_that_holds_a_later_transaction_is_not_described_with_this_o
         await ended(desk)
         assert desk.coordinator.describe(TX).partitions == (T0, U0)
         desk.partitions.is_held = True
-        desk.clock.pass_ms(REFUSED_PAUSE_MS)  # it is asked again, and has not answered
+        desk.clock.advance_ms(REFUSED_PAUSE_MS)  # it is asked again, and has not answered
         assert desk.coordinator.describe(TX).partitions == (T0, U0)
         desk.partitions.refusals.clear()
         desk.partitions.let_go()
@@ -310,7 +310,7 @@ def test_an_end_that_cannot_be_written_is_written_later_without_new_markers() ->
         desk.partitions.let_go()
         assert desk.known().state is State.PREPARE_COMMIT
         desk.log.refusal = None
-        desk.clock.pass_ms(LONGEST_PAUSE_MS)
+        desk.clock.advance_ms(LONGEST_PAUSE_MS)
         assert desk.known().state is State.COMPLETE_COMMIT
         assert len(desk.partitions.sent) == 1
 
@@ -353,7 +353,7 @@ def test_an_answer_to_the_last_coordinators_markers_is_nobodys() -> None:
         desk.partitions.is_held = True
         await ended(desk)
         desk.shard.reload(ErrorCode.NOT_COORDINATOR)
-        desk.clock.pass_ms(100)
+        desk.clock.advance_ms(100)
         await desk.loaded()
         written = desk.log.appends
         desk.partitions.refusals = dict.fromkeys((T0, T1, U0), ErrorCode.REQUEST_TIMED_OUT)
@@ -363,7 +363,7 @@ def test_an_answer_to_the_last_coordinators_markers_is_nobodys() -> None:
         assert desk.log.appends == written
         desk.partitions.refusals.clear()
         desk.partitions.is_held = False
-        desk.clock.pass_ms(LONGEST_PAUSE_MS)
+        desk.clock.advance_ms(LONGEST_PAUSE_MS)
         assert desk.known().state is State.COMPLETE_COMMIT
 
     told(story)

@@ -29,9 +29,9 @@ def test_one_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer(timeout_ms=25_000)
         await desk.add(who, T0, T1)
-        desk.clock.pass_ms(20_000)
+        desk.clock.advance_ms(20_000)
         assert desk.known().state is State.ONGOING
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         await desk.turns()
         assert desk.known().state is State.COMPLETE_ABORT
         for each in (T0, T1):
@@ -48,7 +48,7 @@ def test_its_commit_came_too_late_and_its_abort_does_not_matter() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer(timeout_ms=1)
         await desk.add(who, T0)
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         await desk.turns()
         assert (await desk.end(who, commit=True)).code is FENCED
         ended = await desk.end(who, commit=False)
@@ -62,7 +62,7 @@ def test_who_was_only_too_slow_may_ask_for_its_next_epoch() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer(timeout_ms=1)
         await desk.add(who, T0)
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         await desk.turns()
         assert await desk.producer(claimed=who) == (who.id, who.epoch + 1)
 
@@ -105,10 +105,10 @@ def test_what_cannot_be_written_is_tried_again() -> None:
         who = await desk.producer(timeout_ms=1)
         await desk.add(who, T0)
         desk.log.refusal = ErrorCode.NOT_ENOUGH_REPLICAS
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         assert desk.known().state is State.ONGOING
         desk.log.refusal = None
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         await desk.turns()
         assert desk.known().state is State.COMPLETE_ABORT
 
@@ -120,9 +120,9 @@ def test_many_are_looked_through_in_turns() -> None:
         for number in range(450):
             who = await desk.producer(f"t{number}", timeout_ms=1)
             await desk.add(who, T0, name=f"t{number}")
-        desk.clock.pass_ms(10_000)
+        desk.clock.advance_ms(10_000)
         for _ in range(3):
-            desk.clock.pass_ms(1)
+            desk.clock.advance_ms(1)
         await desk.turns()
         assert desk.coordinator.statistics().ongoing == 0
 
@@ -140,9 +140,9 @@ def test_an_id_without_use_is_forgotten(commit: bool | None) -> None:
             await desk.add(who, T0)
             await desk.end(who, commit=commit)
             await desk.turns()
-        desk.clock.pass_ms(6 * DAY_MS)
+        desk.clock.advance_ms(6 * DAY_MS)
         assert desk.coordinator.describe(TX).code is NONE
-        desk.clock.pass_ms(DAY_MS)
+        desk.clock.advance_ms(DAY_MS)
         assert desk.coordinator.describe(TX).code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
         assert not replayed(desk.log).known
         assert await desk.add(who, T0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -158,7 +158,7 @@ def test_an_id_whose_markers_are_under_way_is_not() -> None:
         desk.partitions.is_held = True
         await desk.end(who)
         await desk.turns()
-        desk.clock.pass_ms(30 * DAY_MS)
+        desk.clock.advance_ms(30 * DAY_MS)
         assert desk.known().state is State.PREPARE_COMMIT
 
     told(story)

@@ -41,7 +41,7 @@ def test_it_never_takes_too_long_and_is_never_forgotten() -> None:
         who = await desk.producer(two_phase=True)
         await desk.add(who, T0)
         for _ in range(3):
-            desk.clock.pass_ms(YEAR_MS)
+            desk.clock.advance_ms(YEAR_MS)
         assert desk.known().state is State.ONGOING
         assert desk.coordinator.describe(TX).is_two_phase
         assert (await desk.end(who)).code is NONE
@@ -84,11 +84,11 @@ def test_it_survives_every_kind_of_restart() -> None:
         await desk.add(who, T0)
 
     told(prepare, first)
-    first.clock.pass_ms(YEAR_MS)
+    first.clock.advance_ms(YEAR_MS)
     first.log.lead()
 
     async def finish(desk: Desk) -> None:
-        desk.clock.pass_ms(YEAR_MS)
+        desk.clock.advance_ms(YEAR_MS)
         answer = await desk.init(two_phase=True, keep_prepared=True)
         assert (answer.ongoing_producer_id, answer.ongoing_producer_epoch) == (FIRST_ID, 0)
         ended = await desk.end(ProducerIdAndEpoch(answer.producer_id, answer.producer_epoch))
