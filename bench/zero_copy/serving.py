@@ -23,16 +23,16 @@ HEAD = bytes(90)  # about what precedes the records in a fetch response
 
 
 async def _serve(fd: int, path: SendPath) -> None:
-    def on_request(exchange: InFlightRequest) -> None:
-        kind = bytes(exchange.frame[:1])
+    def on_request(request: InFlightRequest) -> None:
+        kind = bytes(request.frame[:1])
         if kind == b"r":
-            _, position, length = READ.unpack(exchange.frame)
+            _, position, length = READ.unpack(request.frame)
             run = FileRun((FileSlice(fd, position, length),))
             size = struct.pack(">i", len(HEAD) + length)
-            exchange.reply([size + HEAD, run])
+            request.reply([size + HEAD, run])
         else:
             used = resource.getrusage(resource.RUSAGE_SELF)
-            exchange.reply([CPU.pack(8, used.ru_utime + used.ru_stime)])
+            request.reply([CPU.pack(8, used.ru_utime + used.ru_stime)])
 
     timers = LoopTimers()
     server = Server(

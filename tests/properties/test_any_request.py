@@ -79,8 +79,8 @@ def test_any_request_is_answered_waits_or_costs_its_connection(
     assert all(sent.is_answered for sent in waiting)
     for sent in waiting:
         assert sent.reply is not None
-    assert bench.replicas.fetches.statistics().waiting == 0
-    assert bench.replicas.produces.statistics().waiting == 0
+    assert bench.replicas.fetch_purgatory.statistics().delayed == 0
+    assert bench.replicas.produce_purgatory.statistics().delayed == 0
     assert held_files(bench) == 0
     assert bench.reports == []
 
@@ -90,15 +90,15 @@ def try_frame(bench: Workbench, key: ApiKey, version: int, frame: bytearray) -> 
     head = bytes(frame[:8])
     connection = Connection()
     try:
-        exchange = bench.send_frame(frame, connection)
+        in_flight = bench.send_frame(frame, connection)
     except MalformedMessage:
         return []
     is_whole = head[:4] == bytes((0, key.value, 0, version))
     if not is_whole or connection.is_closed:  # damage made it another request
         connection.close("enough")
         return []
-    sent = Sent(exchange, key, version, int.from_bytes(head[4:], "big", signed=True))
-    if not exchange.is_answered:
+    sent = Sent(in_flight, key, version, int.from_bytes(head[4:], "big", signed=True))
+    if not in_flight.is_answered:
         return [sent]
     if sent.bytes:  # acks=0 has no reply
         assert sent.reply is not None

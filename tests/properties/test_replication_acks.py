@@ -68,7 +68,7 @@ class Broker(RuleBasedStateMachine):
         super().__init__()
         # Who is not in sync is not waited for: the model knows no lag.
         never = {"replica.lag.time.max.ms": "0", "replica.fetch.wait.max.ms": "0"}
-        self.stage = Stage(max_waiting=10_000, broker=never)
+        self.stage = Stage(max_delayed_operations=10_000, broker=never)
         self.led = {name: Led() for name in NAMES}
         self.requests: list[Request] = []
         self.is_synchronous = False
@@ -285,7 +285,7 @@ class Broker(RuleBasedStateMachine):
         self.stage.background.drain()
         self.stage.clock.advance_ms(1000)
         assert all(len(request.answers) == 1 for request in self.requests)
-        assert self.stage.replicas.statistics().produces.waiting == 0
+        assert self.stage.replicas.statistics().produces.delayed == 0
 
 
 EXPECTED = (

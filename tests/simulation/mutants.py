@@ -113,7 +113,7 @@ def high_watermark_from_any_fetch() -> Iterator[None]:
         end = min(fetch.offset, partition.log_end_offset)
         self.note_follower_end(name, fetch.follower, end, fetch.broker_epoch)
 
-    with patch.object(ReplicaManager, "note_follower_fetch", note):
+    with patch.object(ReplicaManager, "update_follower_fetch_state", note):
         yield
 
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from penstock.apis.api import Request
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -16,49 +16,53 @@ if TYPE_CHECKING:
 OPERATIONS_NOT_ASKED = -(2**31)  # in place of the bit field, where nobody asked for it
 
 # What can be done at all with a resource, as Kafka has it: Kafka's clients show all of these.
-_OPERATIONS: Mapping[ResourceType, tuple[Operation, ...]] = MappingProxyType(
+_OPERATIONS: Mapping[ResourceType, tuple[AclOperation, ...]] = MappingProxyType(
     {
         ResourceType.TOPIC: (
-            Operation.READ,
-            Operation.WRITE,
-            Operation.CREATE,
-            Operation.DELETE,
-            Operation.ALTER,
-            Operation.DESCRIBE,
-            Operation.DESCRIBE_CONFIGS,
-            Operation.ALTER_CONFIGS,
+            AclOperation.READ,
+            AclOperation.WRITE,
+            AclOperation.CREATE,
+            AclOperation.DELETE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
         ),
-        ResourceType.GROUP: (Operation.READ, Operation.DELETE, Operation.DESCRIBE),
+        ResourceType.GROUP: (AclOperation.READ, AclOperation.DELETE, AclOperation.DESCRIBE),
         ResourceType.CLUSTER: (
-            Operation.CREATE,
-            Operation.ALTER,
-            Operation.DESCRIBE,
-            Operation.CLUSTER_ACTION,
-            Operation.DESCRIBE_CONFIGS,
-            Operation.ALTER_CONFIGS,
-            Operation.IDEMPOTENT_WRITE,
+            AclOperation.CREATE,
+            AclOperation.ALTER,
+            AclOperation.DESCRIBE,
+            AclOperation.CLUSTER_ACTION,
+            AclOperation.DESCRIBE_CONFIGS,
+            AclOperation.ALTER_CONFIGS,
+            AclOperation.IDEMPOTENT_WRITE,
         ),
     }
 )
 
 
-def allows_topic(request: Request, services: "Services", operation: Operation, topic: str) -> bool:
+def allows_topic(
+    request: Request, services: "Services", operation: AclOperation, topic: str
+) -> bool:
     return services.authorizer.allows(request.caller, operation, ResourceType.TOPIC, topic)
 
 
-def allows_group(request: Request, services: "Services", operation: Operation, group: str) -> bool:
+def allows_group(
+    request: Request, services: "Services", operation: AclOperation, group: str
+) -> bool:
     return services.authorizer.allows(request.caller, operation, ResourceType.GROUP, group)
 
 
 def allows_transaction(
-    request: Request, services: "Services", operation: Operation, transactional_id: str
+    request: Request, services: "Services", operation: AclOperation, transactional_id: str
 ) -> bool:
     return services.authorizer.allows(
         request.caller, operation, ResourceType.TRANSACTIONAL_ID, transactional_id
     )
 
 
-def allows_cluster(request: Request, services: "Services", operation: Operation) -> bool:
+def allows_cluster(request: Request, services: "Services", operation: AclOperation) -> bool:
     return services.authorizer.allows(request.caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 

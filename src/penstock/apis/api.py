@@ -29,7 +29,7 @@ class Request:
         "caller",
         "client_id",
         "correlation_id",
-        "exchange",
+        "in_flight",
         "key",
         "message",
         "version",
@@ -42,15 +42,15 @@ class Request:
         version: int,
         correlation_id: int,
         client_id: str | None,
-        exchange: "InFlightRequest",
+        in_flight: "InFlightRequest",
         message: Any,
     ) -> None:
         self.key = key
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self.exchange = exchange
-        self.caller: Caller = exchange.caller
+        self.in_flight = in_flight
+        self.caller: Caller = in_flight.caller
         # kio's dataclass of this key and version; for a direct API the body as it came, a view of
         # the receive buffer that is valid (and writable) until the handler returns.
         self.message = message
@@ -58,9 +58,9 @@ class Request:
     def reply(self, message: Any) -> None:
         """Send kio's response dataclass of this key and version, or a body in bytes."""
         if type(message) is bytes:
-            self.exchange.reply(self.frame_body([message]))
+            self.in_flight.reply(self.frame_body([message]))
         else:
-            self.exchange.reply(encode_response_parts(message, correlation_id=self.correlation_id))
+            self.in_flight.reply(encode_response_parts(message, correlation_id=self.correlation_id))
 
     def frame_body(self, parts: list[Any]) -> list[Any]:
         """The parts of a response's body as a whole frame."""
@@ -72,7 +72,7 @@ class Request:
 
 # Gets kio's request, gives kio's response of the same version or its bytes: at once, or awaited.
 Answer = Callable[[Request, "Services"], Any | Awaitable[Any]]
-# Gets the raw body and replies through `request.exchange` itself, now or later: the hot path.
+# Gets the raw body and replies through `request.in_flight` itself, now or later: the hot path.
 Direct = Callable[[Request, "Services"], None]
 
 

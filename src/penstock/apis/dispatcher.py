@@ -35,57 +35,57 @@ class Dispatcher:
         """From here on clients are answered: this broker knows its cluster."""
         self._is_open = True
 
-    def on_request(self, exchange: "InFlightRequest") -> None:
+    def on_request(self, in_flight: "InFlightRequest") -> None:
         """Raises MalformedMessage for bytes that are no request: the caller closes then."""
-        header = read_request_header(exchange.frame, FIRST_FLEXIBLE_OF_ALL)
-        api = self._asked.get(header.api_key) or self._find(header.api_key, exchange)
+        header = read_request_header(in_flight.frame, FIRST_FLEXIBLE_OF_ALL)
+        api = self._asked.get(header.api_key) or self._find(header.api_key, in_flight)
         if api is None:
-            self._refuse(header, exchange)
+            self._refuse(header, in_flight)
             return
         if header.api_version not in api.versions:
-            self._refuse_version(api, header, exchange)
+            self._refuse_version(api, header, in_flight)
             return
-        if len(exchange.frame) > api.max_frame_bytes:
-            exchange.close(
-                f"a {api.key.title} request of {len(exchange.frame)} bytes is above the limit of "
+        if len(in_flight.frame) > api.max_frame_bytes:
+            in_flight.close(
+                f"a {api.key.title} request of {len(in_flight.frame)} bytes is above the limit of "
                 f"{api.max_frame_bytes}; ask for less at a time"
             )
             return
         if api.direct is not None:
-            api.direct(_request(api, header, exchange, header.body), self._services)
+            api.direct(_request(api, header, in_flight, header.body), self._services)
         else:
-            self._answer(api, header, exchange)
+            self._answer(api, header, in_flight)
 
-    def _find(self, api_key: int, exchange: "InFlightRequest") -> Api | None:
+    def _find(self, api_key: int, in_flight: "InFlightRequest") -> Api | None:
         key = find_api_key(api_key)
         if key is None:
-            return self._find_private(api_key, exchange)
+            return self._find_private(api_key, in_flight)
         if key not in self._apis or not (self._is_open or key is ApiKey.API_VERSIONS):
             return None
         return self._asked.setdefault(api_key, self._apis[key])
 
-    def _find_private(self, api_key: int, exchange: "InFlightRequest") -> Api | None:
+    def _find_private(self, api_key: int, in_flight: "InFlightRequest") -> Api | None:
         """On the brokers' own listener; elsewhere there is no such request."""
         key = find_private_key(api_key)
         known = self._services.inter_broker
-        if key is None or known is None or exchange.caller.listener != known.listener:
+        if key is None or known is None or in_flight.caller.listener != known.listener:
             return None
         return known.load_api(key)
 
-    def _refuse(self, header: RequestHeader, exchange: "InFlightRequest") -> None:
+    def _refuse(self, header: RequestHeader, in_flight: "InFlightRequest") -> None:
         name = describe_api(header.api_key, header.api_version)
         if self._is_open:
-            exchange.close(f"{name} is not served here; ApiVersions lists what is")
+            in_flight.close(f"{name} is not served here; ApiVersions lists what is")
         else:
-            exchange.close(f"{name} has to wait: this broker does not know its cluster yet")
+            in_flight.close(f"{name} has to wait: this broker does not know its cluster yet")
 
-    def _answer(self, api: Api, header: RequestHeader, exchange: "InFlightRequest") -> None:
+    def _answer(self, api: Api, header: RequestHeader, in_flight: "InFlightRequest") -> None:
         assert api.answer is not None, f"{api.key.title} has no handler"
         if api.read is not None:
             message = api.read(header.body, header.api_version)
         else:
             message = decode_request(header.api_key, header.api_version, header.body)
-        request = _request(api, header, exchange, message)
+        request = _request(api, header, in_flight, message)
         answer = api.answer(request, self._services)
         if isawaitable(answer):
             self._services.run(self._finish(request, answer))
@@ -99,25 +99,29 @@ class Dispatcher:
         except Exception:
             name = describe_api(request.key, request.version)
             self._services.report(f"{name} failed unexpectedly\n{traceback.format_exc()}")
-            request.exchange.close(f"{name} failed unexpectedly")
+            request.in_flight.close(f"{name} failed unexpectedly")
 
-    def _refuse_version(self, api: Api, header: RequestHeader, exchange: "InFlightRequest") -> None:
+    def _refuse_version(
+        self, api: Api, header: RequestHeader, in_flight: "InFlightRequest"
+    ) -> None:
         if api.unsupported is not None:
-            api.unsupported(_request(api, header, exchange, header.body), self._services)
+            api.unsupported(_request(api, header, in_flight, header.body), self._services)
             return
         name = describe_api(header.api_key, header.api_version)
-        exchange.close(
+        in_flight.close(
             f"{name} is not served here, only versions {api.versions[0]} to {api.versions[-1]}; "
             "ApiVersions lists them"
         )
 
 
-def _request(api: Api, header: RequestHeader, exchange: "InFlightRequest", message: Any) -> Request:
+def _request(
+    api: Api, header: RequestHeader, in_flight: "InFlightRequest", message: Any
+) -> Request:
     return Request(
         key=api.key,
         version=header.api_version,
         correlation_id=header.correlation_id,
         client_id=header.client_id,
-        exchange=exchange,
+        in_flight=in_flight,
         message=message,
     )

@@ -13,7 +13,7 @@ from penstock.controller.interface import AltersConfigs, Membership
 from penstock.model.cluster import ControllerRequest
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.private_keys import PrivateKey
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -32,7 +32,7 @@ class InterBroker:
 
 def check_broker(request: Request, services: "Services") -> InterBroker:
     """Refuses whoever is not a broker of this cluster."""
-    if not allows_cluster(request, services, Operation.CLUSTER_ACTION):
+    if not allows_cluster(request, services, AclOperation.CLUSTER_ACTION):
         raise Refusal(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs CLUSTER_ACTION on the cluster",

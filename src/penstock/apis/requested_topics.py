@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.apis.access import allows_topic
 from penstock.apis.api import Request
 from penstock.model.errors import ErrorCode
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -16,11 +16,11 @@ def find_asked_name(services: "Services", topic: Any) -> str | None:
     if hasattr(topic, "name"):
         name: str = topic.name
         return name
-    return None if topic.topic_id is None else services.cluster.find_name(topic.topic_id)
+    return None if topic.topic_id is None else services.metadata.find_name(topic.topic_id)
 
 
 def refuse_topic(
-    request: Request, services: "Services", operation: Operation, name: str | None
+    request: Request, services: "Services", operation: AclOperation, name: str | None
 ) -> ErrorCode:
     """NONE, or why nothing may be said of it. Whether it exists is not asked here."""
     if name is None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Services:
     broker_id: BrokerId
     cluster_id: str
-    cluster: MetadataCache
+    metadata: MetadataCache
     replicas: ReplicaManager
     engine: Engine  # for what is asked of directories; partitions go through `replicas`
     administration: Administration
@@ -40,17 +40,17 @@ class Services:
     authorizer: Authorizer
     timers: Clock  # waiting.LoopTimers, or a clock that tests move
     wall_ms: Callable[[], int]
-    settings: Callable[[], EffectiveConfig]  # the broker's, as of now
+    effective_config: Callable[[], EffectiveConfig]  # the broker's, as of now
     # Listener name -> what its clients are told to connect to. A listener that is absent answers
     # the address that the client itself connected to.
     advertised: Mapping[str, Endpoint]
     fetch_sessions: FetchSessions
     run: Callable[[Coroutine[Any, Any, None]], None]  # as a task of the broker's group
     report: Callable[[str], None]  # one line for whoever watches the broker
-    static_given: RawConfig = EMPTY_RAW_CONFIG  # the broker's own file and --set, as given
+    static_config: RawConfig = EMPTY_RAW_CONFIG  # the broker's own file and --set, as given
     inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
     verify_transaction: VerifiesTransactions = field(default_factory=NobodyVerifies)
-    metadata: MetadataResponseCache = field(default_factory=MetadataResponseCache)
+    metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)
 
     @property
     def groups(self) -> "GroupService":

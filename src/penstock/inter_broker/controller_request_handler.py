@@ -85,9 +85,9 @@ class ControllerRequestHandler:
     def _obey(self, sent: ControllerRequest) -> None:
         order = sent.body
         if isinstance(order, LeaderAndIsrRequest):
-            self._tell_failures("take up", self._replicas.apply(order))
+            self._tell_failures("take up", self._replicas.become_leader_or_follower(order))
         elif isinstance(order, StopReplicaRequest):
-            self._tell_failures("stop", self._replicas.stop(order))
+            self._tell_failures("stop", self._replicas.stop_replicas(order))
         else:
             self._update(order, sent.broker_epoch)
 
@@ -110,18 +110,18 @@ class ControllerRequestHandler:
                 partitions=strays,
                 delete=True,
             )
-            self._tell_failures("remove", self._replicas.stop(order))
+            self._tell_failures("remove", self._replicas.stop_replicas(order))
 
     def _find_strays(self) -> Iterator[TopicPartition]:
         """Only of topics that are known, by their ids: of others nobody says that they may go."""
         for each in self._replicas.statistics().partitions:
-            name, number = each.partition
+            name, number = each.tp
             topic = self._cluster.find_topic(name)
             if topic is None or topic.topic_id != each.topic_id:
                 continue
             is_there = number < len(topic.partitions)
             if is_there and self.broker_id not in topic.partitions[number].replicas:
-                yield each.partition
+                yield each.tp
 
     def _tell_failures(self, verb: str, answers: dict[TopicPartition, ErrorCode]) -> None:
         """Such a partition answers its clients with the error; the operator hears of it here."""

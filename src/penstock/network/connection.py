@@ -50,12 +50,11 @@ class ClientConnection:
         "_active_ms",
         "_around",
         "_eof_ms",
-        "_exchanges",
         "_fd",
         "_frame_started_ms",
         "_gate",
         "_has_backlog",
-        "_inbox",
+        "_in_flight",
         "_is_draining",
         "_is_first",
         "_is_in_turn",
@@ -64,7 +63,8 @@ class ClientConnection:
         "_is_writing",
         "_limits",
         "_now_ms",
-        "_outbox",
+        "_receive_buffer",
+        "_send_queue",
         "_sock",
         "_timer",
         "_turn_ms",
@@ -95,13 +95,13 @@ class ClientConnection:
         self._now_ms = around.timers.now_ms
         self._sock = sock
         self._fd = sock.fileno()
-        self._inbox = ReceiveBuffer(
+        self._receive_buffer = ReceiveBuffer(
             around.memory,
             max_frame_bytes=around.limits.max_request_bytes,
             on_memory=self._schedule,
         )
-        self._outbox = SendQueue(around.send_path)
-        self._exchanges: deque[InFlightRequest] = deque()  # begun, and not handed to the outbox yet
+        self._send_queue = SendQueue(around.send_path)
+        self._in_flight: deque[InFlightRequest] = deque()  # begun, and not handed to the outbox yet
         self._gate: InFlightRequest | None = None  # the one that the next request has to wait for
         self._is_in_turn = False
         self._is_scheduled = False
@@ -120,23 +120,23 @@ class ClientConnection:
         self._is_reading = True
         self._set_timer(self._turn_ms)
 
-    def take_answer(self, exchange: InFlightRequest) -> None:
+    def take_answer(self, request: InFlightRequest) -> None:
         """An exchange was answered; it leaves when those before it have."""
         if self.is_closed:
-            if exchange.lease is not None:
-                exchange.lease.release()
+            if request.lease is not None:
+                request.lease.release()
             return
-        if self._gate is exchange:
+        if self._gate is request:
             self._gate = None
-        exchanges = self._exchanges
-        while exchanges and exchanges[0].is_answered:
-            answered = exchanges.popleft()
-            self._outbox.add(answered.parts, answered.lease)
+        in_flight = self._in_flight
+        while in_flight and in_flight[0].is_answered:
+            answered = in_flight.popleft()
+            self._send_queue.add(answered.parts, answered.lease)
         if not self._is_in_turn:
             self._schedule()
 
-    def let_next_start(self, exchange: InFlightRequest) -> None:
-        if self._gate is exchange:
+    def let_next_start(self, request: InFlightRequest) -> None:
+        if self._gate is request:
             self._gate = None
             if not self._is_in_turn and not self.is_closed:
                 self._schedule()
@@ -167,9 +167,9 @@ class ClientConnection:
         self._stop_watching()
         self._discard_input()
         self._sock.close()
-        self._inbox.close()
-        self._outbox.clear()
-        self._give_up_exchanges()
+        self._receive_buffer.close()
+        self._send_queue.clear()
+        self._abandon_in_flight()
         self._around.forget(self)
 
     # What the loop and the timers call.
@@ -180,7 +180,7 @@ class ClientConnection:
                 self.end()
             return
         try:
-            count = self._inbox.receive(self._sock)
+            count = self._receive_buffer.receive(self._sock)
         except BlockingIOError:
             return
         except OSError:
@@ -193,14 +193,14 @@ class ClientConnection:
         self._active_ms = self._turn_ms
         self._around.counters.received_bytes += count
         is_reset = self._is_reset()
-        if not self._inbox.is_filling:
+        if not self._receive_buffer.is_filling:
             self._turn()
         if is_reset:
             self.end()
 
     def _on_writable(self) -> None:
         self._turn_ms = self._now_ms()
-        if self._send() and (self._inbox.size or not self._is_reading):
+        if self._send() and (self._receive_buffer.size or not self._is_reading):
             self._turn()
 
     def _on_schedule(self) -> None:
@@ -213,7 +213,7 @@ class ClientConnection:
         self._timer = None
         now_ms = self._now_ms()
         if now_ms - self._active_ms >= SPARE_IDLE_MS:
-            self._inbox.drop_spare()
+            self._receive_buffer.drop_spare()
         if not self._is_reading and self._is_reset():
             self.end()  # nobody else would have told us
         elif not self._end_if_overdue(now_ms):
@@ -225,9 +225,9 @@ class ClientConnection:
         served = self._begin_requests()
         if self.is_closed:
             return
-        if not self._is_writing and self._outbox.entries and not self._send():
+        if not self._is_writing and self._send_queue.entries and not self._send():
             return
-        if served and self._is_reading and self._inbox.is_clear and not self._is_draining:
+        if served and self._is_reading and self._receive_buffer.is_clear and not self._is_draining:
             self._is_first = False  # nearly every turn: a request came whole and alone
             self._frame_started_ms = None
         else:
@@ -239,13 +239,13 @@ class ClientConnection:
         on_request = self._around.on_request
         try:
             while served < self._limits.requests_a_turn and not self._is_blocked():
-                frame = self._inbox.take_frame()
+                frame = self._receive_buffer.take_frame()
                 if frame is None:
                     break
                 served += 1
-                self._gate = exchange = InFlightRequest(self, frame, self._turn_ms)
-                self._exchanges.append(exchange)
-                on_request(exchange)
+                self._gate = request = InFlightRequest(self, frame, self._turn_ms)
+                self._in_flight.append(request)
+                on_request(request)
                 frame.release()
         except MalformedMessage as error:
             self.close(str(error))
@@ -258,20 +258,20 @@ class ClientConnection:
 
     def _is_blocked(self) -> bool:
         """The next request may not begin yet."""
-        limits, outbox = self._limits, self._outbox
+        limits, send_queue = self._limits, self._send_queue
         return (
             self._gate is not None
             or self.is_closed
-            or len(self._exchanges) >= limits.max_unanswered
-            or len(outbox.entries) >= limits.max_unsent_replies
-            or outbox.unsent_bytes >= limits.max_unsent_bytes
+            or len(self._in_flight) >= limits.max_unanswered
+            or len(send_queue.entries) >= limits.max_unsent_replies
+            or send_queue.unsent_bytes >= limits.max_unsent_bytes
             or self._is_draining
         )
 
     def _send(self) -> bool:
         """One turn's worth. False: it was the end of the connection."""
         try:
-            sent = self._outbox.send(self._sock, self._limits.send_turn_bytes)
+            sent = self._send_queue.send(self._sock, self._limits.send_turn_bytes)
         except FileTruncated as error:
             self._around.counters.truncated_files += 1
             self._report(str(error))
@@ -285,14 +285,14 @@ class ClientConnection:
         if sent:
             self._active_ms = self._turn_ms
             self._around.counters.sent_bytes += sent
-        self._watch_writable(bool(self._outbox.entries))
+        self._watch_writable(bool(self._send_queue.entries))
         return True
 
     def _settle(self, served: int) -> None:
         """What is received beyond this turn's requests is kept, and more is wanted or not."""
-        inbox = self._inbox
+        receive_buffer = self._receive_buffer
         is_blocked = self._is_blocked()
-        has_backlog = inbox.has_frame and not is_blocked
+        has_backlog = receive_buffer.has_frame and not is_blocked
         if has_backlog:
             self._has_backlog = True
             self._schedule()
@@ -303,18 +303,18 @@ class ClientConnection:
             self._eof_ms is None
             and not has_backlog
             and not self._is_draining
-            and not (is_blocked and inbox.size >= self._limits.read_ahead_bytes)
+            and not (is_blocked and receive_buffer.size >= self._limits.read_ahead_bytes)
         )
-        can_read = inbox.settle(wants_more=wants_more, may_wait=not is_blocked)
+        can_read = receive_buffer.settle(wants_more=wants_more, may_wait=not is_blocked)
         if not has_backlog:
             self._watch_readable(wants_more and can_read)
         self._note_frame(served)
 
     def _is_at_end(self) -> bool:
         return (
-            (self._is_draining or (self._eof_ms is not None and not self._inbox.has_frame))
-            and not self._exchanges
-            and not self._outbox.entries
+            (self._is_draining or (self._eof_ms is not None and not self._receive_buffer.has_frame))
+            and not self._in_flight
+            and not self._send_queue.entries
         )
 
     def _note_frame(self, served: int) -> None:
@@ -322,10 +322,10 @@ class ClientConnection:
         if served:
             self._is_first = False
             self._frame_started_ms = None
-        inbox = self._inbox
-        is_due = self._is_first or (inbox.size and not inbox.has_frame)
+        receive_buffer = self._receive_buffer
+        is_due = self._is_first or (receive_buffer.size and not receive_buffer.has_frame)
         is_timed = is_due and self._is_reading
-        if not is_timed and not self._around.memory.is_favoured(inbox):
+        if not is_timed and not self._around.memory.is_favoured(receive_buffer):
             self._frame_started_ms = None
         elif self._frame_started_ms is None:
             self._frame_started_ms = self._turn_ms
@@ -366,7 +366,7 @@ class ClientConnection:
         if self._eof_ms is not None:
             half_closed_ms = self._eof_ms + limits.half_closed_ms
         # Whoever waits for us is not idle, unless it is us who wait for it to read.
-        if limits.max_idle_ms >= 0 and (self._outbox.entries or not self._exchanges):
+        if limits.max_idle_ms >= 0 and (self._send_queue.entries or not self._in_flight):
             idle_ms = self._active_ms + limits.max_idle_ms
         return frame_ms, half_closed_ms, idle_ms
 
@@ -428,15 +428,15 @@ class ClientConnection:
         except OSError:
             return
 
-    def _give_up_exchanges(self) -> None:
-        exchanges, self._exchanges = self._exchanges, deque()
+    def _abandon_in_flight(self) -> None:
+        in_flight, self._in_flight = self._in_flight, deque()
         self._gate = None
-        for exchange in exchanges:
-            if exchange.is_answered:
-                if exchange.lease is not None:
-                    exchange.lease.release()
+        for request in in_flight:
+            if request.is_answered:
+                if request.lease is not None:
+                    request.lease.release()
                 continue
-            for call in exchange.take_closings():
+            for call in request.take_closings():
                 try:
                     call()
                 except Exception:

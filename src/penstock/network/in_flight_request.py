@@ -22,9 +22,9 @@ class RequestConnection(Protocol):
     number: int  # higher than that of every connection before it
     is_closed: bool
 
-    def take_answer(self, exchange: "InFlightRequest") -> None: ...
+    def take_answer(self, request: "InFlightRequest") -> None: ...
 
-    def let_next_start(self, exchange: "InFlightRequest") -> None: ...
+    def let_next_start(self, request: "InFlightRequest") -> None: ...
 
     def try_keep(self, count: int) -> Releasable | None: ...
 
@@ -36,7 +36,7 @@ class InFlightRequest:
 
     __slots__ = (
         "_closings",
-        "_peer",
+        "_connection",
         "caller",
         "frame",
         "is_answered",
@@ -47,11 +47,11 @@ class InFlightRequest:
         "received_ms",
     )
 
-    def __init__(self, peer: RequestConnection, frame: memoryview, received_ms: int) -> None:
-        self._peer = peer
-        self.caller = peer.caller
-        self.local_host = peer.local_host  # the address that the client connected to
-        self.local_port = peer.local_port
+    def __init__(self, connection: RequestConnection, frame: memoryview, received_ms: int) -> None:
+        self._connection = connection
+        self.caller = connection.caller
+        self.local_host = connection.local_host  # the address that the client connected to
+        self.local_port = connection.local_port
         # The request without its four size bytes, writable; dead when `on_request` has returned.
         self.frame = frame
         self.received_ms = received_ms  # monotonic
@@ -63,21 +63,21 @@ class InFlightRequest:
     @property
     def is_closed(self) -> bool:
         """The connection is gone: nobody waits for an answer."""
-        return self._peer.is_closed
+        return self._connection.is_closed
 
     @property
     def connection(self) -> int:
         """Its number: of two connections the one that was made later has the higher."""
-        return self._peer.number
+        return self._connection.number
 
     def let_next_start(self) -> None:
         """Let the connection's next request begin before this one is answered."""
-        self._peer.let_next_start(self)
+        self._connection.let_next_start(self)
 
     def try_keep(self, count: int) -> Releasable | None:
         """Room for a copy of so many of the frame's bytes, until it is released: also after the
         connection's end. None: there is none now, and the client has to ask again."""
-        return self._peer.try_keep(count)
+        return self._connection.try_keep(count)
 
     def reply(self, parts: Sequence[Part], lease: Releasable | None = None) -> None:
         """Answer, now or later, once. The lease is released when the parts have left or never can.
@@ -92,7 +92,7 @@ class InFlightRequest:
         self._closings = None
         self.parts = parts
         self.lease = lease
-        self._peer.take_answer(self)
+        self._connection.take_answer(self)
 
     def reply_nothing(self) -> None:
         """The client expects no reply (acks=0), but its next request may begin."""
@@ -100,13 +100,13 @@ class InFlightRequest:
 
     def close(self, reason: str) -> None:
         """The client broke a rule: what was answered before may still leave, then it is cut off."""
-        self._peer.close(reason)
+        self._connection.close(reason)
 
     def on_close(self, call: Call) -> None:
         """Call this if the connection ends before the reply, to give up what waits for it."""
         if self.is_answered:
             return
-        if self._peer.is_closed:
+        if self._connection.is_closed:
             call()
         elif self._closings is None:
             self._closings = [call]

@@ -15,7 +15,7 @@ Key = TypeVar("Key", bound=Hashable)
 Call = Callable[[], None]
 
 
-class Operation(Protocol):
+class DelayedOperation(Protocol):
     """What a request still has to do. The owner calls one of the two endings, once."""
 
     def is_satisfied(self) -> bool:
@@ -28,7 +28,7 @@ class Operation(Protocol):
         """Its deadline passed before: answer with what there is."""
 
 
-class Timers(Protocol):
+class PurgatoryTimers(Protocol):
     """A wheel, or whoever drives one; it calls each value when its deadline has passed."""
 
     def add(self, deadline_ms: int, value: Call, /) -> Timer[Call]: ...
@@ -42,7 +42,7 @@ class Ending(Enum):
     CANCELLED = "cancelled"
 
 
-class TooManyWaiting(Exception):
+class PurgatoryFull(Exception):
     """An operation was refused: as many wait as may."""
 
     def __init__(self, name: str, unit: str, count: int, limit: int) -> None:
@@ -52,12 +52,12 @@ class TooManyWaiting(Exception):
         )
 
 
-class DelayedOperation(Generic[Key]):
+class WatchedOperation(Generic[Key]):
     """One operation that was asked to wait: its handle for `cancel`. Owned by its room."""
 
     __slots__ = ("ending", "keys", "operation", "timer")
 
-    def __init__(self, operation: Operation, keys: tuple[Key, ...]) -> None:
+    def __init__(self, operation: DelayedOperation, keys: tuple[Key, ...]) -> None:
         self.operation = operation
         self.keys = keys
         self.ending: Ending | None = None  # None: waits; set once
@@ -66,7 +66,7 @@ class DelayedOperation(Generic[Key]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgatoryStatistics:
-    waiting: int
+    delayed: int
     watches: int  # the sum of the waiting operations' keys
     watched_keys: int
     completed_at_once: int
@@ -79,25 +79,27 @@ class PurgatoryStatistics:
 class Purgatory(Generic[Key]):
     """The waiting operations of one kind. One owner: the thread of the event loop."""
 
-    def __init__(self, name: str, timers: Timers, *, max_operations: int, max_watches: int) -> None:
+    def __init__(
+        self, name: str, timers: PurgatoryTimers, *, max_operations: int, max_watches: int
+    ) -> None:
         self._name = name  # for messages
         self._timers = timers
         self._max_operations = max_operations
         self._max_watches = max_watches
         # Dictionaries as ordered sets: first come, first checked, and O(1) to leave.
-        self._watchers: dict[Key, dict[DelayedOperation[Key], None]] = {}  # no empty entries
-        self._waiting: dict[DelayedOperation[Key], None] = {}
+        self._watchers: dict[Key, dict[WatchedOperation[Key], None]] = {}  # no empty entries
+        self._waiting: dict[WatchedOperation[Key], None] = {}
         self._watches = 0
         self._changed: dict[Key, None] = {}  # checks asked for within a check
         self._is_checking = False
         self._at_once = self._refused = 0
         self._ended = dict.fromkeys(Ending, 0)
 
-    def wait(
-        self, operation: Operation, keys: Iterable[Key], deadline_ms: int
-    ) -> DelayedOperation[Key]:
+    def try_complete_else_watch(
+        self, operation: DelayedOperation, keys: Iterable[Key], deadline_ms: int
+    ) -> WatchedOperation[Key]:
         """Complete it now if that is possible, else when a key changes or the deadline passes."""
-        waiting = DelayedOperation(operation, tuple(dict.fromkeys(keys)))
+        waiting = WatchedOperation(operation, tuple(dict.fromkeys(keys)))
         if operation.is_satisfied():
             self._at_once += 1
             waiting.ending = Ending.COMPLETED
@@ -107,7 +109,7 @@ class Purgatory(Generic[Key]):
         self._park(waiting, deadline_ms)
         return waiting
 
-    def check(self, key: Key) -> None:
+    def check_and_complete(self, key: Key) -> None:
         """Something changed on the key: complete what became possible, in order of arrival.
 
         A completion may itself change keys and call this. Those checks follow one after another
@@ -129,12 +131,12 @@ class Purgatory(Generic[Key]):
             self._is_checking = False
             self._changed.clear()
 
-    def check_each(self, keys: Iterable[Key]) -> None:
+    def check_and_complete_all(self, keys: Iterable[Key]) -> None:
         if self._watchers:  # else nobody waits for any
             for key in keys:
-                self.check(key)
+                self.check_and_complete(key)
 
-    def try_complete(self, waiting: DelayedOperation[Key]) -> bool:
+    def try_complete(self, waiting: WatchedOperation[Key]) -> bool:
         """True if it was this call that completed it."""
         if waiting.ending is not None or not waiting.operation.is_satisfied():
             return False
@@ -142,7 +144,7 @@ class Purgatory(Generic[Key]):
         waiting.operation.complete()
         return True
 
-    def cancel(self, waiting: DelayedOperation[Key]) -> bool:
+    def cancel(self, waiting: WatchedOperation[Key]) -> bool:
         """Neither ending is called: nobody waits for the answer. False if it has ended before."""
         if waiting.ending is not None:
             return False
@@ -156,7 +158,7 @@ class Purgatory(Generic[Key]):
 
     def statistics(self) -> PurgatoryStatistics:
         return PurgatoryStatistics(
-            waiting=len(self._waiting),
+            delayed=len(self._waiting),
             watches=self._watches,
             watched_keys=len(self._watchers),
             completed_at_once=self._at_once,
@@ -171,12 +173,12 @@ class Purgatory(Generic[Key]):
         watches += self._watches
         if operations > self._max_operations:
             self._refused += 1
-            raise TooManyWaiting(self._name, "operations", operations, self._max_operations)
+            raise PurgatoryFull(self._name, "operations", operations, self._max_operations)
         if watches > self._max_watches:
             self._refused += 1
-            raise TooManyWaiting(self._name, "watched keys", watches, self._max_watches)
+            raise PurgatoryFull(self._name, "watched keys", watches, self._max_watches)
 
-    def _park(self, waiting: DelayedOperation[Key], deadline_ms: int) -> None:
+    def _park(self, waiting: WatchedOperation[Key], deadline_ms: int) -> None:
         # The timer first: if its owner has stopped and raises, nothing is half parked.
         waiting.timer = self._timers.add(deadline_ms, lambda: self._expire(waiting))
         self._waiting[waiting] = None
@@ -184,12 +186,12 @@ class Purgatory(Generic[Key]):
         for key in waiting.keys:
             self._watchers.setdefault(key, {})[waiting] = None
 
-    def _expire(self, waiting: DelayedOperation[Key]) -> None:
+    def _expire(self, waiting: WatchedOperation[Key]) -> None:
         if waiting.ending is None:
             self._end(waiting, Ending.EXPIRED)
             waiting.operation.expire()
 
-    def _end(self, waiting: DelayedOperation[Key], ending: Ending) -> None:
+    def _end(self, waiting: WatchedOperation[Key], ending: Ending) -> None:
         """Leave every list before the operation acts, so that it cannot be reached again."""
         assert waiting.timer is not None, "what was never parked cannot end"
         waiting.ending = ending

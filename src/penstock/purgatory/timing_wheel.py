@@ -42,7 +42,7 @@ class Timer(Link, Generic[Value]):
         return self.after is not UNLINKED
 
 
-class Bucket(Link):
+class TimerBucket(Link):
     """The timers of one slot, in a ring that begins and ends here."""
 
     __slots__ = ("level", "opens_at_tick")
@@ -83,10 +83,10 @@ class TimingWheel(Generic[Value]):
         self._slot_mask = wheel_size - 1
         self._tick = start_ms // tick_ms  # every bucket that opened before it is empty
         self._seen_tick = self._tick  # the latest that was ever asked for; never moves back
-        self._wheels: list[list[Bucket]] = []
-        self._overdue = Bucket(0)  # timers that were due when they were placed
+        self._wheels: list[list[TimerBucket]] = []
+        self._overdue = TimerBucket(0)  # timers that were due when they were placed
         # (tick, level, bucket): ticks and levels differ, so that buckets are never compared.
-        self._delay_queue: list[tuple[int, int, Bucket]] = []
+        self._delay_queue: list[tuple[int, int, TimerBucket]] = []
         self._added = self._expired = self._cancelled = 0
 
     def __len__(self) -> int:
@@ -162,7 +162,7 @@ class TimingWheel(Generic[Value]):
             queued_buckets=len(self._delay_queue),
         )
 
-    def _next_to_open(self) -> Bucket | None:
+    def _next_to_open(self) -> TimerBucket | None:
         """The bucket whose timers come next; the wheel's own time moves there."""
         if self._overdue.after is not self._overdue:
             return self._overdue
@@ -197,13 +197,13 @@ class TimingWheel(Generic[Value]):
 
     def _add_wheels(self, level: int) -> None:
         for above in range(len(self._wheels), level + 1):
-            self._wheels.append([Bucket(above) for _ in range(self._slot_mask + 1)])
+            self._wheels.append([TimerBucket(above) for _ in range(self._slot_mask + 1)])
 
-    def _enqueue(self, bucket: Bucket, opens_at_tick: int) -> None:
+    def _enqueue(self, bucket: TimerBucket, opens_at_tick: int) -> None:
         bucket.opens_at_tick = opens_at_tick
         heapq.heappush(self._delay_queue, (opens_at_tick, bucket.level, bucket))
 
-    def _find_first_bucket(self) -> Bucket | None:
+    def _find_first_bucket(self) -> TimerBucket | None:
         """The first bucket with timers in it; those emptied by then leave the queue."""
         queue = self._delay_queue
         while queue:

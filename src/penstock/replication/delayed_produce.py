@@ -25,7 +25,7 @@ class PartitionAppended(NamedTuple):
 Done = Callable[[list[PartitionAppended]], None]
 
 
-class Write(NamedTuple):
+class ProducePartitionStatus(NamedTuple):
     """What one partition's share of the request waits for."""
 
     place: int  # of its answer
@@ -40,7 +40,12 @@ class DelayedProduce:
     __slots__ = ("_answers", "_done", "_for_all", "_writes")
 
     def __init__(
-        self, answers: list[PartitionAppended], writes: list[Write], *, for_all: bool, done: Done
+        self,
+        answers: list[PartitionAppended],
+        writes: list[ProducePartitionStatus],
+        *,
+        for_all: bool,
+        done: Done,
     ) -> None:
         self._answers = answers  # as if everything succeeds
         self._writes = writes
@@ -64,17 +69,17 @@ class DelayedProduce:
             self._settle(write, ErrorCode.REQUEST_TIMED_OUT if code is None else code)
         self._done(self._answers)
 
-    def _find_outcome(self, write: Write) -> ErrorCode | None:
+    def _find_outcome(self, write: ProducePartitionStatus) -> ErrorCode | None:
         """None: still open."""
         _, partition, leadership, end_offset = write
         offsets = partition.log if leadership.ended is None else leadership
         reached = offsets.high_watermark if self._for_all else offsets.durable_offset
         if reached >= end_offset:
-            if self._for_all and partition.lacks_replicas:
+            if self._for_all and partition.under_min_isr:
                 return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             return ErrorCode.NONE
         return leadership.ended
 
-    def _settle(self, write: Write, code: ErrorCode) -> None:
+    def _settle(self, write: ProducePartitionStatus, code: ErrorCode) -> None:
         if code is not ErrorCode.NONE:
             self._answers[write.place] = self._answers[write.place]._replace(code=code)

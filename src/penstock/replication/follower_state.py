@@ -46,7 +46,7 @@ class FollowerDependencies(Protocol):
 
     def keep_durable(self, partition: Partition) -> None: ...  # of a synchronous topic
     def on_fetched(self, partition: Partition) -> None: ...  # readers here may have more
-    def note_failures(self) -> None: ...
+    def handle_log_failures(self) -> None: ...
 
 
 class Followed:
@@ -77,19 +77,19 @@ class FollowerState:
         self,
         *,
         engine: Engine,
-        throttling: ReplicationQuota,
-        upkeep: FollowerDependencies,
+        quota: ReplicationQuota,
+        dependencies: FollowerDependencies,
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
-        settings: Callable[[], FollowerConfig],
+        config: Callable[[], FollowerConfig],
         report: Report,
     ) -> None:
         self._engine = engine
-        self._throttling = throttling
-        self._upkeep = upkeep
+        self._quota = quota
+        self._dependencies = dependencies
         self._now_ms = now_ms
         self._wall_ms = wall_ms
-        self._settings = settings
+        self._config = config
         self._report = report
         self._followed: dict[TopicPartition, Followed] = {}
         self._by_leader: dict[BrokerId, dict[TopicPartition, Followed]] = {}  # no empty entries
@@ -101,7 +101,7 @@ class FollowerState:
     def on_role(self, partition: Partition) -> None:
         """It follows, or does not, or another leader, or in another epoch."""
         follows = partition.role is Role.FOLLOWER and partition.state.leader >= 0
-        known = self._followed.get(partition.partition)
+        known = self._followed.get(partition.tp)
         if known is not None and not (follows and _is_same(known, partition)):
             self._drop(known)
             known = None
@@ -113,7 +113,7 @@ class FollowerState:
             self.on_news(partition.state.leader)
 
     def _drop(self, known: Followed) -> None:
-        name = known.partition.partition
+        name = known.partition.tp
         del self._followed[name]
         of_leader = self._by_leader[known.leader]
         del of_leader[name]
@@ -124,8 +124,8 @@ class FollowerState:
 
     def _take_up(self, partition: Partition) -> None:
         followed = Followed(partition)
-        self._followed[partition.partition] = followed
-        self._by_leader.setdefault(followed.leader, {})[partition.partition] = followed
+        self._followed[partition.tp] = followed
+        self._by_leader.setdefault(followed.leader, {})[partition.tp] = followed
         # An epoch that this broker began as leader, without a record, is not in its history.
         self._cut(followed, partition.log_end_offset)
         self.on_news(followed.leader)
@@ -139,10 +139,10 @@ class FollowerState:
     def list_wanted(self, leader: BrokerId) -> list["FetchFrom"]:
         """What to ask this leader for now. A fetch vouches for all before it: what must be on the
         disk is brought there first, and all wait for it, or what comes late would wait longer."""
-        now_ms, max_bytes = self._now_ms(), self._settings().partition_max_bytes
+        now_ms, max_bytes = self._now_ms(), self._config().partition_max_bytes
         of_leader = list(self._by_leader.get(leader, {}).values())
         for followed in of_leader:
-            self._upkeep.keep_durable(followed.partition)
+            self._dependencies.keep_durable(followed.partition)
         if any(followed.partition.is_flushing for followed in of_leader):
             return []
         return [
@@ -160,8 +160,8 @@ class FollowerState:
 
     def _due_ms(self, followed: Followed, now_ms: int) -> int:
         due_ms = followed.not_before_ms
-        if followed.is_behind and self._throttling.is_fetching(followed.partition.partition):
-            ready_ms = self._throttling.fetching.ready_at_ms
+        if followed.is_behind and self._quota.is_fetching(followed.partition.tp):
+            ready_ms = self._quota.fetching.ready_at_ms
             due_ms = max(due_ms, min(ready_ms, now_ms + HELD_MS))
         return due_ms
 
@@ -180,10 +180,10 @@ class FollowerState:
             return
         if len(answer.batches) and not self._try_append(followed, answer.batches):
             return
-        self._throttling.note_fetched(asked.partition, len(answer.batches))
+        self._quota.note_fetched(asked.partition, len(answer.batches))
         self._follow_marks(followed.partition, answer)
         followed.is_behind = followed.partition.log_end_offset < answer.high_watermark
-        self._upkeep.on_fetched(followed.partition)
+        self._dependencies.on_fetched(followed.partition)
 
     def _find_current(self, leader: BrokerId, asked: "FetchFrom") -> Followed | None:
         followed = self._followed.get(asked.partition)
@@ -227,7 +227,7 @@ class FollowerState:
         except StorageError as error:
             self._on_failure(followed, error)
         else:
-            self._upkeep.on_fetched(partition)  # there may be less to read
+            self._dependencies.on_fetched(partition)  # there may be less to read
 
     def _on_error(self, followed: Followed, answer: "FetchedPartition") -> None:
         log = followed.partition.log
@@ -251,7 +251,7 @@ class FollowerState:
     def _restart(self, followed: Followed, offset: int) -> None:
         partition = followed.partition
         self._report(
-            f"{partition.partition} ends at {partition.log_end_offset}, its leader begins at "
+            f"{partition.tp} ends at {partition.log_end_offset}, its leader begins at "
             f"{offset}: it starts anew from there"
         )
         try:
@@ -263,7 +263,7 @@ class FollowerState:
         """A batch that is broken costs its partition a pause, a disk that is its replicas."""
         self._rest(followed)
         if isinstance(error, LogFenced):
-            self._upkeep.note_failures()
+            self._dependencies.handle_log_failures()
         else:
             self._report(f"broker {followed.leader} sent what cannot be stored: {error}")
 
@@ -271,7 +271,7 @@ class FollowerState:
         """Briefly at first: mostly an order is about to arrive at the other end."""
         pause_ms = FIRST_PAUSE_MS << min(followed.failures, MOST_DOUBLINGS)
         followed.failures += 1
-        followed.not_before_ms = self._now_ms() + min(pause_ms, self._settings().backoff_ms)
+        followed.not_before_ms = self._now_ms() + min(pause_ms, self._config().backoff_ms)
 
 
 def _ends_as_asked(partition: Partition, asked: "FetchFrom") -> bool:
@@ -292,7 +292,7 @@ def fetch_from(partition: Partition, max_bytes: int) -> "FetchFrom":
 
     log = partition.log
     return FetchFrom(
-        partition.partition,
+        partition.tp,
         log.log_end_offset,
         max_bytes,
         partition.leader_epoch,

@@ -12,7 +12,7 @@ from penstock.model.alter_partition import AlterPartitionProposal, AlterPartitio
 from penstock.model.cluster import BrokerId, UpdateMetadataRequest
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.purgatory.delayed_operations import Call, Timers
+from penstock.purgatory.delayed_operations import Call, PurgatoryTimers
 from penstock.purgatory.timing_wheel import Timer
 from penstock.replication.alter_partition import AlterPartitionSender
 from penstock.replication.follower_progress import NO_BROKER_EPOCH, LagLimits
@@ -41,8 +41,8 @@ class IsrManager:
     def __init__(
         self,
         *,
-        cluster: MetadataCache,
-        timers: Timers,
+        metadata: MetadataCache,
+        timers: PurgatoryTimers,
         now_ms: Callable[[], int],
         limits: Callable[[], LagLimits],
         on_changed: Callable[[Partition], None],
@@ -50,7 +50,7 @@ class IsrManager:
         self.changes: AlterPartitionSender | None = (
             None  # None: a single node, which has nobody to ask
         )
-        self._cluster = cluster
+        self._metadata = metadata
         self._timers = timers
         self._now_ms = now_ms
         self._limits = limits
@@ -58,15 +58,15 @@ class IsrManager:
         self._led: dict[TopicPartition, Partition] = {}  # those that have followers
         self._not_before_ms: dict[TopicPartition, int] = {}  # of those whose proposal was refused
         self._timer: Timer[Call] | None = None  # of the next look; None: there is nothing to see
-        cluster.listen(self._on_update)
+        metadata.listen(self._on_update)
 
     def on_role(self, partition: Partition) -> None:
         """It leads, or does not, or with other replicas."""
         if partition.followers:
-            self._led[partition.partition] = partition
+            self._led[partition.tp] = partition
         else:
-            self._led.pop(partition.partition, None)
-            self._not_before_ms.pop(partition.partition, None)
+            self._led.pop(partition.tp, None)
+            self._not_before_ms.pop(partition.tp, None)
         self._set_timer()
 
     # -- joining ---------------------------------------------------------------------------
@@ -89,11 +89,11 @@ class IsrManager:
     def _must_rest(self, partition: Partition) -> bool:
         if self.changes is None or partition.proposal is not None:
             return True
-        return self._now_ms() < self._not_before_ms.get(partition.partition, 0)
+        return self._now_ms() < self._not_before_ms.get(partition.tp, 0)
 
     def _is_alive(self, partition: Partition, follower: BrokerId) -> bool:
         """In the life that has fetched: a later one may have lost what this one had (KIP-903)."""
-        node = self._cluster.brokers.get(follower)
+        node = self._metadata.brokers.get(follower)
         fetched_as = partition.followers[follower].broker_epoch
         return node is not None and fetched_as in (NO_BROKER_EPOCH, node.epoch)
 
@@ -123,7 +123,7 @@ class IsrManager:
         self._timer = None
         limits, now_ms = self._limits(), self._now_ms()
         for partition in list(self._led.values()):
-            partition.find_awaited(limits, now_ms)
+            partition.update_catching_up(limits, now_ms)
             if not self._must_rest(partition):
                 self._drop_laggards(partition, limits, now_ms)
             self._on_changed(partition)
@@ -158,7 +158,7 @@ class IsrManager:
         if stored is not None and partition.try_adopt(stored):
             self._on_changed(partition)
         elif code in _REFUSED:
-            self._not_before_ms[partition.partition] = self._now_ms() + REFUSED_MS
+            self._not_before_ms[partition.tp] = self._now_ms() + REFUSED_MS
             partition.withdraw()
             self._on_changed(partition)
         elif code not in _OUTDATED:

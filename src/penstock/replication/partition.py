@@ -37,7 +37,7 @@ from penstock.storage.leader_epoch_cache import EpochEndOffset
 NO_STATE = PartitionState(NO_BROKER, NO_LEADER_EPOCH, (), (), partition_epoch=-1)
 
 
-class Isolation(IntEnum):
+class FetchIsolation(IntEnum):
     """What a reader wants to see, with the protocol's numbers."""
 
     READ_UNCOMMITTED = 0
@@ -53,7 +53,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStatistics:
-    partition: TopicPartition
+    tp: TopicPartition
     topic_id: TopicId
     role: Role
     leader: BrokerId
@@ -90,31 +90,31 @@ class PartitionLeadership:
 
 class Partition:
     __slots__ = (
-        "_awaited",
-        "_counted",
+        "_catching_up",
+        "_maximal_isr",
+        "accepts_writes",
         "broker_id",
         "epoch_start_offset",
         "failure",
         "followers",
         "is_flushing",
         "is_internal",
-        "is_lone",
-        "is_open",
+        "is_single_replica",
         "is_synchronous",
-        "lacks_replicas",
         "leader_epoch",
         "leadership",
         "log",
         "min_in_sync",
-        "partition",
         "proposal",
         "state",
         "topic_id",
+        "tp",
+        "under_min_isr",
     )
 
     def __init__(self, broker_id: BrokerId, log: PartitionLog, rules: TopicConfig) -> None:
         self.broker_id = broker_id
-        self.partition = log.tp
+        self.tp = log.tp
         self.topic_id = log.topic_id
         self.log = log
         self.is_internal = log.tp.topic in INTERNAL_TOPICS
@@ -128,14 +128,18 @@ class Partition:
         self.proposal: AlterPartitionProposal | None = (
             None  # of another in-sync set, not answered yet
         )
-        self._awaited: frozenset[BrokerId] = frozenset()  # not in sync, and about to be
-        self._counted: tuple[BrokerId, ...] = ()  # followers that the high watermark waits for
+        self._catching_up: frozenset[BrokerId] = frozenset()  # not in sync, and about to be
+        self._maximal_isr: tuple[BrokerId, ...] = ()  # followers that the high watermark waits for
         self.is_flushing = False  # a flush that `Replicas` asked for is under way
         self.min_in_sync = rules.min_in_sync
         self.is_synchronous = rules.is_synchronous
-        self.lacks_replicas = False  # leads, with fewer in sync than acks=all asks for
-        self.is_lone = False  # leads, and what is in its log is committed: nobody waits for more
-        self.is_open = False  # leads, and any client's append may go to the log without a look
+        self.under_min_isr = False  # leads, with fewer in sync than acks=all asks for
+        self.is_single_replica = (
+            False  # leads, and what is in its log is committed: nobody waits for more
+        )
+        self.accepts_writes = (
+            False  # leads, and any client's append may go to the log without a look
+        )
 
     # -- asked by readers and writers ------------------------------------------------------
 
@@ -168,7 +172,7 @@ class Partition:
         if self.leadership is None:
             raise Refusal(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {self.broker_id} does not lead {self.partition}; refresh the metadata",
+                f"broker {self.broker_id} does not lead {self.tp}; refresh the metadata",
             )
 
     def check_reader(self, current_leader_epoch: int = -1) -> None:
@@ -184,14 +188,14 @@ class Partition:
         advice = "refresh the metadata" if is_old else "try again shortly"
         return Refusal(
             code,
-            f"{self.partition} is at leader epoch {self.leader_epoch} here, not {given}; {advice}",
+            f"{self.tp} is at leader epoch {self.leader_epoch} here, not {given}; {advice}",
         )
 
-    def readable_end(self, isolation: Isolation) -> Offset:
+    def readable_end(self, isolation: FetchIsolation) -> Offset:
         """Clients may read what is below, followers everything."""
-        if isolation is Isolation.READ_COMMITTED:
+        if isolation is FetchIsolation.READ_COMMITTED:
             return self.log.last_stable_offset
-        if isolation is Isolation.LOG_END:
+        if isolation is FetchIsolation.LOG_END:
             return self.log.log_end_offset
         return self.log.high_watermark
 
@@ -207,7 +211,7 @@ class Partition:
     def statistics(self) -> PartitionStatistics:
         log = self.log
         return PartitionStatistics(
-            partition=self.partition,
+            tp=self.tp,
             topic_id=self.topic_id,
             role=self.role,
             leader=self.state.leader,
@@ -276,7 +280,7 @@ class Partition:
         self._settle()
         self.leader_epoch = state.leader_epoch  # last: the epoch vouches for all the rest
 
-    def obey(self, rules: TopicConfig) -> None:
+    def apply_config(self, rules: TopicConfig) -> None:
         if self.log.config != rules.served:
             self.log.reconfigure(rules.served)
         self.min_in_sync = rules.min_in_sync
@@ -287,13 +291,13 @@ class Partition:
         """What appends ask each time. No more replicas are asked for than there are."""
         stored, proposed = self.state.in_sync, self._proposed
         wanted = min(self.min_in_sync, len(self.state.replicas))
-        self.lacks_replicas = self.is_leader and len(assured(stored, proposed)) < wanted
-        self.is_lone = self.is_leader and not self.followers and not self.is_synchronous
-        self.is_open = self.is_leader and not self.lacks_replicas and not self.is_internal
+        self.under_min_isr = self.is_leader and len(assured(stored, proposed)) < wanted
+        self.is_single_replica = self.is_leader and not self.followers and not self.is_synchronous
+        self.accepts_writes = self.is_leader and not self.under_min_isr and not self.is_internal
         members = maximal(stored, proposed)
-        self._awaited = self._awaited.difference(members).intersection(self.followers)
-        self._counted = tuple(
-            each for each in self.followers if each in members or each in self._awaited
+        self._catching_up = self._catching_up.difference(members).intersection(self.followers)
+        self._maximal_isr = tuple(
+            each for each in self.followers if each in members or each in self._catching_up
         )
 
     # -- who is in sync: changed by `InSyncUpkeep` while leading ----------------------------
@@ -309,7 +313,7 @@ class Partition:
         epochs = {each: progress.broker_epoch for each, progress in self.followers.items()}
         self.proposal = AlterPartitionProposal(
             self.topic_id,
-            self.partition.partition,
+            self.tp.partition,
             self.leader_epoch,
             self.state.partition_epoch,
             tuple(IsrMember(each, epochs.get(each, NO_BROKER_EPOCH)) for each in in_sync),
@@ -355,9 +359,9 @@ class Partition:
             now_ms=now_ms,
         )
         if follower not in self.state.in_sync:
-            self.find_awaited(limits, now_ms)
+            self.update_catching_up(limits, now_ms)
 
-    def find_awaited(self, limits: LagLimits, now_ms: int) -> None:
+    def update_catching_up(self, limits: LagLimits, now_ms: int) -> None:
         """Who is about to be in sync, as of now: that ends with time, too."""
         awaited = frozenset(
             each
@@ -370,8 +374,8 @@ class Partition:
                 now_ms=now_ms,
             )
         )
-        if awaited != self._awaited:
-            self._awaited = awaited
+        if awaited != self._catching_up:
+            self._catching_up = awaited
             self._settle()
 
     def forget_ends(self, followers: Iterable[BrokerId], now_ms: int) -> None:
@@ -379,7 +383,7 @@ class Partition:
         gone = frozenset(followers)
         for each in gone:
             self.followers[each] = first_progress(is_in_sync=False, now_ms=now_ms)
-        self._awaited -= gone
+        self._catching_up -= gone
         self._settle()
 
     def advance_high_watermark(self) -> bool:
@@ -389,7 +393,7 @@ class Partition:
         before = log.high_watermark
         followers = self.followers
         reached = next_high_watermark(
-            before, (own_end, *[followers[each].end_offset for each in self._counted])
+            before, (own_end, *[followers[each].end_offset for each in self._maximal_isr])
         )
         if reached == before:
             return False

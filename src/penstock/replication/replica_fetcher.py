@@ -30,12 +30,12 @@ REPORTED_FAILURES = 4  # in a row: until then it is a leader that comes or goes
 class FetcherDependencies(NamedTuple):
     """What a fetcher needs of its broker."""
 
-    following: FollowerState
+    follower_state: FollowerState
     broker_id: BrokerId
     broker_epoch: Callable[[], BrokerEpoch]
     find_address: Callable[[BrokerId], Address | None]  # None: not known yet, or not alive
     topic_id_of: Callable[[TopicPartition], TopicId]  # of one that lives here
-    settings: Callable[[], FollowerConfig]
+    config: Callable[[], FollowerConfig]
     now_ms: Callable[[], int]
     report: Report
 
@@ -43,21 +43,23 @@ class FetcherDependencies(NamedTuple):
 class ReplicaFetcherManager:
     """`run` is a task of the broker and ends with it. Owned by the event loop."""
 
-    def __init__(self, wiring: FetcherDependencies) -> None:
-        self._wiring = wiring
+    def __init__(self, dependencies: FetcherDependencies) -> None:
+        self._dependencies = dependencies
         self._fetchers: dict[BrokerId, _ReplicaFetcher] = {}
         self._has_news = asyncio.Event()
         self._has_news.set()
-        wiring.following.on_news = self._on_news
+        dependencies.follower_state.on_news = self._on_news
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 await self._has_news.wait()
                 self._has_news.clear()
-                for leader in self._wiring.following.leaders:
+                for leader in self._dependencies.follower_state.leaders:
                     if leader not in self._fetchers:
-                        fetcher = self._fetchers[leader] = _ReplicaFetcher(self._wiring, leader)
+                        fetcher = self._fetchers[leader] = _ReplicaFetcher(
+                            self._dependencies, leader
+                        )
                         tasks.create_task(fetcher.run(), name=f"fetch-from-{leader}")
 
     def _on_news(self, leader: BrokerId) -> None:
@@ -71,8 +73,8 @@ class ReplicaFetcherManager:
 class _ReplicaFetcher:
     """Of one leader. Without partitions it sleeps, and keeps no connection."""
 
-    def __init__(self, wiring: FetcherDependencies, leader: BrokerId) -> None:
-        self._wiring = wiring
+    def __init__(self, dependencies: FetcherDependencies, leader: BrokerId) -> None:
+        self._dependencies = dependencies
         self._leader = leader
         self._has_news = asyncio.Event()
         self._connection: BrokerConnection | None = None
@@ -84,7 +86,7 @@ class _ReplicaFetcher:
         try:
             while True:
                 self._has_news.clear()
-                wanted = self._wiring.following.list_wanted(self._leader)
+                wanted = self._dependencies.follower_state.list_wanted(self._leader)
                 if wanted:
                     await self._fetch(wanted)
                 else:
@@ -113,14 +115,16 @@ class _ReplicaFetcher:
 
     async def _ask(self, wanted: Sequence[FetchFrom]) -> list[FetchedPartition]:
         # Before anything is waited for: what is wanted lives here now, and may be deleted then.
-        ids = {each.partition.topic: self._wiring.topic_id_of(each.partition) for each in wanted}
+        ids = {
+            each.partition.topic: self._dependencies.topic_id_of(each.partition) for each in wanted
+        }
         connection = await self._connect()
         if self._has_news.is_set():  # meanwhile: the leader might hold what is asked for long
             return []
         call = follower_fetch_call(wanted, self._options(), ids)
         self._is_asking = True
         try:
-            timeout_ms = self._wiring.settings().timeout_ms
+            timeout_ms = self._dependencies.config().timeout_ms
             answer: Answer = await connection.call(call, timeout_ms=timeout_ms)
         finally:
             self._is_asking = False
@@ -130,13 +134,13 @@ class _ReplicaFetcher:
         return fetched
 
     def _options(self) -> FetchOptions:
-        settings = self._wiring.settings()
+        settings = self._dependencies.config()
         return FetchOptions(
             max_wait_ms=settings.max_wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
-            replica_id=self._wiring.broker_id,
-            broker_epoch=self._wiring.broker_epoch(),
+            replica_id=self._dependencies.broker_id,
+            broker_epoch=self._dependencies.broker_epoch(),
         )
 
     async def _take(self, wanted: Sequence[FetchFrom], fetched: Sequence[FetchedPartition]) -> None:
@@ -144,7 +148,7 @@ class _ReplicaFetcher:
         held_bytes = 0
         for each in fetched:
             if each.partition in asked:
-                self._wiring.following.take(self._leader, asked[each.partition], each)
+                self._dependencies.follower_state.take(self._leader, asked[each.partition], each)
                 held_bytes += len(each.batches)
             if held_bytes >= YIELD_BYTES:
                 held_bytes = 0
@@ -154,10 +158,10 @@ class _ReplicaFetcher:
 
     async def _connect(self) -> BrokerConnection:
         if self._connection is None or not self._connection.is_open:
-            address = self._wiring.find_address(self._leader)
+            address = self._dependencies.find_address(self._leader)
             if address is None:
                 raise Disconnected(f"broker {self._leader} is not known to be alive")
-            client_id = f"broker-{self._wiring.broker_id}-follower"
+            client_id = f"broker-{self._dependencies.broker_id}-follower"
             self._connection = await BrokerConnection.open(address, client_id=client_id)
         return self._connection
 
@@ -171,20 +175,20 @@ class _ReplicaFetcher:
     async def _rest_after(self, error: ClientError) -> None:
         """Briefly at first, and without a word: orders come before the leader's address does."""
         self._failures += 1
-        most_ms = self._wiring.settings().backoff_ms
+        most_ms = self._dependencies.config().backoff_ms
         pause_ms = backoff_ms(self._failures, first_ms=FIRST_PAUSE_MS, most_ms=most_ms)
         if self._failures >= REPORTED_FAILURES and not self._has_reported:
             self._has_reported = True
-            self._wiring.report(
+            self._dependencies.report(
                 f"cannot fetch from broker {self._leader} ({error}); it is tried again"
             )
         await self._wait_news(pause_ms)
 
     def _pause_ms(self) -> int:
-        if self._leader not in self._wiring.following.leaders:
+        if self._leader not in self._dependencies.follower_state.leaders:
             self._hang_up()
-        due_ms = self._wiring.following.next_due_ms(self._leader)
-        return IDLE_MS if due_ms is None else max(1, due_ms - self._wiring.now_ms())
+        due_ms = self._dependencies.follower_state.next_due_ms(self._leader)
+        return IDLE_MS if due_ms is None else max(1, due_ms - self._dependencies.now_ms())
 
     async def _wait_news(self, pause_ms: int) -> None:
         try:

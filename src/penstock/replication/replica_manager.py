@@ -22,20 +22,25 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_TIMESTAMP, Offset, TopicPartition
 from penstock.model.values import new_tuple
 from penstock.purgatory.delayed_operations import (
-    DelayedOperation,
     Purgatory,
+    PurgatoryFull,
     PurgatoryStatistics,
-    Timers,
-    TooManyWaiting,
+    PurgatoryTimers,
+    WatchedOperation,
 )
 from penstock.replication.config import FollowerConfig, lag_limits
-from penstock.replication.delayed_produce import DelayedProduce, Done, PartitionAppended, Write
+from penstock.replication.delayed_produce import (
+    DelayedProduce,
+    Done,
+    PartitionAppended,
+    ProducePartitionStatus,
+)
 from penstock.replication.follower_progress import NO_BROKER_EPOCH, LagLimits
 from penstock.replication.follower_state import FollowerState
 from penstock.replication.isr_manager import IsrManager
+from penstock.replication.leader_and_isr import LeaderAndIsrHandler
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionStatistics, Role
-from penstock.replication.partition_roles import Hosted
 from penstock.replication.replication_quota import ReplicationQuota
 from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
@@ -43,7 +48,7 @@ from penstock.storage.engine import AppendItem, AppendOrigin, Engine, PartitionL
 from penstock.storage.errors import LogFenced, StorageError
 
 # Beyond what any number of connections that fit in memory leaves waiting; a bound all the same.
-MAX_WAITING = 200_000
+MAX_DELAYED_OPERATIONS = 200_000
 MAX_WATCHES = 4_000_000
 
 UNTIL_HIGH_WATERMARK = Offset(-1)  # of delete_records
@@ -52,7 +57,7 @@ _ALL = -1
 _NONE = ErrorCode.NONE
 
 
-class Clock(Timers, Protocol):
+class Clock(PurgatoryTimers, Protocol):
     """`waiting.LoopTimers`, or a wheel under a virtual clock."""
 
     def now_ms(self) -> int: ...
@@ -90,58 +95,58 @@ class ReplicaManager:
         *,
         broker_id: BrokerId,
         engine: Engine,
-        cluster: MetadataCache,
-        settings: Callable[[], EffectiveConfig],
+        metadata: MetadataCache,
+        effective_config: Callable[[], EffectiveConfig],
         timers: Clock,
         wall_ms: Callable[[], int],
         report: Report,
-        max_waiting: int = MAX_WAITING,
+        max_delayed_operations: int = MAX_DELAYED_OPERATIONS,
     ) -> None:
         self._engine = engine
-        self._cluster = cluster
-        self._settings = settings
+        self._metadata = metadata
+        self._effective_config = effective_config
         self._own: _OwnSettings | None = None  # of the settings as they were last
         self._timers = timers
         self._wall_ms = wall_ms
-        self._hosted = Hosted(
+        self._hosted = LeaderAndIsrHandler(
             broker_id=broker_id,
             engine=engine,
-            cluster=cluster,
-            settings=settings,
+            metadata=metadata,
+            effective_config=effective_config,
             now_ms=timers.now_ms,
             wall_ms=wall_ms,
             report=report,
             on_changed=self._on_changed,
         )
         self._partitions = self._hosted.partitions
-        self.in_sync = IsrManager(
-            cluster=cluster,
+        self.isr_manager = IsrManager(
+            metadata=metadata,
             timers=timers,
             now_ms=timers.now_ms,
             limits=self._lag_limits,
             on_changed=self._on_changed,
         )
-        self.throttling = ReplicationQuota(
+        self.quota = ReplicationQuota(
             broker_id,
-            settings=settings,
-            rules_of=self._hosted.find_rules,
+            effective_config=effective_config,
+            topic_config_of=self._hosted.find_topic_config,
             now_ms=timers.now_ms,
         )
-        self.following = FollowerState(
+        self.follower_state = FollowerState(
             engine=engine,
-            throttling=self.throttling,
-            upkeep=self,
+            quota=self.quota,
+            dependencies=self,
             now_ms=timers.now_ms,
             wall_ms=wall_ms,
-            settings=self.follower_settings,
+            config=self.follower_config,
             report=report,
         )
-        self.produces: Purgatory[TopicPartition] = Purgatory(
-            "produce", timers, max_operations=max_waiting, max_watches=MAX_WATCHES
+        self.produce_purgatory: Purgatory[TopicPartition] = Purgatory(
+            "produce", timers, max_operations=max_delayed_operations, max_watches=MAX_WATCHES
         )
         # Parked by those who read; checked here when there may be more, or less, to read.
-        self.fetches: Purgatory[TopicPartition] = Purgatory(
-            "fetch", timers, max_operations=max_waiting, max_watches=MAX_WATCHES
+        self.fetch_purgatory: Purgatory[TopicPartition] = Purgatory(
+            "fetch", timers, max_operations=max_delayed_operations, max_watches=MAX_WATCHES
         )
 
     # -- the controller's orders -----------------------------------------------------------
@@ -154,12 +159,14 @@ class ReplicaManager:
         """Of the present registration: orders to an earlier life of this broker are refused."""
         self._hosted.broker_epoch = epoch
 
-    def apply(self, order: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
+    def become_leader_or_follower(
+        self, order: LeaderAndIsrRequest
+    ) -> dict[TopicPartition, ErrorCode]:
         """Refusal where the whole order comes too late; else an answer for each partition."""
-        return self._hosted.apply(order)
+        return self._hosted.become_leader_or_follower(order)
 
-    def stop(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
-        return self._hosted.stop(order)
+    def stop_replicas(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
+        return self._hosted.stop_replicas(order)
 
     def reconfigure(self, topic: str) -> None:
         """Take its settings as they are now. Called by itself when the cluster's view changes."""
@@ -175,27 +182,27 @@ class ReplicaManager:
         if partition.leadership is not None:
             partition.advance_high_watermark()
             self.keep_durable(partition)
-        self.in_sync.on_role(partition)
-        self.following.on_role(partition)
-        self._wake(partition.partition)
+        self.isr_manager.on_role(partition)
+        self.follower_state.on_role(partition)
+        self._wake(partition.tp)
 
     def _lag_limits(self) -> LagLimits:
         return self._own_settings().lag_limits
 
-    def follower_settings(self) -> FollowerConfig:
+    def follower_config(self) -> FollowerConfig:
         return self._own_settings().follower
 
     def _own_settings(self) -> "_OwnSettings":
         """Worked out once for each change: every fetch of a follower asks for them."""
-        settings = self._settings()
+        settings = self._effective_config()
         if self._own is None or self._own.source is not settings:
             follower = FollowerConfig.from_broker(settings)
             self._own = _OwnSettings(settings, follower, lag_limits(settings))
         return self._own
 
     def _wake(self, name: TopicPartition) -> None:
-        self.produces.check(name)
-        self.fetches.check(name)
+        self.produce_purgatory.check_and_complete(name)
+        self.fetch_purgatory.check_and_complete(name)
 
     # -- looking up ------------------------------------------------------------------------
 
@@ -212,7 +219,7 @@ class ReplicaManager:
     def _absence_of(self, partition: TopicPartition) -> ErrorCode:
         if partition in self._hosted.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if self._cluster.has_partition(partition):
+        if self._metadata.has_partition(partition):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -226,7 +233,7 @@ class ReplicaManager:
         timeout_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
         done: Done,
-    ) -> DelayedOperation[TopicPartition] | None:
+    ) -> WatchedOperation[TopicPartition] | None:
         """Write in one call of the engine. `done` gets an answer per batch, in order: at once, or
         when the writes are as safe as `acks` asks, or after `timeout_ms`.
 
@@ -240,7 +247,7 @@ class ReplicaManager:
         # The hot path: one attribute per partition, no call but what makes the item.
         for name, records in batches:
             found = find(name)
-            if found is None or not found.is_open or acks < _ALL or acks > 1:
+            if found is None or not found.accepts_writes or acks < _ALL or acks > 1:
                 code = self._find_refusal(name, found, acks, origin)
                 if code is not None:
                     refused.append((len(items) + len(refused), _refuse(code)))
@@ -250,7 +257,7 @@ class ReplicaManager:
             taken.append(found)
         results = self._engine.append(items, self._wall_ms())
         answers, places = _lay_out(len(taken), refused)
-        writes: list[Write] = []
+        writes: list[ProducePartitionStatus] = []
         moved: list[TopicPartition] = []
         has_failed = False
         for place, partition, result in zip(places, taken, results, strict=True):
@@ -266,23 +273,27 @@ class ReplicaManager:
             answers[place] = new_tuple(
                 PartitionAppended, (_NONE, base_offset, append_time_ms, log.log_start_offset, None)
             )
-            if partition.is_lone:  # its end is the rule's only end: 1 µs less than to ask the rule
+            if (
+                partition.is_single_replica
+            ):  # its end is the rule's only end: 1 µs less than to ask the rule
                 log.advance_high_watermark(end_offset)
-                moved.append(partition.partition)
+                moved.append(partition.tp)
                 continue
             if partition.advance_high_watermark() or partition.followers:
-                moved.append(partition.partition)  # a follower reads ahead of the high watermark
+                moved.append(partition.tp)  # a follower reads ahead of the high watermark
             if acks == _ALL:
                 reached = log.high_watermark
             else:
                 reached = log.durable_offset if partition.is_synchronous else end_offset
             if reached < end_offset:
                 assert partition.leadership is not None
-                writes.append(Write(place, partition, partition.leadership, end_offset))
+                writes.append(
+                    ProducePartitionStatus(place, partition, partition.leadership, end_offset)
+                )
         waiting = self._finish(answers, writes, acks, timeout_ms, done)
         if has_failed:
-            self.note_failures()
-        self.fetches.check_each(moved)
+            self.handle_log_failures()
+        self.fetch_purgatory.check_and_complete_all(moved)
         return waiting
 
     def _find_refusal(
@@ -297,28 +308,30 @@ class ReplicaManager:
         if partition.leadership is None:
             failed = partition.failure is not None
             return ErrorCode.KAFKA_STORAGE_ERROR if failed else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if partition.lacks_replicas and acks == _ALL:
+        if partition.under_min_isr and acks == _ALL:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         return None
 
     def _finish(
         self,
         answers: list[PartitionAppended],
-        writes: list[Write],
+        writes: list[ProducePartitionStatus],
         acks: int,
         timeout_ms: int,
         done: Done,
-    ) -> DelayedOperation[TopicPartition] | None:
+    ) -> WatchedOperation[TopicPartition] | None:
         if not writes:
             done(answers)
             return None
         for write in writes:
             self.keep_durable(write.partition)
-        names = [write.partition.partition for write in writes]
+        names = [write.partition.tp for write in writes]
         operation = DelayedProduce(answers, writes, for_all=acks == _ALL, done=done)
         try:
-            waiting = self.produces.wait(operation, names, self._timers.now_ms() + timeout_ms)
-        except TooManyWaiting:
+            waiting = self.produce_purgatory.try_complete_else_watch(
+                operation, names, self._timers.now_ms() + timeout_ms
+            )
+        except PurgatoryFull:
             operation.expire()
             return None
         return waiting if waiting.ending is None else None
@@ -337,19 +350,19 @@ class ReplicaManager:
 
     def _on_flushed(self, partition: Partition, error: StorageError | None) -> None:
         partition.is_flushing = False
-        if self._partitions.get(partition.partition) is not partition:
+        if self._partitions.get(partition.tp) is not partition:
             return  # deleted meanwhile: those who waited know
         if type(error) is LogFenced:
-            self.note_failures()
+            self.handle_log_failures()
         # Else it is durable, or it was cut while it followed and may lead again by now.
         if partition.leadership is not None:
             partition.advance_high_watermark()
         if partition.failure is None:
             self.keep_durable(partition)
-        self.following.on_flushed(partition)
-        self._wake(partition.partition)
+        self.follower_state.on_flushed(partition)
+        self._wake(partition.tp)
 
-    def note_follower_fetch(self, name: TopicPartition, fetch: FollowerFetch) -> None:
+    def update_follower_fetch_state(self, name: TopicPartition, fetch: FollowerFetch) -> None:
         """A follower has all before what it asks for, if that is this log's history, too. What is
         wrong with the fetch itself is said by the answer to it."""
         partition = self.get(name)
@@ -381,23 +394,23 @@ class ReplicaManager:
             limits=self._lag_limits(),
             now_ms=self._timers.now_ms(),
         )
-        self.in_sync.on_fetch(found, follower)
+        self.isr_manager.on_fetch(found, follower)
         if found.advance_high_watermark():
             self._wake(partition)
 
     def on_fetched(self, partition: Partition) -> None:
         """As a follower it has more than before, or less."""
         self.keep_durable(partition)
-        self.fetches.check(partition.partition)
+        self.fetch_purgatory.check_and_complete(partition.tp)
 
-    def tell_failures(self, on_failed: Callable[[TopicPartition], None]) -> None:
+    def listen_for_log_failures(self, on_failed: Callable[[TopicPartition], None]) -> None:
         """Call it with each replica whose log has failed, perhaps more than once."""
         self._hosted.on_failed = on_failed
 
-    def note_failures(self) -> None:
+    def handle_log_failures(self) -> None:
         """Partitions whose log has failed lose their role, and those who wait for them are told.
         Appends and flushes see to it by themselves; call it after upkeep that failed."""
-        self._hosted.note_failures()
+        self._hosted.handle_log_failures()
 
     # -- deleting --------------------------------------------------------------------------
 
@@ -417,15 +430,15 @@ class ReplicaManager:
             log.delete_before(log.high_watermark if before == UNTIL_HIGH_WATERMARK else before)
         except StorageError as error:
             raise as_refusal(error) from error
-        self.fetches.check(partition)
+        self.fetch_purgatory.check_and_complete(partition)
         return log.log_start_offset
 
     def statistics(self) -> ReplicaManagerStatistics:
         return ReplicaManagerStatistics(
             partitions=tuple(each.statistics() for each in self._partitions.values()),
             offline=tuple(sorted(self._hosted.offline)),
-            produces=self.produces.statistics(),
-            fetches=self.fetches.statistics(),
+            produces=self.produce_purgatory.statistics(),
+            fetches=self.fetch_purgatory.statistics(),
         )
 
 

@@ -13,7 +13,7 @@ from penstock.replication.partition import Partition
 from penstock.replication.throttle import ReplicationThrottle
 from penstock.replication.topic_config import TopicConfig
 
-RulesOf = Callable[[str], TopicConfig | None]
+TopicConfigOf = Callable[[str], TopicConfig | None]
 
 
 class ReplicationQuota:
@@ -23,31 +23,31 @@ class ReplicationQuota:
         self,
         broker_id: BrokerId,
         *,
-        settings: Callable[[], EffectiveConfig],
-        rules_of: RulesOf,
+        effective_config: Callable[[], EffectiveConfig],
+        topic_config_of: TopicConfigOf,
         now_ms: Callable[[], int],
     ) -> None:
         self._broker_id = broker_id
-        self._settings = settings
-        self._rules_of = rules_of
+        self._effective_config = effective_config
+        self._rules_of = topic_config_of
         self._sending = ReplicationThrottle(self._rate("leader.replication.throttled.rate"), now_ms)
         self.fetching = ReplicationThrottle(
             self._rate("follower.replication.throttled.rate"), now_ms
         )
 
     def _rate(self, name: str) -> Callable[[], int]:
-        return lambda: int(str(self._settings()[name]))
+        return lambda: int(str(self._effective_config()[name]))
 
     # -- leading ---------------------------------------------------------------------------
 
     def holds_back(self, partition: Partition, follower: BrokerId) -> bool:
         """Whether this follower gets nothing of the partition for now."""
-        if follower in partition.state.in_sync or not self._is_sending(partition.partition):
+        if follower in partition.state.in_sync or not self._is_sending(partition.tp):
             return False
         return self._sending.is_spent
 
     def note_sent(self, partition: Partition, size_bytes: int) -> None:
-        if self._is_sending(partition.partition):
+        if self._is_sending(partition.tp):
             self._sending.spend(size_bytes)
 
     def _is_sending(self, name: TopicPartition) -> bool:

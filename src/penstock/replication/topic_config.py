@@ -40,14 +40,14 @@ class TopicConfig:
 class TopicConfigs:
     """Rules by settings: most topics share theirs, and to resolve them takes a while."""
 
-    def __init__(self, settings: Callable[[], EffectiveConfig], report: Report) -> None:
-        self._settings = settings
+    def __init__(self, effective_config: Callable[[], EffectiveConfig], report: Report) -> None:
+        self._effective_config = effective_config
         self._report = report
         self._broker: EffectiveConfig | None = None  # for which the rules below hold
         self._rules: dict[frozenset[tuple[str, str]], TopicConfig] = {}
 
     def resolve(self, topic: str, configs: Mapping[str, str]) -> TopicConfig:
-        broker = self._settings()
+        broker = self._effective_config()
         if broker is not self._broker or len(self._rules) >= MAX_REMEMBERED:
             self._rules.clear()
             self._broker = broker
@@ -58,7 +58,7 @@ class TopicConfigs:
 
     def keep(self, config: LogConfig) -> TopicConfig:
         """For a log whose topic is not known yet: as storage has opened it."""
-        return TopicConfig.of(config, _min_in_sync(self._settings()))
+        return TopicConfig.of(config, _min_in_sync(self._effective_config()))
 
 
 def resolve_topic_config(

@@ -8,7 +8,7 @@ from penstock.security.principal import Caller
 CLUSTER_NAME = "kafka-cluster"  # the one resource of its type
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """With Kafka's codes."""
 
     READ = 3
@@ -39,7 +39,7 @@ class ResourceType(IntEnum):
 
 class Authorizer(Protocol):
     def allows(
-        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool: ...
 
 
@@ -47,6 +47,6 @@ class AllowAll:
     """Of a broker without access control lists: everybody may do everything."""
 
     def allows(
-        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
         return True

@@ -248,8 +248,8 @@ class BrokerServer:
         self._replicas = ReplicaManager(
             broker_id=broker_id,
             engine=engine,
-            cluster=self._cluster,
-            settings=self._settings,
+            metadata=self._cluster,
+            effective_config=self._settings,
             timers=self._timers,
             wall_ms=wall_ms,
             report=self._report,
@@ -315,7 +315,7 @@ class BrokerServer:
     def _look_at_disks(self) -> None:
         """Partitions of a disk that fails go offline; a broker without any disk has to end."""
         assert self._engine is not None
-        self._replicas.note_failures()
+        self._replicas.handle_log_failures()
         self._engine.check_any_works()
 
     def _make_controller(self, broker_id: BrokerId) -> Controller:
@@ -423,7 +423,7 @@ class BrokerServer:
         return Services(
             broker_id=broker_id,
             cluster_id=cluster_id,
-            cluster=self._cluster,
+            metadata=self._cluster,
             replicas=self._replicas,
             engine=engine,
             administration=self._administration,
@@ -434,12 +434,12 @@ class BrokerServer:
             authorizer=AllowAll(),
             timers=self._timers,
             wall_ms=wall_ms,
-            settings=self._settings,
+            effective_config=self._settings,
             advertised=self._advertised,
             fetch_sessions=FetchSessions(max_sessions=int(str(slots))),
             run=self._run_task,
             report=self._report,
-            static_given=self._given,
+            static_config=self._given,
             inter_broker=None if self._wiring is None else self._wiring.inter_broker,
         )
 
@@ -495,8 +495,8 @@ class BrokerServer:
         self._server.stop_requests()
         self._groups.stop()
         self._transactions.stop()
-        self._replicas.produces.expire_all()
-        self._replicas.fetches.expire_all()
+        self._replicas.produce_purgatory.expire_all()
+        self._replicas.fetch_purgatory.expire_all()
         await self._server.close(DRAIN_MS)
         await self._controller.close()
         if self._wiring is not None:

@@ -99,8 +99,8 @@ class ClusterWiring:
             broker_epoch=self._get_broker_epoch,
             wait_ms=_sleep_ms,
         )
-        self._replicas.in_sync.changes = sender
-        self._replicas.tell_failures(failures.note)
+        self._replicas.isr_manager.changes = sender
+        self._replicas.listen_for_log_failures(failures.note)
         self._sending = [
             tasks.create_task(sender.run(), name="in-sync-changes"),
             tasks.create_task(failures.run(), name="failed-replicas"),

@@ -22,7 +22,7 @@ from penstock.coordinators.runtime.dependencies import (
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice
-from penstock.purgatory.delayed_operations import TooManyWaiting
+from penstock.purgatory.delayed_operations import PurgatoryFull
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionLeadership
@@ -157,8 +157,10 @@ class ReplicatedCoordinatorLog:
         waiting = _UntilCommitted(found, found.leadership, offset, done)
         deadline_ms = self._clock.now_ms() + timeout_ms
         try:
-            self._replicas.fetches.wait(waiting, (found.partition,), deadline_ms)
-        except TooManyWaiting:
+            self._replicas.fetch_purgatory.try_complete_else_watch(
+                waiting, (found.tp,), deadline_ms
+            )
+        except PurgatoryFull:
             done(ErrorCode.REQUEST_TIMED_OUT)
 
     def _find(self, partition: int) -> Partition | None:

@@ -6,6 +6,7 @@ Only translates; decides nothing about groups. Owned by the event loop.
 import asyncio
 from collections.abc import Callable, Mapping
 
+from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import CreatesTopics
 from penstock.coordinators.group.config import GroupConfig
@@ -18,7 +19,6 @@ from penstock.model.cluster import OFFSETS_TOPIC, BrokerId, TopicState, UpdateMe
 from penstock.model.ids import TopicId
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.server.cached_config import CachedConfig
 from penstock.server.coordinator_leadership import CoordinatorLeadership
 from penstock.server.coordinator_log import LoopClock, ReplicatedCoordinatorLog
 

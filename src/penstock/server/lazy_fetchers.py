@@ -36,13 +36,13 @@ class LateFetchers:
 
     def start(self, tasks: asyncio.TaskGroup) -> None:
         self._tasks = tasks
-        self._replicas.following.on_news = self._begin
-        for leader in self._replicas.following.leaders[:1]:
+        self._replicas.follower_state.on_news = self._begin
+        for leader in self._replicas.follower_state.leaders[:1]:
             self._begin(leader)
 
     def stop(self) -> None:
         """Nothing more comes from leaders."""
-        self._replicas.following.on_news = lambda leader: None
+        self._replicas.follower_state.on_news = lambda leader: None
         if self._task is not None:
             self._task.cancel()
 
@@ -58,12 +58,12 @@ class LateFetchers:
         assert self._tasks is not None
         fetchers = ReplicaFetcherManager(
             FetcherDependencies(
-                following=self._replicas.following,
+                follower_state=self._replicas.follower_state,
                 broker_id=self._broker_id,
                 broker_epoch=self._broker_epoch,
                 find_address=find_address,
                 topic_id_of=lambda partition: self._replicas.get(partition).topic_id,
-                settings=self._replicas.follower_settings,
+                config=self._replicas.follower_config,
                 now_ms=self._timers.now_ms,
                 report=self._report,
             )

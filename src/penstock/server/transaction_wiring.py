@@ -7,6 +7,7 @@ Only translates; decides nothing about transactions. Owned by the event loop.
 import asyncio
 from collections.abc import Callable
 
+from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import CreatesTopics
 from penstock.coordinators.transaction.config import TransactionConfig
@@ -16,7 +17,6 @@ from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId, UpdateMetadataR
 from penstock.model.producer_ids import ProducerIds
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.server.cached_config import CachedConfig
 from penstock.server.coordinator_leadership import CoordinatorLeadership
 from penstock.server.coordinator_log import LoopClock, ReplicatedCoordinatorLog
 from penstock.server.prepared_transaction_alarm import PreparedAlarm

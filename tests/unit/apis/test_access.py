@@ -21,7 +21,7 @@ from penstock.coordinators.transaction.requests import (
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 GROUP, TRANSACTIONAL_ID = ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
@@ -34,21 +34,21 @@ BY_SCHEMA = range(3, 1000)  # of Produce: the older versions are in test_old_pro
 
 class Row(NamedTuple):
     request: dict[str, Any]
-    asked: tuple[Operation, ResourceType, str]
+    asked: tuple[AclOperation, ResourceType, str]
     code: ErrorCode
     has_code: bool = True  # else what may not be seen may be left out without one
     versions: range = range(1000)  # that it is for
 
 
-def on_topic(operation: Operation, topic: str) -> tuple[Operation, ResourceType, str]:
+def on_topic(operation: AclOperation, topic: str) -> tuple[AclOperation, ResourceType, str]:
     return operation, TOPIC, topic
 
 
-def on_cluster(operation: Operation) -> tuple[Operation, ResourceType, str]:
+def on_cluster(operation: AclOperation) -> tuple[AclOperation, ResourceType, str]:
     return operation, CLUSTER, CLUSTER_NAME
 
 
-def on_group(operation: Operation) -> tuple[Operation, ResourceType, str]:
+def on_group(operation: AclOperation) -> tuple[AclOperation, ResourceType, str]:
     return operation, GROUP, "g"
 
 
@@ -67,7 +67,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                         {"name": topic, "partition_data": [{"index": 0, "records": batch()}]}
                     ],
                 },
-                on_topic(Operation.WRITE, topic),
+                on_topic(AclOperation.WRITE, topic),
                 TOPIC_DENIED,
                 versions=BY_SCHEMA,
             ),
@@ -93,7 +93,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                         }
                     ],
                 },
-                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.WRITE, TRANSACTIONAL_ID, "t"),
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 versions=BY_SCHEMA,
             ),
@@ -106,13 +106,13 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                     "replica_id": -1,
                     "topics": [{"topic": topic, "partitions": [{"partition_max_bytes": 1}]}],
                 },
-                on_topic(Operation.READ, topic),
+                on_topic(AclOperation.READ, topic),
                 TOPIC_DENIED,
                 versions=range(13),
             ),
             Row(
                 {"topics": [{"topic_id": topic_id_of("there"), "partitions": [{}]}]},
-                on_topic(Operation.READ, "there"),
+                on_topic(AclOperation.READ, "there"),
                 TOPIC_DENIED,
                 versions=range(13, 100),
             ),
@@ -128,70 +128,70 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                         }
                     ],
                 },
-                on_cluster(Operation.CLUSTER_ACTION),
+                on_cluster(AclOperation.CLUSTER_ACTION),
                 TOPIC_DENIED,
             ),
         ],
         ApiKey.METADATA: [
-            Row({"topics": [{"name": topic}]}, on_topic(Operation.DESCRIBE, topic), TOPIC_DENIED)
+            Row({"topics": [{"name": topic}]}, on_topic(AclOperation.DESCRIBE, topic), TOPIC_DENIED)
         ],
         ApiKey.DESCRIBE_TOPIC_PARTITIONS: [
             Row(
                 {"topics": [{"name": topic}], "response_partition_limit": 100},
-                on_topic(Operation.DESCRIBE, topic),
+                on_topic(AclOperation.DESCRIBE, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.LIST_OFFSETS: [
             Row(
                 {"topics": [{"name": topic, "partitions": [{"timestamp": -1}]}]},
-                on_topic(Operation.DESCRIBE, topic),
+                on_topic(AclOperation.DESCRIBE, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.OFFSET_FOR_LEADER_EPOCH: [
             Row(
                 {"topics": [{"topic": topic, "partitions": [{}]}]},
-                on_topic(Operation.DESCRIBE, topic),
+                on_topic(AclOperation.DESCRIBE, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.DESCRIBE_PRODUCERS: [
             Row(
                 {"topics": [{"name": topic, "partition_indexes": [0]}]},
-                on_topic(Operation.READ, topic),
+                on_topic(AclOperation.READ, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.INIT_PRODUCER_ID: [
-            Row({}, on_cluster(Operation.IDEMPOTENT_WRITE), CLUSTER_DENIED),
+            Row({}, on_cluster(AclOperation.IDEMPOTENT_WRITE), CLUSTER_DENIED),
             Row(
                 {"transactional_id": "t"},
-                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.WRITE, TRANSACTIONAL_ID, "t"),
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             ),
         ],
         ApiKey.FIND_COORDINATOR: [
             Row(
                 {"key": "g", "coordinator_keys": ["g"]},
-                on_group(Operation.DESCRIBE),
+                on_group(AclOperation.DESCRIBE),
                 GROUP_DENIED,
             ),
             Row(
                 {"key": "t", "key_type": 1, "coordinator_keys": ["t"]},
-                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.DESCRIBE, TRANSACTIONAL_ID, "t"),
                 TRANSACTION_DENIED,
                 versions=range(1, 100),
             ),
         ],
-        ApiKey.JOIN_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
-        ApiKey.SYNC_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
-        ApiKey.HEARTBEAT: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
-        ApiKey.LEAVE_GROUP: [Row({"group_id": "g"}, on_group(Operation.READ), GROUP_DENIED)],
+        ApiKey.JOIN_GROUP: [Row({"group_id": "g"}, on_group(AclOperation.READ), GROUP_DENIED)],
+        ApiKey.SYNC_GROUP: [Row({"group_id": "g"}, on_group(AclOperation.READ), GROUP_DENIED)],
+        ApiKey.HEARTBEAT: [Row({"group_id": "g"}, on_group(AclOperation.READ), GROUP_DENIED)],
+        ApiKey.LEAVE_GROUP: [Row({"group_id": "g"}, on_group(AclOperation.READ), GROUP_DENIED)],
         ApiKey.OFFSET_COMMIT: [
             Row(
                 {"group_id": "g", "topics": [offsets_of(topic, partitions=[{}])]},
-                on_group(Operation.READ),
+                on_group(AclOperation.READ),
                 GROUP_DENIED,
             )
         ],
@@ -202,7 +202,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                     "group_id": "g",
                     "topics": [{"name": topic, "partitions": [{}]}],
                 },
-                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.WRITE, TRANSACTIONAL_ID, "t"),
                 ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             )
         ],
@@ -212,13 +212,13 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                     "v3_and_below_transactional_id": "t",
                     "v3_and_below_topics": [{"name": topic, "partitions": [0]}],
                 },
-                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.WRITE, TRANSACTIONAL_ID, "t"),
                 TRANSACTION_DENIED,
                 versions=range(4),
             ),
             Row(
                 {"transactions": [{"transactional_id": "t", "topics": []}]},
-                on_cluster(Operation.CLUSTER_ACTION),
+                on_cluster(AclOperation.CLUSTER_ACTION),
                 CLUSTER_DENIED,
                 versions=range(4, 100),
             ),
@@ -226,28 +226,28 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.ADD_OFFSETS_TO_TXN: [
             Row(
                 {"transactional_id": "t", "group_id": "g"},
-                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.WRITE, TRANSACTIONAL_ID, "t"),
                 TRANSACTION_DENIED,
             )
         ],
         ApiKey.END_TXN: [
             Row(
                 {"transactional_id": "t"},
-                (Operation.WRITE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.WRITE, TRANSACTIONAL_ID, "t"),
                 TRANSACTION_DENIED,
             )
         ],
         ApiKey.DESCRIBE_TRANSACTIONS: [
             Row(
                 {"transactional_ids": ["t"]},
-                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.DESCRIBE, TRANSACTIONAL_ID, "t"),
                 TRANSACTION_DENIED,
             )
         ],
         ApiKey.LIST_TRANSACTIONS: [
             Row(
                 {},
-                (Operation.DESCRIBE, TRANSACTIONAL_ID, "t"),
+                (AclOperation.DESCRIBE, TRANSACTIONAL_ID, "t"),
                 TRANSACTION_DENIED,
                 has_code=False,
             )
@@ -259,7 +259,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                 asked,
                 CLUSTER_DENIED,
             )
-            for asked in (on_cluster(Operation.CLUSTER_ACTION), on_cluster(Operation.ALTER))
+            for asked in (on_cluster(AclOperation.CLUSTER_ACTION), on_cluster(AclOperation.ALTER))
         ],
         ApiKey.OFFSET_FETCH: [
             Row(
@@ -270,94 +270,94 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
                         {"group_id": "g", "topics": [offsets_of(topic, partition_indexes=[0])]}
                     ],
                 },
-                on_group(Operation.DESCRIBE),
+                on_group(AclOperation.DESCRIBE),
                 GROUP_DENIED,
             )
         ],
         ApiKey.OFFSET_DELETE: [
             Row(
                 {"group_id": "g", "topics": [{"name": topic, "partitions": [{}]}]},
-                on_group(Operation.DELETE),
+                on_group(AclOperation.DELETE),
                 GROUP_DENIED,
             )
         ],
         # What may not be seen is left out.
         ApiKey.LIST_GROUPS: [
-            Row({}, on_cluster(Operation.DESCRIBE), CLUSTER_DENIED, has_code=False),
-            Row({}, on_group(Operation.DESCRIBE), GROUP_DENIED, has_code=False),
+            Row({}, on_cluster(AclOperation.DESCRIBE), CLUSTER_DENIED, has_code=False),
+            Row({}, on_group(AclOperation.DESCRIBE), GROUP_DENIED, has_code=False),
         ],
         ApiKey.DESCRIBE_GROUPS: [
-            Row({"groups": ["g"]}, on_group(Operation.DESCRIBE), GROUP_DENIED)
+            Row({"groups": ["g"]}, on_group(AclOperation.DESCRIBE), GROUP_DENIED)
         ],
         ApiKey.CONSUMER_GROUP_HEARTBEAT: [
             Row(
                 {"group_id": "g", "subscribed_topic_names": [topic]},
-                on_group(Operation.READ),
+                on_group(AclOperation.READ),
                 GROUP_DENIED,
             )
         ],
         ApiKey.CONSUMER_GROUP_DESCRIBE: [
-            Row({"group_ids": ["g"]}, on_group(Operation.DESCRIBE), GROUP_DENIED)
+            Row({"group_ids": ["g"]}, on_group(AclOperation.DESCRIBE), GROUP_DENIED)
         ],
         ApiKey.DELETE_GROUPS: [
-            Row({"groups_names": ["g"]}, on_group(Operation.DELETE), GROUP_DENIED)
+            Row({"groups_names": ["g"]}, on_group(AclOperation.DELETE), GROUP_DENIED)
         ],
         ApiKey.CREATE_TOPICS: [
             Row(
                 {"topics": [{"name": topic, "num_partitions": 1, "replication_factor": 1}]},
-                on_topic(Operation.CREATE, topic),
+                on_topic(AclOperation.CREATE, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.DELETE_TOPICS: [
             Row(
                 {"topic_names": [topic], "topics": [{"name": topic}]},
-                on_topic(Operation.DELETE, topic),
+                on_topic(AclOperation.DELETE, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.CREATE_PARTITIONS: [
             Row(
                 {"topics": [{"name": topic, "count": 2}]},
-                on_topic(Operation.ALTER, topic),
+                on_topic(AclOperation.ALTER, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.DELETE_RECORDS: [
             Row(
                 {"topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
-                on_topic(Operation.DELETE, topic),
+                on_topic(AclOperation.DELETE, topic),
                 TOPIC_DENIED,
             )
         ],
         ApiKey.DESCRIBE_CONFIGS: [
             Row(
                 {"resources": [{"resource_type": 2, "resource_name": topic}]},
-                on_topic(Operation.DESCRIBE_CONFIGS, topic),
+                on_topic(AclOperation.DESCRIBE_CONFIGS, topic),
                 TOPIC_DENIED,
             ),
             Row(
                 {"resources": [{"resource_type": 4, "resource_name": "1"}]},
-                on_cluster(Operation.DESCRIBE_CONFIGS),
+                on_cluster(AclOperation.DESCRIBE_CONFIGS),
                 CLUSTER_DENIED,
             ),
         ],
         ApiKey.ALTER_CONFIGS: [
             Row(
                 {"resources": [{"resource_type": 2, "resource_name": topic}]},
-                on_topic(Operation.ALTER_CONFIGS, topic),
+                on_topic(AclOperation.ALTER_CONFIGS, topic),
                 TOPIC_DENIED,
             ),
             Row(
                 {"resources": [{"resource_type": 4, "resource_name": ""}]},
-                on_cluster(Operation.ALTER_CONFIGS),
+                on_cluster(AclOperation.ALTER_CONFIGS),
                 CLUSTER_DENIED,
             ),
         ],
         ApiKey.INCREMENTAL_ALTER_CONFIGS: [
             Row(
                 {"resources": [{"resource_type": 2, "resource_name": topic}]},
-                on_topic(Operation.ALTER_CONFIGS, topic),
+                on_topic(AclOperation.ALTER_CONFIGS, topic),
                 TOPIC_DENIED,
             )
         ],
@@ -365,7 +365,7 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.DESCRIBE_CLUSTER: [
             Row(
                 {"include_cluster_authorized_operations": True, "endpoint_type": 1},
-                on_cluster(Operation.DESCRIBE),
+                on_cluster(AclOperation.DESCRIBE),
                 CLUSTER_DENIED,
                 has_code=False,
             ),
@@ -373,27 +373,27 @@ def rows(topic: str) -> dict[ApiKey, list[Row]]:
         ApiKey.ELECT_LEADERS: [
             Row(
                 {"topic_partitions": [{"topic": topic, "partitions": [0]}]},
-                on_cluster(Operation.ALTER),
+                on_cluster(AclOperation.ALTER),
                 CLUSTER_DENIED,
             )
         ],
         ApiKey.ALTER_PARTITION_REASSIGNMENTS: [
             Row(
                 {"topics": [{"name": topic, "partitions": [{"partition_index": 0}]}]},
-                on_cluster(Operation.ALTER),
+                on_cluster(AclOperation.ALTER),
                 CLUSTER_DENIED,
             )
         ],
         ApiKey.LIST_PARTITION_REASSIGNMENTS: [
-            Row({"topics": None}, on_cluster(Operation.DESCRIBE), CLUSTER_DENIED)
+            Row({"topics": None}, on_cluster(AclOperation.DESCRIBE), CLUSTER_DENIED)
         ],
         ApiKey.ALTER_PARTITION: [
-            Row({"broker_id": 1}, on_cluster(Operation.CLUSTER_ACTION), CLUSTER_DENIED)
+            Row({"broker_id": 1}, on_cluster(AclOperation.CLUSTER_ACTION), CLUSTER_DENIED)
         ],
         ApiKey.DESCRIBE_LOG_DIRS: [
             Row(
                 {"topics": None},
-                on_cluster(Operation.DESCRIBE),
+                on_cluster(AclOperation.DESCRIBE),
                 CLUSTER_DENIED,
                 has_code=False,
             )

@@ -16,7 +16,7 @@ from penstock.coordinators.group.requests import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 COMMIT, FETCH, DELETE = ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH, ApiKey.OFFSET_DELETE
 BY_NAME = range(10)
@@ -29,8 +29,8 @@ UNKNOWN_ID = topic_id_of("nobody")
 def _topics(bench: Workbench) -> None:
     bench.make_topic("orders", 3)
     bench.make_topic("secret", 1)
-    bench.guard.deny(Operation.READ, ResourceType.TOPIC, "secret")
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
+    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "secret")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
 
 
 def test_all_versions_that_clients_in_use_need_are_served() -> None:
@@ -284,7 +284,7 @@ def test_offsets_of_an_open_transaction_are_told_to_be_unstable(
 
 @pytest.mark.parametrize("version", range(8, 11))
 def test_several_groups_are_answered_each_once(bench: Workbench, version: int) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     groups = [{"group_id": name, "topics": None} for name in ("a", "theirs", "b", "a")]
     reply = bench.ask(FETCH, version, groups=groups)
     assert [(group.group_id, group.error_code) for group in reply.groups] == [
@@ -343,7 +343,7 @@ def test_a_group_that_is_not_there_is_the_whole_answer(bench: Workbench) -> None
 
 
 def test_offsets_are_deleted_by_who_may_delete_the_group(bench: Workbench) -> None:
-    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "g")
+    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
     reply = ask_to_delete(bench, {"orders": [0]})
     assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
     assert bench.groups.asked == []

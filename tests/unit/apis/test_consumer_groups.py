@@ -18,7 +18,7 @@ from penstock.coordinators.group.consumer.requests import (
 from penstock.coordinators.group.records import TopicPartitions
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 BEAT, DESCRIBE = ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE
 ORDERS = topic_id_of("orders")
@@ -141,7 +141,7 @@ def test_a_refusal_says_why(bench: Workbench, version: int) -> None:
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
 def test_who_subscribes_to_topics_may_describe_them(bench: Workbench, version: int) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "absent")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "absent")
     reply = bench.ask(BEAT, version, **WHOLE)
     assert reply.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert bench.groups.asked == []
@@ -195,7 +195,7 @@ def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, ve
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
 def test_several_groups_are_described_each_once_in_order(bench: Workbench, version: int) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     absent = DescribedConsumerGroup(
         group="absent", error=ErrorCode.GROUP_ID_NOT_FOUND, message="no such group"
     )
@@ -212,11 +212,11 @@ def test_several_groups_are_described_each_once_in_order(bench: Workbench, versi
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
 def test_what_the_caller_may_do_is_told_where_asked_for(bench: Workbench, version: int) -> None:
     bench.groups.consumer_described = {"g": GROUP}
-    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "g")
+    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
     (group,) = bench.ask(
         DESCRIBE, version, group_ids=["g"], include_authorized_operations=True
     ).groups
-    assert group.authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert group.authorized_operations == 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
@@ -224,7 +224,7 @@ def test_members_of_a_group_that_reads_a_secret_topic_are_not_shown(
     bench: Workbench, version: int
 ) -> None:
     bench.groups.consumer_described = {"g": GROUP}
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "orders")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "orders")
     (group,) = bench.ask(DESCRIBE, version, group_ids=["g"]).groups
     assert group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (group.members, group.group_state, group.group_epoch) == ((), "", 0)

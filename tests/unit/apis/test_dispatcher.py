@@ -33,8 +33,8 @@ def test_a_key_that_does_not_exist_is_malformed(bench: Workbench, key: int) -> N
 @pytest.mark.parametrize("key", sorted(set(ApiKey) - set(APIS)))
 def test_an_api_that_is_not_served_costs_the_connection(bench: Workbench, key: ApiKey) -> None:
     flexible = bytes(1) if key.first_flexible_version == 0 else b""
-    exchange = bench.send_frame(frame(key, 0, flexible))
-    assert not exchange.is_answered
+    in_flight = bench.send_frame(frame(key, 0, flexible))
+    assert not in_flight.is_answered
     assert "is not served here" in str(bench.connection.closed_because)
 
 
@@ -43,8 +43,8 @@ def test_versions_that_are_not_served_cost_the_connection(bench: Workbench, key:
     versions = APIS[key].versions
     for version in {-1, versions[0] - 1, versions[-1] + 1, 2**15 - 1}:
         connection = Connection()
-        exchange = bench.send_frame(frame(key, version, bytes(1)), connection)
-        assert (exchange.is_answered, connection.is_closed) == (False, True)
+        in_flight = bench.send_frame(frame(key, version, bytes(1)), connection)
+        assert (in_flight.is_answered, connection.is_closed) == (False, True)
         assert f"{versions[0]} to {versions[-1]}" in str(connection.closed_because)
 
 

@@ -26,7 +26,7 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import iter_headers
 from penstock.protocol.control import build_end_marker_batch
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.storage.engine import AppendOrigin
 
 KEY = ApiKey.FETCH
@@ -279,7 +279,7 @@ def test_a_fetch_waits_for_the_first_byte_and_no_longer(bench: Workbench) -> Non
     assert not sent.is_answered
     bench.fill("orders", batch(b"a"), partition=1)
     assert [offsets_in(answer) for answer in answers(sent)] == [[], [0]]
-    assert bench.replicas.fetches.statistics().waiting == 0
+    assert bench.replicas.fetch_purgatory.statistics().delayed == 0
 
 
 def test_a_fetch_that_waited_in_vain_is_answered_at_its_deadline(bench: Workbench) -> None:
@@ -364,7 +364,7 @@ def test_nobody_waits_for_a_client_that_hung_up(bench: Workbench) -> None:
     connection = Connection()
     sent = send(bench, wait_ms=1000, connection=connection)
     connection.close("went away")
-    assert bench.replicas.fetches.statistics().waiting == 0
+    assert bench.replicas.fetch_purgatory.statistics().delayed == 0
     bench.fill("orders", batch(b"a"))
     bench.clock.advance_ms(2000)
     assert not sent.is_answered
@@ -400,7 +400,7 @@ def test_looking_for_enough_holds_no_file(bench: Workbench, min_bytes: int) -> N
     bench.make_topic("orders")
     bench.fill("orders", batch(b"a"))
     send(bench, offsets={0: 1 if min_bytes == 1 else 0}, wait_ms=1000, min_bytes=min_bytes)
-    assert bench.replicas.fetches.statistics().waiting == 1
+    assert bench.replicas.fetch_purgatory.statistics().delayed == 1
     assert held_files(bench) == 0
 
 
@@ -502,7 +502,7 @@ def test_a_log_of_another_life_of_the_topic_is_not_read(bench: Workbench) -> Non
 def test_reading_needs_permission_before_anything_is_told(bench: Workbench, version: int) -> None:
     bench.make_topic("orders")
     bench.fill("orders", batch(b"secret"))
-    bench.guard.deny(Operation.READ, ResourceType.TOPIC, "orders")
+    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "orders")
     sent = send(bench, version, {0: 0, 77: 0}, wait_ms=1000)
     assert {answer.error_code for answer in answers(sent)} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert {answer.high_watermark for answer in answers(sent)} == {-1}
@@ -517,7 +517,7 @@ def test_who_calls_itself_a_follower_changes_nothing(
     bench.make_topic("orders", replicas=(ME, OTHER))
     append(bench, batch(b"a"))
     if not is_allowed:
-        bench.guard.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+        bench.guard.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
     answer = only(
         send(
             bench, version, {0: 1}, wait_ms=1000, replica_id=2, replica_state={"replica_id": OTHER}

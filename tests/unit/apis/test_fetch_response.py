@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from tests.unit.apis.workbench import ME, OTHER, topic_id_of
 
-from penstock.apis.data.fetch_response import Fetched, encode_fetch_response
+from penstock.apis.data.fetch_response import FetchPartitionData, encode_fetch_response
 from penstock.apis.data.fetch_sessions import RequestedPartition
 from penstock.apis.data.leader_hints import HintedBroker, LeaderHint
 from penstock.apis.registry import APIS
@@ -33,12 +33,12 @@ ABORTED = [
 
 def fetched(
     topic: str | UUID, index: int, code: ErrorCode = ErrorCode.NONE, **more: Any
-) -> Fetched:
+) -> FetchPartitionData:
     asked = RequestedPartition(topic, index, offset=0, max_bytes=0)
-    return Fetched(asked, code, Offset(2**33), Offset(7), Offset(5), **more)
+    return FetchPartitionData(asked, code, Offset(2**33), Offset(7), Offset(5), **more)
 
 
-def cases(version: int) -> list[list[Fetched]]:
+def cases(version: int) -> list[list[FetchPartitionData]]:
     a, b = (topic_id_of(name) if version >= 13 else name for name in ("a", "ü"))
     found = [
         [],
@@ -75,7 +75,7 @@ def flat(parts: list[Any]) -> list[Any]:
     return found
 
 
-def generic(version: int, given: list[Fetched], nodes: list[HintedBroker]) -> Any:
+def generic(version: int, given: list[FetchPartitionData], nodes: list[HintedBroker]) -> Any:
     shape = response_shape(KEY, version)
     topics: list[tuple[Any, list[Any]]] = []
     for each in given:
@@ -101,7 +101,7 @@ def generic(version: int, given: list[Fetched], nodes: list[HintedBroker]) -> An
     )
 
 
-def generic_partition(version: int, each: Fetched) -> Any:
+def generic_partition(version: int, each: FetchPartitionData) -> Any:
     shape = response_shape(KEY, version)["responses"]["partitions"]
     aborted = None
     if each.aborted is not None:

@@ -10,7 +10,7 @@ from penstock.apis.registry import APIS
 from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = APIS[KEY].versions
@@ -92,7 +92,7 @@ def test_a_topic_that_is_made_but_not_known_here_yet_is_asked_for_again(bench: W
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_nothing_is_made_for_who_may_not_ask(bench: Workbench, version: int) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "g")
     assert find(bench, version).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert bench.groups.asked == []
 
@@ -102,7 +102,7 @@ def test_several_groups_are_answered_each_and_the_topic_is_made_once(
     bench: Workbench, version: int
 ) -> None:
     bench.groups.topic_code = ErrorCode.KAFKA_STORAGE_ERROR
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     reply = bench.ask(KEY, version, key_type=GROUP, coordinator_keys=["b", "theirs", "a"])
     assert [(coordinator.key, coordinator.error_code) for coordinator in reply.coordinators] == [
         ("b", NOT_AVAILABLE),
@@ -144,7 +144,7 @@ def test_a_topic_of_transactions_that_cannot_be_made_is_named(bench: Workbench) 
 
 
 def test_transactional_ids_need_their_own_permission(bench: Workbench) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "g")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "g")
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     assert find(bench, 4, TRANSACTION).error_code == code
 

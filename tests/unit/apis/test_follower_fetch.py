@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import iter_headers
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.FETCH
 VERSIONS = [version for version in APIS[KEY].versions if version >= 12]
@@ -143,7 +143,7 @@ def test_who_may_not_act_for_the_cluster_is_refused_and_moves_nothing(bench: Wor
     """CVE-2018-1288."""
     bench.make_topic("orders", replicas=BOTH)
     bench.fill("orders", batch(b"a"))
-    bench.guard.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    bench.guard.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
     answer = only(fetch(bench, 1, last_epoch=0))
     assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert bench.replicas.get(P0).high_watermark == 0

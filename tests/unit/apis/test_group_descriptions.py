@@ -10,7 +10,7 @@ from penstock.apis.registry import APIS
 from penstock.coordinators.group.requests import DescribedGroup, DescribedMember, GroupListing
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 LIST, DESCRIBE, DELETE = ApiKey.LIST_GROUPS, ApiKey.DESCRIBE_GROUPS, ApiKey.DELETE_GROUPS
 NOT_FOUND = ErrorCode.GROUP_ID_NOT_FOUND
@@ -56,9 +56,9 @@ def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe(
     bench: Workbench,
 ) -> None:
     bench.groups.listed = LISTED
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "b")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "b")
     assert len(bench.ask(LIST, 5).groups) == 3
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     assert [group.group_id for group in bench.ask(LIST, 5).groups] == ["a", "c"]
 
 
@@ -119,14 +119,14 @@ def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error(
 @pytest.mark.parametrize("version", range(3, 7))
 def test_what_the_caller_may_do_is_told_where_asked_for(bench: Workbench, version: int) -> None:
     bench.groups.described = {"g": DESCRIBED}
-    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "g")
+    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
     (group,) = describe(bench, version, "g", include_authorized_operations=True)
-    assert group.authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
+    assert group.authorized_operations == 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
 def test_several_groups_are_described_each_once_in_order(bench: Workbench, version: int) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.GROUP, "theirs")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     bench.groups.described = {"g": DESCRIBED, "h": DescribedGroup(group="h", error=loading)}
     found = describe(bench, version, "h", "theirs", "g", "g", "theirs")
@@ -142,7 +142,7 @@ def test_several_groups_are_described_each_once_in_order(bench: Workbench, versi
 
 @pytest.mark.parametrize("version", APIS[DELETE].versions)
 def test_groups_are_deleted_each_once_in_order(bench: Workbench, version: int) -> None:
-    bench.guard.deny(Operation.DELETE, ResourceType.GROUP, "theirs")
+    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "theirs")
     bench.groups.code = ErrorCode.NON_EMPTY_GROUP
     reply = bench.ask(DELETE, version, groups_names=["b", "theirs", "a", "b"])
     assert [(result.group_id, result.error_code) for result in reply.results] == [

@@ -10,7 +10,7 @@ from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.LIST_OFFSETS
 VERSIONS = APIS[KEY].versions
@@ -175,6 +175,6 @@ def test_a_partition_named_twice_is_refused_each_time(bench: Workbench) -> None:
 def test_permission_comes_before_existence(bench: Workbench, version: int) -> None:
     bench.make_topic("orders")
     for topic in ("orders", "absent"):
-        bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         answer = ask(bench, version, LATEST, topic=topic)
         assert found(answer) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1)

@@ -26,7 +26,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import encode, wire_error
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.METADATA
 VERSIONS = APIS[KEY].versions
@@ -399,7 +399,7 @@ def test_topics_that_may_not_be_described_look_the_same_whether_they_exist(
 ) -> None:
     bench.make_topic("hidden")
     for name in ("hidden", "absent"):
-        bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     reply = ask(bench, version, "hidden", "absent")
     assert [(topic.error_code, topic.partitions) for topic in reply.topics] == [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ())
@@ -413,20 +413,20 @@ def test_all_topics_are_those_that_may_be_described(bench: Workbench) -> None:
     for name in ("seen", "hidden"):
         bench.make_topic(name)
     assert len(bench.ask(KEY, LATEST, topics=None).topics) == 2
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
     assert only(bench.ask(KEY, LATEST, topics=None)).name == "seen"
 
 
 def test_an_id_does_not_tell_the_name_of_a_hidden_topic(bench: Workbench) -> None:
     bench.make_topic("hidden")
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "hidden")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
     topic = only(bench.ask(KEY, 12, topics=[{"topic_id": topic_id_of("hidden"), "name": None}]))
     assert (topic.error_code, topic.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 
 def test_creation_needs_its_own_permission(bench: Workbench) -> None:
-    bench.guard.deny(Operation.CREATE, ResourceType.CLUSTER, "kafka-cluster")
-    bench.guard.deny(Operation.CREATE, ResourceType.TOPIC, "forbidden")
+    bench.guard.deny(AclOperation.CREATE, ResourceType.CLUSTER, "kafka-cluster")
+    bench.guard.deny(AclOperation.CREATE, ResourceType.TOPIC, "forbidden")
     reply = ask(bench, 4, "forbidden", "allowed", allow_auto_topic_creation=True)
     assert [(topic.name, topic.error_code) for topic in reply.topics] == [
         ("forbidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -437,15 +437,15 @@ def test_creation_needs_its_own_permission(bench: Workbench) -> None:
 @pytest.mark.parametrize("version", range(8, VERSIONS[-1] + 1))
 def test_operations_are_told_to_who_asks_for_them(bench: Workbench, version: int) -> None:
     bench.make_topic("orders")
-    bench.guard.deny(Operation.DELETE, ResourceType.TOPIC, "orders")
+    bench.guard.deny(AclOperation.DELETE, ResourceType.TOPIC, "orders")
     everything = (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     )
     for names in (["orders"], None):
         topics = None if names is None else [{"name": name} for name in names]
@@ -458,12 +458,12 @@ def test_operations_are_told_to_who_asks_for_them(bench: Workbench, version: int
         )
         assert only(reply).topic_authorized_operations == sum(1 << each for each in everything)
         if version <= 10:
-            assert reply.cluster_authorized_operations & (1 << Operation.CLUSTER_ACTION)
+            assert reply.cluster_authorized_operations & (1 << AclOperation.CLUSTER_ACTION)
     assert ask(bench, version, "orders").topics[0].topic_authorized_operations == NOT_ASKED
 
 
 def test_operations_on_the_cluster_are_none_for_who_may_not_describe_it(bench: Workbench) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
     reply = ask(bench, 8, include_cluster_authorized_operations=True)
     assert reply.cluster_authorized_operations == 0
 

@@ -8,7 +8,7 @@ from tests.unit.apis.workbench import OTHER, Workbench, batch, topic_state
 from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.OFFSET_FOR_LEADER_EPOCH
 VERSIONS = APIS[KEY].versions
@@ -71,5 +71,5 @@ def test_absent_and_foreign_partitions_are_refused(bench: Workbench) -> None:
 def test_permission_comes_before_existence(bench: Workbench, version: int) -> None:
     bench.make_topic("orders")
     for topic in ("orders", "absent"):
-        bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
         assert ask(bench, version, 0, topic=topic)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -9,7 +9,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.protocol.malformed import MalformedRequest
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 VERSIONS = range(3)
 CORRELATION_ID = b"\0\0\0\x07"
@@ -34,9 +34,9 @@ def topic(name: bytes, *partitions: int) -> bytes:
     return struct.pack(">h", len(name)) + name + struct.pack(">i", len(partitions)) + entries
 
 
-def answer(exchange: InFlightRequest) -> bytes:
-    assert exchange.is_answered
-    return b"".join(bytes(part) for part in exchange.parts)  # type: ignore[arg-type]
+def answer(in_flight: InFlightRequest) -> bytes:
+    assert in_flight.is_answered
+    return b"".join(bytes(part) for part in in_flight.parts)  # type: ignore[arg-type]
 
 
 ORDERS = b"\0\6orders"
@@ -75,10 +75,10 @@ def test_every_partition_is_refused_in_the_layout_of_its_version(
     bench: Workbench, version: int, expected: bytes
 ) -> None:
     bench.make_topic("orders", 2)
-    bench.guard.deny(Operation.WRITE, ResourceType.TOPIC, "secret")
+    bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "secret")
     topics = TWO + topic(b"orders", 0, 1) + topic(b"secret", 0)
-    exchange = ask(bench, version, topics, connection=bench.connection)
-    assert answer(exchange) == expected
+    in_flight = ask(bench, version, topics, connection=bench.connection)
+    assert answer(in_flight) == expected
     assert bench.replicas.get(TopicPartition("orders", 0)).log_end_offset == 0
     assert not bench.connection.is_closed
 
@@ -95,7 +95,7 @@ def test_who_may_not_write_does_not_learn_whether_a_topic_exists(
     ]
     assert told[0].replace(b"there", b"never") == told[1]
     assert DENIED in told[0]
-    assert (Operation.WRITE, ResourceType.TOPIC, "there") in bench.guard.asked
+    assert (AclOperation.WRITE, ResourceType.TOPIC, "there") in bench.guard.asked
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -33,7 +33,7 @@ from penstock.protocol.messages import wire_error
 from penstock.protocol.produce_request import TopicRecords
 from penstock.protocol.records import Record, build_batch
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.PRODUCE
 VERSIONS = range(FIRST_WITH_BATCHES, APIS[KEY].versions[-1] + 1)
@@ -237,7 +237,7 @@ def test_nobody_waits_for_a_client_that_hung_up(bench: Workbench) -> None:
     bench.make_topic("orders", replicas=(ME, OTHER))
     sent = send(bench)
     bench.connection.close("went away")
-    assert bench.replicas.produces.statistics().waiting == 0
+    assert bench.replicas.produce_purgatory.statistics().delayed == 0
     bench.replicas.note_follower_end(P0, OTHER, Offset(2))
     assert not sent.is_answered
 
@@ -281,7 +281,7 @@ def test_each_partition_has_its_own_answer_in_the_order_of_the_request(bench: Wo
         "secret": {0: batch()},
         "__consumer_offsets": {0: batch()},
     }
-    bench.guard.deny(Operation.WRITE, ResourceType.TOPIC, "secret")
+    bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "secret")
     sent = send(bench, topics=topics)
     assert codes(sent) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -414,7 +414,7 @@ def test_transactional_batches_need_the_permission_of_their_id(
 ) -> None:
     """Whatever the request calls itself: CVE-2018-17196."""
     bench.make_topic("orders", 2)
-    bench.guard.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    bench.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
     sent = send(
         bench,
         topics={"orders": {0: batch(), 1: transactional()}},

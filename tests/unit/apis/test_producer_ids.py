@@ -9,7 +9,7 @@ from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 INIT = ApiKey.INIT_PRODUCER_ID
 DESCRIBE = ApiKey.DESCRIBE_PRODUCERS
@@ -46,17 +46,17 @@ def test_an_id_without_epoch_or_an_epoch_without_id_is_invalid(
 
 
 def test_transactional_ids_need_their_own_permission(bench: Workbench) -> None:
-    bench.guard.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    bench.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
     code, *_ = init(bench, 4, transactional_id="theirs")
     assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_who_may_write_anywhere_may_do_so_without_duplicates(bench: Workbench) -> None:
-    bench.guard.deny(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster")
+    bench.guard.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster")
     assert init(bench, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     bench.make_topic("orders")
     assert init(bench, 4)[0] == 0
-    bench.guard.deny(Operation.WRITE, ResourceType.TOPIC, "orders")
+    bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "orders")
     assert init(bench, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
@@ -106,7 +106,7 @@ def test_producers_are_told_with_their_open_transactions(bench: Workbench) -> No
 
 def test_producers_of_absent_foreign_and_hidden_partitions_are_not_told(bench: Workbench) -> None:
     bench.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
-    bench.guard.deny(Operation.READ, ResourceType.TOPIC, "hidden")
+    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "hidden")
     found = {topic: describe(bench, topic).error_code for topic in ("absent", "far", "hidden")}
     assert found == {
         "absent": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

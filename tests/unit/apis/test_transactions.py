@@ -21,7 +21,7 @@ from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 INIT, ADD = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN
 ADD_OFFSETS, END = ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN
@@ -33,7 +33,7 @@ WHO = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 3}
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def deny(bench: Workbench, operation: Operation) -> None:
+def deny(bench: Workbench, operation: AclOperation) -> None:
     bench.guard.deny(operation, ResourceType.TRANSACTIONAL_ID, "t")
 
 
@@ -81,12 +81,12 @@ def test_half_of_a_producer_is_not_asked_for(bench: Workbench, half: dict[str, i
 
 
 @pytest.mark.parametrize(
-    ("two_phase", "operation"), [(False, Operation.WRITE), (True, Operation.TWO_PHASE_COMMIT)]
+    ("two_phase", "operation"), [(False, AclOperation.WRITE), (True, AclOperation.TWO_PHASE_COMMIT)]
 )
 def test_two_phase_commit_needs_a_permission_of_its_own(
-    bench: Workbench, two_phase: bool, operation: Operation
+    bench: Workbench, two_phase: bool, operation: AclOperation
 ) -> None:
-    deny(bench, Operation.TWO_PHASE_COMMIT)
+    deny(bench, AclOperation.TWO_PHASE_COMMIT)
     assert bench.ask(INIT, 6, transactional_id="t").error_code == NONE
     deny(bench, operation)
     reply = bench.ask(INIT, 6, transactional_id="t", enable2_pc=two_phase)
@@ -179,7 +179,7 @@ def test_producers_add_no_topics_that_they_may_not_write(bench: Workbench, topic
     bench.make_topic(OFFSETS_TOPIC)
     bench.make_topic("theirs")
     for name in ("theirs", "never"):
-        bench.guard.deny(Operation.WRITE, ResourceType.TOPIC, name)
+        bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, name)
     codes = producer_codes(bench.ask(ADD, 3, **producer_asks(topic, 0)))
     assert codes == {TopicPartition(topic, 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
@@ -261,7 +261,7 @@ def test_offsets_that_have_no_topic_are_tried_again_later(bench: Workbench) -> N
 
 
 def test_a_groups_offsets_need_the_groups_permission(bench: Workbench) -> None:
-    bench.guard.deny(Operation.READ, ResourceType.GROUP, "g")
+    bench.guard.deny(AclOperation.READ, ResourceType.GROUP, "g")
     reply = bench.ask(ADD_OFFSETS, 3, **WHO, group_id="g")
     assert reply.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
     assert bench.transactions.asked == []
@@ -285,7 +285,7 @@ def test_a_transaction_ends_as_it_was_asked_to(
 
 
 def test_nobody_ends_the_transaction_of_another(bench: Workbench) -> None:
-    deny(bench, Operation.WRITE)
+    deny(bench, AclOperation.WRITE)
     assert bench.ask(END, 4, **WHO).error_code == DENIED
     assert bench.transactions.asked == []
 
@@ -294,8 +294,8 @@ def test_nobody_ends_the_transaction_of_another(bench: Workbench) -> None:
 
 
 def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: Workbench) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TOPIC, "secret")
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
     bench.transactions.described = {
         "t": DescribedTransaction(
             transactional_id="t",
@@ -325,7 +325,7 @@ def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: W
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
 def test_transactions_are_listed_to_who_may_describe_them(bench: Workbench, version: int) -> None:
-    bench.guard.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
     bench.transactions.listed = ListedTransactions(
         NONE,
         ("Odd",),

@@ -11,7 +11,7 @@ from penstock.model.cluster import OFFSETS_TOPIC
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.TXN_OFFSET_COMMIT
 VERSIONS = APIS[KEY].versions
@@ -126,7 +126,7 @@ def test_topics_that_may_not_be_read_or_do_not_exist_are_refused_one_by_one(
     bench: Workbench,
 ) -> None:
     bench.make_topic("secret", 1)
-    bench.guard.deny(Operation.READ, ResourceType.TOPIC, "secret")
+    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "secret")
     topics = [
         {"name": "secret", "partitions": [entry(0, 1)]},
         {"name": "orders", "partitions": [entry(9, 1), entry(0, 1)]},
@@ -151,16 +151,16 @@ def test_if_nothing_can_be_kept_nobody_is_asked(bench: Workbench) -> None:
     ("operation", "resource", "name", "code"),
     [
         (
-            Operation.WRITE,
+            AclOperation.WRITE,
             ResourceType.TRANSACTIONAL_ID,
             "mine",
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ),
-        (Operation.READ, ResourceType.GROUP, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+        (AclOperation.READ, ResourceType.GROUP, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
     ],
 )
 def test_it_needs_the_transactional_id_and_the_group(
-    bench: Workbench, operation: Operation, resource: ResourceType, name: str, code: ErrorCode
+    bench: Workbench, operation: AclOperation, resource: ResourceType, name: str, code: ErrorCode
 ) -> None:
     bench.guard.deny(operation, resource, name)
     assert commit(bench, 5) == [code, code]

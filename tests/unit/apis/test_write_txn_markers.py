@@ -13,7 +13,7 @@ from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 KEY = ApiKey.WRITE_TXN_MARKERS
 VERSIONS = APIS[KEY].versions
@@ -264,7 +264,7 @@ def test_on_a_clients_listener_a_transaction_can_be_aborted_and_not_committed(
 
 def test_who_may_not_alter_the_cluster_ends_nothing(bench: Workbench) -> None:
     let_brokers_in(bench, listener="INTERNAL")
-    bench.guard.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    bench.guard.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     produce(bench)
     assert write(bench, marker(commit=False)) == [[ErrorCode.CLUSTER_AUTHORIZATION_FAILED]]
     assert stable(bench) == (0, 1)

@@ -57,7 +57,7 @@ from penstock.protocol.records import Record, build_batch
 from penstock.protocol.schemas import describe_fields, get_request_schema
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.security.principal import ANONYMOUS, Caller
 from penstock.storage.segmented_engine import SegmentedEngine
 from penstock.testing.manual_clock import ManualClock
@@ -74,14 +74,14 @@ class Guard:
 
     def __init__(self) -> None:
         self.denies_all = False
-        self.denied: set[tuple[Operation, ResourceType, str]] = set()
-        self.asked: list[tuple[Operation, ResourceType, str]] = []
+        self.denied: set[tuple[AclOperation, ResourceType, str]] = set()
+        self.asked: list[tuple[AclOperation, ResourceType, str]] = []
 
-    def deny(self, operation: Operation, resource: ResourceType, name: str) -> None:
+    def deny(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
         self.denied.add((operation, resource, name))
 
     def allows(
-        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
         self.asked.append((operation, resource, name))
         return not self.denies_all and (operation, resource, name) not in self.denied
@@ -171,18 +171,18 @@ class Connection:
         self.held: list[Releasable] = []
         self._waiting: list[InFlightRequest] = []
 
-    def take_answer(self, exchange: InFlightRequest) -> None:
-        if exchange in self._waiting:
-            self._waiting.remove(exchange)
-        if exchange.lease is None:
+    def take_answer(self, in_flight: InFlightRequest) -> None:
+        if in_flight in self._waiting:
+            self._waiting.remove(in_flight)
+        if in_flight.lease is None:
             return
         if self.is_closed or not self.holds_leases:
-            exchange.parts = [read_part(part) for part in exchange.parts]
-            exchange.lease.release()
+            in_flight.parts = [read_part(part) for part in in_flight.parts]
+            in_flight.lease.release()
         else:
-            self.held.append(exchange.lease)
+            self.held.append(in_flight.lease)
 
-    def let_next_start(self, exchange: InFlightRequest) -> None:
+    def let_next_start(self, in_flight: InFlightRequest) -> None:
         self.may_start_next += 1
 
     def try_keep(self, count: int) -> Kept | None:
@@ -191,15 +191,15 @@ class Connection:
     def close(self, reason: str) -> None:
         self.is_closed = True
         self.closed_because = reason
-        for exchange in self._waiting:
-            for call in exchange.take_closings():
+        for in_flight in self._waiting:
+            for call in in_flight.take_closings():
                 call()
         self._waiting.clear()
 
     def begin(self, frame: memoryview) -> InFlightRequest:
-        exchange = InFlightRequest(self, frame, 0)
-        self._waiting.append(exchange)
-        return exchange
+        in_flight = InFlightRequest(self, frame, 0)
+        self._waiting.append(in_flight)
+        return in_flight
 
 
 def _refuse_views(frame: bytearray) -> None:
@@ -221,21 +221,21 @@ class Sent:
     """A request under way."""
 
     def __init__(
-        self, exchange: InFlightRequest, key: ApiKey, version: int, correlation_id: int
+        self, in_flight: InFlightRequest, key: ApiKey, version: int, correlation_id: int
     ) -> None:
-        self.exchange = exchange
+        self.in_flight = in_flight
         self.key = key
         self.version = version
         self.correlation_id = correlation_id
 
     @property
     def is_answered(self) -> bool:
-        return self.exchange.is_answered
+        return self.in_flight.is_answered
 
     @property
     def bytes(self) -> bytes:
-        assert self.exchange.is_answered, "not answered yet"
-        return b"".join(read_part(part) for part in self.exchange.parts)
+        assert self.in_flight.is_answered, "not answered yet"
+        return b"".join(read_part(part) for part in self.in_flight.parts)
 
     @property
     def reply(self) -> Any:
@@ -279,8 +279,8 @@ class Workbench:
         self.replicas = ReplicaManager(
             broker_id=ME,
             engine=self.engine,
-            cluster=self.cluster,
-            settings=self.settings,
+            metadata=self.cluster,
+            effective_config=self.settings,
             timers=self.clock,
             wall_ms=lambda: self.wall_ms,
             report=self.reports.append,
@@ -289,14 +289,14 @@ class Workbench:
         self.services = Services(
             broker_id=ME,
             cluster_id="the-cluster",
-            cluster=self.cluster,
+            metadata=self.cluster,
             replicas=self.replicas,
             engine=self.engine,
             administration=self.controller,
             producer_ids=self.controller,
             authorizer=self.guard,
             timers=self.clock,
-            settings=self.settings,
+            effective_config=self.settings,
             advertised=advertised or {},
             fetch_sessions=self.sessions,
             run=self._run,
@@ -350,18 +350,18 @@ class Workbench:
         )
         if as_version is not None:
             frame[2:4] = as_version.to_bytes(2, "big", signed=True)
-        exchange = self.send_frame(frame, connection)
-        return Sent(exchange, key, version, self._correlation_id)
+        in_flight = self.send_frame(frame, connection)
+        return Sent(in_flight, key, version, self._correlation_id)
 
     def send_frame(self, frame: bytearray, connection: Connection | None = None) -> InFlightRequest:
         view = memoryview(frame)
-        exchange = (connection or self.connection).begin(view)
-        self.dispatcher.on_request(exchange)
-        exchange.frame = memoryview(b"")
+        in_flight = (connection or self.connection).begin(view)
+        self.dispatcher.on_request(in_flight)
+        in_flight.frame = memoryview(b"")
         frame[:] = b"\xee" * len(frame)  # the next request is received here
         view.release()
         _refuse_views(frame)
-        return exchange
+        return in_flight
 
     def ask(self, key: ApiKey, version: int, /, **values: Any) -> Any:
         return self.send(key, version, **values).reply
@@ -405,7 +405,7 @@ class Workbench:
             LeaderAndIsrPartition(TopicPartition(name, number), state.topic_id, each, is_new=True)
             for number, each in enumerate(state.partitions)
         )
-        answers = self.replicas.apply(
+        answers = self.replicas.become_leader_or_follower(
             LeaderAndIsrRequest(
                 controller_id=ME,
                 controller_epoch=CONTROLLER_EPOCH,
@@ -421,7 +421,7 @@ class Workbench:
         assert topic is not None
         names = tuple(TopicPartition(name, number) for number in range(len(topic.partitions)))
         self.tell(deleted_topics=(name,))
-        self.replicas.stop(
+        self.replicas.stop_replicas(
             StopReplicaRequest(
                 controller_id=ME,
                 controller_epoch=CONTROLLER_EPOCH,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.apis.data.fetch_response import Fetched as Answered
+from penstock.apis.data.fetch_response import FetchPartitionData as Answered
 from penstock.apis.data.fetch_response import encode_fetch_response
 from penstock.apis.data.fetch_sessions import RequestedPartition
 from penstock.client.data_calls import (

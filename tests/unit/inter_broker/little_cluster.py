@@ -80,8 +80,8 @@ class LittleBroker:
         self.replicas = ReplicaManager(
             broker_id=self.id,
             engine=self.engine,
-            cluster=self.cluster,
-            settings=self.settings,
+            metadata=self.cluster,
+            effective_config=self.settings,
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
             report=self.reports.append,
@@ -124,7 +124,7 @@ class LittleBroker:
             broker_epoch=lambda: self.orders.broker_epoch,
             wait_ms=sleep_ms,
         )
-        self.replicas.tell_failures(self.failures.note)
+        self.replicas.listen_for_log_failures(self.failures.note)
         self.leaving = ControlledShutdown(
             to_controller,
             cluster=self.cluster,
@@ -163,7 +163,7 @@ class LittleBroker:
         services = Services(
             broker_id=self.id,
             cluster_id="little",
-            cluster=self.cluster,
+            metadata=self.cluster,
             replicas=self.replicas,
             engine=self.engine,
             administration=self.administration,
@@ -173,7 +173,7 @@ class LittleBroker:
             authorizer=AllowAll(),
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
-            settings=self.settings,
+            effective_config=self.settings,
             advertised={},
             fetch_sessions=FetchSessions(max_sessions=10),
             run=lambda work: self._running.append(self._tasks.create_task(work)),

@@ -20,8 +20,8 @@ def framed(body: bytes) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def echo(exchange: InFlightRequest) -> None:
-    exchange.reply([framed(bytes(exchange.frame))])
+def echo(request: InFlightRequest) -> None:
+    request.reply([framed(bytes(request.frame))])
 
 
 class Clock:

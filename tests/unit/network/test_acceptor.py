@@ -129,7 +129,7 @@ def test_an_empty_host_is_every_address() -> None:
     async def main() -> None:
         hosts: list[tuple[str, str]] = []
         server = Server(
-            on_request=lambda exchange: hosts.append((exchange.caller.host, exchange.local_host)),
+            on_request=lambda request: hosts.append((request.caller.host, request.local_host)),
             timers=LoopTimers(),
             limits=NetworkLimits(),
             report=print,

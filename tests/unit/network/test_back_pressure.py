@@ -33,10 +33,10 @@ def test_ten_thousand_requests_without_reading_replies_stop_the_reading(loop: st
     begun = 0
     reply = framed(bytes(2_000))
 
-    def on_request(exchange: InFlightRequest) -> None:
+    def on_request(request: InFlightRequest) -> None:
         nonlocal begun
         begun += 1
-        exchange.reply([reply])
+        request.reply([reply])
 
     async def story(serving: Serving) -> None:
         neighbour = await serving.connect()
@@ -59,10 +59,10 @@ def test_ten_thousand_requests_without_reading_replies_stop_the_reading(loop: st
 def test_small_replies_that_pile_up_are_counted_too() -> None:
     begun = 0
 
-    def on_request(exchange: InFlightRequest) -> None:
+    def on_request(request: InFlightRequest) -> None:
         nonlocal begun
         begun += 1
-        exchange.reply([b"x"])
+        request.reply([b"x"])
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -189,9 +189,9 @@ def test_replies_kept_behind_an_unanswered_one_release_their_leases() -> None:
     parked: list[InFlightRequest] = []
     lease = Lease()
 
-    def on_request(exchange: InFlightRequest) -> None:
-        parked.append(exchange)
-        exchange.let_next_start()
+    def on_request(request: InFlightRequest) -> None:
+        parked.append(request)
+        request.let_next_start()
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()

@@ -26,7 +26,7 @@ def test_closing_lets_large_replies_leave(loop: str) -> None:
         await closing
         assert serving.server.statistics().connections == 0
 
-    serve(story, loop=loop, on_request=lambda exchange: exchange.reply([reply]))
+    serve(story, loop=loop, on_request=lambda request: request.reply([reply]))
 
 
 def test_closing_waits_for_requests_that_have_begun_and_begins_no_more() -> None:
@@ -54,12 +54,12 @@ def test_closing_cuts_off_who_is_not_through_in_time() -> None:
     parked: list[InFlightRequest] = []
     told: list[str] = []
 
-    def on_request(exchange: InFlightRequest) -> None:
-        if bytes(exchange.frame) == b"large":
-            exchange.reply([bytes(50_000_000)], lease)
+    def on_request(request: InFlightRequest) -> None:
+        if bytes(request.frame) == b"large":
+            request.reply([bytes(50_000_000)], lease)
         else:
-            exchange.on_close(lambda: told.append("given up"))
-            parked.append(exchange)
+            request.on_close(lambda: told.append("given up"))
+            parked.append(request)
 
     async def story(serving: Serving) -> None:
         one, other = await serving.connect(), await serving.connect()

@@ -114,9 +114,9 @@ def test_frames_survive_every_cut(loop: str) -> None:
 
 
 def test_a_frame_may_be_written_to_where_it_was_received() -> None:
-    def stamp(exchange: InFlightRequest) -> None:
-        exchange.frame[:2] = b"OK"
-        echo(exchange)
+    def stamp(request: InFlightRequest) -> None:
+        request.frame[:2] = b"OK"
+        echo(request)
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -130,9 +130,9 @@ def test_a_frame_is_dead_after_its_request_has_begun() -> None:
     """A handler that keeps it would read somebody else's bytes; it raises instead."""
     kept: list[InFlightRequest] = []
 
-    def keep(exchange: InFlightRequest) -> None:
-        kept.append(exchange)
-        echo(exchange)
+    def keep(request: InFlightRequest) -> None:
+        kept.append(request)
+        echo(request)
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -144,10 +144,10 @@ def test_a_frame_is_dead_after_its_request_has_begun() -> None:
 
 
 def test_a_handler_may_call_a_request_malformed() -> None:
-    def refuse(exchange: InFlightRequest) -> None:
-        if exchange.frame[0] == 0:
+    def refuse(request: InFlightRequest) -> None:
+        if request.frame[0] == 0:
             raise MalformedRequest("no such api\nFORGED LINE")
-        echo(exchange)
+        echo(request)
 
     async def story(serving: Serving) -> None:
         neighbour, bad = await serving.connect(), await serving.connect()
@@ -164,10 +164,10 @@ def test_a_handler_may_call_a_request_malformed() -> None:
 
 
 def test_a_handlers_bug_costs_one_connection_and_is_told_in_full() -> None:
-    def fail(exchange: InFlightRequest) -> None:
-        if exchange.frame[0] == 0:
+    def fail(request: InFlightRequest) -> None:
+        if request.frame[0] == 0:
             raise ZeroDivisionError("a bug of ours")
-        echo(exchange)
+        echo(request)
 
     async def story(serving: Serving) -> None:
         neighbour, unlucky = await serving.connect(), await serving.connect()
@@ -184,19 +184,19 @@ def test_a_handlers_bug_costs_one_connection_and_is_told_in_full() -> None:
 def test_requests_know_who_calls_and_where() -> None:
     seen: list[InFlightRequest] = []
 
-    def note(exchange: InFlightRequest) -> None:
-        seen.append(exchange)
-        echo(exchange)
+    def note(request: InFlightRequest) -> None:
+        seen.append(request)
+        echo(request)
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
         before_ms = serving.timers.now_ms()
         await client.ask(b"hello")
-        (exchange,) = seen
-        assert str(exchange.caller.principal) == "User:ANONYMOUS"
-        assert exchange.caller.host == "127.0.0.1"
-        assert exchange.caller.listener == "PLAINTEXT"
-        assert (exchange.local_host, exchange.local_port) == serving.address
-        assert before_ms <= exchange.received_ms <= serving.timers.now_ms()
+        (request,) = seen
+        assert str(request.caller.principal) == "User:ANONYMOUS"
+        assert request.caller.host == "127.0.0.1"
+        assert request.caller.listener == "PLAINTEXT"
+        assert (request.local_host, request.local_port) == serving.address
+        assert before_ms <= request.received_ms <= serving.timers.now_ms()
 
     serve(story, on_request=note)

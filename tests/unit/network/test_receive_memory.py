@@ -41,7 +41,9 @@ class Reader:
         self.taken: list[bytes] = []
         self.can_read = True
         self.is_blocked = False
-        self.inbox = ReceiveBuffer(memory, max_frame_bytes=MAX_FRAME, on_memory=self._resume)
+        self.receive_buffer = ReceiveBuffer(
+            memory, max_frame_bytes=MAX_FRAME, on_memory=self._resume
+        )
 
     def _resume(self) -> None:
         assert not self.can_read
@@ -50,13 +52,13 @@ class Reader:
     def step(self) -> None:
         if self.can_read and not self.is_blocked:
             try:
-                self.inbox.receive(cast("object", self.feed))  # type: ignore[arg-type]
+                self.receive_buffer.receive(cast("object", self.feed))  # type: ignore[arg-type]
             except BlockingIOError:
                 return
-        while not self.is_blocked and (frame := self.inbox.take_frame()) is not None:
+        while not self.is_blocked and (frame := self.receive_buffer.take_frame()) is not None:
             self.taken.append(bytes(frame))
         if self.can_read or not self.is_blocked:
-            self.can_read = self.inbox.settle(
+            self.can_read = self.receive_buffer.settle(
                 wants_more=not self.is_blocked, may_wait=not self.is_blocked
             )
 
@@ -78,13 +80,13 @@ def test_memory_is_bounded_and_every_frame_arrives_in_the_end(seed: int) -> None
         reader = source.choice(readers)
         reader.feed.arrived += source.choice((1, 4, 5000, 100_000, 400_000))
         reader.step()
-        held = sum(reader.inbox.capacity for reader in readers)
+        held = sum(reader.receive_buffer.capacity for reader in readers)
         assert memory.held_bytes == held
         assert held <= bound + len(readers) * SMALL_BYTES
     assert [reader.taken for reader in readers] == sent
     assert memory.waiting_count == 0
     for reader in readers:
-        reader.inbox.close()
+        reader.receive_buffer.close()
     assert memory.held_bytes == 0
 
 
@@ -99,12 +101,12 @@ def test_who_leaves_in_the_middle_leaves_its_memory(seed: int) -> None:
         number = source.randrange(len(stays))
         reader = stays[number][0]
         if source.random() < 0.01 and len(stays) > 5:
-            reader.inbox.close()
+            reader.receive_buffer.close()
             del stays[number]
             continue
         reader.feed.arrived += source.choice((5000, 100_000, 400_000))
         reader.step()
-        assert memory.held_bytes == sum(each.inbox.capacity for each, _ in stays)
+        assert memory.held_bytes == sum(each.receive_buffer.capacity for each, _ in stays)
     assert all(reader.taken == frames for reader, frames in stays)
 
 
@@ -117,7 +119,7 @@ def test_growing_moves_seldom() -> None:
     while reader.feed.left:
         reader.feed.arrived += 150_000
         reader.step()
-        capacities[reader.inbox.capacity] += 1
+        capacities[reader.receive_buffer.capacity] += 1
     assert len(reader.taken) == 10
     largest = max(capacities)
     assert MAX_FRAME < largest < MAX_FRAME + ROUNDING_BYTES
@@ -138,7 +140,7 @@ def test_spare_buffers_are_given_up_before_anyone_waits() -> None:
     while busy.feed.left:
         busy.step()
         assert memory.waiting_count == 0
-    assert not memory.is_favoured(busy.inbox)
+    assert not memory.is_favoured(busy.receive_buffer)
     assert len(busy.taken) == 2
 
 

@@ -17,12 +17,12 @@ class Parking:
         self.parked: dict[bytes, InFlightRequest] = {}
         self.begun: list[bytes] = []
 
-    def on_request(self, exchange: InFlightRequest) -> None:
-        body = bytes(exchange.frame)
+    def on_request(self, request: InFlightRequest) -> None:
+        body = bytes(request.frame)
         self.begun.append(body)
-        self.parked[body] = exchange
+        self.parked[body] = request
         if body.startswith(b"p"):
-            exchange.let_next_start()
+            request.let_next_start()
 
     def answer(self, body: bytes) -> None:
         self.parked.pop(body).reply([framed(body)])
@@ -109,12 +109,12 @@ def test_requests_let_start_are_bounded() -> None:
 
 
 def test_a_request_without_a_reply_lets_the_next_one_be_answered() -> None:
-    def on_request(exchange: InFlightRequest) -> None:
-        body = bytes(exchange.frame)
+    def on_request(request: InFlightRequest) -> None:
+        body = bytes(request.frame)
         if body == b"silent":
-            exchange.reply_nothing()
+            request.reply_nothing()
         else:
-            exchange.reply([framed(body)])
+            request.reply([framed(body)])
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -128,13 +128,13 @@ def test_replies_may_be_answered_while_another_request_is_begun() -> None:
     """As a produce completes the fetch that waits for it, on the same connection and on another."""
     parked: list[InFlightRequest] = []
 
-    def on_request(exchange: InFlightRequest) -> None:
-        body = bytes(exchange.frame)
+    def on_request(request: InFlightRequest) -> None:
+        body = bytes(request.frame)
         if body == b"wait":
-            parked.append(exchange)
-            exchange.let_next_start()
+            parked.append(request)
+            request.let_next_start()
             return
-        exchange.reply([framed(body)])
+        request.reply([framed(body)])
         while parked:
             parked.pop().reply([framed(b"woken")])
 
@@ -153,9 +153,9 @@ def test_many_small_requests_at_once_are_answered_in_turns_with_others() -> None
     """A turn begins 32 requests: a neighbour's single one need not wait for all 5,000."""
     order: list[bytes] = []
 
-    def on_request(exchange: InFlightRequest) -> None:
-        order.append(bytes(exchange.frame))
-        exchange.reply([framed(b"")])
+    def on_request(request: InFlightRequest) -> None:
+        order.append(bytes(request.frame))
+        request.reply([framed(b"")])
 
     async def story(serving: Serving) -> None:
         crowd, single = await serving.connect(), await serving.connect()
@@ -185,12 +185,12 @@ def test_who_waits_is_told_once_when_the_connection_ends(loop: str) -> None:
         client.reset()
         await serving.until(lambda: serving.server.statistics().connections == 0)
         assert told == ["first", "first again"]
-        exchange = handler.parked[b"p1"]
-        assert exchange.is_closed
-        exchange.on_close(lambda: told.append("late"))
+        request = handler.parked[b"p1"]
+        assert request.is_closed
+        request.on_close(lambda: told.append("late"))
         assert told == ["first", "first again", "late"]
         lease = Lease()
-        exchange.reply([b"to nobody"], lease)
+        request.reply([b"to nobody"], lease)
         assert lease.released == 1
 
     serve(story, loop=loop, on_request=handler.on_request)
@@ -239,12 +239,12 @@ def test_a_failing_farewell_does_not_keep_others_from_theirs() -> None:
 
 
 def test_closing_an_exchange_ends_its_connection_after_what_was_answered() -> None:
-    def on_request(exchange: InFlightRequest) -> None:
-        body = bytes(exchange.frame)
+    def on_request(request: InFlightRequest) -> None:
+        body = bytes(request.frame)
         if body == b"bad":
-            exchange.close("acks of 7")
+            request.close("acks of 7")
         else:
-            exchange.reply([framed(body)])
+            request.reply([framed(body)])
 
     async def story(serving: Serving) -> None:
         neighbour, client = await serving.connect(), await serving.connect()
@@ -261,9 +261,9 @@ def test_closing_an_exchange_ends_its_connection_after_what_was_answered() -> No
 def test_a_second_answer_is_a_bug_and_releases_its_lease() -> None:
     lease = Lease()
 
-    def on_request(exchange: InFlightRequest) -> None:
-        exchange.reply([framed(b"one")])
-        exchange.reply([framed(b"two")], lease)
+    def on_request(request: InFlightRequest) -> None:
+        request.reply([framed(b"one")])
+        request.reply([framed(b"two")], lease)
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()

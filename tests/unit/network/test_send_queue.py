@@ -72,9 +72,9 @@ def test_mixed_replies_are_the_same_bytes_by_every_path(
     leases = [Lease() for _ in replies]
     expected = b"".join(bytes_of(parts, content) for parts in replies)
 
-    def on_request(exchange: InFlightRequest) -> None:
-        number = int(bytes(exchange.frame))
-        exchange.reply(replies[number], leases[number])
+    def on_request(request: InFlightRequest) -> None:
+        number = int(bytes(request.frame))
+        request.reply(replies[number], leases[number])
 
     async def story(serving: Serving) -> None:
         client = await serving.connect(receive_bytes=50_000)
@@ -107,13 +107,13 @@ def test_small_slices_leave_together_and_few_of_them_are_in_memory(
     parts: list[Part] = []
     for number in range(1000):
         parts += [b"head", FileRun((FileSlice(file, number * 1000, 1000),))]
-    outbox = SendQueue(SendPath.SENDFILE)
-    outbox.add(parts, None)
+    send_queue = SendQueue(SendPath.SENDFILE)
+    send_queue.add(parts, None)
     with ours, theirs:
         ours.setblocking(False)
-        assert outbox.send(ours, 20_000) == 20_000
+        assert send_queue.send(ours, 20_000) == 20_000
         assert ours.calls == 1
-        assert outbox.unsent_bytes < 1000 * 4 + COPIED_BYTES
+        assert send_queue.unsent_bytes < 1000 * 4 + COPIED_BYTES
         assert theirs.recv(1 << 20) == bytes_of(parts, content)[:20_000]
 
 
@@ -121,9 +121,9 @@ def test_small_slices_leave_together_and_few_of_them_are_in_memory(
 def test_a_lease_is_held_until_the_last_byte_has_left(path: SendPath, file: int) -> None:
     lease = Lease()
 
-    def on_request(exchange: InFlightRequest) -> None:
+    def on_request(request: InFlightRequest) -> None:
         run = FileRun((FileSlice(file, 0, FILE_BYTES),))
-        exchange.reply([b"head", run, run, run, run, run, b"tail"], lease)
+        request.reply([b"head", run, run, run, run, run, b"tail"], lease)
 
     async def story(serving: Serving) -> None:
         client = await serving.connect(receive_bytes=50_000)
@@ -141,9 +141,9 @@ def test_a_lease_is_held_until_the_last_byte_has_left(path: SendPath, file: int)
 def test_a_client_that_resets_in_mid_reply_releases_the_lease(path: SendPath, file: int) -> None:
     leases = [Lease(), Lease()]
 
-    def on_request(exchange: InFlightRequest) -> None:
-        lease = leases[int(bytes(exchange.frame))]
-        exchange.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),) * 5), b"tail"], lease)
+    def on_request(request: InFlightRequest) -> None:
+        lease = leases[int(bytes(request.frame))]
+        request.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),) * 5), b"tail"], lease)
 
     async def story(serving: Serving) -> None:
         neighbour = await serving.connect()
@@ -170,8 +170,8 @@ def test_a_file_that_was_cut_off_closes_the_connection(
     """The reply's size is promised already: nothing may be sent in its place."""
     lease = Lease()
 
-    def on_request(exchange: InFlightRequest) -> None:
-        exchange.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),)), b"tail"], lease)
+    def on_request(request: InFlightRequest) -> None:
+        request.reply([b"head", FileRun((FileSlice(file, 0, FILE_BYTES),)), b"tail"], lease)
         os.ftruncate(file, cut_at)
 
     async def story(serving: Serving) -> None:
@@ -193,8 +193,8 @@ def test_a_file_that_is_cut_off_while_it_is_sent_closes_the_connection(
 ) -> None:
     lease = Lease()
 
-    def on_request(exchange: InFlightRequest) -> None:
-        exchange.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 3)], lease)
+    def on_request(request: InFlightRequest) -> None:
+        request.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 3)], lease)
 
     async def story(serving: Serving) -> None:
         client = await serving.connect(receive_bytes=50_000)
@@ -214,8 +214,8 @@ def test_a_closed_file_is_told_and_costs_its_connection_only(tmp_path: Path) -> 
     fd = os.open(tmp_path / "file", os.O_RDONLY)
     os.close(fd)
 
-    def on_request(exchange: InFlightRequest) -> None:
-        exchange.reply([b"head", FileRun((FileSlice(9_999, 0, 100),))])
+    def on_request(request: InFlightRequest) -> None:
+        request.reply([b"head", FileRun((FileSlice(9_999, 0, 100),))])
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()
@@ -233,10 +233,10 @@ def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
     try:
         ours.setblocking(False)
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
-        outbox = SendQueue(SendPath.SENDFILE)
-        outbox.add([bytes(1_000_000), b"end"], None)
-        assert outbox.send(ours, limits.send_turn_bytes) == limits.send_turn_bytes
-        assert outbox.unsent_bytes == 1_000_003
+        send_queue = SendQueue(SendPath.SENDFILE)
+        send_queue.add([bytes(1_000_000), b"end"], None)
+        assert send_queue.send(ours, limits.send_turn_bytes) == limits.send_turn_bytes
+        assert send_queue.unsent_bytes == 1_000_003
     finally:
         ours.close()
         theirs.close()
@@ -246,11 +246,11 @@ def test_a_turn_sends_a_bounded_number_of_bytes() -> None:
 def test_small_replies_pass_between_the_turns_of_large_ones(path: SendPath, file: int) -> None:
     """Four readers of everything, and one of little: its replies keep coming."""
 
-    def on_request(exchange: InFlightRequest) -> None:
-        if bytes(exchange.frame) == b"small":
-            exchange.reply([framed(b"small")])
+    def on_request(request: InFlightRequest) -> None:
+        if bytes(request.frame) == b"small":
+            request.reply([framed(b"small")])
         else:
-            exchange.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 10)])
+            request.reply([FileRun((FileSlice(file, 0, FILE_BYTES),) * 10)])
 
     async def story(serving: Serving) -> None:
         readers = [await serving.connect() for _ in range(4)]
@@ -270,15 +270,15 @@ def test_small_replies_pass_between_the_turns_of_large_ones(path: SendPath, file
 
 
 def test_the_outbox_counts_its_memory_and_releases_what_it_never_sends() -> None:
-    outbox = SendQueue(SendPath.SENDFILE)
+    send_queue = SendQueue(SendPath.SENDFILE)
     leases = [Lease() for _ in range(4)]
-    outbox.add([b"abc", FileRun((FileSlice(1, 0, 10**9),)), bytearray(5)], leases[0])
-    outbox.add([], leases[1])
-    outbox.add([b"", FileRun(())], leases[2])
-    outbox.add([memoryview(b"xy")], leases[3])
-    assert outbox.unsent_bytes == 10
+    send_queue.add([b"abc", FileRun((FileSlice(1, 0, 10**9),)), bytearray(5)], leases[0])
+    send_queue.add([], leases[1])
+    send_queue.add([b"", FileRun(())], leases[2])
+    send_queue.add([memoryview(b"xy")], leases[3])
+    assert send_queue.unsent_bytes == 10
     assert [lease.released for lease in leases] == [0, 1, 1, 0]
-    outbox.clear()
-    outbox.clear()
-    assert outbox.unsent_bytes == 0
+    send_queue.clear()
+    send_queue.clear()
+    assert send_queue.unsent_bytes == 0
     assert [lease.released for lease in leases] == [1, 1, 1, 1]

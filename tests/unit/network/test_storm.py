@@ -24,8 +24,8 @@ LIMITS = NetworkLimits(max_request_bytes=MIB, receive_budget_bytes=3 * MIB, max_
 class Tracked:
     """An exchange and how it ended."""
 
-    def __init__(self, exchange: InFlightRequest, body: bytes) -> None:
-        self.exchange = exchange
+    def __init__(self, request: InFlightRequest, body: bytes) -> None:
+        self.request = request
         self.body = body
         self.lease = Lease()
         self.ends = 0  # answered, or told of the connection's end
@@ -40,19 +40,19 @@ class Handler:
         self.all: list[Tracked] = []
         self.parked: list[Tracked] = []
 
-    def on_request(self, exchange: InFlightRequest) -> None:
-        body = bytes(exchange.frame)
+    def on_request(self, request: InFlightRequest) -> None:
+        body = bytes(request.frame)
         if body.startswith(b"bad"):
             raise MalformedRequest("a bad one")
-        tracked = Tracked(exchange, body)
+        tracked = Tracked(request, body)
         self.all.append(tracked)
         if self._source.random() < 0.5:
             self.answer(tracked)
             return
         self.parked.append(tracked)
-        exchange.on_close(lambda: self._give_up(tracked))
+        request.on_close(lambda: self._give_up(tracked))
         if self._source.random() < 0.7:
-            exchange.let_next_start()
+            request.let_next_start()
 
     def answer(self, tracked: Tracked) -> None:
         tracked.ends += 1
@@ -62,7 +62,7 @@ class Handler:
             tracked.body,
             FileRun((FileSlice(self._fd, 0, length),)),
         ]
-        tracked.exchange.reply(parts, tracked.lease)
+        tracked.request.reply(parts, tracked.lease)
 
     def _give_up(self, tracked: Tracked) -> None:
         tracked.ends += 1
@@ -145,7 +145,7 @@ def test_good_clients_are_served_among_bad_ones_and_all_is_given_back(
         assert (statistics.unexpected_errors, statistics.truncated_files) == (0, 0)
         assert (statistics.receive_buffer_bytes, statistics.waiting_for_memory) == (0, 0)
         assert {tracked.ends for tracked in handler.all} == {1}
-        answered = [tracked for tracked in handler.all if tracked.exchange.is_answered]
+        answered = [tracked for tracked in handler.all if tracked.request.is_answered]
         assert {tracked.lease.released for tracked in answered} == {1}
 
     serve(story, loop=loop, on_request=handler.on_request, send_path=path, limits=LIMITS)

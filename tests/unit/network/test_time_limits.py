@@ -145,13 +145,13 @@ def test_who_waits_for_a_parked_request_is_not_idle() -> None:
 
 def test_who_does_not_read_its_replies_is_idle() -> None:
     """Though another request of it is parked: replies that cannot leave hold memory and files."""
-    exchanges: list[InFlightRequest] = []
+    in_flight: list[InFlightRequest] = []
 
-    def on_request(exchange: InFlightRequest) -> None:
-        exchanges.append(exchange)
-        exchange.let_next_start()
-        if len(exchanges) == 1:
-            exchange.reply([bytes(50_000_000)])
+    def on_request(request: InFlightRequest) -> None:
+        in_flight.append(request)
+        request.let_next_start()
+        if len(in_flight) == 1:
+            request.reply([bytes(50_000_000)])
 
     async def story(serving: Serving) -> None:
         client = await serving.connect()

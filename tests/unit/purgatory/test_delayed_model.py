@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.profile import scaled
 
-from penstock.purgatory.delayed_operations import DelayedOperation, Ending, Purgatory
+from penstock.purgatory.delayed_operations import Ending, Purgatory, WatchedOperation
 from penstock.purgatory.timing_wheel import TimingWheel
 
 SETTINGS = settings(
@@ -51,7 +51,7 @@ class Delayed(RuleBasedStateMachine):
         )
         self.now_ms = 0
         self.counters = dict.fromkeys(range(5), 0)
-        self.all: list[tuple[Reach, DelayedOperation[int]]] = []
+        self.all: list[tuple[Reach, WatchedOperation[int]]] = []
         self.cancelled: set[int] = set()
 
     @rule(
@@ -70,12 +70,17 @@ class Delayed(RuleBasedStateMachine):
             self.now_ms + wait_ms,
             lambda: None if raised is None else self.change(raised, 1),
         )
-        self.all.append((operation, self.delayed.wait(operation, keys, operation.deadline_ms)))
+        self.all.append(
+            (
+                operation,
+                self.delayed.try_complete_else_watch(operation, keys, operation.deadline_ms),
+            )
+        )
 
     @rule(key=st.integers(0, 4), by=st.integers(0, 3))
     def change(self, key: int, by: int) -> None:
         self.counters[key] += by
-        self.delayed.check(key)
+        self.delayed.check_and_complete(key)
 
     @precondition(lambda self: self.all)
     @rule(data=st.data())
@@ -120,11 +125,11 @@ class Delayed(RuleBasedStateMachine):
     def only_the_waiting_are_kept(self) -> None:
         waiting = self.waiting()
         statistics = self.delayed.statistics()
-        assert statistics.waiting == len(self.wheel) == len(waiting)
+        assert statistics.delayed == len(self.wheel) == len(waiting)
         assert statistics.watches == sum(len(operation.keys) for operation in waiting)
         assert statistics.watched_keys == len({key for each in waiting for key in each.keys})
         ended = statistics.completed_at_once + statistics.completed + statistics.expired
-        assert ended + statistics.cancelled + statistics.waiting == len(self.all)
+        assert ended + statistics.cancelled + statistics.delayed == len(self.all)
 
 
 TestDelayed = Delayed.TestCase

@@ -8,8 +8,8 @@ import pytest
 from penstock.purgatory.delayed_operations import (
     Ending,
     Purgatory,
+    PurgatoryFull,
     PurgatoryStatistics,
-    TooManyWaiting,
 )
 from penstock.purgatory.timing_wheel import TimingWheel
 
@@ -27,7 +27,7 @@ class World:
 
     def append(self, key: str, count: int = 1) -> None:
         self.bytes_of[key] = self.bytes_of.get(key, 0) + count
-        self.operations.check(key)
+        self.operations.check_and_complete(key)
 
     def advance_to(self, now_ms: int) -> None:
         for timer in self.wheel.advance_to(now_ms):
@@ -66,14 +66,14 @@ class WaitForBytes:
 
 def assert_nothing_is_kept(world: World) -> None:
     statistics = world.statistics()
-    assert (statistics.waiting, statistics.watches, statistics.watched_keys) == (0, 0, 0)
+    assert (statistics.delayed, statistics.watches, statistics.watched_keys) == (0, 0, 0)
     assert len(world.wheel) == 0
 
 
 def test_satisfied_operation_completes_at_once_and_is_never_parked() -> None:
     world = World()
     world.append("a")
-    waiting = world.operations.wait(WaitForBytes(world, "f", ("a",)), ["a"], 10)
+    waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
     assert waiting.ending is Ending.COMPLETED
     assert world.events == ["f completed"]
     assert world.statistics().completed_at_once == 1
@@ -82,7 +82,9 @@ def test_satisfied_operation_completes_at_once_and_is_never_parked() -> None:
 
 def test_operation_completes_when_enough_changed_on_any_of_its_keys() -> None:
     world = World()
-    waiting = world.operations.wait(WaitForBytes(world, "f", ("a", "b"), 3), ["a", "b"], 10)
+    waiting = world.operations.try_complete_else_watch(
+        WaitForBytes(world, "f", ("a", "b"), 3), ["a", "b"], 10
+    )
     world.append("a", 2)
     assert waiting.ending is None
     assert world.events == []
@@ -96,17 +98,17 @@ def test_operation_completes_when_enough_changed_on_any_of_its_keys() -> None:
 
 def test_several_changes_complete_what_waits_for_any_of_them() -> None:
     world = World()
-    world.operations.check_each(["a", "b"])  # nobody waits yet
+    world.operations.check_and_complete_all(["a", "b"])  # nobody waits yet
     for name in ("a", "b", "c"):
-        world.operations.wait(WaitForBytes(world, name, (name,)), (name,), 10)
+        world.operations.try_complete_else_watch(WaitForBytes(world, name, (name,)), (name,), 10)
     world.bytes_of = {"a": 1, "b": 1, "c": 1}
-    world.operations.check_each(["b", "a", "x"])
+    world.operations.check_and_complete_all(["b", "a", "x"])
     assert world.events == ["b completed", "a completed"]
 
 
 def test_operation_expires_at_its_deadline_and_is_not_completed_after() -> None:
     world = World()
-    waiting = world.operations.wait(WaitForBytes(world, "f", ("a",)), ["a"], 10)
+    waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
     world.advance_to(9)
     assert world.events == []
     world.advance_to(10)
@@ -119,24 +121,28 @@ def test_operation_expires_at_its_deadline_and_is_not_completed_after() -> None:
 
 def test_change_of_another_key_leaves_the_operation_waiting() -> None:
     world = World()
-    world.operations.wait(WaitForBytes(world, "f", ("a", "b")), ["a"], 10)
+    world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a", "b")), ["a"], 10)
     world.append("b")  # satisfies it, but it does not watch b
     assert world.events == []
-    world.operations.check("a")
+    world.operations.check_and_complete("a")
     assert world.events == ["f completed"]
 
 
 def test_operations_of_a_key_complete_in_order_of_arrival() -> None:
     world = World()
     for number in range(5):
-        world.operations.wait(WaitForBytes(world, str(number), ("a",)), ["a"], 10)
+        world.operations.try_complete_else_watch(
+            WaitForBytes(world, str(number), ("a",)), ["a"], 10
+        )
     world.append("a")
     assert world.events == [f"{number} completed" for number in range(5)]
 
 
 def test_cancelled_operation_leaves_every_list_and_hears_nothing() -> None:
     world = World()
-    waiting = world.operations.wait(WaitForBytes(world, "f", ("a", "b")), ["a", "b"], 10)
+    waiting = world.operations.try_complete_else_watch(
+        WaitForBytes(world, "f", ("a", "b")), ["a", "b"], 10
+    )
     assert world.operations.cancel(waiting)
     assert_nothing_is_kept(world)
     world.append("a")
@@ -150,7 +156,7 @@ def test_finished_operation_is_freed_without_a_purge_or_the_collector() -> None:
     world = World()
     operation = WaitForBytes(world, "f", ("a",))
     freed = weakref.ref(operation)
-    world.operations.wait(operation, ["a"], 10)
+    world.operations.try_complete_else_watch(operation, ["a"], 10)
     world.append("a")
     gc.disable()
     try:
@@ -162,7 +168,7 @@ def test_finished_operation_is_freed_without_a_purge_or_the_collector() -> None:
 
 def test_key_named_twice_is_watched_once() -> None:
     world = World()
-    world.operations.wait(WaitForBytes(world, "f", ("a",)), ["a", "a"], 10)
+    world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a", "a"], 10)
     assert world.statistics().watches == 1
     world.append("a")
     assert_nothing_is_kept(world)
@@ -170,8 +176,8 @@ def test_key_named_twice_is_watched_once() -> None:
 
 def test_operation_without_keys_waits_for_its_deadline_or_to_be_tried() -> None:
     world = World()
-    tried = world.operations.wait(WaitForBytes(world, "tried", ("a",)), [], 10)
-    world.operations.wait(WaitForBytes(world, "left", ("b",)), [], 10)
+    tried = world.operations.try_complete_else_watch(WaitForBytes(world, "tried", ("a",)), [], 10)
+    world.operations.try_complete_else_watch(WaitForBytes(world, "left", ("b",)), [], 10)
     world.append("a")
     assert world.operations.try_complete(tried)
     world.advance_to(10)
@@ -181,28 +187,30 @@ def test_operation_without_keys_waits_for_its_deadline_or_to_be_tried() -> None:
 def test_one_operation_too_many_is_refused_with_what_to_do() -> None:
     world = World(max_operations=2)
     for name in ("1", "2"):
-        world.operations.wait(WaitForBytes(world, name, ("a",)), ["a"], 10)
-    with pytest.raises(TooManyWaiting, match=r"fetch: 3 operations.*at most 2.*raise the limit"):
-        world.operations.wait(WaitForBytes(world, "3", ("a",)), ["a"], 10)
+        world.operations.try_complete_else_watch(WaitForBytes(world, name, ("a",)), ["a"], 10)
+    with pytest.raises(PurgatoryFull, match=r"fetch: 3 operations.*at most 2.*raise the limit"):
+        world.operations.try_complete_else_watch(WaitForBytes(world, "3", ("a",)), ["a"], 10)
     assert world.statistics().refused == 1
     assert len(world.wheel) == 2
     world.append("a")
-    world.operations.wait(WaitForBytes(world, "4", ("b",)), ["b"], 10)
+    world.operations.try_complete_else_watch(WaitForBytes(world, "4", ("b",)), ["b"], 10)
     assert world.events == ["1 completed", "2 completed"]
 
 
 def test_watched_keys_are_bounded_too() -> None:
     world = World(max_watches=3)
-    world.operations.wait(WaitForBytes(world, "1", ("a", "b")), ["a", "b"], 10)
-    with pytest.raises(TooManyWaiting, match="fetch: 4 watched keys"):
-        world.operations.wait(WaitForBytes(world, "2", ("a", "b")), ["a", "b"], 10)
+    world.operations.try_complete_else_watch(WaitForBytes(world, "1", ("a", "b")), ["a", "b"], 10)
+    with pytest.raises(PurgatoryFull, match="fetch: 4 watched keys"):
+        world.operations.try_complete_else_watch(
+            WaitForBytes(world, "2", ("a", "b")), ["a", "b"], 10
+        )
     assert world.statistics().watches == 2
 
 
 def test_operation_that_could_complete_is_not_refused_when_all_places_are_taken() -> None:
     world = World(max_operations=0)
     world.append("a")
-    waiting = world.operations.wait(WaitForBytes(world, "f", ("a",)), ["a"], 10)
+    waiting = world.operations.try_complete_else_watch(WaitForBytes(world, "f", ("a",)), ["a"], 10)
     assert waiting.ending is Ending.COMPLETED
 
 
@@ -216,7 +224,7 @@ def test_a_long_chain_of_completions_does_not_recurse() -> None:
             (f"k{number}",),
             then=partial(world.append, f"k{number + 1}"),
         )
-        world.operations.wait(operation, operation.keys, 10)
+        world.operations.try_complete_else_watch(operation, operation.keys, 10)
     world.append("k0")
     assert world.events == [f"{number} completed" for number in range(length)]
     assert_nothing_is_kept(world)
@@ -225,8 +233,8 @@ def test_a_long_chain_of_completions_does_not_recurse() -> None:
 def test_completion_that_cancels_a_neighbour_spares_it() -> None:
     world = World()
     operation = WaitForBytes(world, "1", ("a",), then=lambda: world.operations.cancel(second))
-    world.operations.wait(operation, ["a"], 10)
-    second = world.operations.wait(WaitForBytes(world, "2", ("a",)), ["a"], 10)
+    world.operations.try_complete_else_watch(operation, ["a"], 10)
+    second = world.operations.try_complete_else_watch(WaitForBytes(world, "2", ("a",)), ["a"], 10)
     world.append("a")
     assert world.events == ["1 completed"]
 
@@ -235,11 +243,14 @@ def test_completion_may_wait_again_on_the_same_key() -> None:
     world = World()
     again = WaitForBytes(world, "again", ("a",), min_bytes=2)
     first = WaitForBytes(
-        world, "first", ("a",), then=lambda: world.operations.wait(again, ["a"], 20)
+        world,
+        "first",
+        ("a",),
+        then=lambda: world.operations.try_complete_else_watch(again, ["a"], 20),
     )
-    world.operations.wait(first, ["a"], 10)
+    world.operations.try_complete_else_watch(first, ["a"], 10)
     world.append("a")
-    assert world.statistics().waiting == 1
+    assert world.statistics().delayed == 1
     world.append("a")
     assert world.events == ["first completed", "again completed"]
 
@@ -250,18 +261,20 @@ def test_completions_error_reaches_the_caller_and_later_checks_still_work() -> N
     def fail() -> None:
         raise OSError("disk on fire")
 
-    world.operations.wait(WaitForBytes(world, "bad", ("a",), then=fail), ["a"], 10)
-    world.operations.wait(WaitForBytes(world, "good", ("a",)), ["a"], 10)
+    world.operations.try_complete_else_watch(
+        WaitForBytes(world, "bad", ("a",), then=fail), ["a"], 10
+    )
+    world.operations.try_complete_else_watch(WaitForBytes(world, "good", ("a",)), ["a"], 10)
     with pytest.raises(OSError, match="disk on fire"):
         world.append("a")
-    world.operations.check("a")
+    world.operations.check_and_complete("a")
     assert world.events == ["bad completed", "good completed"]
 
 
 def test_expire_all_answers_everyone_once() -> None:
     world = World()
     for name in ("1", "2"):
-        world.operations.wait(WaitForBytes(world, name, ("a",)), ["a"], 10)
+        world.operations.try_complete_else_watch(WaitForBytes(world, name, ("a",)), ["a"], 10)
     world.operations.expire_all()
     world.advance_to(10)
     assert world.events == ["1 expired", "2 expired"]

@@ -281,10 +281,10 @@ def test_delayed_operations_expire_on_a_real_loop() -> None:
         done = asyncio.Event()
         operations: Purgatory[str] = Purgatory("produce", timers, max_operations=1, max_watches=1)
         deadline_ms = monotonic_ms() + 5
-        operations.wait(Never(done.set), ["a"], deadline_ms)
+        operations.try_complete_else_watch(Never(done.set), ["a"], deadline_ms)
         await done.wait()
         assert monotonic_ms() >= deadline_ms
-        assert operations.statistics().waiting == 0
+        assert operations.statistics().delayed == 0
         timers.stop()
 
     run_with(story)

@@ -22,7 +22,7 @@ from penstock.model.cluster import (
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
 from penstock.protocol.records import Record, build_batch
-from penstock.purgatory.delayed_operations import DelayedOperation
+from penstock.purgatory.delayed_operations import WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition
@@ -76,7 +76,7 @@ class Stage:
         directories: tuple[str, ...] = ("/d",),
         broker: Mapping[str, str] | None = None,
         opened_as: LogConfig | None = None,
-        max_waiting: int = 100,
+        max_delayed_operations: int = 100,
     ) -> None:
         self.disk = SimulatedDisk(*directories) if disk is None else disk
         self.background = Deferred()
@@ -97,12 +97,12 @@ class Stage:
         self.replicas = ReplicaManager(
             broker_id=ME,
             engine=self.engine,
-            cluster=self.cluster,
-            settings=lambda: self.settings,
+            metadata=self.cluster,
+            effective_config=lambda: self.settings,
             timers=self.clock,
             wall_ms=lambda: WALL_MS,
             report=self.reports.append,
-            max_waiting=max_waiting,
+            max_delayed_operations=max_delayed_operations,
         )
         self.replicas.adopt(recovered)
 
@@ -129,7 +129,7 @@ class Stage:
             partition_epoch,
             ControllerEpoch(controller_epoch),
         )
-        return self.replicas.apply(
+        return self.replicas.become_leader_or_follower(
             LeaderAndIsrRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(controller_epoch),
@@ -147,7 +147,7 @@ class Stage:
         controller_epoch: int = 1,
         broker_epoch: int = 0,
     ) -> dict[TopicPartition, ErrorCode]:
-        return self.replicas.stop(
+        return self.replicas.stop_replicas(
             StopReplicaRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(controller_epoch),
@@ -221,7 +221,7 @@ class Sent:
 
     def __init__(self) -> None:
         self.answers: list[list[PartitionAppended]] = []
-        self.waiting: DelayedOperation[TopicPartition] | None = None
+        self.waiting: WatchedOperation[TopicPartition] | None = None
 
     @property
     def is_answered(self) -> bool:

@@ -365,14 +365,14 @@ def test_a_cancelled_write_is_not_answered() -> None:
     stage.order(P0, replicas=(ME, OTHER))
     sent = stage.append(P0)
     assert sent.waiting is not None
-    assert stage.replicas.produces.cancel(sent.waiting)
+    assert stage.replicas.produce_purgatory.cancel(sent.waiting)
     stage.follower_has(1)
     stage.clock.advance_ms(5000)
     assert not sent.is_answered
 
 
 def test_a_write_that_may_not_wait_is_answered_as_late() -> None:
-    stage = Stage(max_waiting=1)
+    stage = Stage(max_delayed_operations=1)
     stage.order(P0, replicas=(ME, OTHER))
     first, second = stage.append(P0), stage.append(P0)
     assert not first.is_answered
@@ -397,9 +397,7 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
     assert all(each.message is None for each in sent.answer)  # the disk is nobody's business
     stage.disk.heal()
     assert stage.append(*names).codes == expected
-    roles = {
-        partition.partition: partition.role for partition in stage.replicas.statistics().partitions
-    }
+    roles = {partition.tp: partition.role for partition in stage.replicas.statistics().partitions}
     assert [roles[name] for name in names] == [
         Role.NONE if name in lost else Role.LEADER for name in names
     ]

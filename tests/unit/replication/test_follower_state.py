@@ -46,7 +46,7 @@ class Follower(Stage):
         if configs:
             self.tell_topic("orders", 3, **configs)
         self.news: list[BrokerId] = []
-        self.following = self.replicas.following
+        self.following = self.replicas.follower_state
         self.following.on_news = self.news.append
         self.follow(epoch)
 

@@ -55,7 +55,7 @@ class Led(Stage):
         settings = {"replica_lag_time_max_ms": str(LAG_MS), **broker}
         super().__init__(broker={name.replace("_", "."): text for name, text in settings.items()})
         self.controller = Controller()
-        self.replicas.in_sync.changes = self.controller
+        self.replicas.isr_manager.changes = self.controller
         self.tell_brokers()
 
     def tell_brokers(self, *ids: BrokerId, epoch: int = 5) -> None:
@@ -89,9 +89,9 @@ def test_a_follower_that_has_all_is_asked_for_and_counts_at_once_for_what_is_com
     assert stage.controller.asked[0][0].in_sync[1].broker_epoch == 5
     stage.append(P0, acks=1)
     assert stage.partition().high_watermark == 1  # the next leader may be one of them already
-    assert stage.partition().lacks_replicas  # but nobody knows that they are two
+    assert stage.partition().under_min_isr  # but nobody knows that they are two
     stage.controller.store()
-    assert not stage.partition().lacks_replicas
+    assert not stage.partition().under_min_isr
     assert stage.partition().state.in_sync == (ME, OTHER)
     assert stage.partition().state.partition_epoch == 1
     assert stage.partition().high_watermark == 1
@@ -263,7 +263,7 @@ def test_lag_in_messages_counts_where_it_is_set() -> None:
 
 
 def test_a_single_node_asks_nobody(stage: Led) -> None:
-    stage.replicas.in_sync.changes = None
+    stage.replicas.isr_manager.changes = None
     stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
     stage.append(P0, acks=1)
     stage.clock.advance_ms(10 * LAG_MS)

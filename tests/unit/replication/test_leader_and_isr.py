@@ -19,7 +19,7 @@ from penstock.config.log_config import LogConfig
 from penstock.model.cluster import BrokerEpoch
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, Offset, TopicId, TopicPartition
-from penstock.replication.partition import Isolation, Role
+from penstock.replication.partition import FetchIsolation, Role
 from penstock.replication.topic_config import resolve_topic_config
 from penstock.storage.partition_metadata import PARTITION_METADATA_FILE
 from penstock.testing.simulated_disk import OperationKind
@@ -277,7 +277,7 @@ def test_what_was_found_at_the_start_waits_for_its_order() -> None:
     later = Stage(stage.disk)
     assert refusal_of_reading(later) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     later.order(P0, epoch=1, is_new=False)
-    assert later.partition().readable_end(Isolation.READ_UNCOMMITTED) == 3
+    assert later.partition().readable_end(FetchIsolation.READ_UNCOMMITTED) == 3
 
 
 def test_a_log_stays_as_it_was_opened_until_its_topic_is_known() -> None:
@@ -334,7 +334,7 @@ def test_a_disk_that_fails_under_upkeep_is_noticed_when_asked() -> None:
     stage.disk.fail_path("/d", EIO, set(OperationKind))
     for job in (*stage.engine.due_jobs(0), *stage.engine.due_jobs(10**9)):
         job.run(lambda function: function())
-    stage.replicas.note_failures()
+    stage.replicas.handle_log_failures()
     assert refusal_of_reading(stage) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -400,13 +400,13 @@ class Reader:
         self._at = at
         self._above = max(at, above)
         self.ending: str | None = None
-        stage.replicas.fetches.wait(self, [name], 10_000)
+        stage.replicas.fetch_purgatory.try_complete_else_watch(self, [name], 10_000)
 
     def is_satisfied(self) -> bool:
         found = self._stage.replicas.find(self._name)
         if found is None or not found.is_leader or found.log_start_offset > self._at:
             return True
-        return found.readable_end(Isolation.READ_UNCOMMITTED) > self._above
+        return found.readable_end(FetchIsolation.READ_UNCOMMITTED) > self._above
 
     def complete(self) -> None:
         self.ending = "completed"
@@ -504,7 +504,7 @@ def test_statistics_show_every_partition_as_it_is() -> None:
     stage.follower_has(3)
     stage.replicas.delete_records(P0, Offset(1))
     statistics = stage.replicas.statistics()
-    led, followed = sorted(statistics.partitions, key=lambda partition: partition.partition)
+    led, followed = sorted(statistics.partitions, key=lambda partition: partition.tp)
     assert (led.role, led.leader, led.leader_epoch) == (Role.LEADER, ME, 2)
     assert (
         led.log_start_offset,
@@ -514,4 +514,4 @@ def test_statistics_show_every_partition_as_it_is() -> None:
     ) == (1, 3, 3, 5)
     assert (led.in_sync, led.replicas, led.failure) == (BOTH, BOTH, None)
     assert (followed.role, followed.leader, followed.in_sync) == (Role.FOLLOWER, OTHER, (OTHER,))
-    assert statistics.produces.waiting == 1
+    assert statistics.produces.delayed == 1

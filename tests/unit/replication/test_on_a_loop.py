@@ -69,13 +69,13 @@ def test_synchronous_writes_of_many_clients_are_durable_when_they_are_answered(
         replicas = ReplicaManager(
             broker_id=ME,
             engine=engine,
-            cluster=MetadataCache(),
-            settings=lambda: settings,
+            metadata=MetadataCache(),
+            effective_config=lambda: settings,
             timers=timers,
             wall_ms=lambda: WALL_MS,
             report=lambda text: None,
         )
-        assert set(replicas.apply(ORDER).values()) == {ErrorCode.NONE}
+        assert set(replicas.become_leader_or_follower(ORDER).values()) == {ErrorCode.NONE}
         await asyncio.gather(*(write_in_turn(replicas, client) for client in range(8)))
         assert [replicas.get(name).log.durable_offset for name in NAMES] == [40] * 8
         assert replicas.statistics().produces.expired == 0

@@ -58,8 +58,8 @@ class Pair:
         self.replicas = ReplicaManager(
             broker_id=FOLLOWER,
             engine=self.engine,
-            cluster=MetadataCache(),
-            settings=lambda: SETTINGS,
+            metadata=MetadataCache(),
+            effective_config=lambda: SETTINGS,
             timers=timers,
             wall_ms=lambda: NOW_MS,
             report=self.reports.append,
@@ -80,12 +80,12 @@ class Pair:
     def fetchers(self) -> ReplicaFetcherManager:
         return ReplicaFetcherManager(
             FetcherDependencies(
-                following=self.replicas.following,
+                follower_state=self.replicas.follower_state,
                 broker_id=FOLLOWER,
                 broker_epoch=lambda: BrokerEpoch(1),
                 find_address=self._find_address,
                 topic_id_of=lambda partition: self.replicas.get(partition).topic_id,
-                settings=self.replicas.follower_settings,
+                config=self.replicas.follower_config,
                 now_ms=self.timers.now_ms,
                 report=self.reports.append,
             )
@@ -96,7 +96,7 @@ class Pair:
         return self.address
 
     def delete(self, name: TopicPartition) -> None:
-        self.replicas.stop(
+        self.replicas.stop_replicas(
             StopReplicaRequest(
                 controller_id=LEADER,
                 controller_epoch=ControllerEpoch(1),
@@ -111,7 +111,7 @@ class Pair:
         orders = [
             LeaderAndIsrPartition(name, topic_id_of(name.topic), state, True) for name in names
         ]
-        self.replicas.apply(
+        self.replicas.become_leader_or_follower(
             LeaderAndIsrRequest(
                 controller_id=LEADER,
                 controller_epoch=ControllerEpoch(1),
@@ -180,7 +180,7 @@ def test_a_partition_that_comes_later_does_not_wait_for_the_request_that_the_lea
         pair.make_server()
         pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
         pair.follow(P0)
-        await pair.until(lambda: pair.bench.replicas.fetches.statistics().waiting == 1)
+        await pair.until(lambda: pair.bench.replicas.fetch_purgatory.statistics().delayed == 1)
         pair.bench.fill("orders", batch(b"a"), partition=1)
         pair.follow(P1)
         await pair.until(lambda: pair.end(P1) == 1)  # the other one would be held for long

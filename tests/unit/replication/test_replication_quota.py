@@ -21,13 +21,13 @@ def leader(replicas: str, rate: int = 1000) -> Stage:
 
 
 def holds_back(stage: Stage, name: TopicPartition = P0, follower: BrokerId = THIRD) -> bool:
-    return stage.replicas.throttling.holds_back(stage.partition(name), follower)
+    return stage.replicas.quota.holds_back(stage.partition(name), follower)
 
 
 def test_a_leader_holds_back_who_is_behind_once_the_budget_is_spent() -> None:
     stage = leader("0:1")
     assert not holds_back(stage)
-    stage.replicas.throttling.note_sent(stage.partition(P0), 3000)
+    stage.replicas.quota.note_sent(stage.partition(P0), 3000)
     assert holds_back(stage)
     stage.clock.advance_ms(2001)
     assert not holds_back(stage)
@@ -35,9 +35,9 @@ def test_a_leader_holds_back_who_is_behind_once_the_budget_is_spent() -> None:
 
 def test_who_is_in_sync_and_what_is_not_named_is_never_held_back() -> None:
     stage = leader("0:1")
-    stage.replicas.throttling.note_sent(stage.partition(P1), 1 << 30)
+    stage.replicas.quota.note_sent(stage.partition(P1), 1 << 30)
     assert not holds_back(stage)
-    stage.replicas.throttling.note_sent(stage.partition(P0), 1 << 30)
+    stage.replicas.quota.note_sent(stage.partition(P0), 1 << 30)
     assert holds_back(stage)
     assert not holds_back(stage, follower=OTHER)
     assert not holds_back(stage, P1)
@@ -45,7 +45,7 @@ def test_who_is_in_sync_and_what_is_not_named_is_never_held_back() -> None:
 
 def test_a_star_names_every_partition_and_its_end_is_the_end_of_it() -> None:
     stage = leader("*")
-    stage.replicas.throttling.note_sent(stage.partition(P1), 1 << 30)
+    stage.replicas.quota.note_sent(stage.partition(P1), 1 << 30)
     assert holds_back(stage)
     stage.tell_topic("orders", 3)
     assert not holds_back(stage)
@@ -60,23 +60,23 @@ def follower(replicas: str, rate: int) -> Stage:
 
 
 def wanted(stage: Stage) -> list[TopicPartition]:
-    return [each.partition for each in stage.replicas.following.list_wanted(OTHER)]
+    return [each.partition for each in stage.replicas.follower_state.list_wanted(OTHER)]
 
 
 def fetch(stage: Stage, *, high_watermark: int) -> None:
     """One record of partition 0."""
-    asked = stage.replicas.following.list_wanted(OTHER)[0]
+    asked = stage.replicas.follower_state.list_wanted(OTHER)[0]
     assert asked.partition == P0
     records = batches(0, start=asked.offset)
     fetched = answer(records=records, high_watermark=high_watermark)
-    stage.replicas.following.take(OTHER, asked, fetched)
+    stage.replicas.follower_state.take(OTHER, asked, fetched)
 
 
 def test_a_follower_does_not_ask_for_more_than_it_may_have() -> None:
     stage = follower("0:1", rate=10)
     fetch(stage, high_watermark=5)
     assert wanted(stage) == [P1]
-    due_ms = stage.replicas.following.next_due_ms(OTHER)
+    due_ms = stage.replicas.follower_state.next_due_ms(OTHER)
     assert due_ms == stage.clock.now_ms() + HELD_MS  # the rate may be another by then
     stage.clock.advance_ms(60_000)
     assert wanted(stage) == [P0, P1]

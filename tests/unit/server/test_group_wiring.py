@@ -10,6 +10,7 @@ import pytest
 from tests.unit.replication.stage import ME, OTHER, Stage
 from tests.unit.server.test_coordinator_log import Administrator
 
+from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig
 from penstock.coordinators.group.config import GroupConfig
@@ -27,7 +28,6 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.server.cached_config import CachedConfig
 from penstock.server.group_wiring import Groups
 from penstock.testing.manual_clock import ManualClock
 

@@ -20,7 +20,7 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 async def answer(request: Request, services: "Services") -> Any:
     moves = list(_moves(request))
-    if not allows_cluster(request, services, Operation.ALTER):
+    if not allows_cluster(request, services, AclOperation.ALTER):
         refused = ApiError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs ALTER on the cluster",

@@ -28,7 +28,7 @@ from penstock.controller.interface import (
 )
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -102,7 +102,7 @@ def _check_resource(
     """Whose settings these are, if the caller may change them and this broker can."""
     kind = get_resource(resource.resource_type)
     name = resource.resource_name
-    check_allowed(request, services, Operation.ALTER_CONFIGS, kind, name)
+    check_allowed(request, services, AclOperation.ALTER_CONFIGS, kind, name)
     if kind is ConfigResource.TOPIC:
         if not name:
             raise _invalid("a topic needs a name; defaults of all topics are settings of brokers")

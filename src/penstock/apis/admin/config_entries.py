@@ -26,7 +26,7 @@ _NUMBERS_GIVEN_OUT = ("broker.id", "node.id")  # at the first start, where nobod
 _TO_BE_GIVEN = -1
 
 
-class ConfigSource(IntEnum):
+class ResponseConfigSource(IntEnum):
     """With Kafka's codes."""
 
     TOPIC = 1
@@ -42,7 +42,7 @@ class Synonym(NamedTuple):
     source: int
 
 
-class ConfigEntry(NamedTuple):
+class ResponseConfigEntry(NamedTuple):
     """Fields have the protocol's names."""
 
     name: str
@@ -56,15 +56,17 @@ class ConfigEntry(NamedTuple):
 
 
 class Layer(NamedTuple):
-    source: ConfigSource
+    source: ResponseConfigSource
     texts: Mapping[str, str]
 
 
 def topic_entries(
     own: Mapping[str, str], services: "Services", only: Collection[str] | None = None
-) -> list[ConfigEntry]:
+) -> list[ResponseConfigEntry]:
     """Every setting of a topic with these settings of its own; ConfigError if they do not fit."""
-    resolved = resolve_topic(RawConfig.from_mapping(own, where="topic"), services.settings())
+    resolved = resolve_topic(
+        RawConfig.from_mapping(own, where="topic"), services.effective_config()
+    )
     layers = broker_layers(services)
     return [
         _topic_entry(resolved.get_effective(name), layers)
@@ -73,9 +75,11 @@ def topic_entries(
     ]
 
 
-def broker_entries(services: "Services", only: Collection[str] | None = None) -> list[ConfigEntry]:
+def broker_entries(
+    services: "Services", only: Collection[str] | None = None
+) -> list[ResponseConfigEntry]:
     """Every setting of this broker, those for one listener included."""
-    resolved = services.settings()
+    resolved = services.effective_config()
     found = {name: resolved.get_effective(name) for name in resolved} | dict(resolved.by_listener)
     for name in _NUMBERS_GIVEN_OUT:
         if found[name].value == _TO_BE_GIVEN:
@@ -90,7 +94,7 @@ def broker_entries(services: "Services", only: Collection[str] | None = None) ->
 
 def cluster_default_entries(
     services: "Services", only: Collection[str] | None = None
-) -> list[ConfigEntry]:
+) -> list[ResponseConfigEntry]:
     """What was set for every broker while they ran; of others there is nothing to tell."""
     layer = _cluster_layer(services)
     return [
@@ -99,7 +103,7 @@ def cluster_default_entries(
 
 
 def shape_entries(
-    entries: Iterable[ConfigEntry],
+    entries: Iterable[ResponseConfigEntry],
     shape: Shape,
     *,
     with_synonyms: bool = False,
@@ -124,18 +128,18 @@ def shape_entries(
 
 def broker_layers(services: "Services") -> tuple[Layer, ...]:
     """All that was said about this broker's settings, the strongest first."""
-    dynamic = services.cluster.broker_configs
-    static = {name: given.text for name, given in services.static_given.values.items()}
+    dynamic = services.metadata.broker_configs
+    static = {name: given.text for name, given in services.static_config.values.items()}
     return (
-        Layer(ConfigSource.DYNAMIC_BROKER, dynamic.get(str(services.broker_id), {})),
+        Layer(ResponseConfigSource.DYNAMIC_BROKER, dynamic.get(str(services.broker_id), {})),
         _cluster_layer(services),
-        Layer(ConfigSource.STATIC_BROKER, static),
-        Layer(ConfigSource.DEFAULT, _default_texts()),
+        Layer(ResponseConfigSource.STATIC_BROKER, static),
+        Layer(ResponseConfigSource.DEFAULT, _default_texts()),
     )
 
 
 def _cluster_layer(services: "Services") -> Layer:
-    return Layer(ConfigSource.DYNAMIC_CLUSTER, services.cluster.broker_configs.get("", {}))
+    return Layer(ResponseConfigSource.DYNAMIC_CLUSTER, services.metadata.broker_configs.get("", {}))
 
 
 @cache
@@ -149,10 +153,10 @@ def _default_texts() -> Mapping[str, str]:
     )
 
 
-def _topic_entry(found: EffectiveValue, layers: tuple[Layer, ...]) -> ConfigEntry:
+def _topic_entry(found: EffectiveValue, layers: tuple[Layer, ...]) -> ResponseConfigEntry:
     setting = found.setting
     names = tuple(fallback.name for fallback in setting.fallbacks)
-    own = Synonym(setting.name, _text(setting, found.value), ConfigSource.TOPIC)
+    own = Synonym(setting.name, _text(setting, found.value), ResponseConfigSource.TOPIC)
     others = _synonyms(names, layers, setting)
     is_own = found.source is SettingSource.TOPIC
     return _entry(
@@ -160,18 +164,20 @@ def _topic_entry(found: EffectiveValue, layers: tuple[Layer, ...]) -> ConfigEntr
     )
 
 
-def _broker_entry(name: str, found: EffectiveValue, layers: tuple[Layer, ...]) -> ConfigEntry:
+def _broker_entry(
+    name: str, found: EffectiveValue, layers: tuple[Layer, ...]
+) -> ResponseConfigEntry:
     setting = found.setting
     # A setting for one listener stands before the general one, a finer unit before a coarser.
     names = dict.fromkeys((name, setting.name, *(each.name for each in setting.fallbacks)))
     return _entry(name, setting, found, synonyms=tuple(_synonyms(names, layers, setting)))
 
 
-def _cluster_default_entry(name: str, layer: Layer) -> ConfigEntry:
+def _cluster_default_entry(name: str, layer: Layer) -> ResponseConfigEntry:
     setting = find_setting(name, SettingScope.BROKER) or find_listener_setting(name)
     assert setting is not None, f"{name} was set for all brokers, but is not a setting"
     text = None if setting.sensitive else layer.texts[name]
-    return ConfigEntry(
+    return ResponseConfigEntry(
         name=name,
         value=text,
         read_only=not is_alterable(setting),
@@ -185,8 +191,8 @@ def _cluster_default_entry(name: str, layer: Layer) -> ConfigEntry:
 
 def _entry(
     name: str, setting: Setting, found: EffectiveValue, *, synonyms: tuple[Synonym, ...]
-) -> ConfigEntry:
-    return ConfigEntry(
+) -> ResponseConfigEntry:
+    return ResponseConfigEntry(
         name=name,
         value=_text(setting, found.value),
         read_only=not is_alterable(setting),
@@ -220,13 +226,13 @@ def _documentation(setting: Setting) -> str:
     return setting.doc if setting.active else f"{setting.doc} ({setting.effect})"
 
 
-_SOURCES: Mapping[SettingSource, ConfigSource] = MappingProxyType(
+_SOURCES: Mapping[SettingSource, ResponseConfigSource] = MappingProxyType(
     {
-        SettingSource.TOPIC: ConfigSource.TOPIC,
-        SettingSource.DYNAMIC_BROKER: ConfigSource.DYNAMIC_BROKER,
-        SettingSource.DYNAMIC_CLUSTER: ConfigSource.DYNAMIC_CLUSTER,
-        SettingSource.STATIC_BROKER: ConfigSource.STATIC_BROKER,
-        SettingSource.DEFAULT: ConfigSource.DEFAULT,
+        SettingSource.TOPIC: ResponseConfigSource.TOPIC,
+        SettingSource.DYNAMIC_BROKER: ResponseConfigSource.DYNAMIC_BROKER,
+        SettingSource.DYNAMIC_CLUSTER: ResponseConfigSource.DYNAMIC_CLUSTER,
+        SettingSource.STATIC_BROKER: ResponseConfigSource.STATIC_BROKER,
+        SettingSource.DEFAULT: ResponseConfigSource.DEFAULT,
     }
 )
 # Kafka's codes of the kinds of values; 0 would be "unknown".

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from penstock.apis.api import Request
 from penstock.model.errors import ErrorCode, Refusal
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -37,7 +37,7 @@ def get_resource(code: int) -> ConfigResource:
 def check_allowed(
     request: Request,
     services: "Services",
-    operation: Operation,
+    operation: AclOperation,
     resource: ConfigResource,
     name: str,
 ) -> None:

@@ -18,7 +18,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -59,7 +59,7 @@ def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError
     refusals: dict[str, ApiError] = {}
     for topic in request.message.topics:
         name = topic.name
-        if not allows_topic(request, services, Operation.ALTER, name):
+        if not allows_topic(request, services, AclOperation.ALTER, name):
             refusals[name] = ApiError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 f"{request.caller.principal} may not add partitions to topic {name!r}; "

@@ -22,7 +22,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -76,18 +76,18 @@ def _count_partitions(topic: CreatableTopic, services: "Services") -> int:
     if topic.assignment:
         return len(topic.assignment)
     if topic.partitions == _DEFAULT:
-        return int(str(services.settings()["num.partitions"]))
+        return int(str(services.effective_config()["num.partitions"]))
     return max(topic.partitions, 1)  # too few are refused later, each for itself
 
 
 def _find_refusals(request: Request, services: "Services") -> dict[str, ApiError]:
     """What can be told without looking at the cluster; permission comes first."""
-    may_create_all = allows_cluster(request, services, Operation.CREATE)
+    may_create_all = allows_cluster(request, services, AclOperation.CREATE)
     counts = Counter(topic.name for topic in request.message.topics)
     refusals: dict[str, ApiError] = {}
     for topic in request.message.topics:
         name = topic.name
-        if not may_create_all and not allows_topic(request, services, Operation.CREATE, name):
+        if not may_create_all and not allows_topic(request, services, AclOperation.CREATE, name):
             refusals[name] = ApiError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 f"{request.caller.principal} may not create topic {name!r}; "
@@ -171,7 +171,7 @@ def _description(
 ) -> dict[str, Any]:
     if "configs" not in shape:
         return {}
-    if not allows_topic(request, services, Operation.DESCRIBE_CONFIGS, topic.name):
+    if not allows_topic(request, services, AclOperation.DESCRIBE_CONFIGS, topic.name):
         return _untold(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
         entries = topic_entries(topic.configs, services)

@@ -19,7 +19,7 @@ from penstock.model.ids import TopicId
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -28,7 +28,7 @@ _FIRST_WITH_IDS = 6
 _FIRST_WITH_DISABLED = 3  # TOPIC_DELETION_DISABLED; older clients do not know it
 
 
-class Target(NamedTuple):
+class DeletionTarget(NamedTuple):
     """A topic as the request names it, by one of the two."""
 
     name: str | None
@@ -69,16 +69,16 @@ async def _delete(
     )
 
 
-def _targets(request: Request) -> Iterable[Target]:
+def _targets(request: Request) -> Iterable[DeletionTarget]:
     if request.version < _FIRST_WITH_IDS:
-        return (Target(name, None) for name in request.message.topic_names)
-    return (Target(topic.name, topic.topic_id) for topic in request.message.topics)
+        return (DeletionTarget(name, None) for name in request.message.topic_names)
+    return (DeletionTarget(topic.name, topic.topic_id) for topic in request.message.topics)
 
 
 def _check_all(request: Request, services: "Services") -> list[DeletionResult]:
     """One outcome for each topic, however often and in whichever way it was named."""
-    outcomes: dict[Target, DeletionResult] = {}
-    first_by_name: dict[str, Target] = {}
+    outcomes: dict[DeletionTarget, DeletionResult] = {}
+    first_by_name: dict[str, DeletionTarget] = {}
     for target in _targets(request):
         if target in outcomes:
             outcomes[target] = _twice(outcomes[target])
@@ -101,28 +101,28 @@ def _twice(outcome: DeletionResult) -> DeletionResult:
     return outcome._replace(refused=ApiError(ErrorCode.INVALID_REQUEST, message))
 
 
-def _check(target: Target, request: Request, services: "Services") -> DeletionResult:
+def _check(target: DeletionTarget, request: Request, services: "Services") -> DeletionResult:
     if target.topic_id is not None:
         return _check_id(target, target.topic_id, request, services)
     if target.name is None:
         message = "an entry has neither a topic's name nor its id; give one of them"
         return DeletionResult(None, None, ApiError(ErrorCode.INVALID_REQUEST, message))
     refused = _find_refusal(target.name, request, services)
-    topic = services.cluster.find_topic(target.name) if refused is None else None
+    topic = services.metadata.find_topic(target.name) if refused is None else None
     return DeletionResult(target.name, None if topic is None else topic.topic_id, refused)
 
 
 def _check_id(
-    target: Target, topic_id: UUID, request: Request, services: "Services"
+    target: DeletionTarget, topic_id: UUID, request: Request, services: "Services"
 ) -> DeletionResult:
     if target.name is not None:
         message = "an entry has a topic's name and its id as well; give one of them"
         return DeletionResult(*target, ApiError(ErrorCode.INVALID_REQUEST, message))
-    name = services.cluster.find_name(TopicId(topic_id))
+    name = services.metadata.find_name(TopicId(topic_id))
     if name is None:
         message = f"there is no topic of id {topic_id}; it was deleted, or never was here"
         return DeletionResult(None, topic_id, ApiError(ErrorCode.UNKNOWN_TOPIC_ID, message))
-    if not allows_topic(request, services, Operation.DESCRIBE, name):
+    if not allows_topic(request, services, AclOperation.DESCRIBE, name):
         message = f"{request.caller.principal} may not delete the topic of id {topic_id}"
         return DeletionResult(
             None, topic_id, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, message)
@@ -131,13 +131,13 @@ def _check_id(
 
 
 def _find_refusal(name: str, request: Request, services: "Services") -> ApiError | None:
-    if not allows_topic(request, services, Operation.DELETE, name):
+    if not allows_topic(request, services, AclOperation.DELETE, name):
         return ApiError(
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             f"{request.caller.principal} may not delete topic {name!r}; "
             "it needs DELETE on the topic",
         )
-    if not services.settings()["delete.topic.enable"]:
+    if not services.effective_config()["delete.topic.enable"]:
         code = ErrorCode.TOPIC_DELETION_DISABLED
         return ApiError(
             code if request.version >= _FIRST_WITH_DISABLED else ErrorCode.INVALID_REQUEST,

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.apis.admin.config_entries import (
-    ConfigEntry,
+    ResponseConfigEntry,
     broker_entries,
     cluster_default_entries,
     shape_entries,
@@ -34,7 +34,7 @@ from penstock.model.ids import InvalidTopicName, check_topic_name
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import encode, wire_error
 from penstock.protocol.unsigned_varint import encode_unsigned_varint
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -113,7 +113,7 @@ class _Description:
     def _encode_entries(self, asked: _Asked) -> bytes:
         request, services = self._request, self._services
         resource = get_resource(asked.code)
-        check_allowed(request, services, Operation.DESCRIBE_CONFIGS, resource, asked.name)
+        check_allowed(request, services, AclOperation.DESCRIBE_CONFIGS, resource, asked.name)
         if resource is ConfigResource.TOPIC:
             topic = _get_topic(asked.name, services)
             key = frozenset(topic.configs.items()), asked.only
@@ -125,13 +125,13 @@ class _Description:
             return self._encode([])
         raise refuse_unsupported(resource)
 
-    def _remember(self, key: Hashable, make: Callable[[], list[ConfigEntry]]) -> bytes:
+    def _remember(self, key: Hashable, make: Callable[[], list[ResponseConfigEntry]]) -> bytes:
         known = self._encoded.get(key)
         if known is None:
             known = self._encoded[key] = self._encode(make())
         return known
 
-    def _encode(self, entries: list[ConfigEntry]) -> bytes:
+    def _encode(self, entries: list[ResponseConfigEntry]) -> bytes:
         shaped = shape_entries(
             entries,
             self._shape["results"]["configs"],
@@ -152,7 +152,7 @@ class _Description:
 
 def _get_topic(name: str, services: "Services") -> TopicState:
     try:
-        topic = services.cluster.find_topic(check_topic_name(name))
+        topic = services.metadata.find_topic(check_topic_name(name))
     except InvalidTopicName as error:
         raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, str(error)) from None
     if topic is None:
@@ -164,7 +164,7 @@ def _get_topic(name: str, services: "Services") -> TopicState:
 
 def _topic_entries(
     topic: TopicState, only: Collection[str] | None, services: "Services"
-) -> list[ConfigEntry]:
+) -> list[ResponseConfigEntry]:
     try:
         return topic_entries(topic.configs, services, only)
     except ConfigError as error:
@@ -177,7 +177,7 @@ def _topic_entries(
 
 def _broker_entries(
     name: str, only: Collection[str] | None, services: "Services"
-) -> list[ConfigEntry]:
+) -> list[ResponseConfigEntry]:
     if not name:
         return cluster_default_entries(services, only)
     check_this_broker(name, services)

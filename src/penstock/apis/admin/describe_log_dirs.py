@@ -18,7 +18,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import EngineStatistics, LogStatistics
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _UNKNOWN_VOLUME = Volume(-1, -1)
 
 async def answer(request: Request, services: "Services") -> Any:
     shape = response_shape(request.key, request.version)
-    if not allows_cluster(request, services, Operation.DESCRIBE):
+    if not allows_cluster(request, services, AclOperation.DESCRIBE):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return shape(throttle_time=timedelta(), error_code=wire_error(code), results=())
     statistics = services.engine.statistics()
@@ -58,7 +58,7 @@ API = Api(
 
 
 def _log_directories(services: "Services") -> list[str]:
-    configured: Any = services.settings()["log.dirs"]
+    configured: Any = services.effective_config()["log.dirs"]
     return [os.path.abspath(path) for path in configured]
 
 

@@ -18,7 +18,7 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -41,7 +41,7 @@ API = Api(key=ApiKey.ELECT_LEADERS, versions=range(3), answer=answer, max_frame_
 async def _elect(
     request: Request, services: "Services", named: list[TopicPartition] | None
 ) -> Results | ApiError:
-    if not allows_cluster(request, services, Operation.ALTER):
+    if not allows_cluster(request, services, AclOperation.ALTER):
         return ApiError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs ALTER on the cluster",

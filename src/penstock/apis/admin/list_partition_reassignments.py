@@ -15,7 +15,7 @@ from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -24,7 +24,7 @@ Moves = Mapping[TopicPartition, PartitionState]
 
 
 async def answer(request: Request, services: "Services") -> Any:
-    if not allows_cluster(request, services, Operation.DESCRIBE):
+    if not allows_cluster(request, services, AclOperation.DESCRIBE):
         refused = ApiError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             f"{request.caller.principal} needs DESCRIBE on the cluster",

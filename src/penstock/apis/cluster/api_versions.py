@@ -119,4 +119,4 @@ def _check_software(asked: ApiVersionsRequest) -> ErrorCode:
 
 def _reply(request: Request, body: bytes) -> None:
     head = _HEAD.pack(len(body) + 4, request.correlation_id)
-    request.exchange.reply([head + body])
+    request.in_flight.reply([head + body])

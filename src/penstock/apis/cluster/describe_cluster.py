@@ -20,7 +20,7 @@ from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -32,13 +32,13 @@ _FIRST_WITH_ENDPOINT_TYPE = 1
 
 def answer(request: Request, services: "Services") -> Any:
     shape = response_shape(request.key, request.version)
-    may_describe = allows_cluster(request, services, Operation.DESCRIBE)
+    may_describe = allows_cluster(request, services, AclOperation.DESCRIBE)
     refusal = _find_refusal(request)
     if refusal is not None:
         return _refuse(shape, refusal)
     brokers = _brokers(shape["brokers"], request, services)
     known = {broker.broker_id for broker in brokers}
-    controller_id = services.cluster.controller_id
+    controller_id = services.metadata.controller_id
     return shape(
         throttle_time=timedelta(),
         error_code=wire_error(ErrorCode.NONE),
@@ -85,7 +85,7 @@ def _refuse(shape: Shape, refusal: tuple[ErrorCode, str]) -> Any:
 def _brokers(shape: Shape, request: Request, services: "Services") -> tuple[Any, ...]:
     reachable = (
         (node, broker_address(node, request, services))
-        for node in services.cluster.brokers.values()
+        for node in services.metadata.brokers.values()
     )
     return tuple(
         shape(broker_id=node.id, host=address[0], port=address[1], rack=node.rack)

@@ -18,7 +18,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import InvalidTopicName, TopicPartition, check_topic_name
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -67,7 +67,7 @@ def _names(request: Request, services: "Services") -> Sequence[str]:
     asked = {topic.name for topic in request.message.topics}
     cursor = request.message.cursor
     first = "" if cursor is None else cursor.topic_name
-    return sorted(name for name in asked or services.cluster.topics if name >= first)
+    return sorted(name for name in asked or services.metadata.topics if name >= first)
 
 
 class _Page:
@@ -79,21 +79,21 @@ class _Page:
         self._shape = response_shape(request.key, request.version)
         self._asks_for_all = not request.message.topics
         self._reachable = frozenset(_reachable(request, services))
-        most: Any = services.settings()["max.request.partition.size.limit"]
+        most: Any = services.effective_config()["max.request.partition.size.limit"]
         self._left = max(1, min(most, request.message.response_partition_limit))
         self._topics: list[Any] = []
         self._next: tuple[str, int] | None = None  # None: this page is the last
 
     def try_add(self, name: str) -> bool:
         """False: the page is full, and the next one begins with this topic or in it."""
-        if not allows_topic(self._request, self._services, Operation.DESCRIBE, name):
+        if not allows_topic(self._request, self._services, AclOperation.DESCRIBE, name):
             if not self._asks_for_all:
                 self._add_failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             return True
         if self._left == 0:
             self._next = name, 0
             return False
-        topic = self._services.cluster.find_topic(name)
+        topic = self._services.metadata.find_topic(name)
         if topic is None:
             self._add_failed(name, _why_absent(name))
             return True
@@ -140,7 +140,7 @@ class _Page:
 
     def _partition(self, shape: Shape, topic: TopicState, number: int) -> Any:
         state = topic.partitions[number]
-        failed = self._services.cluster.failed.get(TopicPartition(topic.name, number), ())
+        failed = self._services.metadata.failed.get(TopicPartition(topic.name, number), ())
         return shape(
             error_code=wire_error(ErrorCode.NONE),
             partition_index=number,
@@ -163,7 +163,7 @@ class _Page:
 
 def _reachable(request: Request, services: "Services") -> Iterable[BrokerId]:
     """The live brokers that have the listener that this client came through."""
-    for node in services.cluster.brokers.values():
+    for node in services.metadata.brokers.values():
         if broker_address(node, request, services) is not None:
             yield node.id
 

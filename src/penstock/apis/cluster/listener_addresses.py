@@ -20,8 +20,8 @@ def own_endpoint(request: Request, services: "Services") -> tuple[str, int]:
     configured = services.advertised.get(request.caller.listener)
     if configured is not None:
         return configured.host, configured.port
-    host = request.exchange.local_host.removeprefix(_MAPPED)
-    return host, request.exchange.local_port
+    host = request.in_flight.local_host.removeprefix(_MAPPED)
+    return host, request.in_flight.local_port
 
 
 def broker_address(

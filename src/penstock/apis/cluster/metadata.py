@@ -25,7 +25,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import InvalidTopicName, TopicId, check_topic_name
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.first_requests import AskedTopic, read_metadata_request
-from penstock.security.authorizer import CLUSTER_NAME, AllowAll, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, AllowAll, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -68,7 +68,7 @@ def answer(request: Request, services: "Services") -> bytes | Coroutine[Any, Any
 
 def _answer_all(request: Request, services: "Services") -> bytes:
     """Topics that the caller may not describe are left out."""
-    topics = services.cluster.topics
+    topics = services.metadata.topics
     seen = _list_visible(request, services, topics)
     if len(seen) < len(topics) or _wants_operations(request):
         return _build(request, services, _encode_topics(request, services, seen))
@@ -85,7 +85,7 @@ def _list_visible(
     return [
         topic
         for name, topic in topics.items()
-        if allows(caller, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        if allows(caller, AclOperation.DESCRIBE, ResourceType.TOPIC, name)
     ]
 
 
@@ -93,17 +93,17 @@ def _answer_everything(
     request: Request, services: "Services", topics: Collection[TopicState]
 ) -> bytes:
     """The body that every caller gets who may see all: built once for each state of the cluster."""
-    exchange = request.exchange
-    address = (exchange.local_host, exchange.local_port)
+    in_flight = request.in_flight
+    address = (in_flight.local_host, in_flight.local_port)
     key = (request.version, request.caller.listener, address)
-    whole = services.metadata.whole
+    whole = services.metadata_responses.whole
     known = whole.get(key)
-    if known is not None and known[0] == services.cluster.version:
+    if known is not None and known[0] == services.metadata.version:
         return known[1]
     if len(whole) >= _MAX_WHOLE_ANSWERS:
         whole.clear()
     body = _build(request, services, _encode_topics(request, services, topics))
-    whole[key] = services.cluster.version, body
+    whole[key] = services.metadata.version, body
     return body
 
 
@@ -135,7 +135,7 @@ def _topic_named(
 ) -> bytes:
     if not _may_describe(request, services, name):
         return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name)
-    topic = services.cluster.find_topic(name)
+    topic = services.metadata.find_topic(name)
     if topic is not None:
         return _encode_topics(request, services, [topic])[0]
     if not _is_valid_name(name):
@@ -150,12 +150,12 @@ def _topic_of_id(
     request: Request, services: "Services", encoder: TopicEncoder, topic_id: UUID
 ) -> bytes:
     """Ids are no secrets, names are: a topic that may not be described is told without its name."""
-    name = services.cluster.find_name(TopicId(topic_id))
+    name = services.metadata.find_name(TopicId(topic_id))
     if name is None:
         return encoder.encode_missing(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id.bytes)
     if not _may_describe(request, services, name):
         return encoder.encode_missing(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, topic_id.bytes)
-    topic = services.cluster.find_topic(name)
+    topic = services.metadata.find_topic(name)
     assert topic is not None, f"the id of {name} is known, the topic is not"
     return _encode_topics(request, services, [topic])[0]
 
@@ -184,7 +184,7 @@ def _find_to_create(request: Request, services: "Services") -> list[str]:
     """The names for which topics are to be made: absent, allowed and valid."""
     if not _creates_topics(request, services):
         return []
-    cluster = services.cluster
+    cluster = services.metadata
     names = dict.fromkeys(asked.name for asked in request.message.topics if _is_by_name(asked))
     return [
         name
@@ -198,7 +198,7 @@ def _find_to_create(request: Request, services: "Services") -> list[str]:
 
 
 async def _create_and_answer(request: Request, services: "Services", names: list[str]) -> bytes:
-    settings: Mapping[str, Any] = services.settings()
+    settings: Mapping[str, Any] = services.effective_config()
     if len(names) * settings["num.partitions"] > MAX_PARTITIONS_PER_REQUEST:
         return _answer_named(request, services, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION))
     topics = [
@@ -232,7 +232,7 @@ def _why_absent(code: ErrorCode) -> ErrorCode:
 def _creates_topics(request: Request, services: "Services") -> bool:
     if not request.message.allow_auto_topic_creation:
         return False
-    return bool(services.settings()["auto.create.topics.enable"])
+    return bool(services.effective_config()["auto.create.topics.enable"])
 
 
 def _is_valid_name(name: str) -> bool:
@@ -247,12 +247,12 @@ def _is_valid_name(name: str) -> bool:
 
 
 def _may_describe(request: Request, services: "Services", name: str) -> bool:
-    return allows_topic(request, services, Operation.DESCRIBE, name)
+    return allows_topic(request, services, AclOperation.DESCRIBE, name)
 
 
 def _may_create(request: Request, services: "Services", name: str) -> bool:
-    return allows_cluster(request, services, Operation.CREATE) or allows_topic(
-        request, services, Operation.CREATE, name
+    return allows_cluster(request, services, AclOperation.CREATE) or allows_topic(
+        request, services, AclOperation.CREATE, name
     )
 
 
@@ -263,7 +263,7 @@ def _wants_operations(request: Request) -> bool:
 def _cluster_operations(request: Request, services: "Services") -> int:
     if not request.message.include_cluster_authorized_operations:
         return OPERATIONS_NOT_ASKED
-    if not allows_cluster(request, services, Operation.DESCRIBE):
+    if not allows_cluster(request, services, AclOperation.DESCRIBE):
         return 0
     return authorized_operations(request, services, ResourceType.CLUSTER, CLUSTER_NAME)
 
@@ -272,14 +272,14 @@ def _cluster_operations(request: Request, services: "Services") -> int:
 
 
 def _encoder(request: Request, services: "Services") -> TopicEncoder:
-    return services.metadata.encoder(request.version, request.caller.listener, services)
+    return services.metadata_responses.encoder(request.version, request.caller.listener, services)
 
 
 def _encode_topics(
     request: Request, services: "Services", topics: Collection[TopicState]
 ) -> list[bytes]:
     encoder = _encoder(request, services)
-    encoded = encoder.encode(topics, services.cluster)
+    encoded = encoder.encode(topics, services.metadata)
     if not _wants_operations(request):
         return encoded
     return [
@@ -295,14 +295,14 @@ def _build(request: Request, services: "Services", topics: list[bytes]) -> bytes
         request.version,
         brokers=_list_brokers(request, services),
         cluster_id=services.cluster_id,
-        controller_id=services.cluster.controller_id,
+        controller_id=services.metadata.controller_id,
         topics=topics,
         operations=_cluster_operations(request, services),
     )
 
 
 def _list_brokers(request: Request, services: "Services") -> list[ResponseBroker]:
-    nodes = services.cluster.brokers.values()
+    nodes = services.metadata.brokers.values()
     places = ((node, broker_address(node, request, services)) for node in nodes)
     return [
         ResponseBroker(node.id, address[0], address[1], node.rack)

@@ -12,7 +12,7 @@ from penstock.apis.api import Request
 from penstock.apis.data.fetch_response import (
     FIRST_WITH_HINTS,
     NO_REPLICA,
-    Fetched,
+    FetchPartitionData,
     encode_fetch_response,
 )
 from penstock.apis.data.fetch_sessions import FetchContext, RequestedPartition
@@ -22,7 +22,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileRun, Releasable
 from penstock.model.values import new_tuple
-from penstock.replication.partition import Isolation, Partition
+from penstock.replication.partition import FetchIsolation, Partition
 from penstock.replication.replica_selector import find_read_replica
 from penstock.replication.storage_errors import as_refusal
 from penstock.storage.engine import Read
@@ -37,7 +37,7 @@ _NONE = ErrorCode.NONE
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class Target(NamedTuple):
+class FetchTarget(NamedTuple):
     asked: RequestedPartition
     partition: TopicPartition | None  # None: not looked at, for `error`
     error: ErrorCode
@@ -60,7 +60,7 @@ class Leases:
             lease.release()
 
 
-class FetchOperation:
+class DelayedFetch:
     """A `waiting.Operation`: satisfied by enough bytes, or by an error that should not wait."""
 
     __slots__ = (
@@ -81,9 +81,9 @@ class FetchOperation:
         request: Request,
         services: "Services",
         context: FetchContext,
-        targets: Sequence[Target],
+        targets: Sequence[FetchTarget],
         *,
-        isolation: Isolation,
+        isolation: FetchIsolation,
         min_bytes: int,
         max_bytes: int,
         follower: BrokerId = NO_BROKER,
@@ -139,7 +139,7 @@ class FetchOperation:
 
     def _size_of(self, partition: Partition, asked: RequestedPartition, end: Offset) -> int:
         """Each append makes one partition be looked at again, not all of them."""
-        known = self._sizes.get(partition.partition)
+        known = self._sizes.get(partition.tp)
         if known is not None and known[0] == end:
             return known[1]
         limit = max(0, min(asked.max_bytes, self._max_bytes))
@@ -147,7 +147,7 @@ class FetchOperation:
             Offset(asked.offset), below=end, max_bytes=limit, at_least_one=True
         )
         read.lease.release()
-        self._sizes[partition.partition] = end, read.size_bytes
+        self._sizes[partition.tp] = end, read.size_bytes
         return read.size_bytes
 
     # -- the answer ------------------------------------------------------------------------
@@ -169,14 +169,14 @@ class FetchOperation:
         except BaseException:
             leases.release()
             raise
-        request.exchange.reply(frame, leases)
+        request.in_flight.reply(frame, leases)
 
     def expire(self) -> None:
         self.complete()
 
-    def _read_all(self, leases: Leases) -> list[Fetched]:
+    def _read_all(self, leases: Leases) -> list[FetchPartitionData]:
         """In the order of the session, so long as the limit allows; the first batch goes whole."""
-        answers: list[Fetched] = []
+        answers: list[FetchPartitionData] = []
         left_bytes = self._max_bytes
         is_first = True
         for asked, name, error in self._targets:
@@ -200,27 +200,27 @@ class FetchOperation:
         left_bytes: int,
         is_first: bool,
         leases: Leases,
-    ) -> Fetched:
+    ) -> FetchPartitionData:
         partition = self._get(asked, name)
         log = partition.log
         log_start, start = log.log_start_offset, Offset(asked.offset)
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
         isolation = self._isolation
-        is_committed = isolation is Isolation.READ_COMMITTED
+        is_committed = isolation is FetchIsolation.READ_COMMITTED
         below = last_stable if is_committed else high_watermark
-        if isolation is Isolation.LOG_END:
+        if isolation is FetchIsolation.LOG_END:
             below = start if self._is_held_back(partition) else log.log_end_offset
         diverging = None
         if asked.last_fetched_epoch >= 0:
             diverging = partition.find_divergence(start, asked.last_fetched_epoch)
         if diverging is None and not log_start <= start <= log.log_end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-            return Fetched(asked, code, high_watermark, last_stable, log_start)
+            return FetchPartitionData(asked, code, high_watermark, last_stable, log_start)
         if self._rack:
             replica = self._find_read_replica(partition, asked)
             if replica != NO_REPLICA:
                 marks = high_watermark, last_stable, log_start
-                return Fetched(asked, _NONE, *marks, aborted=None, read_replica=replica)
+                return FetchPartitionData(asked, _NONE, *marks, aborted=None, read_replica=replica)
         limit = max(0, min(asked.max_bytes, left_bytes))
         read = None
         if start < below and diverging is None and (limit or is_first):
@@ -230,12 +230,14 @@ class FetchOperation:
             aborted: Sequence[AbortedTxn] | None = () if is_committed else None
         else:
             leases.add(read.lease)
-            if isolation is Isolation.LOG_END:
-                self._services.replicas.throttling.note_sent(partition, read.size_bytes)
+            if isolation is FetchIsolation.LOG_END:
+                self._services.replicas.quota.note_sent(partition, read.size_bytes)
             records = FileRun(read.slices)
             aborted = log.aborted(start, read.end_offset) if is_committed else None
         known = (asked, _NONE, high_watermark, last_stable, log_start)
-        return new_tuple(Fetched, (*known, records, aborted, diverging, NO_HINT, NO_REPLICA))
+        return new_tuple(
+            FetchPartitionData, (*known, records, aborted, diverging, NO_HINT, NO_REPLICA)
+        )
 
     def _slice(
         self, partition: Partition, start: Offset, below: Offset, limit: int, is_first: bool
@@ -246,7 +248,7 @@ class FetchOperation:
         except StorageError as error:
             raise as_refusal(error) from error
         except OSError as error:
-            self._services.report(f"{partition.partition} cannot be read at {start}: {error}")
+            self._services.report(f"{partition.tp} cannot be read at {start}: {error}")
             raise Refusal(ErrorCode.KAFKA_STORAGE_ERROR) from error
         if read.slices:
             return read
@@ -267,13 +269,13 @@ class FetchOperation:
         """A follower that is throttled, for now."""
         if self._follower == NO_BROKER:
             return False
-        return self._services.replicas.throttling.holds_back(partition, self._follower)
+        return self._services.replicas.quota.holds_back(partition, self._follower)
 
     def _find_read_replica(self, partition: Partition, asked: RequestedPartition) -> int:
         found = find_read_replica(
             partition.state,
             partition.followers,
-            self._services.cluster.brokers,
+            self._services.metadata.brokers,
             rack=self._rack or "",
             offset=Offset(asked.offset),
         )
@@ -285,5 +287,7 @@ class FetchOperation:
         return NO_HINT
 
 
-def _refuse(asked: RequestedPartition, code: ErrorCode, hint: LeaderHint = NO_HINT) -> Fetched:
-    return Fetched(asked, code, _UNKNOWN, _UNKNOWN, _UNKNOWN, hint=hint)
+def _refuse(
+    asked: RequestedPartition, code: ErrorCode, hint: LeaderHint = NO_HINT
+) -> FetchPartitionData:
+    return FetchPartitionData(asked, code, _UNKNOWN, _UNKNOWN, _UNKNOWN, hint=hint)

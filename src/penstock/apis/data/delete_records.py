@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -48,7 +48,7 @@ API = Api(key=ApiKey.DELETE_RECORDS, versions=range(3), answer=answer, max_frame
 def _topic_result(
     shape: Shape, topic: str, offsets: dict[int, int], request: Request, services: "Services"
 ) -> Any:
-    if allows_topic(request, services, Operation.DELETE, topic):
+    if allows_topic(request, services, AclOperation.DELETE, topic):
         results = {
             partition: _try_delete(TopicPartition(topic, partition), offset, services)
             for partition, offset in offsets.items()

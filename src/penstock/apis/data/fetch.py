@@ -11,7 +11,7 @@ from uuid import UUID
 
 from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
-from penstock.apis.data.delayed_fetch import FetchOperation, Target
+from penstock.apis.data.delayed_fetch import DelayedFetch, FetchTarget
 from penstock.apis.data.fetch_response import FIRST_WITH_TOPIC_ID
 from penstock.apis.data.fetch_sessions import (
     FINAL_EPOCH,
@@ -28,10 +28,10 @@ from penstock.model.ids import TopicId, TopicPartition
 from penstock.model.values import new_tuple
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import decode_request
-from penstock.purgatory.delayed_operations import TooManyWaiting
-from penstock.replication.partition import Isolation
+from penstock.purgatory.delayed_operations import PurgatoryFull
+from penstock.replication.partition import FetchIsolation
 from penstock.replication.replica_selector import is_rack_aware
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -45,20 +45,20 @@ _NONE = ErrorCode.NONE
 def fetch(request: Request, services: "Services") -> None:
     message = decode_request(KEY, request.version, request.message)
     request.message = None  # a view of the receive buffer, which is not ours while we wait
-    settings: Mapping[str, Any] = services.settings()
+    settings: Mapping[str, Any] = services.effective_config()
     max_bytes = max(0, min(message.max_bytes, settings["fetch.max.bytes"]))
     context = _begin(request, services, message)
     follower, broker_epoch = replica_of(request.version, message)
     rack: str | None = None
     if follower >= 0:
-        isolation = Isolation.LOG_END
+        isolation = FetchIsolation.LOG_END
         targets = find_replica_targets(request, services, context, follower, broker_epoch)
     else:
         isolation = _isolation(message.isolation_level)
         targets = _find_targets(request, services, context)
         if is_rack_aware(settings["replica.selector.class"]):
             rack = getattr(message, "rack_id", None)  # a version that has it knows replicas, too
-    operation = FetchOperation(
+    operation = DelayedFetch(
         request,
         services,
         context,
@@ -77,15 +77,15 @@ def fetch(request: Request, services: "Services") -> None:
 
 
 def _wait(
-    request: Request, services: "Services", operation: FetchOperation, max_wait_ms: int
+    request: Request, services: "Services", operation: DelayedFetch, max_wait_ms: int
 ) -> None:
     """Until there is enough to answer with; whoever hangs up meanwhile is forgotten."""
-    fetches = services.replicas.fetches
+    fetches = services.replicas.fetch_purgatory
     try:
-        waiting = fetches.wait(
+        waiting = fetches.try_complete_else_watch(
             operation, operation.watched(), services.timers.now_ms() + max_wait_ms
         )
-    except TooManyWaiting:
+    except PurgatoryFull:
         operation.complete()
         return
     if waiting.ending is None:
@@ -93,7 +93,7 @@ def _wait(
         def give_up() -> None:
             fetches.cancel(waiting)
 
-        request.exchange.on_close(give_up)
+        request.in_flight.on_close(give_up)
 
 
 # -- what is asked -------------------------------------------------------------------------
@@ -138,18 +138,20 @@ def _topic_of(topic: Any) -> Topic:
     return topic.topic_id or _NO_TOPIC_ID
 
 
-def _isolation(level: int) -> Isolation:
-    if level == Isolation.READ_COMMITTED:
-        return Isolation.READ_COMMITTED
-    return Isolation.READ_UNCOMMITTED
+def _isolation(level: int) -> FetchIsolation:
+    if level == FetchIsolation.READ_COMMITTED:
+        return FetchIsolation.READ_COMMITTED
+    return FetchIsolation.READ_UNCOMMITTED
 
 
 # -- what may be read of it ----------------------------------------------------------------
 
 
-def _find_targets(request: Request, services: "Services", context: FetchContext) -> list[Target]:
+def _find_targets(
+    request: Request, services: "Services", context: FetchContext
+) -> list[FetchTarget]:
     """Every partition with its name, or with the reason for which it is not looked at."""
-    targets: list[Target] = []
+    targets: list[FetchTarget] = []
     topics: dict[Topic, str | ErrorCode] = {}
     topic: Topic | None = None
     found: str | ErrorCode | None = None
@@ -161,18 +163,18 @@ def _find_targets(request: Request, services: "Services", context: FetchContext)
                 found = topics[topic] = _find_topic(request, services, topic)
         if type(found) is str:
             name = new_tuple(TopicPartition, (found, asked.index))
-            targets.append(new_tuple(Target, (asked, name, _NONE)))
+            targets.append(new_tuple(FetchTarget, (asked, name, _NONE)))
         else:
             assert isinstance(found, ErrorCode)
-            targets.append(Target(asked, None, found))
+            targets.append(FetchTarget(asked, None, found))
     return targets
 
 
 def _find_topic(request: Request, services: "Services", topic: Topic) -> str | ErrorCode:
-    name = topic if isinstance(topic, str) else services.cluster.find_name(TopicId(topic))
+    name = topic if isinstance(topic, str) else services.metadata.find_name(TopicId(topic))
     if name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID
-    if not allows_topic(request, services, Operation.READ, name):
+    if not allows_topic(request, services, AclOperation.READ, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return name
 

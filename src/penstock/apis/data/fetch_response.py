@@ -46,7 +46,7 @@ _LEADER_TAG = 1
 NO_REPLICA = -1
 
 
-class Fetched(NamedTuple):
+class FetchPartitionData(NamedTuple):
     """One partition's answer. Offsets are -1 where they are not to be told."""
 
     asked: RequestedPartition
@@ -79,7 +79,7 @@ def encode_fetch_response(
     *,
     error: ErrorCode,
     session_id: int,
-    answers: Sequence[Fetched],
+    answers: Sequence[FetchPartitionData],
     nodes: Sequence[HintedBroker] = (),
 ) -> list[Any]:
     """The body's parts. Neighbouring partitions of one topic stand under it together."""
@@ -103,8 +103,8 @@ def encode_fetch_response(
     return parts
 
 
-def _group(answers: Sequence[Fetched]) -> list[list[Fetched]]:
-    groups: list[list[Fetched]] = []
+def _group(answers: Sequence[FetchPartitionData]) -> list[list[FetchPartitionData]]:
+    groups: list[list[FetchPartitionData]] = []
     topic: object = None
     for answer in answers:
         asked_topic = answer[0].topic
@@ -129,7 +129,7 @@ def _count(count: int, is_flexible: bool) -> bytes:
     return encode_unsigned_varint(count + 1) if is_flexible else _INT32.pack(count)
 
 
-def _add_flexible(parts: list[Any], version: int, answer: Fetched) -> None:
+def _add_flexible(parts: list[Any], version: int, answer: FetchPartitionData) -> None:
     (
         asked,
         code,
@@ -161,7 +161,7 @@ def _add_flexible(parts: list[Any], version: int, answer: Fetched) -> None:
         parts.append(_tags(version, diverging, hint))
 
 
-def _add_classic(parts: list[Any], version: int, answer: Fetched) -> None:
+def _add_classic(parts: list[Any], version: int, answer: FetchPartitionData) -> None:
     asked, code, high_watermark, last_stable, log_start, records, aborted, _, _, replica = answer
     if version >= FIRST_WITH_LOG_START:
         parts.append(_PARTITION_5.pack(asked.index, code, high_watermark, last_stable, log_start))

@@ -85,7 +85,7 @@ class Told(Protocol):
 AnyTold = TypeVar("AnyTold", bound=Told)
 
 
-class Chosen(NamedTuple):
+class FetchResponseHead(NamedTuple):
     """The head of an answer; its partitions are what `choose` left."""
 
     error: ErrorCode
@@ -115,9 +115,9 @@ class FetchContext:
 
     partitions: Sequence[RequestedPartition] = ()
 
-    def choose(self, answers: list[AnyTold]) -> tuple[Chosen, list[AnyTold]]:
+    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
         """What of the answers is sent. Called once, when they leave."""
-        return Chosen(ErrorCode.NONE, NO_SESSION), answers
+        return FetchResponseHead(ErrorCode.NONE, NO_SESSION), answers
 
 
 class _Sessionless(FetchContext):
@@ -129,8 +129,8 @@ class _Refused(FetchContext):
     def __init__(self, error: ErrorCode) -> None:
         self._error = error
 
-    def choose(self, answers: list[AnyTold]) -> tuple[Chosen, list[AnyTold]]:
-        return Chosen(self._error, NO_SESSION), []
+    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
+        return FetchResponseHead(self._error, NO_SESSION), []
 
 
 class _Full(FetchContext):
@@ -144,13 +144,13 @@ class _Full(FetchContext):
         self._by_id = by_id
         self.partitions = tuple(partitions.values())
 
-    def choose(self, answers: list[AnyTold]) -> tuple[Chosen, list[AnyTold]]:
+    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
         session = self._sessions.try_create(self._named, by_id=self._by_id)
         if session is None:
-            return Chosen(ErrorCode.NONE, NO_SESSION), answers
+            return FetchResponseHead(ErrorCode.NONE, NO_SESSION), answers
         for told in answers:
             _note(session, told)
-        return Chosen(ErrorCode.NONE, session.id), answers
+        return FetchResponseHead(ErrorCode.NONE, session.id), answers
 
 
 class _Incremental(FetchContext):
@@ -159,12 +159,12 @@ class _Incremental(FetchContext):
         self._epoch = session.epoch
         self.partitions = tuple(session.partitions.values())
 
-    def choose(self, answers: list[AnyTold]) -> tuple[Chosen, list[AnyTold]]:
+    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
         session = self._session
         if session.epoch != self._epoch:  # a second request of the session overtook this one
-            return Chosen(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id), []
+            return FetchResponseHead(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id), []
         news = [told for told in answers if _note(session, told)]
-        return Chosen(ErrorCode.NONE, session.id), news
+        return FetchResponseHead(ErrorCode.NONE, session.id), news
 
 
 def _note(session: FetchSession, told: Told) -> bool:

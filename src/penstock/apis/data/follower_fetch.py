@@ -7,7 +7,7 @@ watermarks (CVE-2018-1288): only who may act for the cluster gets here, over the
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.api import Request
-from penstock.apis.data.delayed_fetch import Target
+from penstock.apis.data.delayed_fetch import FetchTarget
 from penstock.apis.data.fetch_sessions import FetchContext, RequestedPartition
 from penstock.apis.inter_broker_access import check_broker
 from penstock.model.cluster import BrokerEpoch, BrokerId
@@ -36,12 +36,12 @@ def find_replica_targets(
     context: FetchContext,
     follower: BrokerId,
     epoch: BrokerEpoch,
-) -> list[Target]:
+) -> list[FetchTarget]:
     """Every partition with its name, once its follower's progress is noted, or with what is wrong
     with the follower."""
     error = _find_refusal(request, services, follower, epoch)
     if error is not None:
-        return [Target(asked, None, error) for asked in context.partitions]
+        return [FetchTarget(asked, None, error) for asked in context.partitions]
     return [_note(services, asked, follower, epoch) for asked in context.partitions]
 
 
@@ -52,7 +52,7 @@ def _find_refusal(
         check_broker(request, services)
     except Refusal:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as a fetch says it
-    node = services.cluster.brokers.get(follower)
+    node = services.metadata.brokers.get(follower)
     if node is not None and _NO_EPOCH < epoch < node.epoch:
         return ErrorCode.STALE_BROKER_EPOCH
     return None
@@ -60,23 +60,23 @@ def _find_refusal(
 
 def _note(
     services: "Services", asked: RequestedPartition, follower: BrokerId, epoch: BrokerEpoch
-) -> Target:
+) -> FetchTarget:
     topic = asked.topic
-    name = topic if isinstance(topic, str) else services.cluster.find_name(TopicId(topic))
+    name = topic if isinstance(topic, str) else services.metadata.find_name(TopicId(topic))
     if name is None:
-        return Target(asked, None, ErrorCode.UNKNOWN_TOPIC_ID)
+        return FetchTarget(asked, None, ErrorCode.UNKNOWN_TOPIC_ID)
     if asked.leader_epoch < 0:
-        return Target(asked, None, ErrorCode.INVALID_REQUEST)
+        return FetchTarget(asked, None, ErrorCode.INVALID_REQUEST)
     partition = TopicPartition(name, asked.index)
     fetch = FollowerFetch(
         follower, epoch, asked.leader_epoch, Offset(asked.offset), asked.last_fetched_epoch
     )
     try:
         _check_topic_id(services, asked, partition)
-        services.replicas.note_follower_fetch(partition, fetch)
+        services.replicas.update_follower_fetch_state(partition, fetch)
     except Refusal as refusal:
-        return Target(asked, None, refusal.code)
-    return Target(asked, partition, ErrorCode.NONE)
+        return FetchTarget(asked, None, refusal.code)
+    return FetchTarget(asked, partition, ErrorCode.NONE)
 
 
 def _check_topic_id(services: "Services", asked: RequestedPartition, name: TopicPartition) -> None:

@@ -39,7 +39,7 @@ NO_HINT = LeaderHint(NO_BROKER, NO_LEADER_EPOCH)
 
 def find_leader_hint(services: "Services", partition: TopicPartition) -> LeaderHint:
     """NO_HINT where nobody is known to lead it."""
-    topic = services.cluster.find_topic(partition.topic)
+    topic = services.metadata.find_topic(partition.topic)
     if topic is None or not 0 <= partition.partition < len(topic.partitions):
         return NO_HINT
     state = topic.partitions[partition.partition]
@@ -52,7 +52,7 @@ def find_nodes(
     """The leaders of the hints, each once, as this client can reach them."""
     nodes: list[HintedBroker] = []
     for leader in dict.fromkeys(hint.leader for hint in hints):
-        broker = services.cluster.brokers.get(leader)
+        broker = services.metadata.brokers.get(leader)
         address = None if broker is None else broker_address(broker, request, services)
         if broker is not None and address is not None:
             nodes.append(HintedBroker(leader, *address, broker.rack))

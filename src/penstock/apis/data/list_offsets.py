@@ -24,9 +24,9 @@ from penstock.model.ids import (
 )
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.replication.partition import Isolation, Partition
+from penstock.replication.partition import FetchIsolation, Partition
 from penstock.replication.storage_errors import as_refusal
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 from penstock.storage.engine import TimestampAndOffset
 from penstock.storage.errors import StorageError
 
@@ -71,7 +71,7 @@ def _answer_topic(
     topic: Any,
     twice: set[TopicPartition],
 ) -> tuple[Any, ...]:
-    allowed = allows_topic(request, services, Operation.DESCRIBE, topic.name)
+    allowed = allows_topic(request, services, AclOperation.DESCRIBE, topic.name)
     answers = []
     for asked in topic.partitions:
         name = TopicPartition(topic.name, asked.partition_index)
@@ -118,16 +118,16 @@ def _find(
         raise as_refusal(error) from error
 
 
-def _isolation(request: Request) -> Isolation:
-    if getattr(request.message, "isolation_level", 0) == Isolation.READ_COMMITTED:
-        return Isolation.READ_COMMITTED
-    return Isolation.READ_UNCOMMITTED
+def _isolation(request: Request) -> FetchIsolation:
+    if getattr(request.message, "isolation_level", 0) == FetchIsolation.READ_COMMITTED:
+        return FetchIsolation.READ_COMMITTED
+    return FetchIsolation.READ_UNCOMMITTED
 
 
 def _below(
     request: Request,
     partition: Partition,
-    isolation: Isolation,
+    isolation: FetchIsolation,
     find: Callable[[], TimestampAndOffset | None],
 ) -> TimestampAndOffset:
     """What was found, if this reader may see it already."""

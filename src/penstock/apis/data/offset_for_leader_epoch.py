@@ -14,7 +14,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def answer(request: Request, services: "Services") -> Any:
 def _answer_topic(
     request: Request, services: "Services", shape: Shape, topic: Any
 ) -> tuple[Any, ...]:
-    allowed = allows_topic(request, services, Operation.DESCRIBE, topic.topic)
+    allowed = allows_topic(request, services, AclOperation.DESCRIBE, topic.topic)
     answers = []
     for asked in topic.partitions:
         try:

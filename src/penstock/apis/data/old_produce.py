@@ -14,7 +14,7 @@ from penstock.apis.access import allows_topic
 from penstock.apis.api import Request
 from penstock.model.errors import ErrorCode
 from penstock.protocol.produce_request import TopicRecords, read_old_produce_request
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -35,19 +35,19 @@ def refuse_old_formats(request: Request, services: "Services") -> None:
     codes = [_answer_topic(request, services, topic) for topic, _ in asked.topics]
     if asked.acks != 0:
         body = _encode(request.version, asked.topics, codes)
-        request.exchange.reply(request.frame_body([body]))
+        request.in_flight.reply(request.frame_body([body]))
     elif codes:
-        request.exchange.close(
+        request.in_flight.close(
             f"a message for {asked.topics[0][0]} with acks=0 was refused with {codes[0].name}: "
             f"Produce v{request.version} is of a message format that is not taken; use a client "
             "of Kafka 0.11 or later"
         )
     else:
-        request.exchange.reply_nothing()
+        request.in_flight.reply_nothing()
 
 
 def _answer_topic(request: Request, services: "Services", topic: str) -> ErrorCode:
-    if not allows_topic(request, services, Operation.WRITE, topic):
+    if not allows_topic(request, services, AclOperation.WRITE, topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 

@@ -27,9 +27,9 @@ from penstock.protocol.batch import (
 )
 from penstock.protocol.compression import Codec
 from penstock.protocol.produce_request import ProduceRequest, read_produce_request
-from penstock.purgatory.delayed_operations import DelayedOperation
+from penstock.purgatory.delayed_operations import WatchedOperation
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.storage.engine import AppendOrigin
 
 if TYPE_CHECKING:
@@ -91,13 +91,13 @@ def _write(
 
 
 def _park(
-    request: Request, services: "Services", waiting: DelayedOperation[TopicPartition]
+    request: Request, services: "Services", waiting: WatchedOperation[TopicPartition]
 ) -> None:
     def give_up() -> None:
-        services.replicas.produces.cancel(waiting)
+        services.replicas.produce_purgatory.cancel(waiting)
 
-    request.exchange.let_next_start()
-    request.exchange.on_close(give_up)
+    request.in_flight.let_next_start()
+    request.in_flight.on_close(give_up)
 
 
 def _sort_out(
@@ -111,7 +111,7 @@ def _sort_out(
     place = 0
     for topic, entries in asked.topics:
         allowed = services.authorizer.allows(
-            request.caller, Operation.WRITE, ResourceType.TOPIC, topic
+            request.caller, AclOperation.WRITE, ResourceType.TOPIC, topic
         )
         for index, records in entries:
             if records is None or len(records) < HEADER_BYTES:
@@ -142,7 +142,7 @@ def _may_use_transactions(
 ) -> bool:
     """Asked for what the batches are, whatever the request calls itself (CVE-2018-17196)."""
     return transactional_id is not None and services.authorizer.allows(
-        request.caller, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+        request.caller, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     )
 
 
@@ -177,7 +177,7 @@ def _reply(
         hints=hints,
         nodes=find_nodes(request, services, hints.values()) if hints else (),
     )
-    request.exchange.reply((frame,))
+    request.in_flight.reply((frame,))
 
 
 def _end_without_reply(
@@ -187,12 +187,12 @@ def _end_without_reply(
     for place, answer in enumerate(answers):
         if answer.code is not _NONE:
             partition = _partition_at(asked, place)
-            request.exchange.close(
+            request.in_flight.close(
                 f"a batch for {partition} with acks=0 was refused with {answer.code.name}: "
                 f"{answer.message or answer.code.message}"
             )
             return
-    request.exchange.reply_nothing()
+    request.in_flight.reply_nothing()
 
 
 def _partition_at(asked: ProduceRequest, place: int) -> TopicPartition:

@@ -42,7 +42,7 @@ class TransactionCheck:
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
         self._adds = adds  # transactions v2: a first batch makes its partition part of it
-        self._is_needed = adds or bool(services.settings()[VERIFICATION])
+        self._is_needed = adds or bool(services.effective_config()[VERIFICATION])
         self._questions: dict[TopicPartition, _Question] = {}
         self._answers: dict[TopicPartition, ErrorCode] = {}
 

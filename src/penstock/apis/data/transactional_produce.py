@@ -128,7 +128,7 @@ class _Verified:
             self._keep_batches()
 
     def _keep_batches(self) -> None:
-        self._room = self._request.exchange.try_keep(sum(len(each) for _, each in self._batches))
+        self._room = self._request.in_flight.try_keep(sum(len(each) for _, each in self._batches))
         if self._room is None:
             self._flaws = dict.fromkeys((name for name, _ in self._batches), _NO_ROOM)
             self._end()

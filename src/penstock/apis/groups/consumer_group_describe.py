@@ -26,7 +26,7 @@ from penstock.coordinators.group.consumer.requests import (
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -50,11 +50,11 @@ async def _answer(request: Request, services: "Services") -> Any:
 
 
 async def _describe(request: Request, services: "Services", group: str) -> DescribedConsumerGroup:
-    if not allows_group(request, services, Operation.DESCRIBE, group):
+    if not allows_group(request, services, AclOperation.DESCRIBE, group):
         return DescribedConsumerGroup(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     described = await services.groups.consumer_describe(group)
     topics = dict.fromkeys(_topics(described.members))
-    if all(allows_topic(request, services, Operation.DESCRIBE, each) for each in topics):
+    if all(allows_topic(request, services, AclOperation.DESCRIBE, each) for each in topics):
         return described
     return DescribedConsumerGroup(
         group=group,

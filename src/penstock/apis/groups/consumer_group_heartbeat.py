@@ -20,7 +20,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -39,10 +39,10 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 def _find_denial(request: Request, services: "Services") -> ErrorCode | None:
     message = request.message
-    if not allows_group(request, services, Operation.READ, message.group_id):
+    if not allows_group(request, services, AclOperation.READ, message.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     topics = dict.fromkeys(message.subscribed_topic_names or ())
-    if not all(allows_topic(request, services, Operation.DESCRIBE, each) for each in topics):
+    if not all(allows_topic(request, services, AclOperation.DESCRIBE, each) for each in topics):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return None
 

@@ -11,7 +11,7 @@ from penstock.apis.response_shapes import response_shape
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -28,7 +28,7 @@ async def _answer(request: Request, services: "Services") -> Any:
 
     async def ask(group: str) -> Any:
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-        if allows_group(request, services, Operation.DELETE, group):
+        if allows_group(request, services, AclOperation.DELETE, group):
             code = await services.groups.delete_group(group)
         return shape["results"](group_id=group, error_code=wire_error(code))
 

@@ -17,7 +17,7 @@ from penstock.coordinators.group.requests import DescribedGroup
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -35,7 +35,7 @@ async def _answer(request: Request, services: "Services") -> Any:
     shape = response_shape(KEY, request.version)
 
     async def ask(group: str) -> Any:
-        if allows_group(request, services, Operation.DESCRIBE, group):
+        if allows_group(request, services, AclOperation.DESCRIBE, group):
             described = await services.groups.describe(group)
         else:
             described = DescribedGroup(group=group, error=ErrorCode.GROUP_AUTHORIZATION_FAILED)

@@ -16,7 +16,7 @@ from penstock.model.cluster import NO_BROKER, OFFSETS_TOPIC, TRANSACTIONS_TOPIC,
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -44,7 +44,7 @@ class _Coordinator(Protocol):
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     refused = {key: _find_refusal(request, services, key) for key in _keys(request)}
     topic = _TOPICS.get(_key_type(request), OFFSETS_TOPIC)
-    if None in refused.values() and services.cluster.find_topic(topic) is None:
+    if None in refused.values() and services.metadata.find_topic(topic) is None:
         return _make_topic_and_answer(request, services, refused, topic)
     return _answer(request, services, refused)
 
@@ -85,7 +85,7 @@ def _find_refusal(request: Request, services: "Services", key: str) -> _Found | 
     resource = _RESOURCES.get(key_type)
     if resource is None:
         return _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {key_type} here")
-    if not services.authorizer.allows(request.caller, Operation.DESCRIBE, resource, key):
+    if not services.authorizer.allows(request.caller, AclOperation.DESCRIBE, resource, key):
         code = _DENIED[key_type]
         return _Found(code, code.message)
     return None
@@ -101,11 +101,11 @@ def _answer(request: Request, services: "Services", refused: dict[str, _Found | 
 
 
 def _find_leader(request: Request, services: "Services", name: str) -> _Found:
-    topic = services.cluster.find_topic(_TOPICS[_key_type(request)])
+    topic = services.metadata.find_topic(_TOPICS[_key_type(request)])
     if topic is None:
         return _NOT_AVAILABLE
     leader = topic.partitions[_coordinator(request, services).partition_of(name)].leader
-    broker = services.cluster.brokers.get(leader)
+    broker = services.metadata.brokers.get(leader)
     address = None if broker is None else broker_address(broker, request, services)
     if address is None:
         return _NOT_AVAILABLE

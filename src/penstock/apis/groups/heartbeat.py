@@ -14,7 +14,7 @@ from penstock.coordinators.group.requests import Heartbeat
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -23,7 +23,7 @@ KEY = ApiKey.HEARTBEAT
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
-    if not allows_group(request, services, Operation.READ, request.message.group_id):
+    if not allows_group(request, services, AclOperation.READ, request.message.group_id):
         return _build(request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _beat(request, services)
 

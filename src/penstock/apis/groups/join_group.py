@@ -23,7 +23,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -35,7 +35,7 @@ FIRST_WITH_SKIPPING = 9
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
-    if not allows_group(request, services, Operation.READ, request.message.group_id):
+    if not allows_group(request, services, AclOperation.READ, request.message.group_id):
         denied = JoinGroupReply(error=ErrorCode.GROUP_AUTHORIZATION_FAILED, member=UNKNOWN_MEMBER)
         return _build(request.version, denied)
     return _join(request, services)

@@ -15,7 +15,7 @@ from penstock.coordinators.group.requests import LeaveResult, LeavingMember
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -25,7 +25,7 @@ FIRST_WITH_SEVERAL = 3
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
-    if not allows_group(request, services, Operation.READ, request.message.group_id):
+    if not allows_group(request, services, AclOperation.READ, request.message.group_id):
         return _build(request.version, ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
     return _leave(request, services)
 

@@ -13,7 +13,7 @@ from penstock.apis.api import Api, Request
 from penstock.apis.response_shapes import response_shape
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -27,7 +27,7 @@ def answer(request: Request, services: "Services") -> Coroutine[Any, Any, Any]:
 
 async def _answer(request: Request, services: "Services") -> Any:
     message = request.message
-    sees_all = allows_cluster(request, services, Operation.DESCRIBE)
+    sees_all = allows_cluster(request, services, AclOperation.DESCRIBE)
     code, groups = await services.groups.list_groups(
         _filter(getattr(message, "states_filter", ())),
         _filter(getattr(message, "types_filter", ())),
@@ -44,7 +44,7 @@ async def _answer(request: Request, services: "Services") -> Any:
                 group_type=each.kind,
             )
             for each in groups
-            if sees_all or allows_group(request, services, Operation.DESCRIBE, each.group)
+            if sees_all or allows_group(request, services, AclOperation.DESCRIBE, each.group)
         ),
     )
 

@@ -19,7 +19,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -34,7 +34,7 @@ _Codes = list[list[ErrorCode]]  # of each partition of each topic, as they stand
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     message = request.message
-    if not allows_group(request, services, Operation.READ, message.group_id):
+    if not allows_group(request, services, AclOperation.READ, message.group_id):
         denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return _build(request, [[denied] * len(topic.partitions) for topic in message.topics])
     names = [find_asked_name(services, topic) for topic in message.topics]
@@ -52,13 +52,13 @@ def _sort_out(
     codes: _Codes = []
     commits: dict[TopicPartition, OffsetCommit] = {}
     for topic, name in zip(request.message.topics, names, strict=True):
-        refused = refuse_topic(request, services, Operation.READ, name)
+        refused = refuse_topic(request, services, AclOperation.READ, name)
         codes.append([refused] * len(topic.partitions))
         if name is None or refused is not ErrorCode.NONE:
             continue
         for place, entry in enumerate(topic.partitions):
             partition = TopicPartition(name, entry.partition_index)
-            if services.cluster.has_partition(partition):
+            if services.metadata.has_partition(partition):
                 topic_id = getattr(topic, "topic_id", None)
                 commits[partition] = _read_commit(partition, entry, topic_id, expires_ms)
             else:

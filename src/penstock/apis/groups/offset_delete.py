@@ -15,7 +15,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -24,7 +24,7 @@ KEY = ApiKey.OFFSET_DELETE
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
-    if not allows_group(request, services, Operation.DELETE, request.message.group_id):
+    if not allows_group(request, services, AclOperation.DELETE, request.message.group_id):
         return _refuse(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _delete(request, services)
 
@@ -42,10 +42,10 @@ def _find_refusals(request: Request, services: "Services") -> dict[TopicPartitio
     """NONE for those that may be deleted."""
     refused: dict[TopicPartition, ErrorCode] = {}
     for topic in request.message.topics:
-        code = refuse_topic(request, services, Operation.READ, topic.name)
+        code = refuse_topic(request, services, AclOperation.READ, topic.name)
         for entry in topic.partitions:
             partition = TopicPartition(topic.name, entry.partition_index)
-            if code is ErrorCode.NONE and not services.cluster.has_partition(partition):
+            if code is ErrorCode.NONE and not services.metadata.has_partition(partition):
                 refused[partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 refused[partition] = code

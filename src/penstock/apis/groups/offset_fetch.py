@@ -19,7 +19,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicId, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -76,10 +76,10 @@ async def _answer(request: Request, services: "Services") -> Any:
 
 async def _answer_group(request: Request, services: "Services", asked: Any) -> _Group:
     group = asked.group_id
-    if not allows_group(request, services, Operation.DESCRIBE, group):
+    if not allows_group(request, services, AclOperation.DESCRIBE, group):
         return _refuse(request.version, asked, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     names = [find_asked_name(services, topic) for topic in asked.topics or ()]
-    refused = [refuse_topic(request, services, Operation.DESCRIBE, name) for name in names]
+    refused = [refuse_topic(request, services, AclOperation.DESCRIBE, name) for name in names]
     fetched = await services.groups.fetch(_read(request, asked, names, refused))
     if fetched.error is not ErrorCode.NONE:
         return _refuse(request.version, asked, fetched.error)
@@ -135,14 +135,14 @@ def _tell_all(request: Request, services: "Services", fetched: FetchedOffsets) -
     for each in fetched.offsets:
         name = each.partition.topic
         if name not in told:
-            known = services.cluster.find_topic(name)
+            known = services.metadata.find_topic(name)
             told[name] = _Topic(name, None if known is None else known.topic_id, [])
         told[name].partitions.append(_tell(each, fetched))
     needs_id = request.version >= FIRST_WITH_TOPIC_IDS
     return [
         topic
         for name, topic in told.items()
-        if allows_topic(request, services, Operation.DESCRIBE, name)
+        if allows_topic(request, services, AclOperation.DESCRIBE, name)
         and (topic.topic_id is not None or not needs_id)
     ]
 

@@ -15,7 +15,7 @@ from penstock.coordinators.group.requests import SyncGroup, SyncGroupReply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -25,7 +25,7 @@ FIRST_WITH_PROTOCOL = 5
 
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
-    if not allows_group(request, services, Operation.READ, request.message.group_id):
+    if not allows_group(request, services, AclOperation.READ, request.message.group_id):
         return _build(request.version, SyncGroupReply(error=ErrorCode.GROUP_AUTHORIZATION_FAILED))
     sync = _read(request)
     if request.version >= FIRST_WITH_PROTOCOL and None in (sync.protocol_type, sync.protocol):

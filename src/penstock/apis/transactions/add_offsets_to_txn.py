@@ -18,7 +18,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -30,9 +30,9 @@ ADD_PARTITIONS_VERSION = 3  # the last one of producers: who sends this has no t
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     message = request.message
-    if not allows_transaction(request, services, Operation.WRITE, message.transactional_id):
+    if not allows_transaction(request, services, AclOperation.WRITE, message.transactional_id):
         return _build(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if not allows_group(request, services, Operation.READ, message.group_id):
+    if not allows_group(request, services, AclOperation.READ, message.group_id):
         return _build(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return _add(request, services)
 
@@ -50,7 +50,7 @@ async def _add(request: Request, services: "Services") -> Any:
         message.producer_epoch,
         [TopicPartition(OFFSETS_TOPIC, partition)],
         version=ADD_PARTITIONS_VERSION,
-        connection=request.exchange.connection,
+        connection=request.in_flight.connection,
     )
     return _build(request, code)
 

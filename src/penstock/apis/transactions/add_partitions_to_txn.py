@@ -21,7 +21,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -60,7 +60,7 @@ async def _answer_producer(request: Request, services: "Services") -> Any:
         message.v3_and_below_producer_epoch,
         _partitions(message.v3_and_below_topics),
     )
-    if allows_transaction(request, services, Operation.WRITE, asked.transactional_id):
+    if allows_transaction(request, services, AclOperation.WRITE, asked.transactional_id):
         codes = _refuse_topics(request, services, asked) or await _add(request, services, asked)
     else:
         codes = asked.all_with(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
@@ -83,9 +83,9 @@ def _refuse_topics(request: Request, services: "Services", asked: _Asked) -> _Co
 
 def _refuse_topic(request: Request, services: "Services", name: TopicPartition) -> ErrorCode:
     is_producers = name.topic not in INTERNAL_TOPICS
-    if not is_producers or not allows_topic(request, services, Operation.WRITE, name.topic):
+    if not is_producers or not allows_topic(request, services, AclOperation.WRITE, name.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    is_there = services.cluster.has_partition(name)
+    is_there = services.metadata.has_partition(name)
     return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -146,7 +146,7 @@ async def _add(request: Request, services: "Services", asked: _Asked) -> _Codes:
         asked.producer_epoch,
         asked.partitions,
         version=request.version,
-        connection=request.exchange.connection if is_producers else None,
+        connection=request.in_flight.connection if is_producers else None,
     )
     return asked.all_with(code_for(request, code, FIRST_WITH_FENCED))
 

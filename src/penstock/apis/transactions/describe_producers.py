@@ -12,7 +12,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 from penstock.storage.producer_state_manager import ProducerStateEntry
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def answer(request: Request, services: "Services") -> Any:
 def _answer_topic(
     request: Request, services: "Services", shape: Shape, topic: Any
 ) -> tuple[Any, ...]:
-    allowed = allows_topic(request, services, Operation.READ, topic.name)
+    allowed = allows_topic(request, services, AclOperation.READ, topic.name)
     answers = []
     for index in topic.partition_indexes:
         producers: tuple[Any, ...] = ()

@@ -16,7 +16,7 @@ from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import time_of
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -42,7 +42,7 @@ async def _answer(request: Request, services: "Services") -> Any:
 def _describe(
     request: Request, services: "Services", transactional_id: str
 ) -> DescribedTransaction:
-    if allows_transaction(request, services, Operation.DESCRIBE, transactional_id):
+    if allows_transaction(request, services, AclOperation.DESCRIBE, transactional_id):
         return services.transactions.describe(transactional_id)
     denied = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return DescribedTransaction(transactional_id=transactional_id, code=denied)
@@ -72,7 +72,7 @@ def _build_topics(
     return tuple(
         shape(topic=topic, partitions=tuple(numbers))
         for topic, numbers in by_topic.items()
-        if allows_topic(request, services, Operation.DESCRIBE, topic)
+        if allows_topic(request, services, AclOperation.DESCRIBE, topic)
     )
 
 

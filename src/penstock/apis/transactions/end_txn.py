@@ -16,7 +16,7 @@ from penstock.coordinators.transaction.requests import EndTxnReply
 from penstock.model.errors import ErrorCode
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -27,7 +27,7 @@ FIRST_WITH_FENCED = 2
 
 def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, Any]:
     transactional_id = request.message.transactional_id
-    if not allows_transaction(request, services, Operation.WRITE, transactional_id):
+    if not allows_transaction(request, services, AclOperation.WRITE, transactional_id):
         return _build(request, EndTxnReply(code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     return _end(request, services)
 
@@ -40,7 +40,7 @@ async def _end(request: Request, services: "Services") -> Any:
         message.producer_epoch,
         commit=message.committed,
         version=request.version,
-        connection=request.exchange.connection,
+        connection=request.in_flight.connection,
     )
     return _build(request, ended)
 

@@ -20,7 +20,7 @@ from penstock.model.ids import NO_PRODUCER_ID
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
 from penstock.protocol.wire_types import ms_of_delta
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -41,9 +41,9 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 
 def _refuse_transactional(request: Request, services: "Services") -> ErrorCode | None:
     transactional_id = request.message.transactional_id
-    wanted = [Operation.WRITE]
+    wanted = [AclOperation.WRITE]
     if _field(request, "enable2_pc", False):
-        wanted.append(Operation.TWO_PHASE_COMMIT)
+        wanted.append(AclOperation.TWO_PHASE_COMMIT)
     if all(allows_transaction(request, services, each, transactional_id) for each in wanted):
         return None
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -64,8 +64,9 @@ def _refuse_half(request: Request) -> ErrorCode | None:
 
 def _may_be_idempotent(request: Request, services: "Services") -> bool:
     """Who may write to any topic may do so without duplicates (KIP-679)."""
-    return allows_cluster(request, services, Operation.IDEMPOTENT_WRITE) or any(
-        allows_topic(request, services, Operation.WRITE, topic) for topic in services.cluster.topics
+    return allows_cluster(request, services, AclOperation.IDEMPOTENT_WRITE) or any(
+        allows_topic(request, services, AclOperation.WRITE, topic)
+        for topic in services.metadata.topics
     )
 
 

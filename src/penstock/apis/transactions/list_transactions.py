@@ -15,7 +15,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.name_pattern import InvalidPattern, compile_pattern
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -65,7 +65,7 @@ def _build(request: Request, services: "Services", found: ListedTransactions) ->
                 transaction_state=each.state,
             )
             for each in found.transactions
-            if allows_transaction(request, services, Operation.DESCRIBE, each.transactional_id)
+            if allows_transaction(request, services, AclOperation.DESCRIBE, each.transactional_id)
         ),
     )
 

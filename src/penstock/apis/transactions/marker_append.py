@@ -98,7 +98,7 @@ async def _append(
 ) -> Sequence[PartitionAppended]:
     if not batches:
         return ()
-    timeout_ms = services.settings()["request.timeout.ms"]
+    timeout_ms = services.effective_config()["request.timeout.ms"]
     assert isinstance(timeout_ms, int)
     told: asyncio.Future[list[PartitionAppended]] = asyncio.get_running_loop().create_future()
     services.replicas.append(

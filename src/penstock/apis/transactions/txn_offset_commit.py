@@ -27,7 +27,7 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import NO_LEADER_EPOCH, TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -65,10 +65,10 @@ def answer(request: Request, services: "Services") -> Any | Coroutine[Any, Any, 
 def _find_refusal(request: Request, services: "Services") -> ErrorCode:
     message = request.message
     if not services.authorizer.allows(
-        request.caller, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id
+        request.caller, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, message.transactional_id
     ):
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    if not allows_group(request, services, Operation.READ, message.group_id):
+    if not allows_group(request, services, AclOperation.READ, message.group_id):
         return ErrorCode.GROUP_AUTHORIZATION_FAILED
     if message.producer_id < 0 or message.producer_epoch < 0:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -84,9 +84,9 @@ def _asked(request: Request) -> list[TopicPartition]:
 
 
 def _refuse(request: Request, services: "Services", name: TopicPartition) -> ErrorCode | None:
-    if not allows_topic(request, services, Operation.READ, name.topic):
+    if not allows_topic(request, services, AclOperation.READ, name.topic):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    known = services.cluster.has_partition(name)
+    known = services.metadata.has_partition(name)
     return None if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 

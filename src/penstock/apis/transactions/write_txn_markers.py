@@ -18,7 +18,7 @@ from penstock.model.ids import TopicPartition
 from penstock.model.markers import TransactionMarker
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import wire_error
-from penstock.security.authorizer import Operation
+from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
     from penstock.apis.services import Services
@@ -55,7 +55,7 @@ def _read(marker: Any) -> Wanted:
 
 def _find_refusal(request: Request, services: "Services", wanted: Sequence[Wanted]) -> ErrorCode:
     if not _is_broker(request, services):
-        may_alter = allows_cluster(request, services, Operation.ALTER)
+        may_alter = allows_cluster(request, services, AclOperation.ALTER)
         if not may_alter or any(marker.commit for marker, _ in wanted):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     is_sound = all(

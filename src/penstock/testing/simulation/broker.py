@@ -69,8 +69,8 @@ class SimulatedBroker(Process):
         self.replicas = ReplicaManager(
             broker_id=broker_id,
             engine=self.engine,
-            cluster=self.view,
-            settings=broker_settings,
+            metadata=self.view,
+            effective_config=broker_settings,
             timers=BrokerClock(world.schedule, self.run),
             wall_ms=world.schedule.wall_ms,
             report=_ignore,
@@ -83,8 +83,8 @@ class SimulatedBroker(Process):
             settings=_FixedSettings(),
             report=_ignore,
         )
-        self.replicas.in_sync.changes = self
-        self.replicas.following.on_news = self._on_news
+        self.replicas.isr_manager.changes = self
+        self.replicas.follower_state.on_news = self._on_news
 
     def _open_engine(self) -> Engine:
         return SegmentedEngine(
@@ -184,7 +184,7 @@ class SimulatedBroker(Process):
     def _ask(self, leader: BrokerId) -> None:
         if leader in self._asking:
             return
-        following = self.replicas.following
+        following = self.replicas.follower_state
         wanted = following.list_wanted(leader)
         due_ms = following.next_due_ms(leader)
         if due_ms is not None:
@@ -218,7 +218,7 @@ class SimulatedBroker(Process):
     ) -> None:
         """Also an answer that was given up long ago: it must do no harm."""
         for asked, answer in zip(wanted, fetched, strict=True):
-            self.replicas.following.take(leader, asked, answer)
+            self.replicas.follower_state.take(leader, asked, answer)
         self._give_up(leader, token)
 
     # -- leading ---------------------------------------------------------------------------
@@ -237,7 +237,9 @@ class SimulatedBroker(Process):
                 refused[place] = code
         parked = ParkedFetch(self.disk, self.replicas, wanted, refused, done)
         deadline_ms = self.world.schedule.now_ms + FETCH_WAIT_MS
-        self.replicas.fetches.wait(parked, [each.partition for each in wanted], deadline_ms)
+        self.replicas.fetch_purgatory.try_complete_else_watch(
+            parked, [each.partition for each in wanted], deadline_ms
+        )
 
     def _note(self, asker: BrokerId, epoch: BrokerEpoch, asked: FetchFrom) -> ErrorCode:
         node = self.view.brokers.get(asker)
@@ -247,7 +249,7 @@ class SimulatedBroker(Process):
             asker, epoch, asked.leader_epoch, asked.offset, asked.last_fetched_epoch
         )
         try:
-            self.replicas.note_follower_fetch(asked.partition, fetch)
+            self.replicas.update_follower_fetch_state(asked.partition, fetch)
         except Refusal as refusal:
             return refusal.code
         return ErrorCode.NONE

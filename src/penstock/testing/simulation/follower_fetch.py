@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from penstock.client.data_calls import FetchedPartition, FetchFrom
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import Offset
-from penstock.replication.partition import Isolation, Partition
+from penstock.replication.partition import FetchIsolation, Partition
 from penstock.replication.replica_manager import ReplicaManager
 from penstock.storage.leader_epoch_cache import EpochEndOffset
 from penstock.storage.log import SegmentedLog
@@ -50,7 +50,7 @@ class ParkedFetch:
         except Refusal:
             return True
         is_inside = partition.log_start_offset <= asked.offset <= partition.log_end_offset
-        has_more = partition.readable_end(Isolation.LOG_END) > asked.offset
+        has_more = partition.readable_end(FetchIsolation.LOG_END) > asked.offset
         return diverging is not None or not is_inside or has_more
 
     def _answer(self, place: int, asked: FetchFrom) -> FetchedPartition:

@@ -47,7 +47,7 @@ from penstock.purgatory.loop_timers import LoopTimers
 from penstock.replication.delayed_produce import PartitionAppended
 from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.replica_manager import ReplicaManager
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.security.principal import Caller, Principal
 from penstock.storage.segmented_engine import SegmentedEngine
 
@@ -61,14 +61,14 @@ class Acl:
     """Allows everything but what was forbidden, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.forbidden: set[tuple[Operation, ResourceType, str]] = set()
-        self.asked: list[tuple[Operation, ResourceType, str]] = []
+        self.forbidden: set[tuple[AclOperation, ResourceType, str]] = set()
+        self.asked: list[tuple[AclOperation, ResourceType, str]] = []
 
-    def forbid(self, operation: Operation, resource: ResourceType, name: str) -> None:
+    def forbid(self, operation: AclOperation, resource: ResourceType, name: str) -> None:
         self.forbidden.add((operation, resource, name))
 
     def allows(
-        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
         self.asked.append((operation, resource, name))
         return (operation, resource, name) not in self.forbidden
@@ -196,9 +196,9 @@ class _Nobody:
         self.number = 1
         self.is_closed = False
 
-    def take_answer(self, exchange: InFlightRequest) -> None: ...
+    def take_answer(self, in_flight: InFlightRequest) -> None: ...
 
-    def let_next_start(self, exchange: InFlightRequest) -> None: ...
+    def let_next_start(self, in_flight: InFlightRequest) -> None: ...
 
     def try_keep(self, count: int) -> None: ...
 
@@ -231,8 +231,8 @@ class Case:
         self.replicas = ReplicaManager(
             broker_id=OWN_ID,
             engine=self.engine,
-            cluster=self.cluster,
-            settings=self.settings,
+            metadata=self.cluster,
+            effective_config=self.settings,
             timers=timers,
             wall_ms=lambda: NOW_MS,
             report=self._fail,
@@ -242,7 +242,7 @@ class Case:
         self.services = Services(
             broker_id=OWN_ID,
             cluster_id="penstock-test-cluster",
-            cluster=self.cluster,
+            metadata=self.cluster,
             replicas=self.replicas,
             engine=self.engine,
             administration=self.controller,
@@ -252,12 +252,12 @@ class Case:
             authorizer=self.acl,
             timers=timers,
             wall_ms=lambda: NOW_MS,
-            settings=self.settings,
+            effective_config=self.settings,
             advertised=self.advertised,
             fetch_sessions=FetchSessions(max_sessions=1),
             run=self._run,
             report=self._fail,
-            static_given=self.static,
+            static_config=self.static,
         )
 
     def settings(self) -> EffectiveConfig:
@@ -292,7 +292,7 @@ class Case:
     def serve(self, topic: TopicState) -> None:
         """Tell of the topic, and have the broker's own replicas of it lead or follow."""
         self.update(topic)
-        self.replicas.apply(
+        self.replicas.become_leader_or_follower(
             LeaderAndIsrRequest(
                 controller_id=OWN_ID,
                 controller_epoch=ControllerEpoch(1),
@@ -327,7 +327,7 @@ class Case:
             version=version,
             correlation_id=7,
             client_id="tests",
-            exchange=InFlightRequest(_Nobody(self.caller, self.connected_to), memoryview(sent), 0),
+            in_flight=InFlightRequest(_Nobody(self.caller, self.connected_to), memoryview(sent), 0),
             message=decode_request(api.key, version, sent),
         )
         answer = api.answer(request, self.services)

@@ -17,7 +17,7 @@ from penstock.controller.interface import (
     ConfigScope,
 )
 from penstock.model.errors import ErrorCode
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 FULL = alter_configs.API
 INCREMENTAL = incremental_alter_configs.API
@@ -171,8 +171,8 @@ def test_all_topics_together_have_no_settings(case: Case, api: Any) -> None:
 
 @BOTH
 def test_changes_need_permission(case: Case, api: Any) -> None:
-    case.acl.forbid(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    case.acl.forbid(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "a")
+    case.acl.forbid(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    case.acl.forbid(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, "a")
     codes = alter(
         case,
         api,

@@ -19,7 +19,7 @@ from penstock.model.alter_partition import (
 from penstock.model.cluster import BrokerEpoch, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import LeaderEpoch, TopicPartition
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 STORED = AlterPartitionState(
     leader=BrokerId(1),
@@ -134,7 +134,7 @@ def test_on_another_listener_nobody_is_a_broker(
 
 @pytest.mark.parametrize("version", API.versions)
 def test_a_broker_needs_permission(case: Case, controller: Controller, version: int) -> None:
-    case.acl.forbid(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    case.acl.forbid(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     assert ask(case, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert not controller.asked
 

@@ -21,7 +21,7 @@ from penstock.apis.cluster import describe_cluster, describe_topic_partitions
 from penstock.apis.data import delete_records
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 from penstock.security.principal import Caller
 
 TOPIC_FAILED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -33,7 +33,7 @@ class DenyAll:
         self.asked = 0
 
     def allows(
-        self, caller: Caller, operation: Operation, resource: ResourceType, name: str
+        self, caller: Caller, operation: AclOperation, resource: ResourceType, name: str
     ) -> bool:
         self.asked += 1
         return False

@@ -15,7 +15,7 @@ from tests.unit.apis.admin.cases import (
 from penstock.apis.admin.create_partitions import API
 from penstock.controller.interface import ApiError, NewPartitions
 from penstock.model.errors import ErrorCode
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 LAST = API.versions[-1]
 
@@ -72,8 +72,8 @@ def test_a_topic_that_stands_twice_is_refused_once(case: Case) -> None:
 
 def test_adding_needs_permission_whether_or_not_the_topic_exists(case: Case) -> None:
     case.update(topic_state("a"))
-    case.acl.forbid(Operation.ALTER, ResourceType.TOPIC, "a")
-    case.acl.forbid(Operation.ALTER, ResourceType.TOPIC, "nowhere")
+    case.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "a")
+    case.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "nowhere")
     answer = case.ask(API, LAST, topics=[more("a", 3), more("nowhere", 3)], validate_only=False)
     assert set(rows(answer.results, "error_code")) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert not case.controller.added

@@ -16,7 +16,7 @@ from penstock.apis.admin.create_topics import API
 from penstock.config.registry import TOPIC_SETTINGS
 from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 LAST = API.versions[-1]
 
@@ -94,13 +94,13 @@ def test_a_name_that_stands_twice_is_refused_once_and_not_created(case: Case) ->
 
 
 def test_create_on_the_cluster_is_enough(case: Case) -> None:
-    case.acl.forbid(Operation.CREATE, ResourceType.TOPIC, "a")
+    case.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "a")
     assert rows(case.ask(API, LAST, topics=[asked("a")]).topics, "error_code") == [ErrorCode.NONE]
 
 
 def test_create_on_the_topic_is_enough(case: Case) -> None:
-    case.acl.forbid(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-    case.acl.forbid(Operation.CREATE, ResourceType.TOPIC, "b")
+    case.acl.forbid(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    case.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "b")
     answer = case.ask(API, LAST, topics=[asked("a"), asked("b")])
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.NONE),
@@ -110,7 +110,7 @@ def test_create_on_the_topic_is_enough(case: Case) -> None:
 
 
 def test_who_may_not_describe_settings_is_told_none(case: Case) -> None:
-    case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "a")
+    case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "a")
     (topic,) = case.ask(API, LAST, topics=[asked("a")]).topics
     assert topic.error_code == ErrorCode.NONE
     assert topic.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -8,7 +8,7 @@ from tests.unit.apis.admin.cases import OTHER_ID, OWN_ID, Case, rows, topic_stat
 from penstock.apis.data.delete_records import API
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 LAST = API.versions[-1]
 EVERYTHING = -1
@@ -85,7 +85,7 @@ def test_internal_topics_keep_their_records(case: Case) -> None:
 
 def test_deletion_needs_permission_whether_or_not_the_topic_exists(case: Case) -> None:
     for topic in ("orders", "nowhere"):
-        case.acl.forbid(Operation.DELETE, ResourceType.TOPIC, topic)
+        case.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, topic)
         assert delete(case, topic, (0, EVERYTHING)) == [
             (0, -1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         ]

@@ -12,7 +12,7 @@ from tests.unit.apis.admin.cases import Case, rows, topic_id_of, topic_state
 from penstock.apis.admin.delete_topics import API
 from penstock.controller.interface import ApiError
 from penstock.model.errors import ErrorCode
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 LAST = API.versions[-1]
 
@@ -102,7 +102,7 @@ def test_a_topic_named_by_name_and_by_id_is_refused_twice(case: Case) -> None:
 
 @pytest.mark.parametrize("version", [1, 5])
 def test_deletion_needs_permission(case: Case, version: int) -> None:
-    case.acl.forbid(Operation.DELETE, ResourceType.TOPIC, "a")
+    case.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
     answer = case.ask(API, version, topic_names=["a", "b"])
     assert rows(answer.responses, "name", "error_code") == [
         ("a", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
@@ -112,14 +112,14 @@ def test_deletion_needs_permission(case: Case, version: int) -> None:
 
 
 def test_a_missing_topic_looks_forbidden_to_who_may_not_delete_it(case: Case) -> None:
-    case.acl.forbid(Operation.DELETE, ResourceType.TOPIC, "nowhere")
+    case.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "nowhere")
     (result,) = case.ask(API, 6, topics=[by_name("nowhere")]).responses
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert result.topic_id is None
 
 
 def test_an_id_does_not_betray_its_name_to_who_may_not_describe_the_topic(case: Case) -> None:
-    case.acl.forbid(Operation.DESCRIBE, ResourceType.TOPIC, "a")
+    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "a")
     (result,) = case.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
     assert (result.name, result.topic_id) == (None, topic_id_of("a"))
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -127,7 +127,7 @@ def test_an_id_does_not_betray_its_name_to_who_may_not_describe_the_topic(case: 
 
 
 def test_who_may_describe_but_not_delete_is_told_the_name(case: Case) -> None:
-    case.acl.forbid(Operation.DELETE, ResourceType.TOPIC, "a")
+    case.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
     (result,) = case.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
     assert (result.name, result.error_code) == ("a", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 

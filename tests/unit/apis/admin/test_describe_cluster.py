@@ -16,7 +16,7 @@ from tests.unit.apis.admin.cases import (
 from penstock.apis.cluster.describe_cluster import API
 from penstock.model.cluster import BrokerId, Endpoint
 from penstock.model.errors import ErrorCode
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 NOT_ASKED = -(2**31)
 
@@ -36,24 +36,24 @@ def test_brokers_controller_and_cluster_are_told(case: Case, version: int) -> No
 
 @pytest.mark.parametrize("version", API.versions)
 def test_operations_are_told_as_bits(case: Case, version: int) -> None:
-    case.acl.forbid(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    case.acl.forbid(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
     answer = case.ask(API, version, include_cluster_authorized_operations=True)
     bits = answer.cluster_authorized_operations
-    allowed = {operation for operation in Operation if bits & (1 << operation)}
+    allowed = {operation for operation in AclOperation if bits & (1 << operation)}
     assert allowed == {
-        Operation.CREATE,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
+        AclOperation.CREATE,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
     }
 
 
 def test_who_may_not_describe_the_cluster_is_told_the_brokers_and_no_operations(
     case: Case,
 ) -> None:
-    case.acl.forbid(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     answer = case.ask(API, 1, include_cluster_authorized_operations=True)
     assert rows(answer.brokers, "broker_id") == [OWN_ID]
     assert answer.cluster_authorized_operations == 0

@@ -10,7 +10,7 @@ from tests.unit.apis.admin.cases import Case, rows, topic_state
 from penstock.apis.admin.describe_configs import API
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS
 from penstock.model.errors import ErrorCode
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 LAST = API.versions[-1]
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
@@ -188,7 +188,7 @@ class TestTopic:
 
     def test_permission_comes_before_existence(self, case: Case) -> None:
         for name in ("plain", "nowhere"):
-            case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+            case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
             result = describe(case, TOPIC, name)
             assert (result.error_code, result.configs) == (
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -247,7 +247,7 @@ class TestBroker:
         assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, ())
 
     def test_describing_a_broker_needs_permission_on_the_cluster(self, case: Case) -> None:
-        case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+        case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         for kind in (BROKER, LOGGER, CLIENT_METRICS):
             for name in ("1", "2", ""):
                 result = describe(case, kind, name)
@@ -289,7 +289,7 @@ class TestOtherResources:
         assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, ())
 
     def test_describing_a_group_needs_permission_on_it(self, case: Case) -> None:
-        case.acl.forbid(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, "g")
+        case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, "g")
         assert describe(case, GROUP, "g").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
     def test_one_bad_resource_does_not_spoil_the_others(self, case: Case) -> None:

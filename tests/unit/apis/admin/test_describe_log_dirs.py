@@ -11,7 +11,7 @@ from tests.unit.apis.admin.cases import OWN_ID, Case, rows, topic_state
 from penstock.apis.admin.describe_log_dirs import API
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 LAST = API.versions[-1]
 
@@ -68,7 +68,7 @@ def test_an_empty_list_asks_for_the_directories_alone(case: Case) -> None:
 
 @pytest.mark.parametrize("version", API.versions)
 def test_who_may_not_describe_the_cluster_is_told_nothing(case: Case, version: int) -> None:
-    case.acl.forbid(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     answer = case.ask(API, version, topics=None)
     assert answer.results == ()
     if version >= 3:

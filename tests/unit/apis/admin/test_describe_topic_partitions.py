@@ -19,7 +19,7 @@ from penstock.apis.cluster.describe_topic_partitions import API
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
-from penstock.security.authorizer import Operation, ResourceType
+from penstock.security.authorizer import AclOperation, ResourceType
 
 MANY = 2000
 
@@ -132,7 +132,7 @@ def test_a_cursor_must_point_into_what_is_asked_for(case: Case, cursor: tuple[st
 
 
 def test_topics_that_may_not_be_described_are_left_out_of_all_topics(case: Case) -> None:
-    case.acl.forbid(Operation.DESCRIBE, ResourceType.TOPIC, "b")
+    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "b")
     assert told(ask(case)) == [("a", [0, 1, 2]), ("c", [0])]
 
 
@@ -140,18 +140,18 @@ def test_a_topic_that_may_not_be_described_looks_the_same_whether_or_not_it_exis
     case: Case,
 ) -> None:
     for name in ("b", "nowhere"):
-        case.acl.forbid(Operation.DESCRIBE, ResourceType.TOPIC, name)
+        case.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
         (topic,) = ask(case, name).topics
         assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert (topic.topic_id, topic.partitions) == (None, ())
 
 
 def test_operations_on_a_topic_are_told_as_bits(case: Case) -> None:
-    case.acl.forbid(Operation.ALTER, ResourceType.TOPIC, "c")
+    case.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "c")
     (topic,) = ask(case, "c").topics
     bits = topic.topic_authorized_operations
-    assert bits & (1 << Operation.READ)
-    assert not bits & (1 << Operation.ALTER)
+    assert bits & (1 << AclOperation.READ)
+    assert not bits & (1 << AclOperation.ALTER)
 
 
 class TestBrokersLimit:

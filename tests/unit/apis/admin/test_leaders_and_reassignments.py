@@ -15,7 +15,7 @@ from penstock.controller.interface import ApiError, ElectionType, Reassignment
 from penstock.model.cluster import BrokerId, PartitionState
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicPartition
-from penstock.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+from penstock.security.authorizer import CLUSTER_NAME, AclOperation, ResourceType
 
 ELECT = elect_leaders.API
 MOVE = alter_partition_reassignments.API
@@ -74,7 +74,7 @@ class TestElectLeaders:
 
     @pytest.mark.parametrize("version", ELECT.versions)
     def test_it_needs_permission(self, case: Case, version: int) -> None:
-        case.acl.forbid(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        case.acl.forbid(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         answer = elect(case, version, [named("a", 0)])
         [result] = answer.replica_election_results[0].partition_result
         assert result.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -137,7 +137,7 @@ class TestAlterPartitionReassignments:
 
     @pytest.mark.parametrize("version", MOVE.versions)
     def test_it_needs_permission(self, case: Case, version: int) -> None:
-        case.acl.forbid(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+        case.acl.forbid(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
         answer = case.ask(MOVE, version, topics=[moved("a", (0, [1]))])
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert not case.controller.moved
@@ -182,7 +182,7 @@ class TestListPartitionReassignments:
 
     def test_it_needs_permission(self, case: Case) -> None:
         case.controller.moving = {TopicPartition("a", 3): self.MOVING}
-        case.acl.forbid(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+        case.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
         answer = case.ask(LIST, 0, topics=None)
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         assert answer.topics == ()

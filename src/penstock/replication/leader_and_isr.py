@@ -26,7 +26,7 @@ from penstock.storage.engine import NO_TOPIC_ID, Engine, PartitionLog
 from penstock.storage.errors import StorageError
 
 
-class Hosted:
+class LeaderAndIsrHandler:
     """Owned by the event loop, through `Replicas`."""
 
     def __init__(
@@ -34,8 +34,8 @@ class Hosted:
         *,
         broker_id: BrokerId,
         engine: Engine,
-        cluster: MetadataCache,
-        settings: Callable[[], EffectiveConfig],
+        metadata: MetadataCache,
+        effective_config: Callable[[], EffectiveConfig],
         now_ms: Callable[[], int],
         wall_ms: Callable[[], int],
         report: Report,
@@ -49,15 +49,15 @@ class Hosted:
         self._rules: dict[str, TopicConfig] = {}  # of the same topics
         self._controller_epoch = ControllerEpoch(-1)  # never moves back
         self._engine = engine
-        self._cluster = cluster
-        self._rule_book = TopicConfigs(settings, report)
+        self._metadata = metadata
+        self._rule_book = TopicConfigs(effective_config, report)
         self._now_ms = now_ms
         self._wall_ms = wall_ms
         self._report = report
         self._on_changed = on_changed
         # Called with each whose log has failed, and again when an order meets it.
         self.on_failed: Callable[[TopicPartition], None] = lambda partition: None
-        cluster.listen(self._on_update)
+        metadata.listen(self._on_update)
 
     # -- which there are -------------------------------------------------------------------
 
@@ -72,14 +72,14 @@ class Hosted:
     def _host(self, log: PartitionLog) -> Partition:
         name, rules = log.tp, self._rules[log.tp.topic]
         partition = Partition(self.broker_id, log, rules)
-        partition.obey(rules)
+        partition.apply_config(rules)
         self.partitions[name] = self._by_topic.setdefault(name.topic, {})[name] = partition
         self.offline.discard(name)
         return partition
 
     def _remove(self, partition: Partition) -> None:
         """With its data. Whoever waits for it is told, also if the disk fails over it."""
-        name = partition.partition
+        name = partition.tp
         partition.stop()
         del self.partitions[name]
         of_topic = self._by_topic[name.topic]
@@ -93,7 +93,9 @@ class Hosted:
 
     # -- orders ----------------------------------------------------------------------------
 
-    def apply(self, order: LeaderAndIsrRequest) -> dict[TopicPartition, ErrorCode]:
+    def become_leader_or_follower(
+        self, order: LeaderAndIsrRequest
+    ) -> dict[TopicPartition, ErrorCode]:
         self._check_order(order)
         answers = {each.tp: self._apply_one(each) for each in order.partitions}
         for name, code in answers.items():
@@ -101,7 +103,7 @@ class Hosted:
                 self.on_failed(name)
         return answers
 
-    def stop(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
+    def stop_replicas(self, order: StopReplicaRequest) -> dict[TopicPartition, ErrorCode]:
         self._check_order(order)
         return {name: self._stop_one(name, delete=order.delete) for name in order.partitions}
 
@@ -186,7 +188,7 @@ class Hosted:
     def topics(self) -> list[str]:
         return list(self._by_topic)
 
-    def find_rules(self, topic: str) -> TopicConfig | None:
+    def find_topic_config(self, topic: str) -> TopicConfig | None:
         """None where no partition of it lives here."""
         return self._rules.get(topic)
 
@@ -196,12 +198,12 @@ class Hosted:
             return
         self._rules[topic] = rules
         for partition in list(self._by_topic[topic].values()):
-            partition.obey(rules)
+            partition.apply_config(rules)
             self._on_changed(partition)
 
     def _find_rules(self, topic: str) -> TopicConfig | None:
         """None while the cluster's view does not know the topic: its orders come first."""
-        state = self._cluster.find_topic(topic)
+        state = self._metadata.find_topic(topic)
         return None if state is None else self._rule_book.resolve(topic, state.configs)
 
     def _on_update(self, update: UpdateMetadataRequest) -> None:
@@ -210,11 +212,11 @@ class Hosted:
 
     # -- failures --------------------------------------------------------------------------
 
-    def note_failures(self) -> None:
+    def handle_log_failures(self) -> None:
         for partition in list(self.partitions.values()):
             if partition.failure is None and self._has_failed(partition):
                 self._on_changed(partition)
-                self.on_failed(partition.partition)
+                self.on_failed(partition.tp)
 
     def _has_failed(self, partition: Partition) -> bool:
         failure = partition.log.failure
