@@ -1,5 +1,6 @@
-"""A topic with one fault in each partition but the first, planted into the files of a broker that
-is stopped: no broker would write them.
+"""A topic with one fault in each partition except the first.
+
+The faults are planted into the files of a stopped broker, because no broker would write them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from penstock.protocol.records import Record, build_batch
 TOPIC = "planted"
 BATCHES, BATCH_RECORDS = 40, 50
 RECORDS = BATCHES * BATCH_RECORDS
-# What an audit says of each partition: (kind, first offset, last offset). Of the last one, records
-# are there twice by their content alone.
+# What an audit reports for each partition: (kind, first offset, last offset). The duplicates of the
+# last one show only in the records' content.
 EXPECTED = {
     0: [],
     1: [("missing", 1_000, 1_049)],
@@ -47,7 +48,7 @@ def _flip_bit(batches: list[bytearray]) -> None:
 
 
 def _write_twice(batches: list[bytearray]) -> None:
-    """In the place of the next batch, so that offsets go on as if nothing were wrong."""
+    """Overwrites the next batch with a copy, so that offsets remain consecutive."""
     batches[21] = _moved(batches[20], batches[21])
 
 
@@ -63,7 +64,7 @@ EDITS: dict[int, Edit] = {
     5: _swap_content,
     6: _write_twice,
 }
-# The producer's sequences of batch 21 are gone where batch 20 stands in its place.
+# The sequences of batch 21 are missing where a copy of batch 20 replaces it.
 ALSO_EXPECTED = {4: [("missing", 1_100, 1_100)]}
 
 
@@ -95,12 +96,12 @@ def _fill(servers: str) -> None:
 
 
 def _batch(partition: int, number: int) -> bytearray:
-    """Of an idempotent producer, but in the last partition."""
+    """A batch of an idempotent producer, except in the last partition."""
     first = number * BATCH_RECORDS
     has_producer = partition != len(EDITS)
     records = [
-        Record(place, 1_700_000_000_000 + first, b"k%d" % (place % 7), b"v%d" % (first + place))
-        for place in range(BATCH_RECORDS)
+        Record(index, 1_700_000_000_000 + first, b"k%d" % (index % 7), b"v%d" % (first + index))
+        for index in range(BATCH_RECORDS)
     ]
     return build_batch(
         records,

@@ -1,4 +1,4 @@
-"""Jobs over the log on Spark: what an audit finds, what a replay writes, what stats count."""
+"""Jobs on Spark: what an audit reports, what a replay writes, what stats count."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from penstock.spark.jobs.stats import Stats, run_stats
 from penstock.spark.jobs.stats_summary import TopicStats
 
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
-TIMEOUT_S = 400  # a busy machine takes minutes for what takes half of one
+TIMEOUT_S = 400  # takes half a minute, but minutes on a busy machine
 
 
 class Watched:
-    """A job that nobody stops, and what it told."""
+    """A watch that never stops its job, and the progress it was shown."""
 
     def __init__(self) -> None:
-        self.told: list[JobProgress] = []
-        self.watch = JobWatch(stop=threading.Event(), show=self.told.append)
+        self.shown: list[JobProgress] = []
+        self.watch = JobWatch(stop=threading.Event(), show=self.shown.append)
 
 
-def audit(spark: SparkSession, servers: str, asked: Audit) -> AuditResult:
-    return run_audit(spark, connect(servers), asked, Watched().watch)
+def audit(spark: SparkSession, servers: str, options: Audit) -> AuditResult:
+    return run_audit(spark, connect(servers), options, Watched().watch)
 
 
 def problems(result: AuditResult, partition: int = 0) -> list[tuple[str, int, int]]:
     return [
         (finding.kind.value, finding.offset, finding.last_offset)
         for finding in result.findings
-        if finding.is_problem and finding.partition.partition == partition
+        if finding.is_problem and finding.tp.partition == partition
     ]
 
 
@@ -60,24 +60,22 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[penstock.Broker
         yield broker
 
 
-def test_an_audit_names_every_planted_fault_and_no_other(
+def test_audit_reports_every_planted_fault_and_no_other(
     spark: SparkSession, faulty: penstock.Broker
 ) -> None:
-    asked = Audit(scope=JobScope((TOPIC,)), range_offsets=900)
-    result = audit(spark, faulty.bootstrap_servers, asked)
+    options = Audit(scope=JobScope((TOPIC,)), range_offsets=900)
+    result = audit(spark, faulty.bootstrap_servers, options)
     for partition, expected in EXPECTED.items():
         also = ALSO_EXPECTED.get(partition, [])
         assert problems(result, partition) == [*expected, *also], partition
-    assert {finding.partition.topic for finding in result.findings} == {TOPIC}
+    assert {finding.tp.topic for finding in result.findings} == {TOPIC}
 
 
 @pytest.mark.skipif(
     not scaled(test=0, verify=1, release=1),
-    reason="starts a Spark of its own for what is told above",
+    reason="starts a Spark of its own for what the test above covers",
 )
-def test_the_command_tells_faults_and_ends_with_one(
-    faulty: penstock.Broker, tmp_path: Path
-) -> None:
+def test_audit_command_prints_problems_and_exits_1(faulty: penstock.Broker, tmp_path: Path) -> None:
     options = ["--master", "local[2]", "--partitions", "0,3", "--no-compare"]
     done = subprocess.run(
         [PENSTOCK, "job", "audit", TOPIC, *options],
@@ -91,11 +89,11 @@ def test_the_command_tells_faults_and_ends_with_one(
     first, *_, last = done.stdout.splitlines()
     assert first.startswith(f"PROBLEM [crc] {TOPIC}-3 offset 1000 to 1049: the CRC ")
     assert last.startswith("NOT CLEAN: 1 problem; 3,950 records in ")
-    assert "look at batches: " in done.stderr
+    assert "check batches: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_clean_topic_is_clean(
+def test_audit_of_a_clean_topic_reports_nothing(
     spark: SparkSession,
     broker: penstock.Broker,
     topic_name: str,
@@ -113,14 +111,14 @@ def test_a_clean_topic_is_clean(
     result = run_audit(spark, connect(servers), Audit(scope=JobScope((topic_name,))), watched.watch)
     assert result.findings == []
     assert result.records == records
-    assert {each.step for each in watched.told} == {"look at batches", "compare records"}
-    assert watched.told[-1].done == watched.told[-1].tasks > 0
+    assert {progress.step for progress in watched.shown} == {"check batches", "compare records"}
+    assert watched.shown[-1].done == watched.shown[-1].tasks > 0
     with capsys.disabled():
         pace = records / result.seconds
         print(f"\naudit of {records:,} records: {result.seconds:.1f} s, {pace:,.0f} records/s")
 
 
-def test_the_same_record_again_is_told_and_so_are_numbers_out_of_step(
+def test_audit_reports_duplicates_and_sequence_gaps(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"1", b"2", b"4", b"3", b"3", b"7"])
@@ -137,13 +135,13 @@ def test_the_same_record_again_is_told_and_so_are_numbers_out_of_step(
 
 
 @pytest.mark.skipif(
-    not scaled(test=0, verify=1, release=1), reason="the way is another only for many records"
+    not scaled(test=0, verify=1, release=1), reason="this path is taken only for many records"
 )
-def test_where_very_many_records_are_there_twice_a_note_says_so(
+def test_audit_notes_very_many_duplicates(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
-    """More of them than can be told to tasks: all are grouped. They come back in reverse, so that
-    no block is there again."""
+    """There are more than can be sent to tasks, so all rows are grouped. The second half is
+    reversed, so that no block is repeated."""
     servers, contents = broker.bootstrap_servers, 150_000
     create_topic(servers, topic_name)
     numbers = f"if(id < {contents}, id, {2 * contents - 1} - id)"
@@ -154,18 +152,18 @@ def test_where_very_many_records_are_there_twice_a_note_says_so(
     result = run_audit(spark, connect(servers), Audit(scope=JobScope((topic_name,))), watched.watch)
     assert problems(result) == []
     (note,) = result.findings
-    assert f"{contents:,} of {2 * contents:,} records have key and value" in note.message
-    assert watched.told[-1].step == "look at repeated records"
+    assert f"{contents:,} of {2 * contents:,} records have the same key and value" in note.message
+    assert watched.shown[-1].step == "inspect duplicates"
 
 
 def create_with(broker: penstock.Broker, topic: str, values: list[bytes]) -> str:
-    """Two partitions of these, the second an hour later."""
+    """Writes the values to both of two partitions, an hour later to the second."""
     servers = broker.bootstrap_servers
     create_topic(servers, topic, partitions=2)
     records = [
-        Sent(value, b"k", partition, hour_ms(partition) + place, [("h", b"x")])
+        Sent(value, b"k", partition, hour_ms(partition) + index, [("h", b"x")])
         for partition in range(2)
-        for place, value in enumerate(values)
+        for index, value in enumerate(values)
     ]
     send(servers, topic, records)
     return servers
@@ -175,7 +173,7 @@ def hour_ms(hour: int) -> int:
     return 1_700_000_000_000 + hour * 3_600_000
 
 
-def test_offsets_that_were_asked_for_and_are_deleted_are_told(
+def test_audit_reports_requested_offsets_that_are_deleted(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
@@ -191,29 +189,29 @@ def test_offsets_that_were_asked_for_and_are_deleted_are_told(
 # Replay.
 
 
-def replay(spark: SparkSession, servers: str, asked: Replay) -> ReplayResult:
-    return run_replay(spark, connect(servers), asked, Watched().watch)
+def replay(spark: SparkSession, servers: str, options: Replay) -> ReplayResult:
+    return run_replay(spark, connect(servers), options, Watched().watch)
 
 
 def contents(records: list[Record]) -> list[tuple[bytes | None, bytes | None]]:
     return [(record.key, record.value) for record in records]
 
 
-def test_a_replay_copies_a_span_of_time_into_the_same_partitions(
+def test_replay_copies_a_time_range_into_the_same_partitions(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
     scope = JobScope((topic_name,), start=Edge(EdgeKind.TIME, hour_ms(0) + 1))
-    asked = Replay(
+    options = Replay(
         scope=scope._replace(end=Edge(EdgeKind.TIME, hour_ms(1) + 2)),
         target=f"{topic_name}.copy",
         creates_target=True,
         keeps_partitions=True,
         marks_origin=True,
     )
-    result = replay(spark, servers, asked)
+    result = replay(spark, servers, options)
     assert (result.offsets, result.written) == (4, 4)
-    copied = read_records(servers, asked.target)
+    copied = read_records(servers, options.target)
     assert contents(copied[0]) == [(b"k", b"b"), (b"k", b"c")]
     assert contents(copied[1]) == [(b"k", b"a"), (b"k", b"b")]
     assert dict(copied[0][1].headers) == {
@@ -233,14 +231,14 @@ def twice_but_not_b(record):
 """
 
 
-def test_a_replay_changes_records_by_sql_and_by_a_function(
+def test_replay_transforms_records_with_sql_and_a_function(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = create_with(broker, topic_name, [b"a", b"b", b"c"])
     create_topic(servers, f"{topic_name}.changed")
     file = tmp_path / "changes_of_records.py"
     file.write_text(CHANGES)
-    asked = Replay(
+    options = Replay(
         scope=JobScope((topic_name,)),
         target=f"{topic_name}.changed",
         where="partition = 0",
@@ -248,8 +246,8 @@ def test_a_replay_changes_records_by_sql_and_by_a_function(
         value="concat(upper(cast(value AS string)), '!')",
         function=load_function(f"{file}:twice_but_not_b"),
     )
-    assert replay(spark, servers, asked).written == 4
-    assert contents(read_records(servers, asked.target)[0]) == [
+    assert replay(spark, servers, options).written == 4
+    assert contents(read_records(servers, options.target)[0]) == [
         (b"100", b"A!"),
         (b"second", b"A!"),
         (b"102", b"C!"),
@@ -257,26 +255,26 @@ def test_a_replay_changes_records_by_sql_and_by_a_function(
     ]
 
 
-def test_a_replay_that_cannot_be_done_is_refused(
+def test_impossible_replay_is_refused(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"a"])
     create_topic(servers, f"{topic_name}.narrow")
-    asked = Replay(
+    options = Replay(
         scope=JobScope((topic_name,)), target=f"{topic_name}.narrow", keeps_partitions=True
     )
-    with pytest.raises(ClusterNotReady, match=r"has 1 partitions, and --keep-partitions needs 2"):
-        replay(spark, servers, asked)
+    with pytest.raises(ClusterNotReady, match=r"has 1 partitions, but --keep-partitions needs 2"):
+        replay(spark, servers, options)
     with pytest.raises(JobRefused, match="copied into itself"):
         replay(spark, servers, Replay(scope=JobScope((topic_name,)), target=topic_name))
     with pytest.raises(ClusterNotReady, match=r"does not exist.*--create makes the target"):
         replay(spark, servers, Replay(scope=JobScope((topic_name,)), target="nowhere-to-be-found"))
     wrong = Replay(scope=JobScope((topic_name,)), target=f"{topic_name}.narrow", value="no_such(1)")
-    with pytest.raises(JobRefused, match=r"the SQL cannot be used: .*no_such"):
+    with pytest.raises(JobRefused, match=r"invalid SQL: .*no_such"):
         replay(spark, servers, wrong)
 
 
-def test_a_function_that_fails_is_told_with_its_record(
+def test_failing_replay_function_names_its_record(
     spark: SparkSession, broker: penstock.Broker, topic_name: str, tmp_path: Path
 ) -> None:
     servers = create_with(broker, topic_name, [b"a"])
@@ -285,18 +283,18 @@ def test_a_function_that_fails_is_told_with_its_record(
     file.write_text("def fail(record):\n    raise KeyError('price')\n")
     scope = JobScope((topic_name,), partitions=(0,))
     function = load_function(f"{file}:fail")
-    asked = Replay(scope=scope, target=f"{topic_name}.out", function=function)
+    options = Replay(scope=scope, target=f"{topic_name}.out", function=function)
     with pytest.raises(JobFailed, match=rf"failed for {topic_name}-0 offset 0: KeyError: 'price'"):
-        replay(spark, servers, asked)
+        replay(spark, servers, options)
 
 
-def test_a_job_that_is_stopped_ends_and_says_so(
+def test_stopped_job_raises_job_stopped(
     spark: SparkSession, broker: penstock.Broker, topic_name: str
 ) -> None:
     servers = create_with(broker, topic_name, [b"a"])
     watch = JobWatch(stop=threading.Event(), show=lambda progress: None)
     watch.stop.set()
-    with pytest.raises(JobStopped, match="stopped before the end of: look at batches"):
+    with pytest.raises(JobStopped, match="stopped during: check batches"):
         run_audit(spark, connect(servers), Audit(scope=JobScope((topic_name,))), watch)
     assert spark.range(3).count() == 3
 
@@ -311,14 +309,14 @@ def test_stats_count_sizes_keys_skew_and_rates(
     create_topic(servers, topic_name, partitions=2)
     sent = [
         Sent(
-            b"x" * (10 + place % 3), b"hot" if place % 2 else b"k%d" % place, 0, hour_ms(0) + place
+            b"x" * (10 + index % 3), b"hot" if index % 2 else b"k%d" % index, 0, hour_ms(0) + index
         )
-        for place in range(300)
+        for index in range(300)
     ]
     send(servers, topic_name, [*sent, Sent(None, None, 1, hour_ms(0) + 2_000)])
     watched = Watched()
-    asked = Stats(scope=JobScope((topic_name,)), top=2)
-    (topic,) = run_stats(spark, connect(servers), asked, watched.watch).topics
+    options = Stats(scope=JobScope((topic_name,)), top=2)
+    (topic,) = run_stats(spark, connect(servers), options, watched.watch).topics
     assert isinstance(topic, TopicStats)
     first, second = topic.partitions
     assert (first.records, first.without_key, first.value_bytes) == (300, 0, 3_300)
@@ -334,6 +332,6 @@ def test_stats_count_sizes_keys_skew_and_rates(
     assert sum(records for _, records in topic.sizes) == 301
     assert topic.skew == pytest.approx(2 * 300 / 301)
     assert json.loads(json.dumps(topic.as_json()))["records"] == 301
-    assert {each.step for each in watched.told} == {
+    assert {progress.step for progress in watched.shown} == {
         *("measure partitions", "measure times and sizes", "count keys"),
     }

@@ -1,4 +1,4 @@
-"""Jobs and tables on three brokers, of which one is killed while they run."""
+"""Jobs and tables on three brokers, one of which is killed while they run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def topic(cluster: Cluster, topic_name: str) -> Iterator[str]:
-    """Each broker leads a part of it; afterwards all are there again."""
+    """A topic of which each broker leads a partition; afterwards all brokers run again."""
     create_topic(cluster.bootstrap_servers, topic_name, partitions=PARTITIONS)
     records = (Sent(b"value %d" % n, b"k%d" % (n % 97), n % PARTITIONS) for n in range(RECORDS))
     send(cluster.bootstrap_servers, topic_name, records)
@@ -54,8 +54,8 @@ def topic(cluster: Cluster, topic_name: str) -> Iterator[str]:
         cluster.wait_in_sync(topic_name, partition, 3)
 
 
-class KilledMeanwhile:
-    """A watch that kills the leader of a partition once a task is done, and others are not."""
+class KillsLeader:
+    """A watch that kills the leader of partition 0 once some tasks, but not all, are done."""
 
     def __init__(self, cluster: Cluster, topic: str) -> None:
         self.steps_when_killed: list[str] = []
@@ -69,31 +69,32 @@ class KilledMeanwhile:
             self._cluster.kill(self._leader)
 
 
-def test_an_audit_sees_everything_though_a_broker_is_killed(
+def test_audit_is_complete_when_a_broker_is_killed(
     spark: SparkSession, cluster: Cluster, topic: str
 ) -> None:
-    killed = KilledMeanwhile(cluster, topic)
-    asked = Audit(scope=JobScope((topic,)), range_offsets=250)
-    result = run_audit(spark, connect(cluster.bootstrap_servers), asked, killed.watch)
-    assert killed.steps_when_killed == ["look at batches"]
+    killed = KillsLeader(cluster, topic)
+    options = Audit(scope=JobScope((topic,)), range_offsets=250)
+    result = run_audit(spark, connect(cluster.bootstrap_servers), options, killed.watch)
+    assert killed.steps_when_killed == ["check batches"]
     assert result.findings == []
     assert result.records == RECORDS
 
 
-def test_a_replay_and_stats_miss_nothing_though_a_broker_is_killed(
+def test_replay_and_stats_are_complete_when_a_broker_is_killed(
     spark: SparkSession, cluster: Cluster, topic: str
 ) -> None:
-    """A part is copied before: three brokers are needed to make the target."""
+    """Some records are copied first, because creating the target needs three brokers."""
     servers, target = cluster.bootstrap_servers, f"{topic}.copy"
     head = JobScope((topic,), end=Edge(EdgeKind.OFFSET, 10))
     first = Replay(scope=head, target=target, creates_target=True, keeps_partitions=True)
     assert run_replay(spark, connect(servers), first, silent()).written == 10 * PARTITIONS
     cluster.kill(cluster.leader(topic, 1))
     rest = JobScope((topic,), start=Edge(EdgeKind.OFFSET, 10))
-    asked = Replay(scope=rest, target=target, keeps_partitions=True)
-    assert run_replay(spark, connect(servers), asked, silent()).written == RECORDS - 10 * PARTITIONS
+    options = Replay(scope=rest, target=target, keeps_partitions=True)
+    written = run_replay(spark, connect(servers), options, silent()).written
+    assert written == RECORDS - 10 * PARTITIONS
     copied, whole = read_records(servers, target), read_records(servers, topic)
-    assert [each.value for each in copied[1]] == [each.value for each in whole[1]]
+    assert [record.value for record in copied[1]] == [record.value for record in whole[1]]
     (stats,) = run_stats(spark, connect(servers), Stats(scope=JobScope((topic,))), silent()).topics
     assert (stats.records, stats.keys) == (RECORDS, 97)
 
@@ -102,7 +103,7 @@ def silent() -> JobWatch:
     return JobWatch(stop=threading.Event(), show=lambda _: None)
 
 
-def test_a_table_has_every_record_once_though_a_broker_is_killed(
+def test_table_has_every_record_once_when_a_broker_is_killed(
     spark: SparkSession, cluster: Cluster, topic: str, tmp_path: Path
 ) -> None:
     on_spark = SparkRunner(spark)
@@ -123,7 +124,7 @@ def test_a_table_has_every_record_once_though_a_broker_is_killed(
         task_records=RECORDS,
         said={"format": "delta"},
     )
-    assert sum(each.rows for each in keeper.drain()) == RECORDS
+    assert sum(progress.rows for progress in keeper.drain()) == RECORDS
     rows = read_table(tmp_path, topic, TableFormat.DELTA)
     expected = RECORDS // PARTITIONS
     assert places_of(rows) == [(p, offset) for p in range(PARTITIONS) for offset in range(expected)]

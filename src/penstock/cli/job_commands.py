@@ -1,6 +1,6 @@
-"""`penstock job`: audit, replay and measure what topics hold, on Spark.
+"""`penstock job`: audit, replay and measure topics on Spark.
 
-Exit code 0: done, and an audit found nothing. 1: the answer is no, or an audit found problems.
+Exit code 0: done, and an audit found no problems. 1: the job failed, or an audit found problems.
 """
 
 import threading
@@ -34,27 +34,28 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-app = command_group("Audit, replay and measure what topics hold, on Spark.")
+app = command_group("Audit, replay and measure topics on Spark.")
 
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="One or more.")]
 PartitionsOption = Annotated[
-    str | None, typer.Option("--partitions", metavar="0,1", help="Only these.  [default: all]")
+    str | None,
+    typer.Option("--partitions", metavar="0,1", help="Partitions to read.  [default: all]"),
 ]
 _EDGE = "an offset, a time (2026-01-31T13:45:00Z), earliest or latest"
-StartOption = Annotated[str, typer.Option("--start", metavar="WHERE", help=f"First: {_EDGE}.")]
+StartOption = Annotated[str, typer.Option("--start", metavar="WHERE", help=f"Start: {_EDGE}.")]
 EndOption = Annotated[
-    str, typer.Option("--end", metavar="WHERE", help=f"The end, itself left out: {_EDGE}.")
+    str, typer.Option("--end", metavar="WHERE", help=f"End (exclusive): {_EDGE}.")
 ]
 IsolationOption = Annotated[
     str,
     typer.Option("--isolation", metavar="LEVEL", help="read_committed or read_uncommitted."),
 ]
 
-_AUDIT_HELP = """Check that every record is there, once, in order and whole.
+_AUDIT_HELP = """Check that every record is present, once, in order and intact.
 
-Looks at every batch of every partition: CRC, records, offsets, leader epochs, sequences of
-producers; then compares records with each other. Offsets that compaction removed and markers of
-transactions are no problem. Each problem is named by topic, partition and offset.
+Checks every batch of every partition (CRC, records, offsets, leader epochs, producer sequences),
+then compares records with each other. Offsets removed by compaction and transaction markers are not
+problems. Each problem is reported with its topic, partition and offset.
 
 \b
 Examples:
@@ -64,11 +65,11 @@ Examples:
   penstock job audit orders --sequence "get_json_object(cast(value AS string), '$.number')"
 """
 
-_REPLAY_HELP = """Copy a part of a topic into another one, as it is or changed.
+_REPLAY_HELP = """Copy a range of a topic into another topic, unchanged or transformed.
 
-SQL sees the columns key, value (both binary), headers, topic, partition, offset and timestamp. A
-Python function gets a record and returns it, changed with record._replace(value=...), or a list of
-records, or None to leave it out.
+SQL expressions see the columns key, value (both binary), headers, topic, partition, offset and
+timestamp. A Python function takes a record and returns it, changed with record._replace(value=...),
+or a list of records, or None to drop it.
 
 \b
 Examples:
@@ -78,7 +79,7 @@ Examples:
   penstock job replay orders test --function masking.py:hide_names --keep-partitions
 """
 
-_STATS_HELP = """Measure topics: sizes, keys, skew, rates; with --plots as pictures, too.
+_STATS_HELP = """Measure topics: sizes, keys, skew and rates; with --plots also as SVG charts.
 
 \b
 Examples:
@@ -102,7 +103,7 @@ def audit(
         typer.Option(
             "--identity",
             metavar="COLUMNS",
-            help="What makes records duplicates, of key,value,headers,timestamp.",
+            help="Columns that make records duplicates: key,value,headers,timestamp.",
         ),
     ] = None,
     sequence: Annotated[
@@ -110,7 +111,7 @@ def audit(
         typer.Option(
             "--sequence",
             metavar="SQL",
-            help="A record's number: for each key, one more than before.",
+            help="A record's number, which grows by one within its key.",
         ),
     ] = None,
     master: MasterOption = None,
@@ -122,7 +123,7 @@ def audit(
         from penstock.spark.jobs.audit import Audit, run_audit
         from penstock.spark.jobs.content import Identity, parse_identity
 
-        asked = Audit(
+        options = Audit(
             scope=_scope(topics, partitions, start, end),
             compares=compare,
             identity=Identity() if identity is None else parse_identity(identity),
@@ -133,7 +134,7 @@ def audit(
             get_bootstrap(ctx, bootstrap),
             master,
             as_json,
-            lambda spark, client, watch: run_audit(spark, client, asked, watch),
+            lambda spark, client, watch: run_audit(spark, client, options, watch),
         )
     show_audit(result, as_json=as_json)
     if result.problems:
@@ -143,32 +144,32 @@ def audit(
 @app.command(help=_REPLAY_HELP)
 def replay(
     ctx: typer.Context,
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Read from here.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Written to this topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to read.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Topic to write to.")],
     partitions: PartitionsOption = None,
     start: StartOption = "earliest",
     end: EndOption = "latest",
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only records for which it holds.")
+        str | None, typer.Option("--where", metavar="SQL", help="Copy only matching records.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="SQL", help="What becomes the key.")
+        str | None, typer.Option("--key", metavar="SQL", help="Expression for the new key.")
     ] = None,
     value: Annotated[
-        str | None, typer.Option("--value", metavar="SQL", help="What becomes the value.")
+        str | None, typer.Option("--value", metavar="SQL", help="Expression for the new value.")
     ] = None,
     function: Annotated[
         str | None,
-        typer.Option("--function", metavar="MODULE:NAME", help="Python that changes each record."),
+        typer.Option("--function", metavar="MODULE:NAME", help="Python function to apply."),
     ] = None,
     keep_partitions: Annotated[
-        bool, typer.Option("--keep-partitions", help="Not by key: into the same partition.")
+        bool, typer.Option("--keep-partitions", help="Keep partition numbers, ignore keys.")
     ] = False,
     mark_origin: Annotated[
-        bool, typer.Option("--mark-origin", help="Headers say where each record comes from.")
+        bool, typer.Option("--mark-origin", help="Add headers with each record's origin.")
     ] = False,
     create: Annotated[
-        bool, typer.Option("--create", help="Make TARGET, with as many partitions.")
+        bool, typer.Option("--create", help="Create TARGET with as many partitions.")
     ] = False,
     compression: Annotated[
         str, typer.Option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4, zstd.")
@@ -183,7 +184,7 @@ def replay(
         from penstock.spark.jobs.replay import Replay, run_replay
         from penstock.spark.jobs.replay_function import load_function
 
-        asked = Replay(
+        options = Replay(
             scope=_scope([topic], partitions, start, end),
             target=target,
             where=where,
@@ -201,7 +202,7 @@ def replay(
             get_bootstrap(ctx, bootstrap),
             master,
             as_json,
-            lambda spark, client, watch: run_replay(spark, client, asked, watch),
+            lambda spark, client, watch: run_replay(spark, client, options, watch),
         )
     show_replay(result, target, as_json=as_json)
 
@@ -213,9 +214,9 @@ def stats(
     partitions: PartitionsOption = None,
     start: StartOption = "earliest",
     end: EndOption = "latest",
-    top: Annotated[int, typer.Option(min=0, metavar="N", help="So many frequent keys.")] = 10,
+    top: Annotated[int, typer.Option(min=0, metavar="N", help="Most frequent keys to list.")] = 10,
     plots: Annotated[
-        Path | None, typer.Option("--plots", metavar="DIR", help="Write SVG pictures there.")
+        Path | None, typer.Option("--plots", metavar="DIR", help="Write SVG charts to DIR.")
     ] = None,
     isolation: IsolationOption = "read_committed",
     master: MasterOption = None,
@@ -226,7 +227,7 @@ def stats(
     with exit_on_spark_errors():
         from penstock.spark.jobs.stats import Stats, run_stats
 
-        asked = Stats(
+        options = Stats(
             scope=_scope(topics, partitions, start, end),
             top=top,
             isolation=_isolation(isolation),
@@ -236,7 +237,7 @@ def stats(
             get_bootstrap(ctx, bootstrap),
             master,
             as_json,
-            lambda spark, client, watch: run_stats(spark, client, asked, watch),
+            lambda spark, client, watch: run_stats(spark, client, options, watch),
         )
     show_stats(result, as_json=as_json)
     for path in write_plots(result, plots) if plots is not None else ():
@@ -250,7 +251,7 @@ def _run(
     as_json: bool,
     work: "Callable[[SparkSession, BlockingClient, JobWatch], _Result]",
 ) -> _Result:
-    """The cluster is asked before Spark is started: a wrong address shows at once."""
+    """Connects to the cluster before Spark starts, so that a wrong address fails at once."""
     from penstock.spark.jobs.running import JobWatch
     from penstock.spark.jobs.scope import connect
     from penstock.spark.pipeline.launch import log_file_of, pipeline_session
@@ -282,7 +283,7 @@ def _scope(topics: list[str], partitions: str | None, start: str, end: str) -> "
 def _isolation(text: str) -> "IsolationLevel":
     from penstock.client.data_calls import IsolationLevel
 
-    names = {each.name.lower(): each for each in IsolationLevel}
+    names = {level.name.lower(): level for level in IsolationLevel}
     if text not in names:
         fail(f"--isolation {text!r}: write one of {', '.join(names)}", 2)
     return names[text]

@@ -1,4 +1,4 @@
-"""What jobs have found, on stdout: lines and tables for people, an object a line for programs."""
+"""Results of jobs on stdout: lines and tables, or with --json one object per line."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -27,14 +27,14 @@ def show_audit(result: "AuditResult", *, as_json: bool) -> None:
     if as_json:
         _show_audit_as_json(result)
         return
-    if result.left_out:
-        print(f"... and {result.left_out:,} more problems of these kinds")
+    if result.omitted:
+        print(f"... and {result.omitted:,} more problems of these kinds")
     columns = ("partition", "start", "end", "records", "batches", "markers", "removed", "problems")
     show_table(
         columns,
         [
             [
-                str(t.partition),
+                str(t.tp),
                 t.start,
                 t.end,
                 t.records,
@@ -59,10 +59,10 @@ def _show_audit_as_json(result: "AuditResult") -> None:
     show_json(
         {
             "type": "summary",
-            "partitions": [each.as_json() for each in result.totals],
+            "partitions": [partition.as_json() for partition in result.totals],
             "records": result.records,
             "problems": result.problems,
-            "left_out": result.left_out,
+            "left_out": result.omitted,
             **_pace_as_json(result.records, result.seconds),
         }
     )
@@ -110,17 +110,17 @@ def _show_topic(topic: "TopicStats") -> None:
     columns = ("partition", "records", "bytes", "keys~", "no key", "no value", "p50", "p99", "max")
     rows = [
         [
-            each.partition.partition,
-            each.records,
-            each.key_bytes + each.value_bytes,
-            each.keys,
-            each.without_key,
-            each.without_value,
-            each.median_value_bytes,
-            each.p99_value_bytes,
-            each.most_value_bytes,
+            partition.tp.partition,
+            partition.records,
+            partition.key_bytes + partition.value_bytes,
+            partition.keys,
+            partition.without_key,
+            partition.without_value,
+            partition.median_value_bytes,
+            partition.p99_value_bytes,
+            partition.most_value_bytes,
         ]
-        for each in topic.partitions
+        for partition in topic.partitions
     ]
     show_table(columns, rows)
     if topic.top_keys:
@@ -132,12 +132,12 @@ def _show_keys(topic: "TopicStats") -> None:
 
     rows = [
         [
-            show_key(each.key)[:_KEY_CHARACTERS],
-            each.records,
-            f"{each.records / topic.records:.1%}",
-            each.partitions,
+            show_key(key.key)[:_KEY_CHARACTERS],
+            key.records,
+            f"{key.records / topic.records:.1%}",
+            key.partitions,
         ]
-        for each in topic.top_keys
+        for key in topic.top_keys
     ]
     show_table(("most frequent keys", "records", "share", "partitions"), rows)
 

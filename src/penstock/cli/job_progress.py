@@ -1,5 +1,5 @@
-"""How a job gets on, on stderr: a bar where a person is watching, else a line now and then. With
---json objects on stdout.
+"""Progress of a job on stderr: a bar on a terminal, otherwise a line every two seconds. With
+--json, objects on stdout.
 """
 
 import sys
@@ -19,29 +19,31 @@ _LINE_EVERY_S = 2.0
 
 @contextmanager
 def job_progress(*, as_json: bool) -> Iterator["Show"]:
-    """A function to be told of progress, twice a second."""
+    """Yields a function that shows progress; it may be called twice a second."""
     if as_json:
-        yield _Rarely(lambda progress: show_json({"type": "progress", **progress._asdict()})).show
+        yield _RateLimited(
+            lambda progress: show_json({"type": "progress", **progress._asdict()})
+        ).show
     elif sys.stderr.isatty():
         with _bar() as show:
             yield show
     else:
-        yield _Rarely(lambda progress: print(line(progress), file=sys.stderr, flush=True)).show
+        yield _RateLimited(lambda progress: print(line(progress), file=sys.stderr, flush=True)).show
 
 
-class _Rarely:
-    """A step's first news at once, then every two seconds."""
+class _RateLimited:
+    """Shows the first progress of a step at once, then every two seconds."""
 
-    def __init__(self, tell: "Show") -> None:
-        self._tell = tell
+    def __init__(self, show: "Show") -> None:
+        self._show = show
         self._step = ""
-        self._told_s = 0.0
+        self._shown_s = 0.0
 
     def show(self, progress: "JobProgress") -> None:
-        if progress.step == self._step and progress.seconds - self._told_s < _LINE_EVERY_S:
+        if progress.step == self._step and progress.seconds - self._shown_s < _LINE_EVERY_S:
             return
-        self._step, self._told_s = progress.step, progress.seconds
-        self._tell(progress)
+        self._step, self._shown_s = progress.step, progress.seconds
+        self._show(progress)
 
 
 def line(progress: "JobProgress") -> str:

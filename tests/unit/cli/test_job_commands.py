@@ -1,4 +1,4 @@
-"""`penstock job`: what is refused before Spark is started, and how results look."""
+"""`penstock job`: arguments refused before Spark starts, and the output of results."""
 
 import json
 from pathlib import Path
@@ -36,14 +36,14 @@ def command(*arguments: str) -> tuple[int, str, str]:
         (["stats", "t", "--end", "soon"], "--end 'soon'"),
     ],
 )
-def test_what_cannot_be_meant_is_wrong_usage(arguments: list[str], said: str) -> None:
+def test_invalid_arguments_exit_2(arguments: list[str], said: str) -> None:
     status, out, errors = command(*arguments)
     assert (status, out) == (2, "")
     assert said in errors
 
 
 @pytest.mark.parametrize("verb", [["audit", "t"], ["replay", "t", "u"], ["stats", "t"]])
-def test_a_cluster_that_is_not_there_is_told_before_spark_is_started(verb: list[str]) -> None:
+def test_unreachable_cluster_is_reported_before_spark_starts(verb: list[str]) -> None:
     status, out, errors = command(*verb, "--bootstrap", "127.0.0.1:1")
     assert (status, out) == (1, "")
     assert "is the broker running?" in errors
@@ -54,10 +54,10 @@ def faulty() -> AuditResult:
     log = batches(3)
     log[1][-1] ^= 1
     verdict = audited(log, 30)
-    return AuditResult(totals=verdict.totals, findings=verdict.findings, left_out=2, seconds=0.5)
+    return AuditResult(totals=verdict.totals, findings=verdict.findings, omitted=2, seconds=0.5)
 
 
-def test_an_audit_names_each_problem_and_sums_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_prints_each_problem_and_a_summary(capsys: pytest.CaptureFixture[str]) -> None:
     show_audit(faulty(), as_json=False)
     first, more, head, row, last = capsys.readouterr().out.splitlines()
     assert first.startswith("PROBLEM [crc] t-0 offset 10 to 19: the CRC of the batch's ")
@@ -67,7 +67,7 @@ def test_an_audit_names_each_problem_and_sums_up(capsys: pytest.CaptureFixture[s
     assert last == "NOT CLEAN: 3 problems; 20 records in 0.5 s (40 records/s)"
 
 
-def test_an_audit_in_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_json_is_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     show_audit(faulty(), as_json=True)
     problem, summary = map(json.loads, capsys.readouterr().out.splitlines())
     assert (problem["type"], problem["kind"]) == ("problem", "crc")
@@ -76,13 +76,13 @@ def test_an_audit_in_json_is_an_object_a_line(capsys: pytest.CaptureFixture[str]
     assert summary["partitions"][0]["records"] == 20
 
 
-def test_a_clean_audit_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_audit_prints_clean(capsys: pytest.CaptureFixture[str]) -> None:
     totals = audited(batches(3), 30).totals
-    show_audit(AuditResult(totals=totals, findings=[], left_out=0, seconds=1), as_json=False)
+    show_audit(AuditResult(totals=totals, findings=[], omitted=0, seconds=1), as_json=False)
     assert capsys.readouterr().out.endswith("clean; 30 records in 1.0 s (30 records/s)\n")
 
 
-def test_a_replay_says_what_it_wrote(capsys: pytest.CaptureFixture[str]) -> None:
+def test_replay_prints_what_it_wrote(capsys: pytest.CaptureFixture[str]) -> None:
     result = ReplayResult(offsets=10, written=4, seconds=2)
     show_replay(result, "u", as_json=False)
     show_replay(result, "u", as_json=True)
@@ -91,7 +91,7 @@ def test_a_replay_says_what_it_wrote(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(as_json)["written"] == 4
 
 
-def test_stats_are_tables_objects_and_pictures(
+def test_stats_print_tables_json_and_plots(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     result = StatsResult(topics=[sample()], seconds=2)
@@ -102,7 +102,7 @@ def test_stats_are_tables_objects_and_pictures(
     assert "62.5%" in text
     show_stats(result, as_json=True)
     topic, summary = map(json.loads, capsys.readouterr().out.splitlines())
-    assert [each["records"] for each in topic["partitions"]] == [30, 10]
+    assert [partition["records"] for partition in topic["partitions"]] == [30, 10]
     assert topic["top_keys"][0] == {"key": "<a&b>", "records": 25, "partitions": 1}
     assert summary == {"type": "summary", "records": 40, "seconds": 2, "records_per_s": 20.0}
     written = sorted(write_plots(result, tmp_path / "plots"))
@@ -110,18 +110,18 @@ def test_stats_are_tables_objects_and_pictures(
     assert all(path.read_text().startswith("<svg ") for path in written)
 
 
-def test_progress_is_told_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_lines_are_rate_limited(capsys: pytest.CaptureFixture[str]) -> None:
     with job_progress(as_json=False) as show:
         for seconds in (0.5, 1.0, 2.0, 2.6):
-            show(JobProgress("look at batches", 40, int(seconds * 10), seconds))
+            show(JobProgress("check batches", 40, int(seconds * 10), seconds))
         show(JobProgress("compare records", 40, 0, 0.5))
     assert capsys.readouterr().err.splitlines() == [
-        "look at batches: 5 of 40 tasks, 0 s",
-        "look at batches: 26 of 40 tasks, 3 s",
+        "check batches: 5 of 40 tasks, 0 s",
+        "check batches: 26 of 40 tasks, 3 s",
         "compare records: 0 of 40 tasks, 0 s",
     ]
     with job_progress(as_json=True) as show:
         show(JobProgress("copy records", 1, 0, 1.0, records=1_234))
-    told = json.loads(capsys.readouterr().out)
-    assert (told["type"], told["records"]) == ("progress", 1_234)
+    progress = json.loads(capsys.readouterr().out)
+    assert (progress["type"], progress["records"]) == ("progress", 1_234)
     assert line(JobProgress("copy", 1, 0, 1.0, 1_234)) == "copy: 0 of 1 tasks, 1,234 records, 1 s"

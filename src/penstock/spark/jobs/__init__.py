@@ -1,6 +1,6 @@
-"""Jobs over the log on Spark: audit (is everything there, once and in order?), replay (copy a part
-into another topic) and stats (sizes, keys, skew, rates).
+"""Jobs over the log on Spark: audit (is every record present, once and in order?), replay (copy a
+range into another topic) and stats (sizes, keys, skew, rates).
 
-Each job is planned on the driver from offsets, carried out by tasks that each read a range of one
-partition, and judged on the driver by functions without input or output.
+The driver plans each job from offsets, tasks read one range of one partition each, and pure
+functions on the driver judge the results.
 """

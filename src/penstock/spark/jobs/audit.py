@@ -1,8 +1,7 @@
-"""The job `audit`: is every record there, once, in order and whole? Over all partitions of topics,
-by ranges of offsets, in tasks of Spark's.
+"""The `audit` job: is every record present, once, in order and intact?
 
-First every batch is looked at as bytes, then records are compared with each other. A verdict is
-about the log as it was when the job began.
+Spark tasks check every batch as bytes, range by range; then records are compared with each other.
+The verdict is about the log as it was when the job started.
 """
 
 import time
@@ -30,7 +29,11 @@ from penstock.spark.jobs.content_verdict import (
 )
 from penstock.spark.jobs.findings import AuditFinding, FindingKind
 from penstock.spark.jobs.range_audit import AuditRange
-from penstock.spark.jobs.record_rows import RecordRows, compared_of, read_twice
+from penstock.spark.jobs.record_rows import (
+    RecordRows,
+    choose_digested_columns,
+    merge_duplicate_digests,
+)
 from penstock.spark.jobs.running import JobWatch, run_watched
 from penstock.spark.jobs.scope import EdgeKind, JobScope, ResolvedScope, resolve_scope, topics_of
 from penstock.spark.jobs.verdict import PartitionTotals, Verdict, conclude
@@ -39,18 +42,18 @@ from penstock.spark.source.plan import split_ranges
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-RANGE_OFFSETS = 250_000  # of one task: half a second, so that progress shows
+RANGE_OFFSETS = 250_000  # per task: about half a second, so that progress is visible
 _POLICY = "cleanup.policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """What is asked of an audit."""
+    """The options of an audit."""
 
     scope: JobScope
-    compares: bool = True  # records with each other, too
+    compares: bool = True  # whether records are also compared with each other
     identity: Identity = field(default_factory=Identity)
-    sequence: str | None = None  # SQL for the number of a record among those of its key
+    sequence: str | None = None  # SQL: a record's sequence number within its key
     range_offsets: int = RANGE_OFFSETS
 
 
@@ -58,61 +61,63 @@ class Audit:
 class AuditResult:
     totals: Sequence[PartitionTotals]
     findings: Sequence[AuditFinding]
-    left_out: int  # findings beyond the most that are told
+    omitted: int  # problems beyond the reported ones
     seconds: float
 
     @property
     def problems(self) -> int:
-        return sum(finding.is_problem for finding in self.findings) + self.left_out
+        return sum(finding.is_problem for finding in self.findings) + self.omitted
 
     @property
     def records(self) -> int:
-        return sum(each.records for each in self.totals)
+        return sum(partition.records for partition in self.totals)
 
 
 def run_audit(
     spark: "SparkSession", client: BlockingClient, audit: Audit, watch: JobWatch
 ) -> AuditResult:
     started_s = time.monotonic()
-    found = resolve_scope(client, audit.scope)
-    asked = plan_audit(found, find_compacted(client, topics_of(found)), audit.range_offsets)
+    resolved = resolve_scope(client, audit.scope)
+    tasks = plan_audit(resolved, find_compacted(client, topics_of(resolved)), audit.range_offsets)
     settings = client.settings
-    verdict = _look_at_batches(spark, asked, settings, watch)
-    findings = [*_deleted(audit.scope, found), *verdict.findings]
+    verdict = _audit_batches(spark, tasks, settings, watch)
+    findings = [*_deleted(audit.scope, resolved), *verdict.findings]
     if audit.compares or audit.sequence is not None:
-        compared = _compare(spark, asked, settings, audit, verdict, watch)
+        compared = _compare(spark, tasks, settings, audit, verdict, watch)
         findings += without_reported(compared, verdict.findings)
-    findings.sort(key=lambda finding: (finding.partition, finding.offset))
+    findings.sort(key=lambda finding: (finding.tp, finding.offset))
     return AuditResult(
         totals=_with_problems(verdict.totals, findings),
         findings=findings,
-        left_out=verdict.left_out,
+        omitted=verdict.omitted,
         seconds=time.monotonic() - started_s,
     )
 
 
 def plan_audit(
-    found: ResolvedScope, compacted: Mapping[str, bool], range_offsets: int
+    resolved: ResolvedScope, compacted: Mapping[str, bool], range_offsets: int
 ) -> list[AuditRange]:
-    """By partition and offset; partitions with nothing to look at are left out."""
-    sized = [each for each in found.ranges if each.size]
-    starts = {each.tp: each.start for each in sized}
+    """Tasks ordered by partition and offset; empty partitions are skipped."""
+    sized = [span for span in resolved.ranges if span.size]
+    starts = {span.tp: span.start for span in sized}
     return [
         AuditRange(
             wanted=piece,
             is_first=piece.start == starts[piece.tp],
-            high_watermark=found.log_ends[piece.tp],
-            gaps_are_normal=compacted[piece.tp.topic],
+            high_watermark=resolved.log_ends[piece.tp],
+            is_compacted=compacted[piece.tp.topic],
         )
         for piece in split_ranges(sized, min_partitions=None, max_records=range_offsets)
     ]
 
 
 def find_compacted(client: BlockingClient, topics: Sequence[str]) -> dict[str, bool]:
-    """Of these logs compaction may have removed records."""
+    """For each topic, whether compaction may have removed records."""
     resources = [Resource(ResourceKind.TOPIC, topic) for topic in topics]
     try:
-        described = client.run(lambda each: each.admin.describe_configs(resources, names=[_POLICY]))
+        described = client.run(
+            lambda kafka: kafka.admin.describe_configs(resources, names=[_POLICY])
+        )
     except ClientError as error:
         raise ClusterNotReady(
             f"{error}; the audit must know whether topics are compacted"
@@ -123,72 +128,77 @@ def find_compacted(client: BlockingClient, topics: Sequence[str]) -> dict[str, b
     }
 
 
-def _look_at_batches(
-    spark: "SparkSession", asked: Sequence[AuditRange], settings: ClientSettings, watch: JobWatch
+def _audit_batches(
+    spark: "SparkSession", tasks: Sequence[AuditRange], settings: ClientSettings, watch: JobWatch
 ) -> Verdict:
-    if not asked:
+    if not tasks:
         return Verdict([], [], 0)
-    look = partial(audit_range, client=settings)
-    tasks = spark.sparkContext.parallelize(asked, len(asked)).map(look)
-    return conclude(asked, run_watched(spark, "look at batches", watch, tasks.collect))
+    audit_one = partial(audit_range, client=settings)
+    reports = spark.sparkContext.parallelize(tasks, len(tasks)).map(audit_one)
+    return conclude(tasks, run_watched(spark, "check batches", watch, reports.collect))
 
 
 def _compare(
     spark: "SparkSession",
-    asked: Sequence[AuditRange],
+    tasks: Sequence[AuditRange],
     settings: ClientSettings,
     audit: Audit,
     verdict: Verdict,
     watch: JobWatch,
 ) -> Iterator[AuditFinding]:
-    if not asked:
+    if not tasks:
         return
-    records = RecordRows(spark, asked, settings)
+    records = RecordRows(spark, tasks, settings)
     if audit.compares:
-        found = _find_repeats(spark, records, audit.identity, watch)
-        totals = {each.partition: each.records for each in verdict.totals}
-        compacted = {each.wanted.tp for each in asked if each.gaps_are_normal}
-        yield from judge_duplicates(records.partitions, totals, compacted, found, audit.identity)
+        duplicates = _find_duplicates(spark, records, audit.identity, watch)
+        totals = {partition.tp: partition.records for partition in verdict.totals}
+        compacted = {task.wanted.tp for task in tasks if task.is_compacted}
+        yield from judge_duplicates(
+            records.partitions, totals, compacted, duplicates, audit.identity
+        )
     if audit.sequence is not None:
-        steps = find_sequence_gaps(records.all(), audit.sequence)
-        rows = run_watched(spark, "follow numbers", watch, steps.collect)
-        yield from judge_sequence_gaps(records.partitions, (_step(row) for row in rows))
+        gaps = find_sequence_gaps(records.all(), audit.sequence)
+        rows = run_watched(spark, "check sequences", watch, gaps.collect)
+        yield from judge_sequence_gaps(records.partitions, (_sequence_gap(row) for row in rows))
 
 
-def _find_repeats(
+def _find_duplicates(
     spark: "SparkSession", records: RecordRows, identity: Identity, watch: JobWatch
 ) -> list[Duplicates]:
-    compared = compared_of(identity)
+    """Compares digests first, so that only records with a repeated digest are shuffled."""
+    columns = choose_digested_columns(identity)
     rows = records.all()
-    if compared is not None:
-        step = records.twice(compared)
-        twice = read_twice(run_watched(spark, "compare records", watch, step.collect))
-        if twice is not None and not twice.size:
+    if columns is not None:
+        digests = records.duplicate_digests(columns)
+        repeated = merge_duplicate_digests(
+            run_watched(spark, "compare records", watch, digests.collect)
+        )
+        if repeated is not None and not repeated.size:
             return []
-        rows = rows if twice is None else records.those_of(twice, compared)
-    repeats = find_duplicates(rows, identity, tasks=-(-records.offsets // RANGE_OFFSETS))
-    found = run_watched(spark, "look at repeated records", watch, repeats.collect)
-    return [Duplicates(*row) for row in found]
+        rows = rows if repeated is None else records.with_digests(repeated, columns)
+    duplicates = find_duplicates(rows, identity, tasks=-(-records.offsets // RANGE_OFFSETS))
+    collected = run_watched(spark, "inspect duplicates", watch, duplicates.collect)
+    return [Duplicates(*row) for row in collected]
 
 
-def _step(row: Any) -> SequenceGap:
+def _sequence_gap(row: Any) -> SequenceGap:
     key = None if row.key is None else bytes(row.key)
-    return SequenceGap(row.place, key, row.offset, row.number, row.highest)
+    return SequenceGap(row.partition_index, key, row.offset, row.number, row.highest)
 
 
-def _deleted(scope: JobScope, found: ResolvedScope) -> Iterator[AuditFinding]:
-    """Offsets that were named and are not there any more."""
+def _deleted(scope: JobScope, resolved: ResolvedScope) -> Iterator[AuditFinding]:
+    """Findings for offsets that --start names and that are no longer in the log."""
     if scope.start.kind is not EdgeKind.OFFSET:
         return
-    for each in found.ranges:
-        first = found.log_starts[each.tp]
+    for span in resolved.ranges:
+        first = resolved.log_starts[span.tp]
         if scope.start.value < first:
-            text = f"deleted: the log begins at offset {first}"
-            yield AuditFinding(FindingKind.DELETED, each.tp, scope.start.value, first - 1, text)
+            text = f"deleted: the log starts at offset {first}"
+            yield AuditFinding(FindingKind.DELETED, span.tp, scope.start.value, first - 1, text)
 
 
 def _with_problems(
     totals: Sequence[PartitionTotals], findings: Sequence[AuditFinding]
 ) -> list[PartitionTotals]:
-    problems = [finding.partition for finding in findings if finding.is_problem]
-    return [each._replace(problems=problems.count(each.partition)) for each in totals]
+    problems = [finding.tp for finding in findings if finding.is_problem]
+    return [partition._replace(problems=problems.count(partition.tp)) for partition in totals]

@@ -1,5 +1,5 @@
-"""What a task of an audit does on an executor: look at every batch of a range, and report; or hand
-over the records of its sound batches, to be compared with others.
+"""The work of an audit task on an executor: check every batch of a range and report, or return the
+records of its sound batches for comparison.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,45 +22,50 @@ _DECODED = ("offset", "timestamp", "key", "value", "headers")
 _NO_SOURCE = -1
 _SCHEMA = pa.schema(
     [
-        pa.field("place", pa.int32()),
+        pa.field("partition_index", pa.int32()),
         *(pa.field(name, COLUMN_TYPES[name]) for name in _DECODED),
         pa.field("source", pa.int64()),
     ]
 )
 
 
-def audit_range(asked: AuditRange, client: ClientSettings) -> RangeReport:
-    audit = RangeAudit(asked)
+def audit_range(task: AuditRange, client: ClientSettings) -> RangeReport:
+    audit = RangeAudit(task)
     for _ in RangeReader(shared_client(client), audit):
         pass
     return audit.report()
 
 
-def read_records(asked: AuditRange, place: int, client: ClientSettings) -> Iterator[pa.RecordBatch]:
-    """Of the range's own sound batches; control batches have none. `place` names the partition."""
-    for looked in RangeReader(shared_client(client), RangeAudit(asked)):
-        for source, batches in groupby(looked.sound, key=_source):
-            for chunk in _decode(looked, batches):
-                yield _rows(chunk, place, source)
+def read_records(
+    task: AuditRange, partition_index: int, client: ClientSettings
+) -> Iterator[pa.RecordBatch]:
+    """The records of the range's own sound batches, each with `partition_index`. Control batches
+    have none."""
+    for reply in RangeReader(shared_client(client), RangeAudit(task)):
+        for source, batches in groupby(reply.sound, key=_source):
+            for chunk in _decode(reply, batches):
+                yield _rows(chunk, partition_index, source)
 
 
 def _source(placed: FetchedBatch) -> int:
-    """Who numbered these records: sequences are one producer's, of one epoch."""
+    """Producer id and epoch as one number: sequences are unique within it."""
     header = placed.header
     if not header.has_producer:
         return _NO_SOURCE
     return (header.producer_id & (1 << 46) - 1) << 16 | header.producer_epoch & 0xFFFF
 
 
-def _decode(looked: AuditedReply, batches: Iterable[FetchedBatch]) -> "Iterator[RowChunk]":
-    wanted = [each for each in batches if each.header.record_count and not each.header.is_control]
-    decode = choose_decoder(None, sum(each.header.size for each in wanted))
-    return decode(looked.fetched, wanted, OffsetBounds(0, 2**63 - 1), _DECODED)
+def _decode(reply: AuditedReply, batches: Iterable[FetchedBatch]) -> "Iterator[RowChunk]":
+    wanted = [
+        batch for batch in batches if batch.header.record_count and not batch.header.is_control
+    ]
+    decode = choose_decoder(None, sum(batch.header.size for batch in wanted))
+    return decode(reply.fetched, wanted, OffsetBounds(0, 2**63 - 1), _DECODED)
 
 
-def _rows(chunk: "RowChunk", place: int, source: int) -> pa.RecordBatch:
+def _rows(chunk: "RowChunk", partition_index: int, source: int) -> pa.RecordBatch:
     columns = [
-        pa.repeat(pa.scalar(place, pa.int32()), chunk.rows),
+        pa.repeat(pa.scalar(partition_index, pa.int32()), chunk.rows),
         *(chunk.columns[name] for name in _DECODED),
         pa.repeat(pa.scalar(source, pa.int64()), chunk.rows),
     ]

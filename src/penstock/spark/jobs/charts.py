@@ -1,4 +1,4 @@
-"""Charts of columns as SVG, written by hand: a page that shows them needs nothing else. Pure."""
+"""Column charts as hand-written SVG, which any browser shows without further files. Pure."""
 
 from collections.abc import Sequence
 from html import escape
@@ -9,7 +9,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 44, 64
 _BLUE, _DARK, _LIGHT = "#4c78a8", "#333", "#ddd"
 _MOST_LABELS = 12
 _LABEL_CHARACTERS = 18
-_STEPS = 4  # lines across
+_STEPS = 4  # horizontal grid lines
 
 
 class Column(NamedTuple):
@@ -18,8 +18,8 @@ class Column(NamedTuple):
 
 
 def column_chart(title: str, unit: str, columns: Sequence[Column]) -> str:
-    """A whole document. Every column tells its value to whoever points at it."""
-    largest = max((each.value for each in columns), default=0) or 1
+    """A whole SVG document. Each column shows its value as a tooltip."""
+    largest = max((column.value for column in columns), default=0) or 1
     shapes = [
         _text(_LEFT, 24, f"{title} ({unit})", size=15),
         *_lines(largest),
@@ -46,28 +46,28 @@ def _lines(largest: float) -> list[str]:
 
 
 def _columns(columns: Sequence[Column], largest: float) -> list[str]:
-    room = (_WIDTH - _LEFT - _RIGHT) / max(len(columns), 1)
-    bar = max(min(room * 0.8, 60), 1)
+    slot = (_WIDTH - _LEFT - _RIGHT) / max(len(columns), 1)
+    bar = max(min(slot * 0.8, 60), 1)
     shapes = []
-    for place, each in enumerate(columns):
-        x = _LEFT + room * (place + 0.5) - bar / 2
-        y = _y(each.value, largest)
+    for index, column in enumerate(columns):
+        x = _LEFT + slot * (index + 0.5) - bar / 2
+        y = _y(column.value, largest)
         shapes.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{bar:.1f}" height="{_y(0, largest) - y:.1f}" '
-            f'fill="{_BLUE}"><title>{escape(each.label)}: {each.value:,.6g}</title></rect>'
+            f'fill="{_BLUE}"><title>{escape(column.label)}: {column.value:,.6g}</title></rect>'
         )
     return shapes
 
 
 def _labels(columns: Sequence[Column]) -> list[str]:
-    """As many as there is room for, and always the first."""
-    room = (_WIDTH - _LEFT - _RIGHT) / max(len(columns), 1)
+    """As many labels as fit, always including the first."""
+    slot = (_WIDTH - _LEFT - _RIGHT) / max(len(columns), 1)
     every = -(-len(columns) // _MOST_LABELS) or 1
     y = _HEIGHT - _BOTTOM + 16
     shapes = []
-    for place in range(0, len(columns), every):
-        x = _LEFT + room * (place + 0.5)
-        text = _shortened(columns[place].label)
+    for index in range(0, len(columns), every):
+        x = _LEFT + slot * (index + 0.5)
+        text = _shortened(columns[index].label)
         turned = f'transform="rotate(20 {x:.1f} {y})"'
         shapes.append(_text(x, y, text, size=11, more=turned))
     return shapes
@@ -79,7 +79,7 @@ def _y(value: float, largest: float) -> float:
 
 
 def show_amount(value: float) -> str:
-    """Three digits and a letter."""
+    """The value with three digits and a unit letter."""
     for letter, unit in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= unit:
             return f"{value / unit:.3g}{letter}"

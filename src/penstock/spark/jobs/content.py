@@ -1,7 +1,7 @@
-"""What records say, compared with each other: which are there twice, and which numbers that the
-application gives its records are missing or out of order.
+"""Compares the contents of records: which are duplicates, and which of the application's own
+sequence numbers are missing or out of order.
 
-Spark's part: it groups and sorts. What the result means is for `content_verdict`.
+The Spark part only: it groups and sorts. `content_verdict` decides what the result means.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 IDENTITY_COLUMNS = ("key", "value", "headers", "timestamp")
-EXAMPLES = 10_000  # of a partition
-NUMBERS = 10_000  # of a partition: numbers that do not follow the one before
+EXAMPLES = 10_000  # duplicates per partition that are returned
+NUMBERS = 10_000  # sequence gaps per partition that are returned
 ROW_SCHEMA = (
-    "place int, offset bigint, timestamp timestamp, key binary, value binary, "
+    "partition_index int, offset bigint, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key:string,value:binary>>, source bigint"
 )
 
 
 class Identity(NamedTuple):
-    """What two records must have in common to be the same one."""
+    """The columns in which two records must agree to count as duplicates."""
 
     columns: tuple[str, ...] = IDENTITY_COLUMNS
-    is_given: bool = False  # by the user, who knows
+    is_given: bool = False  # chosen by the user, so every match is a duplicate
 
     @property
     def has_time(self) -> bool:
@@ -35,99 +35,104 @@ def parse_identity(text: str) -> Identity:
     columns = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
     if not columns or not set(columns) <= set(IDENTITY_COLUMNS) or columns == ("timestamp",):
         raise JobRefused(
-            f"--identity {text!r}: name what makes two records the same one, some of "
-            f"{','.join(IDENTITY_COLUMNS)}"
+            f"--identity {text!r}: name the columns that make two records duplicates, one or more "
+            f"of {','.join(IDENTITY_COLUMNS)}"
         )
     return Identity(columns, is_given=True)
 
 
 class Duplicates(NamedTuple):
-    """Records of one content, and what its partition has of such in all."""
+    """Records with the same content in one partition, and the partition's totals."""
 
-    place: int  # which partition
-    first: int  # offsets
-    last: int
-    copies: int  # beside the first
-    twins: int  # of these, at the same time, so that they could be of one sending
-    twin_first: int | None
-    twin_last: int | None
-    all_twins: int  # in the partition
-    all_repeats: int  # copies of any time
+    partition_index: int
+    first: int  # offset
+    last: int  # offset
+    copies: int  # not counting the first record
+    exact_copies: int  # copies with the same timestamp: possibly one send, written twice
+    exact_first: int | None
+    exact_last: int | None
+    all_exact_copies: int  # in the partition
+    all_copies: int  # in the partition, with any timestamp
 
 
 def find_duplicates(rows: "DataFrame", identity: Identity, tasks: int) -> "DataFrame":
-    """Rows of `ROW_SCHEMA` in, those of `Duplicates` out. With many tasks, each has its contents in
-    memory; with few it would sort them on disk."""
+    """Turns rows of `ROW_SCHEMA` into rows of `Duplicates`.
+
+    With enough tasks each one groups in memory; with few it would spill to disk.
+    """
     named = [name for name in IDENTITY_COLUMNS if name in identity.columns and name != "timestamp"]
-    parts = ", ".join(f"{name} IS NULL, {name}" for name in named)  # nulls alone change no hash
+    parts = ", ".join(f"{name} IS NULL, {name}" for name in named)  # a null does not change a hash
     backwards = ", ".join(f"{name}, {name} IS NULL" for name in reversed(named))
-    # To delete what is deleted is nothing to tell of, unless somebody asks.
+    # A repeated tombstone changes nothing, so it is reported only with --identity.
     compared = rows if identity.is_given else rows.where("value IS NOT NULL")
     digests = compared.selectExpr(
-        "place",
+        "partition_index",
         "offset",
         "timestamp" if identity.has_time else "timestamp_seconds(0) AS timestamp",
         "-1L AS source" if identity.is_given else "source",
         f"xxhash64({parts}) AS digest",
         f"hash({backwards}) AS second_digest",
     )
-    digests = digests.repartition(tasks, "place", "digest", "second_digest")
-    return digests.sparkSession.sql(_REPEATS, digests=digests, most=EXAMPLES)
+    digests = digests.repartition(tasks, "partition_index", "digest", "second_digest")
+    return digests.sparkSession.sql(_DUPLICATES, digests=digests, most=EXAMPLES)
 
 
-# Of one producer's epoch, sequences tell copies from records that were sent twice on purpose.
-_REPEATS = """
+# Records of one producer epoch have different sequences, so equal ones were sent twice on purpose.
+_DUPLICATES = """
 WITH moments AS (
-  SELECT place, digest, second_digest, count(*) AS copies, min(offset) AS first,
+  SELECT partition_index, digest, second_digest, count(*) AS copies, min(offset) AS first,
          max(offset) AS last,
-         count(*) > 1 AND NOT (min(source) = max(source) AND min(source) >= 0) AS are_twins
-  FROM {digests} GROUP BY place, digest, second_digest, timestamp
+         count(*) > 1 AND NOT (min(source) = max(source) AND min(source) >= 0) AS are_exact
+  FROM {digests} GROUP BY partition_index, digest, second_digest, timestamp
 ), contents AS (
-  SELECT place, min(first) AS first, max(last) AS last, sum(copies) AS copies,
-         sum(if(are_twins, copies - 1, 0)) AS twins,
-         min(if(are_twins, first, NULL)) AS twin_first,
-         min_by(last, first) FILTER (WHERE are_twins) AS twin_last
-  FROM moments GROUP BY place, digest, second_digest HAVING sum(copies) > 1
+  SELECT partition_index, min(first) AS first, max(last) AS last, sum(copies) AS copies,
+         sum(if(are_exact, copies - 1, 0)) AS exact_copies,
+         min(if(are_exact, first, NULL)) AS exact_first,
+         min_by(last, first) FILTER (WHERE are_exact) AS exact_last
+  FROM moments GROUP BY partition_index, digest, second_digest HAVING sum(copies) > 1
 ), numbered AS (
-  SELECT *, sum(twins) OVER everything AS all_twins,
-         sum(copies - 1) OVER everything AS all_repeats,
-         row_number() OVER (PARTITION BY place ORDER BY twins = 0, last) AS number
-  FROM contents WINDOW everything AS (PARTITION BY place)
+  SELECT *, sum(exact_copies) OVER everything AS all_exact_copies,
+         sum(copies - 1) OVER everything AS all_copies,
+         row_number() OVER (PARTITION BY partition_index ORDER BY exact_copies = 0, last) AS number
+  FROM contents WINDOW everything AS (PARTITION BY partition_index)
 )
-SELECT place, first, last, copies - 1 AS copies, twins, twin_first, twin_last, all_twins,
-       all_repeats
-FROM numbered WHERE number <= {most} ORDER BY place, number
+SELECT partition_index, first, last, copies - 1 AS copies, exact_copies, exact_first, exact_last,
+       all_exact_copies, all_copies
+FROM numbered WHERE number <= {most} ORDER BY partition_index, number
 """
 
 
 class SequenceGap(NamedTuple):
-    """A record whose number does not follow the highest one of its key."""
+    """A record whose number is not one more than the highest number of its key so far."""
 
-    place: int
+    partition_index: int
     key: bytes | None
     offset: int
     number: int
-    highest: int  # before it
+    highest: int  # of the key, before this record
 
 
 def find_sequence_gaps(rows: "DataFrame", expression: str) -> "DataFrame":
-    """Rows of `ROW_SCHEMA` in, those of `SequenceGap` out. The expression is SQL and gives whole
-    numbers, of each key one more than before; where it gives null, a record does not count."""
+    """Turns rows of `ROW_SCHEMA` into rows of `SequenceGap`.
+
+    The SQL expression yields an integer that grows by one per record of a key. Records for which it
+    yields null are ignored.
+    """
     numbered = rows.selectExpr(
-        "place", "key", "offset", f"try_cast(({expression}) AS bigint) AS number"
+        "partition_index", "key", "offset", f"try_cast(({expression}) AS bigint) AS number"
     ).where("number IS NOT NULL")
-    return numbered.sparkSession.sql(_STEPS, numbered=numbered, most=NUMBERS)
+    return numbered.sparkSession.sql(_GAPS, numbered=numbered, most=NUMBERS)
 
 
-_STEPS = """
+_GAPS = """
 WITH before AS (
-  SELECT *, max(number) OVER (PARTITION BY place, key ORDER BY offset
+  SELECT *, max(number) OVER (PARTITION BY partition_index, key ORDER BY offset
                               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
   FROM {numbered}
-), steps AS (
-  SELECT *, row_number() OVER (PARTITION BY place ORDER BY offset) AS place_number
+), gaps AS (
+  SELECT *, row_number() OVER (PARTITION BY partition_index ORDER BY offset) AS gap_number
   FROM before WHERE number <> highest + 1
 )
-SELECT place, key, offset, number, highest FROM steps
-WHERE place_number <= {most} ORDER BY place, offset
+SELECT partition_index, key, offset, number, highest FROM gaps
+WHERE gap_number <= {most} ORDER BY partition_index, offset
 """

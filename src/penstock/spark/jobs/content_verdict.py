@@ -1,8 +1,7 @@
-"""What repeated records and numbers out of step mean. Pure.
+"""Decides which duplicate records and sequence gaps are problems. Pure.
 
-Whoever says what makes records the same one is believed. Else copies are a problem only where they
-are rare: data that says the same thing again and again shows no duplicates. docs/jobs.md has what
-was measured.
+With an identity given by the user, every copy is a problem. Otherwise copies are a problem only
+where they are rare, because repetitive data shows no duplicates. docs/jobs.md has the measurements.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,12 @@ from penstock.spark.jobs.findings import AuditFinding, FindingKind
 from penstock.spark.jobs.numbering import Anomaly, Flaw, NumberRun, find_anomalies
 
 _FEW = 3
-# A problem up to one in so many records. Copies one after the other, all at the same distance, were
-# sent again together; those that lie scattered are more often meant so, at another time above all.
+# Copies are a problem up to one in this many records. Consecutive copies at a constant distance
+# were resent together; scattered ones are more often intended, above all with another timestamp.
 _BLOCK = 5  # records
 _RARE_IN_BLOCKS = 10
-_RARE_TWINS = 100
-_RARE_REPEATS = 1_000
+_RARE_EXACT = 100
+_RARE_OTHER = 1_000
 _SAME = "key, value and time"
 _ANOTHER_TIME = "key, value and headers, at another time or sequence"
 
@@ -29,71 +28,76 @@ def judge_duplicates(
     partitions: Sequence[TopicPartition],
     records: Mapping[TopicPartition, int],
     compacted: Collection[TopicPartition],
-    repeats: Iterable[Duplicates],
+    duplicates: Iterable[Duplicates],
     identity: Identity,
 ) -> Iterator[AuditFinding]:
-    """`repeats` by partition, those with twins first. Of compacted ones, to say the same again is
-    how they are used."""
-    for place, found in groupby(repeats, key=lambda each: each.place):
-        partition, contents = partitions[place], list(found)
-        twins, copies = contents[0].all_twins, contents[0].all_repeats
-        sorts = [_Sort(_twins(contents), twins, _RARE_TWINS, ", ".join(identity.columns), _SAME)]
-        if copies > twins and not identity.is_given:
-            rare = None if partition in compacted else _RARE_REPEATS
+    """`duplicates` are ordered by partition, those with exact copies first.
+
+    On compacted topics, writing the same record again is normal use.
+    """
+    for partition_index, rows in groupby(duplicates, key=lambda row: row.partition_index):
+        tp, contents = partitions[partition_index], list(rows)
+        exact_copies, copies = contents[0].all_exact_copies, contents[0].all_copies
+        same = ", ".join(identity.columns)
+        classes = [_CopyClass(_exact(contents), exact_copies, _RARE_EXACT, same, _SAME)]
+        if copies > exact_copies and not identity.is_given:
+            rare = None if tp in compacted else _RARE_OTHER
             others = _others(contents)
-            sorts.append(_Sort(others, copies - twins, rare, _ANOTHER_TIME, "key and value"))
-        for sort in sorts:
-            yield from _judge(partition, records[partition], sort, identity.is_given)
+            classes.append(
+                _CopyClass(others, copies - exact_copies, rare, _ANOTHER_TIME, "key and value")
+            )
+        for copy_class in classes:
+            yield from _judge(tp, records[tp], copy_class, identity.is_given)
 
 
-class _Sort(NamedTuple):
-    """Copies of one partition that have the same in common with their originals."""
+class _CopyClass(NamedTuple):
+    """Copies in one partition that agree with their originals in the same columns."""
 
-    copies: "list[_Copies]"  # those that were looked at
+    copies: "list[_Copies]"  # those returned by Spark
     all_copies: int
-    rare: int | None  # scattered ones are a problem up to one in so many; None: they never are
+    rare: int | None  # scattered copies are a problem up to one in this many; None: never
     same: str
     same_in_short: str
 
 
 def _judge(
-    partition: TopicPartition, total: int, sort: _Sort, is_believed: bool
+    tp: TopicPartition, total: int, copy_class: _CopyClass, is_identity_given: bool
 ) -> Iterator[AuditFinding]:
-    joined = _together(sorted(sort.copies, key=lambda copy: copy.last))
-    blocks = [each for each in joined if each.is_block]
-    scattered = [each for each in joined if not each.is_block]
-    in_blocks = sum(each.size for each in blocks)
-    told: list[_Copies] = []
-    untold: list[_Copies] = []
-    left = 0
-    for found, count, rare in (
-        (blocks, in_blocks, sort.rare and _RARE_IN_BLOCKS),
-        (scattered, sort.all_copies - in_blocks, sort.rare),
+    joined = _join_adjacent(sorted(copy_class.copies, key=lambda copy: copy.last))
+    blocks = [run for run in joined if run.is_block]
+    scattered = [run for run in joined if not run.is_block]
+    in_blocks = sum(block.size for block in blocks)
+    problems: list[_Copies] = []
+    undecided: list[_Copies] = []
+    undecided_count = 0
+    for copies, count, rare in (
+        (blocks, in_blocks, copy_class.rare and _RARE_IN_BLOCKS),
+        (scattered, copy_class.all_copies - in_blocks, copy_class.rare),
     ):
-        if is_believed or (rare is not None and is_rare(count, total, rare)):
-            told += found
+        if is_identity_given or (rare is not None and is_rare(count, total, rare)):
+            problems += copies
         else:
-            untold, left = untold + found, left + count
-    yield from _problems(partition, told, sort.same)
-    if untold:
-        yield _note(partition, untold[0], left, total, sort.same_in_short)
+            undecided, undecided_count = undecided + copies, undecided_count + count
+    yield from _problems(tp, problems, copy_class.same)
+    if undecided:
+        yield _note(tp, undecided[0], undecided_count, total, copy_class.same_in_short)
 
 
 def without_reported(
-    findings: Iterable[AuditFinding], told: Iterable[AuditFinding]
+    findings: Iterable[AuditFinding], reported: Iterable[AuditFinding]
 ) -> Iterator[AuditFinding]:
-    """What its producer's sequences show to be there twice is not told again for its content."""
-    known = [each for each in told if each.kind is FindingKind.DUPLICATE]
-    for each in findings:
-        if each.kind is not FindingKind.DUPLICATE or not any(
-            _is_within(each, one) for one in known
+    """Drops duplicates by content that the producer's sequences have already shown."""
+    by_sequence = [finding for finding in reported if finding.kind is FindingKind.DUPLICATE]
+    for finding in findings:
+        if finding.kind is not FindingKind.DUPLICATE or not any(
+            _is_within(finding, other) for other in by_sequence
         ):
-            yield each
+            yield finding
 
 
 def _is_within(finding: AuditFinding, other: AuditFinding) -> bool:
     return (
-        finding.partition == other.partition
+        finding.tp == other.tp
         and other.offset <= finding.offset
         and finding.last_offset <= other.last_offset
     )
@@ -104,60 +108,59 @@ def is_rare(copies: int, records: int, one_in: int) -> bool:
 
 
 class _Copies(NamedTuple):
-    """Records that are the same as earlier ones, one after the other."""
+    """Consecutive records that are copies of earlier ones."""
 
-    first: int  # offset of the earliest of the first
+    first: int  # offset of the first original
     last: int  # offset of its latest copy
-    size: int  # how many records so, each with a copy at the same distance
-    between: int  # copies of one record between its first and last
+    size: int  # consecutive records, each with a copy at the same distance
+    between: int  # further copies of a record between its first and its last
 
     @property
     def is_block(self) -> bool:
         return self.size >= _BLOCK and not self.between
 
 
-def _twins(contents: Iterable[Duplicates]) -> list[_Copies]:
+def _exact(contents: Iterable[Duplicates]) -> list[_Copies]:
     return [
-        _Copies(each.twin_first, each.twin_last, 1, each.twins - 1)
-        for each in contents
-        if each.twin_first is not None and each.twin_last is not None
+        _Copies(content.exact_first, content.exact_last, 1, content.exact_copies - 1)
+        for content in contents
+        if content.exact_first is not None and content.exact_last is not None
     ]
 
 
 def _others(contents: Iterable[Duplicates]) -> list[_Copies]:
     return [
-        _Copies(each.first, each.last, 1, each.copies - 1) for each in contents if not each.twins
+        _Copies(content.first, content.last, 1, content.copies - 1)
+        for content in contents
+        if not content.exact_copies
     ]
 
 
-def _problems(
-    partition: TopicPartition, copies: Iterable[_Copies], same: str
-) -> Iterator[AuditFinding]:
-    for each in copies:
-        end = each.last + each.size - 1
-        if each.size > 1:
-            text = f"the records are those of offsets {each.first} to {each.first + each.size - 1}"
+def _problems(tp: TopicPartition, copies: Iterable[_Copies], same: str) -> Iterator[AuditFinding]:
+    for copy in copies:
+        end = copy.last + copy.size - 1
+        if copy.size > 1:
+            originals = f"records at offsets {copy.first} to {copy.first + copy.size - 1}"
+            text = f"duplicates of the {originals}"
         else:
-            text = f"the record is that of offset {each.first}"
-        more = f"; {each.between} more lie between" if each.between else ""
-        yield AuditFinding(
-            FindingKind.DUPLICATE, partition, each.last, end, f"{text} again ({same}){more}"
-        )
+            text = f"duplicate of the record at offset {copy.first}"
+        more = f"; {copy.between} more copies in between" if copy.between else ""
+        yield AuditFinding(FindingKind.DUPLICATE, tp, copy.last, end, f"{text} (same {same}){more}")
 
 
-def _together(copies: Iterable[_Copies]) -> list[_Copies]:
-    """A batch that was written twice is one finding."""
+def _join_adjacent(copies: Iterable[_Copies]) -> list[_Copies]:
+    """Joins adjacent copies, so that a batch written twice is one finding."""
     joined: list[_Copies] = []
-    for each in copies:
+    for copy in copies:
         before = joined[-1] if joined else None
-        if before is not None and _goes_on(before, each):
+        if before is not None and _continues(before, copy):
             joined[-1] = before._replace(size=before.size + 1)
         else:
-            joined.append(each)
+            joined.append(copy)
     return joined
 
 
-def _goes_on(before: _Copies, copy: _Copies) -> bool:
+def _continues(before: _Copies, copy: _Copies) -> bool:
     is_next = copy.last == before.last + before.size
     return is_next and copy == before._replace(
         first=before.first + before.size, last=copy.last, size=1
@@ -165,45 +168,45 @@ def _goes_on(before: _Copies, copy: _Copies) -> bool:
 
 
 def _note(
-    partition: TopicPartition, example: _Copies, copies: int, records: int, same: str
+    tp: TopicPartition, example: _Copies, copies: int, records: int, same: str
 ) -> AuditFinding:
     text = (
-        f"{copies:,} of {records:,} records have {same} of an earlier one, as this one those of "
-        f"offset {example.first}: whether some are duplicates cannot be seen; --identity says what "
-        "makes records the same"
+        f"{copies:,} of {records:,} records have the same {same} as an earlier one, this one as "
+        f"offset {example.first}; the data does not show whether they are duplicates: say with "
+        "--identity which columns identify a record"
     )
     return AuditFinding(
-        FindingKind.DUPLICATE, partition, example.last, example.last, text, is_problem=False
+        FindingKind.DUPLICATE, tp, example.last, example.last, text, is_problem=False
     )
 
 
-# Numbers of the application.
+# The application's own sequence numbers.
 
 
 def judge_sequence_gaps(
-    partitions: Sequence[TopicPartition], steps: Iterable[SequenceGap]
+    partitions: Sequence[TopicPartition], gaps: Iterable[SequenceGap]
 ) -> Iterator[AuditFinding]:
     by_key: dict[tuple[int, bytes | None], list[SequenceGap]] = {}
-    for step in steps:
-        by_key.setdefault((step.place, step.key), []).append(step)
-    for (place, key), found in by_key.items():
-        for anomaly in find_anomalies(_runs(found)):
-            yield _number_finding(partitions[place], key, anomaly)
+    for gap in gaps:
+        by_key.setdefault((gap.partition_index, gap.key), []).append(gap)
+    for (partition_index, key), key_gaps in by_key.items():
+        for anomaly in find_anomalies(_runs(key_gaps)):
+            yield _number_finding(partitions[partition_index], key, anomaly)
 
 
-def _runs(steps: Iterable[SequenceGap]) -> Iterator[NumberRun]:
-    """All numbers of a key, as far as they matter: what lies between two steps was in order."""
+def _runs(gaps: Iterable[SequenceGap]) -> Iterator[NumberRun]:
+    """The numbers of a key as runs: between two gaps they are in order."""
     following: int | None = None
-    for step in steps:
-        if following is None or step.highest >= following:
-            first = step.highest if following is None else following
-            yield NumberRun(first, step.highest, step.offset)
-            following = step.highest + 1
-        yield NumberRun(step.number, step.number, step.offset)
-        following = max(following, step.number + 1)
+    for gap in gaps:
+        if following is None or gap.highest >= following:
+            first = gap.highest if following is None else following
+            yield NumberRun(first, gap.highest, gap.offset)
+            following = gap.highest + 1
+        yield NumberRun(gap.number, gap.number, gap.offset)
+        following = max(following, gap.number + 1)
 
 
-def _number_finding(partition: TopicPartition, key: bytes | None, anomaly: Anomaly) -> AuditFinding:
+def _number_finding(tp: TopicPartition, key: bytes | None, anomaly: Anomaly) -> AuditFinding:
     of_key = "without a key" if key is None else f"of key {_shown(key)}"
     numbers = f"number {anomaly.first}"
     if anomaly.last > anomaly.first:
@@ -215,8 +218,8 @@ def _number_finding(partition: TopicPartition, key: bytes | None, anomaly: Anoma
             kind = FindingKind.ORDER
             text = f"{numbers} {of_key} comes after a higher one, at offset {anomaly.behind}"
         case Flaw.REPEATED:
-            kind, text = FindingKind.DUPLICATE, f"{numbers} {of_key} is there a second time"
-    return AuditFinding(kind, partition, anomaly.offset, anomaly.offset, text)
+            kind, text = FindingKind.DUPLICATE, f"{numbers} {of_key} appears a second time"
+    return AuditFinding(kind, tp, anomaly.offset, anomaly.offset, text)
 
 
 def _shown(key: bytes) -> str:

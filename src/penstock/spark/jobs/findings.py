@@ -1,5 +1,6 @@
-"""What an audit reports: a problem, or a note that explains something, named by topic, partition
-and offset. Holds no rule of what is wrong.
+"""Audit findings: a problem, or an explanatory note, located by topic, partition and offset.
+
+Values only; the rules are in the modules that create them.
 """
 
 from enum import StrEnum
@@ -9,33 +10,33 @@ from penstock.model.ids import TopicPartition
 
 
 class FindingKind(StrEnum):
-    CRC = "crc"  # the batch's bytes are not those that were written
-    RECORDS = "records"  # the checksum holds, and the records do not decode
-    UNREADABLE = "unreadable"  # no batch can be found there
-    MISSING = "missing"  # offsets, sequences or numbers that nobody has
-    ORDER = "order"  # they are there, at the wrong place
+    CRC = "crc"  # the batch's checksum does not match its bytes
+    RECORDS = "records"  # the checksum matches, but the records do not decode
+    UNREADABLE = "unreadable"  # the broker finds no batch there
+    MISSING = "missing"  # offsets, producer sequences or application numbers
+    ORDER = "order"  # present, but out of order
     DUPLICATE = "duplicate"
-    EPOCH = "epoch"  # of a leader or producer, going back
-    DELETED = "deleted"  # asked for, and before the log's start
+    EPOCH = "epoch"  # a leader epoch or producer epoch that goes back
+    DELETED = "deleted"  # requested offsets before the log start offset
 
 
 class AuditFinding(NamedTuple):
     kind: FindingKind
-    partition: TopicPartition
-    offset: int  # the first record concerned
-    last_offset: int  # the last one, where they are known to be together
+    tp: TopicPartition
+    offset: int  # of the first record concerned
+    last_offset: int  # of the last one, where they are known to be adjacent
     message: str
     is_problem: bool = True
 
     def __str__(self) -> str:
         until = f" to {self.last_offset}" if self.last_offset > self.offset else ""
-        return f"{self.partition} offset {self.offset}{until}: {self.message}"
+        return f"{self.tp} offset {self.offset}{until}: {self.message}"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "kind": str(self.kind),
-            "topic": self.partition.topic,
-            "partition": self.partition.partition,
+            "topic": self.tp.topic,
+            "partition": self.tp.partition,
             "offset": self.offset,
             "last_offset": self.last_offset,
             "message": self.message,

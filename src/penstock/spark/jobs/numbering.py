@@ -1,7 +1,7 @@
-"""Numbers that ought to follow one another, as they were met: what is missing, late or there twice.
+"""Checks a sequence of consecutive numbers: which are missing, late or repeated.
 
-Used for offsets of a log, sequences of a producer and numbers that an application gives. Pure.
-Invariant: every number between the first and the last expected one was met, or is reported once.
+Used for a log's offsets, a producer's sequences and an application's own numbers. Pure. Invariant:
+every number between the first and the last expected one was seen, or is reported once.
 """
 
 from collections.abc import Iterable
@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 
 class NumberRun(NamedTuple):
-    """Numbers first to last, met one after the other without a gap. One that comes after higher
-    numbers lies together in the log, so that the offset of each of its numbers is known."""
+    """Consecutive numbers `first` to `last`, seen without a gap.
+
+    A run that comes after higher numbers is contiguous in the log, so that the offset of each of
+    its numbers follows from the offset of the first.
+    """
 
     first: int
     last: int
-    offset: int  # where in the log the first of them is
+    offset: int  # of the first number, in the log
 
 
 class Flaw(Enum):
@@ -28,8 +31,8 @@ class Anomaly(NamedTuple):
     flaw: Flaw
     first: int
     last: int
-    offset: int  # where it shows: of what is missing, where the next higher number is
-    behind: int  # LATE: the offset of the higher number that came before; else `offset`
+    offset: int  # where it shows; for a gap, the offset of the next higher number
+    behind: int  # LATE: the offset of the higher number that came first; else `offset`
 
 
 class _Gap(NamedTuple):
@@ -41,10 +44,10 @@ class _Gap(NamedTuple):
 def find_anomalies(
     runs: Iterable[NumberRun], *, start: int | None = None, end: int | None = None
 ) -> list[Anomaly]:
-    """`start`: the number that ought to come first; None: whichever does. `end`: one past the
-    last that there must be; None: nothing is expected after what was met."""
+    """`start` is the first expected number (None: the first seen), `end` one past the last expected
+    number (None: nothing is expected after the last seen)."""
     anomalies: list[Anomaly] = []
-    gaps: list[_Gap] = []  # in the order of numbers
+    gaps: list[_Gap] = []  # ascending
     expected = start
     at = 0
     for run in runs:
@@ -55,43 +58,44 @@ def find_anomalies(
             gaps.append(_Gap(expected, run.first - 1, run.offset))
         elif run.first < expected:
             before = NumberRun(run.first, min(run.last, expected - 1), run.offset)
-            anomalies += _sort_out(before, gaps)
+            anomalies += _classify_late(before, gaps)
         expected = max(expected, run.last + 1)
     if end is not None and expected is not None and expected < end:
         gaps.append(_Gap(expected, end - 1, at))
     return anomalies + [Anomaly(Flaw.MISSING, *gap, gap.offset) for gap in gaps]
 
 
-def _sort_out(run: NumberRun, gaps: list[_Gap]) -> list[Anomaly]:
-    """Of a run that comes after higher numbers: what fills gaps is late, the rest is repeated."""
-    found = []
+def _classify_late(run: NumberRun, gaps: list[_Gap]) -> list[Anomaly]:
+    """Splits a run that comes after higher numbers: numbers that fill a gap are late, the others
+    are repeated."""
+    anomalies = []
     position = run.first
-    for gap in [each for each in gaps if each.first <= run.last and run.first <= each.last]:
+    for gap in [gap for gap in gaps if gap.first <= run.last and run.first <= gap.last]:
         first, last = max(gap.first, run.first), min(gap.last, run.last)
         if position < first:
-            found.append(_repeated(run, position, first - 1))
-        found.append(Anomaly(Flaw.LATE, first, last, _place(run, first), gap.offset))
-        _close(gaps, gap, first, last)
+            anomalies.append(_repeated(run, position, first - 1))
+        anomalies.append(Anomaly(Flaw.LATE, first, last, _offset_of(run, first), gap.offset))
+        _fill_gap(gaps, gap, first, last)
         position = last + 1
     if position <= run.last:
-        found.append(_repeated(run, position, run.last))
-    return found
+        anomalies.append(_repeated(run, position, run.last))
+    return anomalies
 
 
 def _repeated(run: NumberRun, first: int, last: int) -> Anomaly:
-    place = _place(run, first)
-    return Anomaly(Flaw.REPEATED, first, last, place, place)
+    offset = _offset_of(run, first)
+    return Anomaly(Flaw.REPEATED, first, last, offset, offset)
 
 
-def _place(run: NumberRun, number: int) -> int:
+def _offset_of(run: NumberRun, number: int) -> int:
     return run.offset + number - run.first
 
 
-def _close(gaps: list[_Gap], gap: _Gap, first: int, last: int) -> None:
-    """Leave of a gap what is not between first and last; gaps stay in the order of numbers."""
-    place = gaps.index(gap)
-    gaps[place : place + 1] = [
-        each
-        for each in (gap._replace(last=first - 1), gap._replace(first=last + 1))
-        if each.first <= each.last
+def _fill_gap(gaps: list[_Gap], gap: _Gap, first: int, last: int) -> None:
+    """Removes `first` to `last` from a gap; gaps stay ascending."""
+    index = gaps.index(gap)
+    gaps[index : index + 1] = [
+        rest
+        for rest in (gap._replace(last=first - 1), gap._replace(first=last + 1))
+        if rest.first <= rest.last
     ]

@@ -1,7 +1,7 @@
-"""Sequences of idempotent producers, from the headers of batches: gathered by a task for its range,
+"""Sequences of idempotent producers, read from batch headers: collected by a task for its range,
 judged on the driver for a whole partition. Pure.
 
-A producer whose batches came once and in order has one run in a range, however many they are.
+A producer whose batches came once and in order has one run per range, however many batches.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,11 +12,11 @@ from penstock.protocol.batch import MAX_SEQUENCE, BatchHeader
 from penstock.spark.jobs.findings import AuditFinding, FindingKind
 from penstock.spark.jobs.numbering import Anomaly, Flaw, NumberRun, find_anomalies
 
-_SEQUENCES = MAX_SEQUENCE + 1  # 0 follows the last
+_SEQUENCES = MAX_SEQUENCE + 1  # sequences wrap around to 0
 
 
 class ProducerRun(NamedTuple):
-    """Sequences that follow one another within an epoch."""
+    """Consecutive sequences of one producer epoch."""
 
     producer_id: int
     producer_epoch: int
@@ -31,12 +31,12 @@ class ProducerRun(NamedTuple):
 
 
 class ProducerRuns:
-    """Fed with every sound batch of a range, in the order of the log."""
+    """Takes every sound batch of a range, in log order."""
 
-    def __init__(self, *, gaps_are_normal: bool) -> None:
-        self._gaps_are_normal = gaps_are_normal  # compaction removes batches
+    def __init__(self, *, is_compacted: bool) -> None:
+        self._gaps_are_normal = is_compacted  # compaction removes batches
         self._open: dict[int, ProducerRun] = {}
-        self._highest: dict[int, int] = {}  # of the epoch: the sequence after the highest seen
+        self._highest: dict[int, int] = {}  # per producer: one past the epoch's highest sequence
         self._done: list[ProducerRun] = []
 
     def take(self, header: BatchHeader) -> None:
@@ -47,17 +47,17 @@ class ProducerRuns:
         before = self._open.get(producer)
         if before is None or before.producer_epoch != run.producer_epoch:
             self._start(run)
-        elif self._goes_on(before, run):
+        elif self._continues(before, run):
             self._open[producer] = _joined(before, run)
             self._highest[producer] = run.next_sequence
         else:
             self._break(before, run)
 
     def runs(self) -> list[ProducerRun]:
-        """In the order of the log."""
+        """All runs in log order."""
         return sorted([*self._done, *self._open.values()], key=lambda run: run.offset)
 
-    def _goes_on(self, before: ProducerRun, run: ProducerRun) -> bool:
+    def _continues(self, before: ProducerRun, run: ProducerRun) -> bool:
         ahead = _distance(before.next_sequence, run.first)
         is_behind = _distance(self._highest[before.producer_id], before.next_sequence) < 0
         return not is_behind and (ahead == 0 or (ahead > 0 and self._gaps_are_normal))
@@ -94,7 +94,7 @@ def _joined(before: ProducerRun, run: ProducerRun) -> ProducerRun:
 
 
 def _distance(start: int, end: int) -> int:
-    """How far ahead `end` is; negative: behind. Sequences go in a circle."""
+    """How far `end` is ahead of `start`, negative if behind; sequences wrap around."""
     ahead = (end - start) % _SEQUENCES
     return ahead if ahead < _SEQUENCES // 2 else ahead - _SEQUENCES
 
@@ -103,18 +103,21 @@ def _distance(start: int, end: int) -> int:
 
 
 def judge_producers(
-    partition: TopicPartition,
+    tp: TopicPartition,
     runs: Iterable[ProducerRun],
     *,
-    gaps_are_normal: bool,
+    is_compacted: bool,
     lost: Sequence[tuple[int, int]] = (),
 ) -> Iterator[AuditFinding]:
-    """Runs of all ranges of a partition, in the order of the log. `lost` has the first and the last
-    of offsets whose records are not known: that their sequences lack is no news."""
+    """Judges the runs of all ranges of a partition, given in log order.
+
+    `lost` has (first, last) of offset ranges that are already reported, so that their missing
+    sequences are not reported again.
+    """
     for producer_runs in _by_producer(runs).values():
         for epoch_runs in _by_epoch(producer_runs):
-            yield from _judge_epoch(partition, epoch_runs, gaps_are_normal, lost)
-        yield from _older_epochs(partition, producer_runs)
+            yield from _judge_epoch(tp, epoch_runs, is_compacted, lost)
+        yield from _older_epochs(tp, producer_runs)
 
 
 def _by_producer(runs: Iterable[ProducerRun]) -> dict[int, list[ProducerRun]]:
@@ -132,33 +135,35 @@ def _by_epoch(runs: Sequence[ProducerRun]) -> Iterable[list[ProducerRun]]:
 
 
 def _judge_epoch(
-    partition: TopicPartition,
+    tp: TopicPartition,
     runs: Sequence[ProducerRun],
-    gaps_are_normal: bool,
+    is_compacted: bool,
     lost: Sequence[tuple[int, int]],
 ) -> Iterator[AuditFinding]:
     last_offsets = {run.offset: run.last_offset for run in runs}
-    for anomaly in find_anomalies(_straightened(runs)):
-        if anomaly.flaw is Flaw.MISSING and (gaps_are_normal or _is_lost(anomaly, runs, lost)):
+    for anomaly in find_anomalies(_unwrapped(runs)):
+        if anomaly.flaw is Flaw.MISSING and (is_compacted or _is_lost(anomaly, runs, lost)):
             continue
         last_offset = min(
             last_offsets.get(anomaly.offset, anomaly.offset),
             anomaly.offset + anomaly.last - anomaly.first,
         )
-        yield _finding(partition, runs[0], anomaly, last_offset)
+        yield _finding(tp, runs[0], anomaly, last_offset)
 
 
 def _is_lost(
     anomaly: Anomaly, runs: Iterable[ProducerRun], lost: Iterable[tuple[int, int]]
 ) -> bool:
-    """Whether there is room for what lacks among the lost offsets just before it shows."""
+    """Whether the missing sequences fit into the lost offsets just before the gap shows."""
     before = max((run.last_offset for run in runs if run.last_offset < anomaly.offset), default=-1)
-    room = sum(last - first + 1 for first, last in lost if before < first and last < anomaly.offset)
-    return room > anomaly.last - anomaly.first
+    lost_offsets = sum(
+        last - first + 1 for first, last in lost if before < first and last < anomaly.offset
+    )
+    return lost_offsets > anomaly.last - anomaly.first
 
 
-def _straightened(runs: Iterable[ProducerRun]) -> Iterator[NumberRun]:
-    """Sequences as numbers that go on upwards where the circle closes."""
+def _unwrapped(runs: Iterable[ProducerRun]) -> Iterator[NumberRun]:
+    """Sequences as numbers that keep growing where sequences wrap around."""
     position: int | None = None
     for run in runs:
         first = run.first if position is None else position + _distance(position, run.first)
@@ -167,7 +172,7 @@ def _straightened(runs: Iterable[ProducerRun]) -> Iterator[NumberRun]:
 
 
 def _finding(
-    partition: TopicPartition, producer: ProducerRun, anomaly: Anomaly, last_offset: int
+    tp: TopicPartition, producer: ProducerRun, anomaly: Anomaly, last_offset: int
 ) -> AuditFinding:
     who = f"producer {producer.producer_id} (epoch {producer.producer_epoch})"
     what = _numbers(anomaly)
@@ -175,13 +180,13 @@ def _finding(
     match anomaly.flaw:
         case Flaw.MISSING:
             text = f"{what} of {who} are missing before this record"
-            return AuditFinding(FindingKind.MISSING, partition, offset, offset, text)
+            return AuditFinding(FindingKind.MISSING, tp, offset, offset, text)
         case Flaw.LATE:
-            text = f"{what} of {who} come after later ones, which are at offset {anomaly.behind}"
-            return AuditFinding(FindingKind.ORDER, partition, offset, last_offset, text)
+            text = f"{what} of {who} come after higher ones, at offset {anomaly.behind}"
+            return AuditFinding(FindingKind.ORDER, tp, offset, last_offset, text)
         case Flaw.REPEATED:
-            text = f"{what} of {who} are there a second time"
-            return AuditFinding(FindingKind.DUPLICATE, partition, offset, last_offset, text)
+            text = f"{what} of {who} appear a second time"
+            return AuditFinding(FindingKind.DUPLICATE, tp, offset, last_offset, text)
 
 
 def _numbers(anomaly: Anomaly) -> str:
@@ -189,13 +194,13 @@ def _numbers(anomaly: Anomaly) -> str:
     return f"sequences {first} to {last}"
 
 
-def _older_epochs(partition: TopicPartition, runs: Sequence[ProducerRun]) -> Iterator[AuditFinding]:
+def _older_epochs(tp: TopicPartition, runs: Sequence[ProducerRun]) -> Iterator[AuditFinding]:
     latest = -1
     for run in runs:
         if run.producer_epoch < latest:
             text = (
                 f"producer {run.producer_id} wrote with epoch {run.producer_epoch} after epoch "
-                f"{latest} had begun"
+                f"{latest} had started"
             )
-            yield AuditFinding(FindingKind.EPOCH, partition, run.offset, run.last_offset, text)
+            yield AuditFinding(FindingKind.EPOCH, tp, run.offset, run.last_offset, text)
         latest = max(latest, run.producer_epoch)

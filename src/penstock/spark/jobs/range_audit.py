@@ -1,8 +1,8 @@
-"""The audit of one range of a partition: fed with fetched bytes, it tells what is wrong with them
-and keeps what only the driver can judge, who knows the ranges before and after. Pure.
+"""Audits one range of a partition: takes fetched bytes, reports what is wrong with them, and keeps
+what only the driver can judge because it knows the neighbouring ranges. Pure.
 
-Invariant: of every batch that begins in the range, its offsets are in `runs` once for each time
-that the log has it, sound or not; a batch counts to the range in which it begins.
+Invariant: the offsets of every batch that starts in the range are in `runs` once for each time the
+log has it, sound or not; a batch belongs to the range in which it starts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from penstock.spark.jobs.numbering import NumberRun
 from penstock.spark.jobs.producer_runs import ProducerRun, ProducerRuns
 from penstock.spark.source.plan import OffsetRange
 
-MAX_FINDINGS = 1_000  # of one range: a log that is damaged throughout is told so with fewer
+MAX_FINDINGS = 1_000  # per range: enough to show that a log is damaged throughout
 _NO_EPOCH = -1
 
 
@@ -31,85 +31,85 @@ class AuditRange(NamedTuple):
     """The work of one task."""
 
     wanted: OffsetRange
-    is_first: bool  # of its partition: a batch that begins before it and reaches into it is its own
-    high_watermark: int  # of the partition: no offset can be beyond it
-    gaps_are_normal: bool  # the topic is compacted
+    is_first: bool  # of its partition: also owns a batch that starts before it and reaches into it
+    high_watermark: int  # of the partition: no offset can be at or above it
+    is_compacted: bool  # gaps are normal
 
 
 class RangeReport(NamedTuple):
-    """Sent to the driver."""
+    """What a task sends to the driver."""
 
     wanted: OffsetRange
     batches: int
     records: int
     markers: int
     size_bytes: int
-    vacant_offsets: int  # inside of batches, left by compaction
-    first_epoch: int  # of leaders; -1: no batch was seen
+    vacant_offsets: int  # inside batches: their records were compacted away
+    first_epoch: int  # leader epoch; -1: no batch was seen
     last_epoch: int
     runs: list[NumberRun]  # of offsets
     producer_runs: list[ProducerRun]
     findings: list[AuditFinding]
-    left_out: int  # findings beyond the most that are kept
+    omitted: int  # findings beyond MAX_FINDINGS
 
 
 class AuditStep(NamedTuple):
     sound: list[FetchedBatch]
-    next_offset: int  # where to go on
-    is_done: bool  # the range has been seen to its end
+    next_offset: int  # to fetch next
+    is_done: bool  # the whole range has been seen
     damage: str | None  # why no batch can be found at `next_offset`
 
 
 class RangeAudit:
-    def __init__(self, asked: AuditRange) -> None:
-        self.asked = asked
-        self.is_done = not asked.wanted.size
-        self.next_offset = asked.wanted.start
-        self._producers = ProducerRuns(gaps_are_normal=asked.gaps_are_normal)
+    def __init__(self, task: AuditRange) -> None:
+        self.task = task
+        self.is_done = not task.wanted.size
+        self.next_offset = task.wanted.start
+        self._producers = ProducerRuns(is_compacted=task.is_compacted)
         self._runs: list[NumberRun] = []
         self._findings: list[AuditFinding] = []
-        self._left_out = 0
-        self._damaged: BatchHeader | None = None  # the batch before: how far it goes is not known
-        self._decoys: set[tuple[int, int]] = set()
+        self._omitted = 0
+        self._damaged: BatchHeader | None = None  # the batch before: its end is not known yet
+        self._corrupt_offset_ids: set[tuple[int, int]] = set()  # see has_corrupt_offset
         self._first_epoch = self._last_epoch = _NO_EPOCH
         self._batches = self._records = self._markers = self._size_bytes = self._vacant = 0
-        self._has_begun = asked.is_first
+        self._has_begun = task.is_first
 
     def take(self, fetched: memoryview) -> AuditStep:
-        """A reply to a fetch of `next_offset`, which moves on."""
+        """Audits the reply to a fetch at `next_offset`, and advances it."""
         headers, damage = _read_headers(fetched)
-        headers = self._without_resent(headers)
+        headers = self._without_refetched(headers)
         sound: list[FetchedBatch] = []
-        for place, placed in enumerate(headers):
-            following = headers[place + 1].header if place + 1 < len(headers) else None
+        for index, placed in enumerate(headers):
+            following = headers[index + 1].header if index + 1 < len(headers) else None
             if self._is_beyond(placed.header, following):
-                self._settle_damaged(placed.header.base_offset)
+                self._close_damaged(placed.header.base_offset)
                 break
-            if self._is_own(placed.header, following) and self._take_batch(
+            if self._is_in_range(placed.header, following) and self._take_batch(
                 placed, following, fetched
             ):
                 sound.append(placed)
         if self._damaged is not None:
-            self._go_on(self._likely_end(self._damaged))
+            self._advance_to(self._likely_end(self._damaged))
         sound = self._with_sound_records(fetched, sound)
         for placed in sound:
             self._count(placed, fetched)
         return AuditStep(sound, self.next_offset, self.is_done, damage)
 
     def skip(self, until: int, kind: FindingKind, reason: str, *, is_problem: bool = True) -> None:
-        """Offsets from where `take` stopped that cannot be had."""
+        """Reports the offsets from `next_offset` up to `until` as not readable, and skips them."""
         first = self.next_offset
         if until > first:
-            self._settle_damaged(first)
+            self._close_damaged(first)
             self._report(kind, first, until - 1, reason, is_problem=is_problem)
-            self._note_offsets(first, until - 1)
-            self._go_on(until)
+            self._record_offsets(first, until - 1)
+            self._advance_to(until)
 
     def report(self) -> RangeReport:
         if self._damaged is not None:
-            self._settle_damaged(self._likely_end(self._damaged))
+            self._close_damaged(self._likely_end(self._damaged))
         return RangeReport(
-            self.asked.wanted,
+            self.task.wanted,
             self._batches,
             self._records,
             self._markers,
@@ -120,125 +120,136 @@ class RangeAudit:
             self._runs,
             self._producers.runs(),
             self._findings,
-            self._left_out,
+            self._omitted,
         )
 
-    # Which batches.
+    # Which batches belong to the range.
 
-    def _without_resent(self, headers: list[FetchedBatch]) -> list[FetchedBatch]:
-        """Where a decoy comes first, the broker was drawn back to what has been seen, or what is
-        the range's before."""
-        if not self._has_begun and self._begins_with_decoy([each.header for each in headers]):
-            self._decoys.add(_name(headers[0].header))
-        if not headers or not self.is_decoy(headers[0].header):
+    def _without_refetched(self, headers: list[FetchedBatch]) -> list[FetchedBatch]:
+        """Drops batches that were already seen, or belong to the range before.
+
+        A reply that starts with a corrupt offset may start too early: the broker searches by
+        offset and lands on that batch.
+        """
+        if not self._has_begun and self._starts_with_corrupt_offset(
+            [batch.header for batch in headers]
+        ):
+            self._corrupt_offset_ids.add(_batch_id(headers[0].header))
+        if not headers or not self.has_corrupt_offset(headers[0].header):
             return headers
         return [
-            each
-            for each in headers
-            if each.header.last_offset >= self.next_offset and not self.is_decoy(each.header)
+            batch
+            for batch in headers
+            if batch.header.last_offset >= self.next_offset
+            and not self.has_corrupt_offset(batch.header)
         ]
 
-    def _begins_with_decoy(self, headers: Sequence[BatchHeader]) -> bool:
-        """What follows goes back, and comes to the first one's offset by itself, or the log has no
-        such offset."""
-        if not headers or headers[0].base_offset < self.asked.wanted.start:
+    def _starts_with_corrupt_offset(self, headers: Sequence[BatchHeader]) -> bool:
+        """Whether the first batch's offset is corrupt: the log has no such offset, or the batches
+        that follow go back and reach that offset themselves."""
+        if not headers or headers[0].base_offset < self.task.wanted.start:
             return False
         offset, others = headers[0].base_offset, headers[1:]
-        if offset >= self.asked.high_watermark:
+        if offset >= self.task.high_watermark:
             return True
         goes_back = bool(others) and others[0].base_offset < offset
-        return goes_back and any(each.base_offset <= offset <= each.last_offset for each in others)
+        return goes_back and any(
+            later.base_offset <= offset <= later.last_offset for later in others
+        )
 
-    def is_decoy(self, header: BatchHeader) -> bool:
-        """A batch, seen already, whose wrong offsets a broker may believe that looks for others."""
-        return _name(header) in self._decoys
+    def has_corrupt_offset(self, header: BatchHeader) -> bool:
+        """Whether this batch was seen before and found to have a corrupt offset. A broker's search
+        for other offsets may land on it."""
+        return _batch_id(header) in self._corrupt_offset_ids
 
     def _is_beyond(self, header: BatchHeader, following: BatchHeader | None) -> bool:
-        end, limit = self.asked.wanted.end, self.asked.high_watermark
-        is_beyond = end <= header.base_offset < limit and not self._is_astray(header, following)
+        end, limit = self.task.wanted.end, self.task.high_watermark
+        is_beyond = end <= header.base_offset < limit and not self._is_offset_corrupt(
+            header, following
+        )
         self.is_done = self.is_done or is_beyond
         return is_beyond
 
-    def _is_astray(self, header: BatchHeader, following: BatchHeader | None) -> bool:
-        """Its offset is wrong, and nothing else: what follows goes on as if it were right. No CRC
-        covers the offset."""
+    def _is_offset_corrupt(self, header: BatchHeader, following: BatchHeader | None) -> bool:
+        """Whether only the batch's offset is wrong: the batch that follows continues as if it were
+        right. The CRC does not cover the base offset."""
         if following is None:
-            return header.base_offset >= self.asked.high_watermark
+            return header.base_offset >= self.task.high_watermark
         if self.next_offset <= header.base_offset < following.base_offset:
             return False
         return following.base_offset == self.next_offset + header.last_offset_delta + 1
 
-    def _is_own(self, header: BatchHeader, following: BatchHeader | None) -> bool:
-        """Batches before the first own one are the range's before; later ones are out of order."""
-        self._has_begun = self._has_begun or header.base_offset >= self.asked.wanted.start
+    def _is_in_range(self, header: BatchHeader, following: BatchHeader | None) -> bool:
+        """Whether the range owns the batch. Batches before its first one belong to the range
+        before; later ones with lower offsets are its own, out of order."""
+        self._has_begun = self._has_begun or header.base_offset >= self.task.wanted.start
         if not self._has_begun:
-            self._pass_foreign(header, following)
+            self._skip_other_ranges_batch(header, following)
         return self._has_begun
 
-    def _pass_foreign(self, header: BatchHeader, following: BatchHeader | None) -> None:
-        """Whether it is sound is for another range to say: here it reaches no further than the
-        next batch lets it."""
+    def _skip_other_ranges_batch(self, header: BatchHeader, following: BatchHeader | None) -> None:
+        """Skips a batch that another range audits. It ends at the next batch at the latest."""
         if following is not None and following.base_offset < header.next_offset:
-            self._decoys.add(_name(header))
-            self._go_on(following.base_offset)
+            self._corrupt_offset_ids.add(_batch_id(header))
+            self._advance_to(following.base_offset)
         else:
-            self._go_on(header.next_offset)
+            self._advance_to(header.next_offset)
 
     def _take_batch(
         self, placed: FetchedBatch, following: BatchHeader | None, fetched: memoryview
     ) -> bool:
-        """Whether it is whole; its records are looked at later."""
+        """Whether the batch's bytes are sound; its records are checked later."""
         header = placed.header
         self._batches += 1
         self._size_bytes += header.size
-        if self._is_astray(header, following):
-            header = self._put_right(header)
-        self._settle_damaged(header.base_offset)
+        if self._is_offset_corrupt(header, following):
+            header = self._with_expected_offset(header)
+        self._close_damaged(header.base_offset)
         problem = _find_problem(placed, fetched)
         if problem is not None:
             kind, reason = problem
             self._report(kind, header.base_offset, self._likely_end(header) - 1, reason)
             self._damaged = header
-            self._decoys.add(_name(placed.header))
+            self._corrupt_offset_ids.add(_batch_id(placed.header))
             return False
-        self._note_offsets(header.base_offset, header.last_offset)
-        self._note_epoch(header)
-        self._go_on(header.next_offset)
+        self._record_offsets(header.base_offset, header.last_offset)
+        self._check_leader_epoch(header)
+        self._advance_to(header.next_offset)
         return header.base_offset == placed.header.base_offset
 
-    def _put_right(self, header: BatchHeader) -> BatchHeader:
+    def _with_expected_offset(self, header: BatchHeader) -> BatchHeader:
         right = header._replace(base_offset=self.next_offset)
-        self._decoys.add(_name(header))
-        reason = f"the batch at this place says that it begins at offset {header.base_offset}"
+        self._corrupt_offset_ids.add(_batch_id(header))
+        reason = f"the batch at this position has base offset {header.base_offset}"
         self._report(FindingKind.ORDER, right.base_offset, right.last_offset, reason)
         return right
 
-    def _go_on(self, next_offset: int) -> None:
+    def _advance_to(self, next_offset: int) -> None:
         self.next_offset = max(self.next_offset, next_offset)
-        self.is_done = self.is_done or self.next_offset >= self.asked.wanted.end
+        self.is_done = self.is_done or self.next_offset >= self.task.wanted.end
 
-    # What is kept.
+    # What is recorded.
 
-    def _settle_damaged(self, next_offset: int) -> None:
-        """Its own fields may be wrong: it reaches as far as the next batch lets it."""
+    def _close_damaged(self, next_offset: int) -> None:
+        """Records the damaged batch's offsets up to the next batch: its own fields may be wrong."""
         damaged, self._damaged = self._damaged, None
         if damaged is not None and damaged.base_offset < next_offset:
-            self._note_offsets(damaged.base_offset, next_offset - 1)
+            self._record_offsets(damaged.base_offset, next_offset - 1)
 
     def _likely_end(self, header: BatchHeader) -> int:
-        end, limit = header.next_offset, self.asked.high_watermark
+        end, limit = header.next_offset, self.task.high_watermark
         return end if header.base_offset < end <= limit else header.base_offset + 1
 
-    def _note_offsets(self, first: int, last: int) -> None:
-        if self.asked.is_first:
-            first = max(first, self.asked.wanted.start)
+    def _record_offsets(self, first: int, last: int) -> None:
+        if self.task.is_first:
+            first = max(first, self.task.wanted.start)
         before = self._runs[-1] if self._runs else None
         if before is not None and before.last + 1 == first:
             self._runs[-1] = before._replace(last=last)
         elif first <= last:
             self._runs.append(NumberRun(first, last, first))
 
-    def _note_epoch(self, header: BatchHeader) -> None:
+    def _check_leader_epoch(self, header: BatchHeader) -> None:
         if self._first_epoch == _NO_EPOCH:
             self._first_epoch = header.leader_epoch
         elif header.leader_epoch < self._last_epoch:
@@ -258,10 +269,10 @@ class RangeAudit:
         self._records += header.record_count
         vacant = header.last_offset_delta + 1 - header.record_count
         self._vacant += vacant
-        if vacant and not self.asked.gaps_are_normal:
+        if vacant and not self.task.is_compacted:
             for first, last in _vacant_offsets(placed, fetched):
                 self._report(
-                    FindingKind.MISSING, first, last, "the batch has no record of this offset"
+                    FindingKind.MISSING, first, last, "the batch has no record for this offset"
                 )
 
     def _with_sound_records(
@@ -283,14 +294,14 @@ class RangeAudit:
         self, kind: FindingKind, first: int, last: int, reason: str, *, is_problem: bool = True
     ) -> None:
         if len(self._findings) == MAX_FINDINGS:
-            self._left_out += 1
+            self._omitted += 1
             return
-        partition = self.asked.wanted.tp
-        self._findings.append(AuditFinding(kind, partition, first, last, reason, is_problem))
+        tp = self.task.wanted.tp
+        self._findings.append(AuditFinding(kind, tp, first, last, reason, is_problem))
 
 
 def _read_headers(fetched: memoryview) -> tuple[list[FetchedBatch], str | None]:
-    """All up to where no batch can be found, and why."""
+    """All headers up to the first that cannot be parsed, and the reason."""
     placed: list[FetchedBatch] = []
     try:
         for position, header in iter_headers(fetched):
@@ -300,7 +311,7 @@ def _read_headers(fetched: memoryview) -> tuple[list[FetchedBatch], str | None]:
     return placed, None
 
 
-def _name(header: BatchHeader) -> tuple[int, int]:
+def _batch_id(header: BatchHeader) -> tuple[int, int]:
     return header.base_offset, header.crc
 
 
@@ -309,7 +320,7 @@ def _find_problem(placed: FetchedBatch, fetched: memoryview) -> tuple[FindingKin
     if not is_crc_valid(fetched, position, header.size):
         return FindingKind.CRC, f"the CRC of the batch's {header.size} bytes does not match"
     try:
-        # What it says of its offset is looked at elsewhere.
+        # The base offset is checked elsewhere.
         check_header(header._replace(base_offset=0), len(fetched) - position)
     except CorruptBatch as error:
         return FindingKind.RECORDS, error.reason

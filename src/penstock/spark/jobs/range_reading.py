@@ -1,7 +1,7 @@
-"""Every batch of a range as the cluster has it, damaged ones included; the next request is under
-way while one reply is looked at.
+"""Fetches every batch of a range as the cluster has it, damaged ones included; the next fetch is in
+flight while a reply is audited.
 
-Judges nothing itself. Invariant: it goes on behind whatever cannot be read, and comes to an end.
+Judges nothing itself. Invariant: it continues after whatever cannot be read, and terminates.
 """
 
 import time
@@ -24,36 +24,36 @@ from penstock.spark.source.fetch_ahead import next_offset
 _FETCH_BYTES = 8 * 1024 * 1024
 _PROBE_BYTES = 64 * 1024
 _MAX_WAIT_MS = 500
-# A broker says at once that it cannot read a batch, and the client asks again until this is over.
+# A broker reports at once that it cannot read a batch; the client retries until this timeout.
 _ATTEMPT_MS = 5_000
 _PROBE_MS = 400
-_PATIENCE_S = 60.0  # with brokers that fail or move
-_UNREADABLE = "the broker finds no batch there"
+_RETRY_S = 60.0  # while brokers fail or leaders move
+_UNREADABLE = "the broker finds no batch at this offset"
 
 
 class AuditedReply(NamedTuple):
-    """A reply, and which of its batches are sound."""
+    """A fetch reply and its sound batches."""
 
     fetched: memoryview
     sound: list[FetchedBatch]
 
 
 class _Damaged(Exception):
-    """The broker cannot read what it has there."""
+    """The broker cannot read its log at this offset."""
 
 
 class RangeReader:
-    """`for looked in RangeReader(client, audit)`; afterwards the audit has its report."""
+    """Iterates over audited replies; afterwards the audit has its report."""
 
     def __init__(
-        self, client: BlockingClient, audit: RangeAudit, patience_s: float = _PATIENCE_S
+        self, client: BlockingClient, audit: RangeAudit, retry_s: float = _RETRY_S
     ) -> None:
         self._client = client
         self._audit = audit
-        self._wanted = audit.asked.wanted
-        self._patience_s = patience_s
+        self._wanted = audit.task.wanted
+        self._retry_s = retry_s
         self._ahead: tuple[int, Future[list[FetchedPartition]]] | None = None
-        self._readable_from = audit.asked.wanted.start  # no fetch before it can succeed
+        self._readable_from = audit.task.wanted.start  # no fetch before it can succeed
 
     def __iter__(self) -> Iterator[AuditedReply]:
         offset = self._wanted.start
@@ -68,7 +68,7 @@ class RangeReader:
             self._drop_ahead()
 
     def _step(self, offset: int) -> Iterator[AuditedReply]:
-        """One reply. If it brings the audit no further, there is no more."""
+        """Audits one reply. If the audit does not advance, the range ends here."""
         try:
             fetched = self._wait(offset)
         except _Damaged:
@@ -77,16 +77,16 @@ class RangeReader:
         if fetched.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._pass_deleted(offset)
         elif fetched.batches:
-            self._ask_ahead(offset, fetched.batches)
+            self._fetch_ahead(offset, fetched.batches)
             taken = self._audit.take(fetched.batches)
             yield AuditedReply(fetched.batches, taken.sound)
             if taken.damage is not None or (taken.next_offset == offset and not taken.is_done):
                 self._pass_damage(taken.next_offset, taken.damage or _UNREADABLE)
 
-    # Asking.
+    # Fetching.
 
     def _wait(self, offset: int) -> FetchedPartition:
-        deadline = time.monotonic() + self._patience_s
+        deadline = time.monotonic() + self._retry_s
         while True:
             reply = self._take_ahead(offset) or self._start(offset, _FETCH_BYTES, _ATTEMPT_MS)
             is_late = time.monotonic() >= deadline
@@ -102,7 +102,7 @@ class RangeReader:
                 return self._checked(fetched, offset)
 
     def _is_behind(self, fetched: FetchedPartition) -> bool:
-        """A leader that is new may not know yet how far the log goes."""
+        """A new leader may not know the high watermark yet."""
         is_empty = fetched.error is ErrorCode.NONE and not fetched.batches
         return is_empty and fetched.high_watermark < self._wanted.end
 
@@ -124,7 +124,7 @@ class RangeReader:
             )
         return fetched
 
-    def _ask_ahead(self, offset: int, batches: memoryview) -> None:
+    def _fetch_ahead(self, offset: int, batches: memoryview) -> None:
         try:
             following = next_offset(batches)
         except CorruptBatch:
@@ -145,46 +145,50 @@ class RangeReader:
             self._ahead[1].cancel()
             self._ahead = None
 
-    # Going on behind what cannot be read.
+    # Skipping what cannot be read.
 
     def _pass_deleted(self, offset: int) -> None:
-        partition = self._wanted.tp
-        earliest = self._client.list_offsets({partition: EARLIEST})[partition].offset
+        tp = self._wanted.tp
+        earliest = self._client.list_offsets({tp: EARLIEST})[tp].offset
         if earliest > offset:
-            text = "deleted while the audit ran, by retention or on demand"
+            text = "deleted during the audit, by retention or DeleteRecords"
             self._audit.skip(
                 min(earliest, self._wanted.end), FindingKind.DELETED, text, is_problem=False
             )
 
     def _pass_damage(self, offset: int, reason: str) -> None:
-        """Step further and further until a batch is found, then back to the first such offset: a
-        broker finds batches behind damage only from where its index points to."""
+        """Skips to the first offset after the damage at which the broker finds a batch.
+
+        Doubles the step until a batch is found, then bisects: a broker finds batches behind damage
+        only from an index entry on.
+        """
         bad, good, step = offset, offset + 1, 1
-        found = self._find_base(good)
-        while found is None:
+        base_offset = self._find_base(good)
+        while base_offset is None:
             bad, step = good, step * 2
             good = min(offset + step, self._wanted.end)
-            found = self._find_base(good)
+            base_offset = self._find_base(good)
         while good - bad > 1:
             middle = (bad + good) // 2
             nearer = self._find_base(middle)
             if nearer is None:
                 bad = middle
             else:
-                good, found = middle, nearer
-        until = max(offset, min(found, self._wanted.end))
+                good, base_offset = middle, nearer
+        until = max(offset, min(base_offset, self._wanted.end))
         self._audit.skip(
             until, FindingKind.UNREADABLE, f"{reason}; no batch can be read before {until}"
         )
         self._readable_from = good
 
     def _find_base(self, offset: int, timeout_ms: int = _PROBE_MS) -> int | None:
-        """Where the batch begins that is found for this offset; the end, which nobody looks for."""
+        """The base offset of the batch the broker finds for this offset; the range's end for
+        offsets beyond it."""
         if offset >= self._wanted.end:
             return self._wanted.end
         try:
             (fetched,) = self._start(offset, _PROBE_BYTES, timeout_ms).result()
-            found = next(iter_headers(self._checked(fetched, offset).batches), None)
+            first = next(iter_headers(self._checked(fetched, offset).batches), None)
         except CorruptBatch:
             return None
         except OutOfTime as error:
@@ -193,10 +197,10 @@ class RangeReader:
             if timeout_ms == _ATTEMPT_MS:
                 raise
             return self._find_base(offset, _ATTEMPT_MS)
-        return None if found is None or self._is_wrong(found[1], offset) else found[1].base_offset
+        return None if first is None or self._is_wrong(first[1], offset) else first[1].base_offset
 
-    def _is_wrong(self, found: BatchHeader, offset: int) -> bool:
-        return found.last_offset < offset or self._audit.is_decoy(found)
+    def _is_wrong(self, header: BatchHeader, offset: int) -> bool:
+        return header.last_offset < offset or self._audit.has_corrupt_offset(header)
 
 
 def _is_damaged(error: ClientError) -> bool:

@@ -1,8 +1,8 @@
-"""Records of an audit's ranges on Spark: as rows, or as digests alone, of which those come back
-that are there twice.
+"""The records of an audit's ranges on Spark: as rows, or as digests of which only duplicates are
+returned.
 
-Most topics have no record twice. Their records stay in the tasks that read them, and eight bytes
-of each are compared; only what may be there twice is sent to be grouped and sorted.
+Most topics have no duplicates. Their records stay in the tasks that read them, and only eight bytes
+per record are compared; only possible duplicates are shuffled to be grouped and sorted.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +17,9 @@ from penstock.spark.jobs.content import ROW_SCHEMA, Identity
 from penstock.spark.jobs.digests import (
     DigestedColumns,
     Digests,
-    compared_rows,
+    comparable_rows,
     digest_rows,
-    find_twice,
+    find_duplicate_digests,
     is_among,
     split,
 )
@@ -29,85 +29,88 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SHARE = 2_000_000  # digests that one task compares: 16 MB
-_MOST_TWICE = 100_000  # digests that tasks are told; where more are there twice, all rows are sent
-_UNEVEN = 8  # times as many as it ought to have: what one task may tell of these
+_MAX_DUPLICATES = 100_000  # digests sent to tasks; with more duplicates, all rows are shuffled
+_UNEVEN = 8  # a task may return this many times its even part of the duplicates
 _Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class RecordRows:
-    """Of sound batches. `place` of a row is its partition's among `partitions`."""
+    """Records of sound batches. A row's `partition_index` is an index into `partitions`."""
 
     def __init__(
-        self, spark: "SparkSession", asked: Sequence[AuditRange], settings: ClientSettings
+        self, spark: "SparkSession", tasks: Sequence[AuditRange], settings: ClientSettings
     ) -> None:
         self._spark = spark
-        self._asked = list(asked)
+        self._tasks = list(tasks)
         self._settings = settings
-        self.partitions = sorted({each.wanted.tp for each in asked})
-        self.offsets = sum(each.wanted.size for each in asked)
+        self.partitions = sorted({task.wanted.tp for task in tasks})
+        self.offsets = sum(task.wanted.size for task in tasks)
 
     def all(self) -> "DataFrame":
-        """Rows of `ROW_SCHEMA`."""
+        """All records as rows of `ROW_SCHEMA`."""
         return self._map(lambda rows: rows, ROW_SCHEMA)
 
-    def those_of(self, digests: Digests, compared: DigestedColumns) -> "DataFrame":
-        """As `all`, but only those that have one of these digests."""
+    def with_digests(self, digests: Digests, columns: DigestedColumns) -> "DataFrame":
+        """Like `all`, but only records with one of these digests."""
 
         def choose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for rows in batches:
-                kept = rows.filter(pa.array(is_among(digest_rows(rows, compared), digests)))
+                kept = rows.filter(pa.array(is_among(digest_rows(rows, columns), digests)))
                 if kept.num_rows:
                     yield kept
 
         return self._map(choose, ROW_SCHEMA)
 
-    def twice(self, compared: DigestedColumns) -> "DataFrame":
-        """For `read_twice`."""
+    def duplicate_digests(self, columns: DigestedColumns) -> "DataFrame":
+        """The digests that occur more than once, as input to `merge_duplicate_digests`."""
         shares = -(-self.offsets // _SHARE)
-        most = -(-_MOST_TWICE * _UNEVEN // shares)
+        most = -(-_MAX_DUPLICATES * _UNEVEN // shares)
 
         def digest(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            found = [digest_rows(compared_rows(rows, compared), compared) for rows in batches]
-            for share, each in enumerate(split(np.concatenate([_NONE, *found]), shares)):
-                if each.size:
-                    yield _sent(share, each)
+            parts = [digest_rows(comparable_rows(rows, columns), columns) for rows in batches]
+            for share, digests in enumerate(split(np.concatenate([_NONE, *parts]), shares)):
+                if digests.size:
+                    yield _sent(share, digests)
 
         def find(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            sent = (each for batch in batches for each in batch.column(1).to_pylist())
-            found = find_twice(np.frombuffer(each, "<u8") for each in sent)
-            yield _sent(found.size, found[:most])
+            sent = (digests for batch in batches for digests in batch.column(1).to_pylist())
+            duplicates = find_duplicate_digests(np.frombuffer(digests, "<u8") for digests in sent)
+            yield _sent(duplicates.size, duplicates[:most])
 
         digests = self._map(digest, _SENT)
         return digests.repartition(shares, "number").mapInArrow(find, _SENT)
 
     def _map(self, change: _Work, schema: str) -> "DataFrame":
-        """A task for each range."""
-        partitions, asked, settings = self.partitions, self._asked, self._settings
+        """Runs one task per range."""
+        partitions, tasks, settings = self.partitions, self._tasks, self._settings
 
         def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
-                    each = asked[number]
-                    place = partitions.index(each.wanted.tp)
-                    yield from change(read_records(each, place, settings))
+                    task = tasks[number]
+                    partition_index = partitions.index(task.wanted.tp)
+                    yield from change(read_records(task, partition_index, settings))
 
-        return self._spark.range(0, len(asked), 1, len(asked)).mapInArrow(run, schema)
+        return self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, schema)
 
 
-def compared_of(identity: Identity) -> DigestedColumns | None:
-    """None: what tells records apart is in neither key nor value. Headers and times are looked at
-    where these are the same."""
+def choose_digested_columns(identity: Identity) -> DigestedColumns | None:
+    """Key and value, as far as they are part of the identity; None if neither is.
+
+    Headers and timestamps are compared only where key and value match.
+    """
     columns = tuple(name for name in ("key", "value") if name in identity.columns)
-    # To delete what is deleted is nothing to tell of, unless somebody asks.
+    # A repeated tombstone changes nothing, so it is reported only with --identity.
     return DigestedColumns(columns, not identity.is_given) if columns else None
 
 
-def read_twice(rows: Sequence[tuple[int, bytes]]) -> Digests | None:
-    """How many each task has found, and which of them it tells. None: too many to name."""
-    told = np.concatenate([_NONE, *(np.frombuffer(each, "<u8") for _, each in rows)])
-    if sum(count for count, _ in rows) > min(told.size, _MOST_TWICE):
+def merge_duplicate_digests(rows: Sequence[tuple[int, bytes]]) -> Digests | None:
+    """Merges (number of duplicates, digests returned) of all tasks. None: too many duplicates, or a
+    task has returned only some of its own."""
+    digests = np.concatenate([_NONE, *(np.frombuffer(returned, "<u8") for _, returned in rows)])
+    if sum(count for count, _ in rows) > min(digests.size, _MAX_DUPLICATES):
         return None
-    return np.sort(told)
+    return np.sort(digests)
 
 
 _NONE = np.empty(0, np.uint64)

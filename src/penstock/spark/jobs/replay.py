@@ -1,8 +1,8 @@
-"""The job `replay`: a part of a topic, by offsets or by time, copied into another one, as it is or
-changed by SQL or a Python function.
+"""The `replay` job: copies a range of a topic, by offset or by time, into another topic, unchanged
+or transformed by SQL or a Python function.
 
-One task reads one partition from front to back, so that records keep their order. What the sink
-promises for a batch holds: all is there, once, or nothing is.
+One task reads one partition from start to end, so that records keep their order. The sink's
+guarantee for a batch holds: all records are written exactly once, or none is.
 """
 
 import time
@@ -38,7 +38,7 @@ _RECORDS = "records"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replay:
-    """What is asked of a replay: of one topic into another."""
+    """The options of a replay from one topic into another."""
 
     scope: JobScope
     target: str
@@ -55,7 +55,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    offsets: int  # looked at
+    offsets: int  # read
     written: int  # records
     seconds: float
 
@@ -64,20 +64,21 @@ def run_replay(
     spark: "SparkSession", client: BlockingClient, replay: Replay, watch: JobWatch
 ) -> ReplayResult:
     started_s = time.monotonic()
-    found = resolve_scope(client, replay.scope, replay.isolation)
-    targets = prepare_target(client, replay, found)
+    resolved = resolve_scope(client, replay.scope, replay.isolation)
+    targets = prepare_target(client, replay, resolved)
     written = 0
-    if found.offsets:
-        rows = change_rows(_read(spark, client.settings.bootstrap, found, replay), replay)
+    if resolved.offsets:
+        rows = change_rows(_read(spark, client.settings.bootstrap, resolved, replay), replay)
         counting = _counting(client, targets, watch)
         written = run_watched(spark, _STEP, counting, lambda: _write(rows, client, replay))
     return ReplayResult(
-        offsets=found.offsets, written=written, seconds=time.monotonic() - started_s
+        offsets=resolved.offsets, written=written, seconds=time.monotonic() - started_s
     )
 
 
 def _write(rows: "DataFrame", client: BlockingClient, replay: Replay) -> int:
-    """How many: offsets would not tell, since markers of transactions have theirs, too."""
+    """Returns how many records were written. Offsets would not tell, because transaction markers
+    take offsets too."""
     counted = Observation()
     rows = rows.observe(counted, f.count(f.lit(1)).alias(_RECORDS))
     options = _sink_options(client, replay)
@@ -85,51 +86,55 @@ def _write(rows: "DataFrame", client: BlockingClient, replay: Replay) -> int:
     return int(counted.get[_RECORDS])
 
 
-# Where to.
+# The target topic.
 
 
 def prepare_target(
-    client: BlockingClient, replay: Replay, found: ResolvedScope
+    client: BlockingClient, replay: Replay, resolved: ResolvedScope
 ) -> list[TopicPartition]:
-    """The partitions of the target, which exists afterwards."""
+    """The partitions of the target topic, which is created if it is missing and `creates_target`
+    is set."""
     if replay.target in replay.scope.topics:
         raise JobRefused(f"{replay.target} would be copied into itself: name another target")
-    most = max(each.tp.partition for each in found.ranges) + 1
+    tps = [span.tp for span in resolved.ranges]
+    most = max(tp.partition for tp in tps) + 1
     try:
-        told = client.metadata([replay.target]).topics[replay.target]
-        if told.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and replay.creates_target:
+        topic = client.metadata([replay.target]).topics[replay.target]
+        if topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and replay.creates_target:
             wanted = NewTopicSpec(name=replay.target, partitions=most)
-            client.run(lambda each: each.admin.create_topics([wanted]))
-            return [TopicPartition(replay.target, each) for each in range(most)]
-        told.check()
+            client.run(lambda kafka: kafka.admin.create_topics([wanted]))
+            return [TopicPartition(replay.target, partition) for partition in range(most)]
+        topic.check()
     except ClientError as error:
         raise ClusterNotReady(
             f"{error}; --create makes the target, with as many partitions"
         ) from None
-    if replay.keeps_partitions and len(told.partitions) < most:
+    if replay.keeps_partitions and len(topic.partitions) < most:
         raise ClusterNotReady(
-            f"topic {replay.target!r} has {len(told.partitions)} partitions, and --keep-partitions "
-            f"needs {most}: penstock topic alter {replay.target} --partitions {most}"
+            f"topic {replay.target!r} has {len(topic.partitions)} partitions, but "
+            f"--keep-partitions needs {most}: penstock topic alter {replay.target} "
+            f"--partitions {most}"
         )
-    return [TopicPartition(replay.target, each.partition) for each in told.partitions]
+    return [TopicPartition(replay.target, metadata.partition) for metadata in topic.partitions]
 
 
 def _end(client: BlockingClient, targets: Sequence[TopicPartition]) -> int:
     listed = client.list_offsets(dict.fromkeys(targets, LATEST))
-    return sum(each.offset for each in listed.values())
+    return sum(listed_offset.offset for listed_offset in listed.values())
 
 
 def _counting(
     client: BlockingClient, targets: Sequence[TopicPartition], watch: JobWatch
 ) -> JobWatch:
-    """Tasks are few here, so that progress is told in records: how far the target has grown."""
+    """Adds the number of records to the progress, from the growth of the target: there are few
+    tasks."""
     before = _end(client, targets)
 
     def show(progress: JobProgress) -> None:
         try:
             records = _end(client, targets) - before
         except ClientError:
-            return  # if the cluster is gone, the copy will say so
+            return  # if the cluster is unreachable, the copy itself fails with a message
         watch.show(progress._replace(records=records))
 
     return JobWatch(stop=watch.stop, show=show)
@@ -143,15 +148,15 @@ def _sink_options(client: BlockingClient, replay: Replay) -> dict[str, str]:
     }
 
 
-# What.
+# The rows to copy.
 
 
 def _read(
-    spark: "SparkSession", bootstrap: str, found: ResolvedScope, replay: Replay
+    spark: "SparkSession", bootstrap: str, resolved: ResolvedScope, replay: Replay
 ) -> "DataFrame":
     return (
         spark.read.format(_FORMAT)
-        .options(**source_options(bootstrap, found))
+        .options(**source_options(bootstrap, resolved))
         .option("includeHeaders", "true")
         .option("kafka.isolation.level", replay.isolation.name.lower())
         .load()
@@ -159,7 +164,8 @@ def _read(
 
 
 def change_rows(rows: "DataFrame", replay: Replay) -> "DataFrame":
-    """In this order: choose, change with SQL, change with the function, mark."""
+    """Applies, in this order: --where, the SQL for key and value, the function, the origin
+    headers."""
     try:
         if replay.where is not None:
             rows = rows.where(replay.where)
@@ -171,7 +177,7 @@ def change_rows(rows: "DataFrame", replay: Replay) -> "DataFrame":
         rows = rows.withColumns(changed)
         _ = rows.schema
     except PySparkException as error:
-        raise JobRefused(f"the SQL cannot be used: {explain(str(error))}") from None
+        raise JobRefused(f"invalid SQL: {explain(str(error))}") from None
     if replay.function is not None:
         rows = rows.mapInArrow(partial(change_batches, replay.function), OUTPUT_SCHEMA)
     headers = _with_origin() if replay.marks_origin else f.col("headers")
@@ -187,7 +193,7 @@ def _bytes_or_text(rows: "DataFrame", expression: str) -> "Column":
 
 
 def _with_origin() -> "Column":
-    """Where each record comes from, and when it was written there."""
+    """The record's headers, plus its origin: topic, partition, offset and timestamp."""
     time_ms = f.unix_millis(f.col("timestamp"))
     origin = {
         "penstock.topic": f.col("topic"),

@@ -1,7 +1,8 @@
-"""A user's Python function that changes records on their way from topic to topic.
+"""A user's Python function that transforms records during a replay.
 
-`module:function` or `path/to/file.py:function`. It gets a `ReplayRecord` and returns one, several,
-or None to leave it out. The module travels to the executors with the job: it need not be installed.
+Named as `module:function` or `path/to/file.py:function`. It takes a `ReplayRecord` and returns one,
+several, or None to drop it. The module is pickled with the job, so that executors need not have it
+installed.
 """
 
 import importlib
@@ -27,8 +28,8 @@ class ReplayRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
-    topic: str  # where it comes from, as all that follows
-    partition: int  # where it goes to as well, if partitions are kept
+    topic: str  # of the source, as are all fields below
+    partition: int  # also of the target with --keep-partitions
     offset: int
     timestamp_ms: int
 
@@ -47,19 +48,19 @@ _OUTPUT = pa.schema(
 
 
 class BadReplayFunction(JobFailed):
-    """The function raised, or returned what is no record."""
+    """The function raised, or returned something that is not a record."""
 
 
 def load_function(text: str) -> RecordFunction:
-    """Found beside the user, that is in the current folder, or where Python looks."""
-    place, colon, name = text.rpartition(":")
-    if not colon or not place or not name:
+    """Imports the function from the current folder or from Python's path."""
+    source, colon, name = text.rpartition(":")
+    if not colon or not source or not name:
         raise JobRefused(f"--function {text!r}: write MODULE:FUNCTION or FILE.py:FUNCTION")
-    module = _load_file(text, place) if place.endswith(".py") else _load_module(text, place)
+    module = _load_file(text, source) if source.endswith(".py") else _load_module(text, source)
     function = getattr(module, name, None)
     if not callable(function):
-        raise JobRefused(f"--function {text!r}: {place} has no function {name!r}")
-    _send_along(module)
+        raise JobRefused(f"--function {text!r}: {source} has no function {name!r}")
+    _pickle_by_value(module)
     return function  # type: ignore[no-any-return] # it is the user's
 
 
@@ -72,7 +73,7 @@ def _load_file(text: str, path: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise JobRefused(f"--function {text!r}: cannot load it: {_said(error)}") from error
+        raise JobRefused(f"--function {text!r}: cannot load it: {_describe(error)}") from error
     return module
 
 
@@ -81,12 +82,14 @@ def _load_module(text: str, name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except Exception as error:
-        raise JobRefused(f"--function {text!r}: cannot import {name}: {_said(error)}") from error
+        raise JobRefused(
+            f"--function {text!r}: cannot import {name}: {_describe(error)}"
+        ) from error
     finally:
         sys.path.remove(os.getcwd())
 
 
-def _send_along(module: ModuleType) -> None:
+def _pickle_by_value(module: ModuleType) -> None:
     from pyspark import cloudpickle
 
     register: Any = cloudpickle.register_pickle_by_value
@@ -100,9 +103,11 @@ def change_batches(
     change: RecordFunction, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        changed = [each for row in _records(batch) for each in _apply(change, row)]
+        changed = [
+            changed_record for row in _records(batch) for changed_record in _apply(change, row)
+        ]
         if changed:
-            yield pa.RecordBatch.from_pylist([_row(each) for each in changed], schema=_OUTPUT)
+            yield pa.RecordBatch.from_pylist([_row(record) for record in changed], schema=_OUTPUT)
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[ReplayRecord]:
@@ -111,7 +116,7 @@ def _records(batch: pa.RecordBatch) -> Iterator[ReplayRecord]:
         yield ReplayRecord(
             key=row["key"],
             value=row["value"],
-            headers=tuple((each["key"], each["value"]) for each in row["headers"] or ()),
+            headers=tuple((header["key"], header["value"]) for header in row["headers"] or ()),
             topic=row["topic"],
             partition=row["partition"],
             offset=row["offset"],
@@ -125,12 +130,12 @@ def _apply(change: RecordFunction, record: ReplayRecord) -> Iterable[ReplayRecor
         made = change(record)
         changed = () if made is None else (made,) if isinstance(made, ReplayRecord) else tuple(made)
     except Exception as error:
-        raise BadReplayFunction(f"the function failed for {where}: {_said(error)}") from error
-    for each in changed:
-        if not isinstance(each, ReplayRecord):
+        raise BadReplayFunction(f"the function failed for {where}: {_describe(error)}") from error
+    for result in changed:
+        if not isinstance(result, ReplayRecord):
             raise BadReplayFunction(
-                f"the function returned {type(each).__name__} for {where}: return the record, "
-                "changed with record._replace(...), a list of such, or None to leave it out"
+                f"the function returned {type(result).__name__} for {where}: return the record, "
+                "changed with record._replace(...), a list of records, or None to drop it"
             )
     return changed
 
@@ -147,5 +152,5 @@ def _row(record: ReplayRecord) -> Mapping[str, Any]:
     }
 
 
-def _said(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

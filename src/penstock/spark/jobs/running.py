@@ -1,7 +1,7 @@
-"""Work on Spark that is watched while it runs, and can be stopped.
+"""Runs work on Spark while showing its progress, and stops it on request.
 
-Knows nothing of what the work is. Invariant: when `run_watched` returns or raises, nothing of the
-work runs any more.
+Independent of what the work is. Invariant: when `run_watched` returns or raises, no part of the
+work is still running.
 """
 
 import threading
@@ -19,32 +19,34 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _Result = TypeVar("_Result")
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 _GROUP = "spark.jobGroup.id"
 _SUCCEEDED = "SUCCEEDED"
 
 
 class JobProgress(NamedTuple):
     step: str
-    tasks: int  # known so far
+    tasks: int  # of the Spark jobs started so far
     done: int
     seconds: float
-    records: int | None = None  # where they can be counted
+    records: int | None = None  # where they are counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobWatch:
-    """How a job is run this time."""
+    """How one run of a job is stopped and shows its progress."""
 
-    stop: threading.Event  # whoever sets it ends the job
-    show: Callable[[JobProgress], None]  # called on a thread of its own
+    stop: threading.Event  # set it to stop the job
+    show: Callable[[JobProgress], None]  # called on the watcher's thread
 
 
 def run_watched(
     spark: "SparkSession", step: str, watch: JobWatch, work: Callable[[], _Result]
 ) -> _Result:
-    """The result of `work`, which runs Spark's actions on this thread: Spark finds data sources
-    through the session that is active on it."""
+    """Runs `work` and returns its result.
+
+    It runs on this thread because Spark finds data sources through the thread's active session.
+    """
     context = spark.sparkContext
     watcher = _Watcher(context, step, watch)
     context.setJobGroup(watcher.group, step)
@@ -57,7 +59,7 @@ def run_watched(
     except JobFailed:
         raise
     except Exception as error:
-        _check_stop(step, watch)  # it was cancelled
+        _check_stop(step, watch)  # a cancelled job fails too
         raise JobFailed(f"{step}: {explain(str(error))}") from error
     finally:
         watcher.end()
@@ -66,7 +68,7 @@ def run_watched(
 
 def _check_stop(step: str, watch: JobWatch) -> None:
     if watch.stop.is_set():
-        raise JobStopped(f"stopped before the end of: {step}")
+        raise JobStopped(f"stopped during: {step}")
 
 
 class _Watcher(threading.Thread):
@@ -80,19 +82,19 @@ class _Watcher(threading.Thread):
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        while not self._is_over.wait(_LOOK_EVERY_S):
+        while not self._is_over.wait(_POLL_S):
             if self._watch.stop.is_set():
                 self._context.cancelJobGroup(self.group)
             else:
-                self._look()
+                self._show_progress()
 
     def end(self) -> None:
-        """Tells once more how far it came."""
+        """Stops the thread and shows the final progress."""
         self._is_over.set()
         self.join()
-        self._look()
+        self._show_progress()
 
-    def _look(self) -> None:
+    def _show_progress(self) -> None:
         tasks, done = self._count_tasks()
         seconds = time.monotonic() - self._started_s
         self._watch.show(JobProgress(self._step, tasks, done, seconds))
@@ -101,12 +103,12 @@ class _Watcher(threading.Thread):
         tracker = self._context.statusTracker()
         tasks = done = 0
         for job in tracker.getJobIdsForGroup(self.group):
-            found = tracker.getJobInfo(job)
-            for stage in found.stageIds if found is not None else ():
-                told = tracker.getStageInfo(stage)
-                if found is not None and told is not None:
-                    done += told.numCompletedTasks
-                    # What a job that is over has not done was done by another one before it.
-                    is_over = found.status == _SUCCEEDED
-                    tasks += told.numCompletedTasks if is_over else told.numTasks
+            job_info = tracker.getJobInfo(job)
+            for stage_id in job_info.stageIds if job_info is not None else ():
+                stage_info = tracker.getStageInfo(stage_id)
+                if job_info is not None and stage_info is not None:
+                    done += stage_info.numCompletedTasks
+                    # Tasks that a finished job has not run were skipped: an earlier job ran them.
+                    is_over = job_info.status == _SUCCEEDED
+                    tasks += stage_info.numCompletedTasks if is_over else stage_info.numTasks
         return tasks, done

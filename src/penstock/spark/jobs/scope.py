@@ -1,7 +1,7 @@
-"""What part of the log a job is about: topics, partitions, and from where to where.
+"""The part of the log a job works on: topics, partitions, start and end.
 
-Asks the cluster for offsets, and decides nothing else. Invariant: a range lies within its log as it
-is now; what was asked for beyond it is told, not read.
+Resolves it to offsets with the cluster, and decides nothing else. Invariant: a range lies within
+its log as it is now; requested offsets outside of it are reported, not read.
 """
 
 import json
@@ -26,7 +26,7 @@ class EdgeKind(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     OFFSET = "offset"
-    TIME = "time"  # the first record that is not older
+    TIME = "time"  # the first record at or after it
 
 
 class Edge(NamedTuple):
@@ -42,15 +42,15 @@ class JobScope(NamedTuple):
 
 
 class ResolvedScope(NamedTuple):
-    """A scope as the cluster has it."""
+    """A scope resolved to offsets."""
 
-    ranges: list[OffsetRange]  # by partition; may be empty ranges
+    ranges: list[OffsetRange]  # by partition; a range may be empty
     log_starts: Mapping[TopicPartition, int]
     log_ends: Mapping[TopicPartition, int]
 
     @property
     def offsets(self) -> int:
-        return sum(each.size for each in self.ranges)
+        return sum(span.size for span in self.ranges)
 
 
 def parse_edge(option: str, text: str) -> Edge:
@@ -72,19 +72,19 @@ def parse_edge(option: str, text: str) -> Edge:
 def parse_partitions(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise JobRefused(f"--partitions {text!r}: write numbers with commas between: 0,3,4")
+        raise JobRefused(f"--partitions {text!r}: write numbers separated by commas, as 0,3,4")
     return tuple(sorted({int(part) for part in parts}))
 
 
 def connect(bootstrap: str) -> BlockingClient:
-    """In half a second instead of half a minute a user knows of a wrong address."""
+    """Connects now, so that a wrong address fails in half a second instead of half a minute."""
     client = shared_client(ClientSettings(bootstrap, request_timeout_ms=_TIMEOUT_MS))
     try:
-        client.run(lambda each: each.connect())
+        client.run(lambda kafka: kafka.connect())
     except ClientError as error:
         raise ClusterNotReady(
-            f"{error}; is the broker running? `penstock up` starts one here, --bootstrap says "
-            "where it is"
+            f"{error}; is the broker running? `penstock up` starts one here, --bootstrap names "
+            "its address"
         ) from None
     return client
 
@@ -102,42 +102,44 @@ def resolve_scope(
         ends = _resolve(client, scope.end, earliest, latest, isolation)
     except ClientError as error:
         raise ClusterNotReady(str(error)) from None
-    ranges = [OffsetRange(each, starts[each], max(starts[each], ends[each])) for each in partitions]
+    ranges = [OffsetRange(tp, starts[tp], max(starts[tp], ends[tp])) for tp in partitions]
     return ResolvedScope(ranges, earliest, latest)
 
 
-def source_options(bootstrap: str, found: ResolvedScope) -> dict[str, str]:
-    """For `format("penstock")`: just these ranges."""
-    ranges = [each for each in found.ranges if each.size]
+def source_options(bootstrap: str, resolved: ResolvedScope) -> dict[str, str]:
+    """Options with which `format("penstock")` reads exactly these ranges."""
+    ranges = [span for span in resolved.ranges if span.size]
     numbers: dict[str, list[int]] = {}
-    for each in ranges:
-        numbers.setdefault(each.tp.topic, []).append(each.tp.partition)
+    for tp in (span.tp for span in ranges):
+        numbers.setdefault(tp.topic, []).append(tp.partition)
     return {
         "kafka.bootstrap.servers": bootstrap,
         "assign": json.dumps(numbers),
-        "startingOffsets": json.dumps(nest_by_topic({each.tp: each.start for each in ranges})),
-        "endingOffsets": json.dumps(nest_by_topic({each.tp: each.end for each in ranges})),
+        "startingOffsets": json.dumps(nest_by_topic({span.tp: span.start for span in ranges})),
+        "endingOffsets": json.dumps(nest_by_topic({span.tp: span.end for span in ranges})),
     }
 
 
 def _find_partitions(client: BlockingClient, scope: JobScope) -> list[TopicPartition]:
-    found = client.metadata(scope.topics).topics
+    topics = client.metadata(scope.topics).topics
     for topic in scope.topics:
-        found[topic].check()
+        topics[topic].check()
     existing = [
-        TopicPartition(topic, each.partition)
+        TopicPartition(topic, metadata.partition)
         for topic in sorted(scope.topics)
-        for each in found[topic].partitions
+        for metadata in topics[topic].partitions
     ]
     if scope.partitions is None:
         return existing
-    wanted = [TopicPartition(topic, each) for topic in scope.topics for each in scope.partitions]
+    wanted = [
+        TopicPartition(topic, number) for topic in scope.topics for number in scope.partitions
+    ]
     missing = set(wanted) - set(existing)
     if missing:
         raise ClusterNotReady(
             f"the cluster does not have {format_partitions(missing)}: correct --partitions"
         )
-    return [each for each in existing if each.partition in scope.partitions]
+    return [tp for tp in existing if tp.partition in scope.partitions]
 
 
 def _resolve(
@@ -153,19 +155,19 @@ def _resolve(
         case EdgeKind.LATEST:
             return dict(latest)
         case EdgeKind.OFFSET:
-            found = dict.fromkeys(earliest, edge.value)
+            offsets = dict.fromkeys(earliest, edge.value)
         case EdgeKind.TIME:
-            found = _listed(client, dict.fromkeys(earliest, edge.value), isolation)
-            found = {each: latest[each] if at < 0 else at for each, at in found.items()}
-    return {each: min(max(at, earliest[each]), latest[each]) for each, at in found.items()}
+            offsets = _listed(client, dict.fromkeys(earliest, edge.value), isolation)
+            offsets = {tp: latest[tp] if at < 0 else at for tp, at in offsets.items()}
+    return {tp: min(max(at, earliest[tp]), latest[tp]) for tp, at in offsets.items()}
 
 
 def _listed(
     client: BlockingClient, wanted: Mapping[TopicPartition, int], isolation: IsolationLevel
 ) -> dict[TopicPartition, int]:
     listed = client.list_offsets(wanted, isolation=isolation)
-    return {each: found.offset for each, found in listed.items()}
+    return {tp: listed_offset.offset for tp, listed_offset in listed.items()}
 
 
-def topics_of(found: ResolvedScope) -> list[str]:
-    return sorted({each.tp.topic for each in found.ranges})
+def topics_of(resolved: ResolvedScope) -> list[str]:
+    return sorted({span.tp.topic for span in resolved.ranges})

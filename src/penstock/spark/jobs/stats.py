@@ -1,5 +1,5 @@
-"""The job `stats`: how many records, how large, of which keys, how evenly spread and how fast they
-came. Spark counts; `stats_summary` says what the counts mean.
+"""The `stats` job: number, size and keys of records, how evenly they are spread and how fast they
+arrive. Spark counts; `stats_summary` interprets the counts.
 """
 
 import time
@@ -29,12 +29,12 @@ _COLUMNS = "topic string, partition int, timestamp timestamp, key binary, value 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """What is asked for."""
+    """The options of the job."""
 
     scope: JobScope
-    top: int = 10  # keys that are named
+    top: int = 10  # most frequent keys to list
     isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
-    min_tasks: int = 8  # so that progress shows
+    min_tasks: int = 8  # so that progress is visible
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ def run_stats(
     spark: "SparkSession", client: BlockingClient, stats: Stats, watch: JobWatch
 ) -> StatsResult:
     started_s = time.monotonic()
-    found = resolve_scope(client, stats.scope, stats.isolation)
+    resolved = resolve_scope(client, stats.scope, stats.isolation)
     topics: list[TopicStats] = []
-    if found.offsets:
-        options = source_options(client.settings.bootstrap, found)
+    if resolved.offsets:
+        options = source_options(client.settings.bootstrap, resolved)
         options["kafka.isolation.level"] = stats.isolation.name.lower()
         options["minPartitions"] = str(stats.min_tasks)
         rows = spark.read.format("penstock").schema(_COLUMNS).options(**options).load()
@@ -85,7 +85,7 @@ SELECT topic, partition, count(*) AS records, count_if(key IS NULL) AS without_k
        unix_millis(max(timestamp)) AS last_ms
 FROM {rows} GROUP BY topic, partition ORDER BY topic, partition
 """
-# A size's class is the power of two that it is below.
+# A size class is the exponent of the smallest power of two above the size.
 _CELLS = """
 SELECT topic, unix_millis(timestamp) DIV {bucket} * {bucket} AS start_ms,
        CAST(ceil(log2(coalesce(length(value), 0) + 1)) AS int) AS size_class,
@@ -110,7 +110,7 @@ ORDER BY topic, number
 def _partition_stats(row: Any) -> PartitionStats:
     least, median, high, most = row.value_sizes
     return PartitionStats(
-        partition=TopicPartition(row.topic, row.partition),
+        tp=TopicPartition(row.topic, row.partition),
         records=row.records,
         without_key=row.without_key,
         without_value=row.without_value,

@@ -1,4 +1,4 @@
-"""The charts of a topic: records by partition, over time, by size, by key. Pure."""
+"""A topic's charts: records by partition, over time, by value size and by key. Pure."""
 
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -11,12 +11,15 @@ _DAY_MS = 86_400_000
 
 
 def draw(stats: TopicStats) -> dict[str, str]:
-    """SVG documents by the name of their file."""
+    """SVG documents by file name."""
     charts = {
         "partitions": column_chart(
             f"{stats.topic}: records by partition",
             "records",
-            [Column(str(each.partition.partition), each.records) for each in stats.partitions],
+            [
+                Column(str(partition.tp.partition), partition.records)
+                for partition in stats.partitions
+            ],
         ),
         "rate": column_chart(
             f"{stats.topic}: records by time", "records a second", rate_columns(stats)
@@ -29,19 +32,19 @@ def draw(stats: TopicStats) -> dict[str, str]:
         "keys": column_chart(
             f"{stats.topic}: most frequent keys",
             "records",
-            [Column(show_key(each.key), each.records) for each in stats.top_keys],
+            [Column(show_key(key.key), key.records) for key in stats.top_keys],
         ),
     }
     return {f"{stats.topic}-{name}.svg": chart for name, chart in charts.items()}
 
 
 def rate_columns(stats: TopicStats) -> list[Column]:
-    """Spans without records are columns too."""
+    """One column per bucket, including buckets without records."""
     width_ms = stats.bucket_ms
     seconds = width_ms / 1000
     return [
-        Column(_shown_time(each.start_ms, width_ms), each.records / seconds)
-        for each in _with_empty(stats.buckets, width_ms)
+        Column(_shown_time(bucket.start_ms, width_ms), bucket.records / seconds)
+        for bucket in _with_empty(stats.buckets, width_ms)
     ]
 
 

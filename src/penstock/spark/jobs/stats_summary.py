@@ -1,4 +1,4 @@
-"""What counts of records mean: totals, skew, rates, sizes. Pure."""
+"""Totals, skew, rates and size classes, computed from counts of records. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,13 +9,13 @@ from penstock.model.ids import TopicPartition
 _MOST_BUCKETS = 100
 _SECOND_MS = 1_000
 _WIDTHS_MS = tuple(
-    _SECOND_MS * each
-    for each in (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+    _SECOND_MS * seconds
+    for seconds in (1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
 )
 
 
 class PartitionStats(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     records: int
     without_key: int
     without_value: int  # tombstones
@@ -25,17 +25,17 @@ class PartitionStats(NamedTuple):
     median_value_bytes: int
     p99_value_bytes: int
     most_value_bytes: int
-    keys: int  # roughly
+    keys: int  # approximate
     first_ms: int
     last_ms: int
 
 
 class Cell(NamedTuple):
-    """Records of one span of time and one class of sizes."""
+    """Records of one time bucket and one size class."""
 
     topic: str
     start_ms: int
-    size_class: int  # values are smaller than two to the power of it
+    size_class: int  # values are smaller than 2 ** size_class bytes
     records: int
     size_bytes: int
 
@@ -44,8 +44,8 @@ class KeyCount(NamedTuple):
     topic: str
     key: bytes
     records: int
-    partitions: int  # that have it
-    keys: int  # of the topic, in all
+    partitions: int  # that contain the key
+    keys: int  # distinct keys of the topic
 
 
 class TimeBucket(NamedTuple):
@@ -58,33 +58,35 @@ class TopicStats(NamedTuple):
     topic: str
     partitions: list[PartitionStats]
     records: int
-    size_bytes: int  # of keys and values, not compressed
+    size_bytes: int  # of keys and values, uncompressed
     keys: int
-    skew: float  # the largest partition's records, in shares of an even spread
+    skew: float  # the largest partition's records over the average
     first_ms: int
     last_ms: int
     records_per_s: float
     peak_records_per_s: float  # of the busiest bucket
     bucket_ms: int
-    buckets: list[TimeBucket]  # those with records, by time
-    sizes: list[tuple[int, int]]  # (values are smaller than this, records)
+    buckets: list[TimeBucket]  # with at least one record, by time
+    sizes: list[tuple[int, int]]  # (upper bound in bytes, exclusive; records)
     top_keys: list[KeyCount]
 
     def as_json(self) -> dict[str, Any]:
         plain = self._asdict()
-        plain["partitions"] = [_partition_as_json(each) for each in self.partitions]
-        plain["buckets"] = [each._asdict() for each in self.buckets]
+        plain["partitions"] = [_partition_as_json(partition) for partition in self.partitions]
+        plain["buckets"] = [bucket._asdict() for bucket in self.buckets]
         plain["sizes"] = [{"below_bytes": below, "records": n} for below, n in self.sizes]
-        plain["top_keys"] = [_key_as_json(each) for each in self.top_keys]
+        plain["top_keys"] = [_key_as_json(key) for key in self.top_keys]
         return plain
 
 
 def choose_bucket_ms(partitions: Iterable[PartitionStats]) -> int:
-    """The least usual span that divides the whole time into no more than a hundred."""
-    found = list(partitions)
-    if not found:
+    """The smallest usual width that needs at most a hundred buckets."""
+    measured = list(partitions)
+    if not measured:
         return _WIDTHS_MS[0]
-    span_ms = max(each.last_ms for each in found) - min(each.first_ms for each in found)
+    span_ms = max(partition.last_ms for partition in measured) - min(
+        partition.first_ms for partition in measured
+    )
     fitting = (width for width in _WIDTHS_MS if span_ms <= width * _MOST_BUCKETS)
     return next(fitting, -(-span_ms // _MOST_BUCKETS // _SECOND_MS) * _SECOND_MS)
 
@@ -95,13 +97,13 @@ def summarise(
     keys: Sequence[KeyCount],
     bucket_ms: int,
 ) -> list[TopicStats]:
-    topics = sorted({each.partition.topic for each in partitions})
+    topics = sorted({partition.tp.topic for partition in partitions})
     return [
         _summarise_topic(
             topic,
-            [each for each in partitions if each.partition.topic == topic],
-            [each for each in cells if each.topic == topic],
-            [each for each in keys if each.topic == topic],
+            [partition for partition in partitions if partition.tp.topic == topic],
+            [cell for cell in cells if cell.topic == topic],
+            [key for key in keys if key.topic == topic],
             bucket_ms,
         )
         for topic in topics
@@ -115,19 +117,19 @@ def _summarise_topic(
     keys: list[KeyCount],
     bucket_ms: int,
 ) -> TopicStats:
-    records = sum(each.records for each in partitions)
-    first_ms = min(each.first_ms for each in partitions)
-    last_ms = max(each.last_ms for each in partitions)
+    records = sum(partition.records for partition in partitions)
+    first_ms = min(partition.first_ms for partition in partitions)
+    last_ms = max(partition.last_ms for partition in partitions)
     buckets = _buckets(cells)
     span_s = max(last_ms - first_ms, 1) / 1000
-    peak = max((each.records for each in buckets), default=0)
+    peak = max((bucket.records for bucket in buckets), default=0)
     return TopicStats(
         topic=topic,
         partitions=partitions,
         records=records,
-        size_bytes=sum(each.key_bytes + each.value_bytes for each in partitions),
+        size_bytes=sum(partition.key_bytes + partition.value_bytes for partition in partitions),
         keys=keys[0].keys if keys else 0,
-        skew=skew([each.records for each in partitions]),
+        skew=skew([partition.records for partition in partitions]),
         first_ms=first_ms,
         last_ms=last_ms,
         records_per_s=records / span_s,
@@ -140,35 +142,34 @@ def _summarise_topic(
 
 
 def skew(counts: Sequence[int]) -> float:
-    """1.0: all have the same; as many as there are: one has everything."""
+    """1.0 if all counts are equal, `len(counts)` if one has everything."""
     total = sum(counts)
     return max(counts) * len(counts) / total if total else 1.0
 
 
 def _buckets(cells: Iterable[Cell]) -> list[TimeBucket]:
     sums: dict[int, TimeBucket] = {}
-    for each in cells:
-        known = sums.get(each.start_ms, TimeBucket(each.start_ms, 0, 0))
-        sums[each.start_ms] = TimeBucket(
-            each.start_ms, known.records + each.records, known.size_bytes + each.size_bytes
+    for cell in cells:
+        total = sums.get(cell.start_ms, TimeBucket(cell.start_ms, 0, 0))
+        sums[cell.start_ms] = TimeBucket(
+            cell.start_ms, total.records + cell.records, total.size_bytes + cell.size_bytes
         )
     return [sums[start_ms] for start_ms in sorted(sums)]
 
 
 def _sizes(cells: Iterable[Cell]) -> list[tuple[int, int]]:
-    """Classes between the smallest and the largest, empty ones included."""
+    """All classes from the smallest to the largest, including empty ones."""
     sums: dict[int, int] = defaultdict(int)
-    for each in cells:
-        sums[each.size_class] += each.records
+    for cell in cells:
+        sums[cell.size_class] += cell.records
     if not sums:
         return []
-    return [(1 << each, sums[each]) for each in range(min(sums), max(sums) + 1)]
+    return [(1 << size_class, sums[size_class]) for size_class in range(min(sums), max(sums) + 1)]
 
 
 def _partition_as_json(partition: PartitionStats) -> dict[str, Any]:
     plain = partition._asdict()
-    plain["partition"] = partition.partition.partition
-    return plain
+    return {"partition": plain.pop("tp").partition, **plain}
 
 
 def _key_as_json(key: KeyCount) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""What an audit concludes from the reports of its tasks, partition by partition. Pure.
+"""Concludes an audit from the reports of its tasks, partition by partition. Pure.
 
-Whatever goes across the borders of ranges is judged here: offsets, producers, leader epochs.
+Everything that spans ranges is judged here: offsets, producers, leader epochs.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,77 +21,77 @@ _LOSSES = (
         FindingKind.UNREADABLE,
         FindingKind.DELETED,
     ),
-    FindingKind.ORDER,  # a wrong offset: whose records they are is not known
+    FindingKind.ORDER,  # the offset is corrupt: which records they are is not known
 )
 
 
 class PartitionTotals(NamedTuple):
-    partition: TopicPartition
+    tp: TopicPartition
     start: int
     end: int
     records: int
     batches: int
     markers: int
     size_bytes: int
-    removed: int  # offsets without a record, where compaction explains it
+    removed: int  # offsets whose records compaction removed
     problems: int
 
     def as_json(self) -> dict[str, Any]:
         fields = self._asdict()
-        partition = fields.pop("partition")
-        return {"topic": partition.topic, "partition": partition.partition, **fields}
+        tp = fields.pop("tp")
+        return {"topic": tp.topic, "partition": tp.partition, **fields}
 
 
 class Verdict(NamedTuple):
     totals: list[PartitionTotals]
     findings: list[AuditFinding]  # by partition and offset
-    left_out: int  # more of the kind of those that are told
+    omitted: int  # further findings of the same kinds
 
 
-def conclude(asked: Sequence[AuditRange], reports: Iterable[RangeReport]) -> Verdict:
-    """Of every range that was asked for there is a report."""
+def conclude(tasks: Sequence[AuditRange], reports: Iterable[RangeReport]) -> Verdict:
+    """Needs a report for every task's range."""
     by_range = {report.wanted: report for report in reports}
     verdicts = [
         _conclude_partition(list(ranges), by_range)
-        for _, ranges in groupby(asked, key=lambda each: each.wanted.tp)
+        for _, ranges in groupby(tasks, key=lambda task: task.wanted.tp)
     ]
     return Verdict(
         [totals for verdict in verdicts for totals in verdict.totals],
         [finding for verdict in verdicts for finding in verdict.findings],
-        sum(verdict.left_out for verdict in verdicts),
+        sum(verdict.omitted for verdict in verdicts),
     )
 
 
-def _conclude_partition(asked: Sequence[AuditRange], by_range: dict[Any, RangeReport]) -> Verdict:
-    reports = [by_range[each.wanted] for each in asked]
-    partition, gaps_are_normal = asked[0].wanted.tp, asked[0].gaps_are_normal
-    start, end = asked[0].wanted.start, asked[-1].wanted.end
+def _conclude_partition(tasks: Sequence[AuditRange], by_range: dict[Any, RangeReport]) -> Verdict:
+    reports = [by_range[task.wanted] for task in tasks]
+    tp, is_compacted = tasks[0].wanted.tp, tasks[0].is_compacted
+    start, end = tasks[0].wanted.start, tasks[-1].wanted.end
     runs = chain.from_iterable(report.runs for report in reports)
     anomalies = find_anomalies(runs, start=start, end=end)
     producer_runs = chain.from_iterable(report.producer_runs for report in reports)
     findings = [
         *chain.from_iterable(report.findings for report in reports),
-        *_of_offsets(partition, anomalies, gaps_are_normal),
-        *_of_epochs(partition, reports),
+        *_of_offsets(tp, anomalies, is_compacted),
+        *_of_epochs(tp, reports),
     ]
-    lost = [(each.offset, each.last_offset) for each in findings if each.kind in _LOSSES]
-    findings += judge_producers(
-        partition, producer_runs, gaps_are_normal=gaps_are_normal, lost=lost
-    )
+    lost = [
+        (finding.offset, finding.last_offset) for finding in findings if finding.kind in _LOSSES
+    ]
+    findings += judge_producers(tp, producer_runs, is_compacted=is_compacted, lost=lost)
     findings.sort(key=lambda finding: (finding.offset, finding.kind))
-    removed = sum(_size(each) for each in anomalies if each.flaw is Flaw.MISSING)
+    removed = sum(_size(anomaly) for anomaly in anomalies if anomaly.flaw is Flaw.MISSING)
     totals = PartitionTotals(
-        partition=partition,
+        tp=tp,
         start=start,
         end=end,
         records=sum(report.records for report in reports),
         batches=sum(report.batches for report in reports),
         markers=sum(report.markers for report in reports),
         size_bytes=sum(report.size_bytes for report in reports),
-        removed=_vacant(reports) + removed if gaps_are_normal else 0,
+        removed=_vacant(reports) + removed if is_compacted else 0,
         problems=sum(finding.is_problem for finding in findings),
     )
-    return Verdict([totals], findings, sum(report.left_out for report in reports))
+    return Verdict([totals], findings, sum(report.omitted for report in reports))
 
 
 def _vacant(reports: Iterable[RangeReport]) -> int:
@@ -103,25 +103,25 @@ def _size(anomaly: Anomaly) -> int:
 
 
 def _of_offsets(
-    partition: TopicPartition, anomalies: Iterable[Anomaly], gaps_are_normal: bool
+    tp: TopicPartition, anomalies: Iterable[Anomaly], is_compacted: bool
 ) -> Iterator[AuditFinding]:
-    for each in anomalies:
-        first, last = each.first, each.last
-        match each.flaw:
+    for anomaly in anomalies:
+        first, last = anomaly.first, anomaly.last
+        match anomaly.flaw:
             case Flaw.MISSING:
-                if not gaps_are_normal:
-                    text = f"{_size(each)} offsets are missing, and the topic is not compacted"
-                    yield AuditFinding(FindingKind.MISSING, partition, first, last, text)
+                if not is_compacted:
+                    text = f"{_size(anomaly)} offsets are missing, and the topic is not compacted"
+                    yield AuditFinding(FindingKind.MISSING, tp, first, last, text)
             case Flaw.LATE:
-                text = f"the batch comes after offset {each.behind}, which is higher"
-                yield AuditFinding(FindingKind.ORDER, partition, first, last, text)
+                text = f"the batch comes after offset {anomaly.behind}, which is higher"
+                yield AuditFinding(FindingKind.ORDER, tp, first, last, text)
             case Flaw.REPEATED:
-                text = "the log has these offsets a second time"
-                yield AuditFinding(FindingKind.DUPLICATE, partition, first, last, text)
+                text = "these offsets appear in the log a second time"
+                yield AuditFinding(FindingKind.DUPLICATE, tp, first, last, text)
 
 
-def _of_epochs(partition: TopicPartition, reports: Iterable[RangeReport]) -> Iterator[AuditFinding]:
-    """Within ranges the tasks have looked."""
+def _of_epochs(tp: TopicPartition, reports: Iterable[RangeReport]) -> Iterator[AuditFinding]:
+    """Leader epochs that go back between ranges; tasks check within their range."""
     latest = -1
     for report in reports:
         if not report.runs or report.first_epoch < 0:
@@ -129,5 +129,5 @@ def _of_epochs(partition: TopicPartition, reports: Iterable[RangeReport]) -> Ite
         if report.first_epoch < latest:
             offset = report.runs[0].first
             text = f"leader epoch {report.first_epoch} follows epoch {latest}"
-            yield AuditFinding(FindingKind.EPOCH, partition, offset, offset, text)
+            yield AuditFinding(FindingKind.EPOCH, tp, offset, offset, text)
         latest = report.last_epoch

@@ -1,4 +1,4 @@
-"""A log as bytes, batch by batch, for tests to damage."""
+"""A log as a list of encoded batches, for tests to damage."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -23,8 +23,8 @@ def batch(
     sequence: int = -1,
     without: Iterable[int] = (),
 ) -> bytearray:
-    """Offsets from `first` on; `without` has those that compaction removed."""
-    offsets = [number for number in range(first, first + count) if number not in set(without)]
+    """A batch of offsets from `first` on; `without` has those that compaction removed."""
+    offsets = [offset for offset in range(first, first + count) if offset not in set(without)]
     return build_batch(
         [
             Record(offset, 1_000 + offset, b"k%d" % (offset % 3), b"v%d" % offset)
@@ -51,25 +51,25 @@ def ranges(end: int, *, cuts: Sequence[int] = (), compacted: bool = False) -> li
     ]
 
 
-def read_whole(asked: AuditRange, log: Sequence[Buffer]) -> RangeReport:
-    """As a broker answers: from the first batch on that reaches the offset, in one reply."""
-    audit = RangeAudit(asked)
-    place = next(
-        (place for place, each in enumerate(log) if _last_offset(each) >= asked.wanted.start),
+def read_whole(task: AuditRange, log: Sequence[Buffer]) -> RangeReport:
+    """Audits one reply like a broker's: from the first batch that reaches the offset to the end."""
+    audit = RangeAudit(task)
+    index = next(
+        (index for index, batch in enumerate(log) if _last_offset(batch) >= task.wanted.start),
         len(log),
     )
-    audit.take(memoryview(b"".join(log[place:])))
+    audit.take(memoryview(b"".join(log[index:])))
     return audit.report()
 
 
 def audited(
     log: Sequence[Buffer], end: int, *, cuts: Sequence[int] = (), compacted: bool = False
 ) -> Verdict:
-    asked = ranges(end, cuts=cuts, compacted=compacted)
-    return conclude(asked, [read_whole(each, log) for each in asked])
+    tasks = ranges(end, cuts=cuts, compacted=compacted)
+    return conclude(tasks, [read_whole(task, log) for task in tasks])
 
 
-def told(verdict: Verdict) -> list[tuple[str, int, int]]:
+def reported(verdict: Verdict) -> list[tuple[str, int, int]]:
     return [
         (finding.kind.value, finding.offset, finding.last_offset) for finding in verdict.findings
     ]

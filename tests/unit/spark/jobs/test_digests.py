@@ -1,4 +1,4 @@
-"""Digests of records: the same for what is the same, and of use for finding what is there twice."""
+"""Digests of records: equal for equal records, and used to find duplicates."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from penstock.spark.jobs.digests import (
     DigestedColumns,
-    compared_rows,
+    comparable_rows,
     digest_rows,
-    find_twice,
+    find_duplicate_digests,
     is_among,
     split,
 )
 
-BOTH = DigestedColumns(("key", "value"), leaves_out_tombstones=True)
+BOTH = DigestedColumns(("key", "value"), skips_tombstones=True)
 Content = tuple[bytes | None, bytes | None]
 LONG = [b"x" * 2047, b"x" * 2048, b"x" * 2049, b"x" * 2999 + b"y", b"y" + b"x" * 2999]
 CONTENTS = st.tuples(
@@ -28,10 +28,10 @@ CONTENTS = st.tuples(
 )
 
 
-def rows_of(contents: list[Content], place: int = 0) -> pa.RecordBatch:
+def rows_of(contents: list[Content], partition_index: int = 0) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
-            "place": pa.array([place] * len(contents), pa.int32()),
+            "partition_index": pa.array([partition_index] * len(contents), pa.int32()),
             "key": pa.array([key for key, _ in contents], pa.binary()),
             "value": pa.array([value for _, value in contents], pa.binary()),
         }
@@ -39,9 +39,7 @@ def rows_of(contents: list[Content], place: int = 0) -> pa.RecordBatch:
 
 
 @given(st.lists(CONTENTS, max_size=30), st.integers(0, 5))
-def test_records_have_the_same_digest_if_they_hold_the_same_and_else_another(
-    contents: list[Content], cut: int
-) -> None:
+def test_digests_are_equal_only_for_equal_records(contents: list[Content], cut: int) -> None:
     digests = digest_rows(rows_of(contents), BOTH).tolist()
     assert len(set(digests)) == len(set(contents))
     assert len(set(zip(digests, contents, strict=True))) == len(set(contents))
@@ -49,19 +47,22 @@ def test_records_have_the_same_digest_if_they_hold_the_same_and_else_another(
     assert digest_rows(sliced, BOTH).tolist() == digests[cut:]
 
 
-def test_texts_that_differ_in_three_letters_have_digests_of_their_own() -> None:
-    """At the ends of words and of halves of words, where a product carries nothing on."""
+def test_texts_that_differ_in_three_letters_have_different_digests() -> None:
+    """The letters are at the ends of words and half-words, from where a product does not carry."""
     letters = string.ascii_letters.encode()
     contents: list[Content] = [
-        (None, b"-------%c---%c---%c" % each) for each in product(letters, letters, letters[:9])
+        (None, b"-------%c---%c---%c" % letters_at)
+        for letters_at in product(letters, letters, letters[:9])
     ]
     assert len(set(digest_rows(rows_of(contents), BOTH).tolist())) == len(contents)
 
 
-def test_the_column_and_the_partition_count_too() -> None:
+def test_digest_covers_column_and_partition() -> None:
     swapped = rows_of([(b"a", b"b"), (b"b", b"a"), (b"ab", b""), (None, b""), (b"", None)])
     assert len(set(digest_rows(swapped, BOTH).tolist())) == 5
-    here, there = (digest_rows(rows_of([(b"a", b"b")], place), BOTH)[0] for place in (0, 1))
+    here, there = (
+        digest_rows(rows_of([(b"a", b"b")], partition_index), BOTH)[0] for partition_index in (0, 1)
+    )
     assert here != there
 
 
@@ -91,23 +92,25 @@ def mixed(digest: int) -> int:
 
 
 @given(st.lists(st.lists(st.integers(0, 40)), min_size=1), st.integers(1, 4))
-def test_what_is_there_twice_is_found_share_by_share(tasks: list[list[int]], shares: int) -> None:
+def test_duplicates_are_found_share_by_share(tasks: list[list[int]], shares: int) -> None:
     digests = [np.array(task, np.uint64) * np.uint64(2**59 + 2**33 + 1) for task in tasks]
     split_up = [split(digest, shares) for digest in digests]
-    found = [
-        each for share in range(shares) for each in find_twice(task[share] for task in split_up)
+    duplicates = [
+        find_duplicate_digest
+        for share in range(shares)
+        for find_duplicate_digest in find_duplicate_digests(task[share] for task in split_up)
     ]
     whole = np.concatenate(digests).tolist()
-    assert sorted(found) == sorted({each for each in whole if whole.count(each) > 1})
+    assert sorted(duplicates) == sorted({digest for digest in whole if whole.count(digest) > 1})
 
 
 @pytest.mark.parametrize("wanted", [[3], [1, 3, 9]])
-def test_rows_are_chosen_by_their_digests(wanted: list[int]) -> None:
+def test_rows_are_selected_by_digest(wanted: list[int]) -> None:
     digests = np.arange(12, dtype=np.uint64)
     assert np.flatnonzero(is_among(digests, np.array(wanted, np.uint64))).tolist() == wanted
 
 
-def test_tombstones_are_left_out_where_nobody_asked_for_them() -> None:
+def test_tombstones_are_skipped_unless_requested() -> None:
     rows = rows_of([(b"k", None), (b"k", b"v")])
-    assert compared_rows(rows, BOTH).num_rows == 1
-    assert compared_rows(rows, DigestedColumns(("key",), leaves_out_tombstones=False)).num_rows == 2
+    assert comparable_rows(rows, BOTH).num_rows == 1
+    assert comparable_rows(rows, DigestedColumns(("key",), skips_tombstones=False)).num_rows == 2

@@ -1,4 +1,4 @@
-"""A user's function on its way: found, sent along, applied to rows of Arrow."""
+"""A user's replay function: loaded, pickled with its module, applied to Arrow batches."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,11 +32,11 @@ ROWS: list[dict[str, Any]] = [
         "value": value,
         "topic": "t",
         "partition": 1,
-        "offset": 7 + place,
+        "offset": 7 + index,
         "timestamp": datetime.fromtimestamp(12.345, UTC),
-        "headers": [{"key": "h", "value": None}] if place else None,
+        "headers": [{"key": "h", "value": None}] if index else None,
     }
-    for place, value in enumerate([b"a", None, b"c"])
+    for index, value in enumerate([b"a", None, b"c"])
 ]
 SCHEMA = pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in ROWS[0]])
 
@@ -46,7 +46,7 @@ def apply(change: RecordFunction) -> list[dict[str, Any]]:
     return [row for made in change_batches(change, [batch]) for row in made.to_pylist()]
 
 
-def test_a_function_changes_and_leaves_out_records(tmp_path: Path) -> None:
+def test_function_changes_and_drops_records(tmp_path: Path) -> None:
     file = tmp_path / "marking_for_test.py"
     file.write_text(SOURCE)
     rows = apply(load_function(f"{file}:mark"))
@@ -55,25 +55,25 @@ def test_a_function_changes_and_leaves_out_records(tmp_path: Path) -> None:
     assert [row["headers"] for row in rows] == [None, [{"key": "h", "value": None}]]
 
 
-def test_it_travels_with_its_module(tmp_path: Path) -> None:
+def test_function_is_pickled_with_its_module(tmp_path: Path) -> None:
     file = tmp_path / "travelling_for_test.py"
     file.write_text(SOURCE)
     dumps: Any = cloudpickle.dumps
     assert b"seen " in dumps(load_function(f"{file}:mark"))
 
 
-def test_one_record_can_become_several() -> None:
+def test_function_may_return_several_records() -> None:
     rows = apply(lambda record: [record, record._replace(key=None)])
     assert [row["key"] for row in rows] == [b"k", None] * 3
 
 
-def test_a_function_sees_the_record_whole() -> None:
+def test_function_sees_all_fields_of_the_record() -> None:
     seen: list[ReplayRecord] = []
     assert apply(lambda record: seen.append(record)) == []
     assert seen[1] == ReplayRecord(b"k", None, (("h", None),), "t", 1, 8, 12_345)
 
 
-def test_what_a_function_does_wrong_is_told_with_the_records_place() -> None:
+def test_function_errors_name_the_record() -> None:
     def fail(record: ReplayRecord) -> ReplayRecord:
         raise KeyError("price")
 
@@ -94,6 +94,6 @@ def test_what_a_function_does_wrong_is_told_with_the_records_place() -> None:
         ("json:no_such_function", "json has no function 'no_such_function'"),
     ],
 )
-def test_a_function_that_cannot_be_found_is_told(text: str, said: str) -> None:
+def test_function_that_cannot_be_loaded_is_refused(text: str, said: str) -> None:
     with pytest.raises(JobRefused, match=said):
         load_function(text)

@@ -1,4 +1,4 @@
-"""Which offsets a job is about, asked of a real broker."""
+"""Resolving a job's scope to offsets, with a real broker."""
 
 import json
 from itertools import count
@@ -36,7 +36,7 @@ def log(penstock_broker: penstock.Broker) -> Log:
     return log
 
 
-def found(
+def resolved_scope(
     log: Log, start: str = "earliest", end: str = "latest", partitions: str = "0,1"
 ) -> ResolvedScope:
     scope = JobScope(
@@ -59,31 +59,31 @@ def found(
         ("99", "latest", [(5, 5), (1, 1)]),
     ],
 )
-def test_edges_are_offsets_within_the_log(
+def test_edges_are_clamped_to_the_log(
     log: Log, start: str, end: str, expected: list[tuple[int, int]]
 ) -> None:
-    assert [(range_.start, range_.end) for range_ in found(log, start, end).ranges] == expected
+    assert [(span.start, span.end) for span in resolved_scope(log, start, end).ranges] == expected
 
 
-def test_the_source_is_told_of_ranges_with_something_in_them(log: Log) -> None:
-    options = source_options(log.servers, found(log, "2", "4"))
+def test_source_options_skip_empty_ranges(log: Log) -> None:
+    options = source_options(log.servers, resolved_scope(log, "2", "4"))
     assert json.loads(options["assign"]) == {log.topic: [0]}
     assert json.loads(options["startingOffsets"]) == {log.topic: {"0": 2}}
     assert json.loads(options["endingOffsets"]) == {log.topic: {"0": 4}}
 
 
-def test_tasks_get_pieces_and_know_the_first_and_the_end(log: Log) -> None:
+def test_audit_tasks_know_whether_they_are_first_and_the_high_watermark(log: Log) -> None:
     log.trim(0, 1)
-    planned = plan_audit(found(log), {log.topic: True}, 2)
-    assert [(each.wanted[1:], each.is_first, each.high_watermark) for each in planned] == [
+    planned = plan_audit(resolved_scope(log), {log.topic: True}, 2)
+    assert [(task.wanted[1:], task.is_first, task.high_watermark) for task in planned] == [
         ((1, 3), True, 5),
         ((3, 5), False, 5),
         ((0, 1), True, 1),
     ]
-    assert all(each.gaps_are_normal for each in planned)
+    assert all(task.is_compacted for task in planned)
 
 
-def test_compacted_topics_are_told_from_others(log: Log) -> None:
+def test_compacted_topics_are_recognised(log: Log) -> None:
     other = Log(log.servers, f"{log.topic}-compacted")
     other.create(cleanup_policy="compact,delete")
     assert find_compacted(log.client, [log.topic, other.topic]) == {
@@ -92,18 +92,18 @@ def test_compacted_topics_are_told_from_others(log: Log) -> None:
     }
 
 
-def test_what_is_not_there_is_told(log: Log) -> None:
+def test_missing_partitions_topics_and_brokers_are_reported(log: Log) -> None:
     with pytest.raises(
         ClusterNotReady, match=r"does not have job-scope-\d+-2: correct --partitions"
     ):
-        found(log, partitions="0,2")
+        resolved_scope(log, partitions="0,2")
     with pytest.raises(ClusterNotReady, match="penstock topic create no-such-topic"):
         resolve_scope(log.client, JobScope(("no-such-topic",)))
     with pytest.raises(ClusterNotReady, match="is the broker running"):
         connect("127.0.0.1:1")
 
 
-def test_edges_are_numbers_times_and_words() -> None:
+def test_edges_are_offsets_times_or_keywords() -> None:
     assert parse_edge("--start", "17") == Edge(EdgeKind.OFFSET, 17)
     assert parse_edge("--start", "latest") == Edge(EdgeKind.LATEST)
     assert parse_edge("--end", "1970-01-01T01:00:01+01:00") == Edge(EdgeKind.TIME, 1_000)

@@ -1,4 +1,4 @@
-"""What counts of records mean, and how they are drawn."""
+"""Statistics computed from counts, and their charts."""
 
 import xml.etree.ElementTree as ET
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ def partition(
     number: int, records: int, *, topic: str = "t", first_ms: int = 0, last_ms: int = 1
 ) -> PartitionStats:
     return PartitionStats(
-        partition=TopicPartition(topic, number),
+        tp=TopicPartition(topic, number),
         records=records,
         without_key=0,
         without_value=0,
@@ -54,7 +54,7 @@ def sample() -> TopicStats:
     return topic
 
 
-def test_totals_rates_and_skew_follow_from_the_counts() -> None:
+def test_totals_rates_and_skew_are_computed_from_counts() -> None:
     topic = sample()
     assert (topic.records, topic.size_bytes, topic.keys) == (40, 480, 3)
     assert (topic.records_per_s, topic.peak_records_per_s) == (4.0, 25.0)
@@ -66,29 +66,34 @@ def test_totals_rates_and_skew_follow_from_the_counts() -> None:
     assert topic.sizes == [(16, 35), (32, 0), (64, 5)]
 
 
-def test_topics_are_kept_apart() -> None:
-    found = summarise([partition(0, 1, topic="b"), partition(0, 2, topic="a")], [], [], 1_000)
-    assert [(each.topic, each.records, each.keys) for each in found] == [("a", 2, 0), ("b", 1, 0)]
+def test_topics_are_summarised_separately() -> None:
+    summaries = summarise([partition(0, 1, topic="b"), partition(0, 2, topic="a")], [], [], 1_000)
+    assert [(summary.topic, summary.records, summary.keys) for summary in summaries] == [
+        ("a", 2, 0),
+        ("b", 1, 0),
+    ]
 
 
 @pytest.mark.parametrize(
     ("span_s", "bucket_s"), [(0, 1), (100, 1), (101, 5), (5_000, 60), (86_400, 900)]
 )
-def test_buckets_are_usual_spans_and_at_most_a_hundred(span_s: int, bucket_s: int) -> None:
+def test_bucket_width_is_usual_and_gives_at_most_a_hundred_buckets(
+    span_s: int, bucket_s: int
+) -> None:
     assert choose_bucket_ms([partition(0, 1, last_ms=span_s * 1000)]) == bucket_s * 1000
 
 
-def test_a_very_long_time_has_a_hundred_buckets_too() -> None:
+def test_very_long_time_range_has_at_most_a_hundred_buckets() -> None:
     span_ms = 100 * 365 * 86_400_000
     assert span_ms / choose_bucket_ms([partition(0, 1, last_ms=span_ms)]) <= 100
     assert choose_bucket_ms([]) == 1_000
 
 
-def test_skew_goes_from_one_to_the_number_of_partitions() -> None:
+def test_skew_ranges_from_one_to_the_number_of_partitions() -> None:
     assert (skew([5, 5, 5]), skew([9, 0, 0]), skew([0, 0])) == (1.0, 3.0, 1.0)
 
 
-def test_spans_without_records_are_drawn_too() -> None:
+def test_buckets_without_records_are_drawn() -> None:
     assert rate_columns(sample()) == [
         Column("13:45:00", 25.0),
         Column("13:45:01", 0.0),
@@ -101,7 +106,7 @@ def test_charts_are_svg_with_a_column_for_each_value() -> None:
     charts = draw(sample())
     assert sorted(charts) == [f"t-{name}.svg" for name in ("keys", "partitions", "rate", "sizes")]
     columns = {
-        name: [each.find(f"{SVG}title") for each in ET.fromstring(chart).iter(f"{SVG}rect")]
+        name: [shape.find(f"{SVG}title") for shape in ET.fromstring(chart).iter(f"{SVG}rect")]
         for name, chart in charts.items()
     }
     titles = [column.text for column in columns["t-keys.svg"] if column is not None]
@@ -109,14 +114,14 @@ def test_charts_are_svg_with_a_column_for_each_value() -> None:
     assert len([column for column in columns["t-sizes.svg"] if column is not None]) == 3
 
 
-def test_the_highest_column_fills_the_chart_and_an_empty_one_is_a_chart_too() -> None:
+def test_columns_scale_to_the_largest_and_an_empty_chart_is_valid() -> None:
     root = ET.fromstring(column_chart("c", "u", [Column("a", 50), Column("b", 100)]))
-    low, high = (float(each.get("height", "")) for each in list(root.iter(f"{SVG}rect"))[1:])
+    low, high = (float(shape.get("height", "")) for shape in list(root.iter(f"{SVG}rect"))[1:])
     assert high == pytest.approx(2 * low)
     assert ET.fromstring(column_chart("c", "u", [])).tag == f"{SVG}svg"
 
 
-def test_amounts_are_short() -> None:
-    assert [show_amount(each) for each in (0, 12.345, 1_500, 2e6, 3e10)] == [
+def test_amounts_are_abbreviated() -> None:
+    assert [show_amount(amount) for amount in (0, 12.345, 1_500, 2e6, 3e10)] == [
         *("0", "12.3", "1.5k", "2M", "30G")
     ]
