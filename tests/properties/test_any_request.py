@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.profile import scaled
-from tests.unit.apis.workbench import Connection, Sent, Workbench, batch, topic_id_of
+from tests.unit.apis.harness import ApiHarness, FakeConnection, Sent, batch, topic_id_of
 
 from penstock.apis.registry import APIS
 from penstock.protocol.api_keys import ApiKey
@@ -50,20 +50,20 @@ BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 ROUNDS = scaled(test=40, verify=400, release=4000)
 
 
-@pytest.fixture(name="bench")
-def _bench(tmp_path: Path) -> Iterator[Workbench]:
-    bench = Workbench(tmp_path)
-    bench.make_topic("orders", 3, epoch=2)
-    bench.make_topic("payments", 1, configs={"cleanup.policy": "compact"})
+@pytest.fixture(name="harness")
+def _bench(tmp_path: Path) -> Iterator[ApiHarness]:
+    harness = ApiHarness(tmp_path)
+    harness.make_topic("orders", 3, epoch=2)
+    harness.make_topic("payments", 1, configs={"cleanup.policy": "compact"})
     for partition in (0, 1):
-        bench.fill("orders", *[batch(b"x" * 100, b"y") for _ in range(4)], partition=partition)
-    yield bench
-    bench.close()
+        harness.fill("orders", *[batch(b"x" * 100, b"y") for _ in range(4)], partition=partition)
+    yield harness
+    harness.close()
 
 
 @pytest.mark.parametrize("key", KEYS)
 def test_any_request_is_answered_waits_or_costs_its_connection(
-    bench: Workbench, key: ApiKey, record_figure: Any
+    harness: ApiHarness, key: ApiKey, record_figure: Any
 ) -> None:
     chance = random.Random(key.value)
     waiting: list[Sent] = []
@@ -73,24 +73,24 @@ def test_any_request_is_answered_waits_or_costs_its_connection(
         frame = bytearray(encode_request_frame(message, correlation_id=7, client_id="any")[4:])
         if chance.random() < 0.4:
             damage(frame, chance)
-        waiting += try_frame(bench, key, version, frame)
+        waiting += try_frame(harness, key, version, frame)
         record_figure("requests of any content", 1)
-    bench.clock.advance_ms(2**31)
+    harness.clock.advance_ms(2**31)
     assert all(sent.is_answered for sent in waiting)
     for sent in waiting:
         assert sent.reply is not None
-    assert bench.replicas.fetch_purgatory.statistics().delayed == 0
-    assert bench.replicas.produce_purgatory.statistics().delayed == 0
-    assert held_files(bench) == 0
-    assert bench.reports == []
+    assert harness.replicas.fetch_purgatory.statistics().delayed == 0
+    assert harness.replicas.produce_purgatory.statistics().delayed == 0
+    assert held_files(harness) == 0
+    assert harness.reports == []
 
 
-def try_frame(bench: Workbench, key: ApiKey, version: int, frame: bytearray) -> list[Sent]:
+def try_frame(harness: ApiHarness, key: ApiKey, version: int, frame: bytearray) -> list[Sent]:
     """The request, if it waits."""
     head = bytes(frame[:8])
-    connection = Connection()
+    connection = FakeConnection()
     try:
-        in_flight = bench.send_frame(frame, connection)
+        in_flight = harness.send_frame(frame, connection)
     except MalformedMessage:
         return []
     is_whole = head[:4] == bytes((0, key.value, 0, version))
@@ -118,10 +118,10 @@ def damage(frame: bytearray, chance: random.Random) -> None:
         frame[place:place] = chance.randbytes(chance.randrange(1, 5))
 
 
-def held_files(bench: Workbench) -> int:
+def held_files(harness: ApiHarness) -> int:
     return sum(
         segment.file.leases
-        for log in bench.engine._logs.values()
+        for log in harness.engine._logs.values()
         for segment in log.segments.starting_from(0)
     )
 

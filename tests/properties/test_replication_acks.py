@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.profile import scaled
-from tests.unit.replication.stage import ME, OTHER, P0, P1, THIRD, Stage, some_batch
+from tests.unit.replication.harness import ME, OTHER, P0, P1, THIRD, ReplicationHarness, some_batch
 
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode
@@ -68,7 +68,7 @@ class Broker(RuleBasedStateMachine):
         super().__init__()
         # Who is not in sync is not waited for: the model knows no lag.
         never = {"replica.lag.time.max.ms": "0", "replica.fetch.wait.max.ms": "0"}
-        self.stage = Stage(max_delayed_operations=10_000, broker=never)
+        self.harness = ReplicationHarness(max_delayed_operations=10_000, broker=never)
         self.led = {name: Led() for name in NAMES}
         self.requests: list[Request] = []
         self.is_synchronous = False
@@ -101,11 +101,11 @@ class Broker(RuleBasedStateMachine):
         if kind == "damaged":
             batch[-1] ^= 1
         self.sequence += 1
-        deadline_ms = self.stage.clock.now_ms() + timeout_ms
+        deadline_ms = self.harness.clock.now_ms() + timeout_ms
         request = Request(acks, deadline_ms, self.is_synchronous)
         request.shares = [(name, self.led[name].term, records) for name in names]
         self.requests.append(request)
-        self.stage.replicas.append(
+        self.harness.replicas.append(
             [(name, memoryview(batch[:])) for name in names],
             acks=acks,
             timeout_ms=timeout_ms,
@@ -115,20 +115,20 @@ class Broker(RuleBasedStateMachine):
 
     @rule()
     def finish_a_flush(self) -> None:
-        self.stage.background.run_one()
+        self.harness.background.run_one()
 
     @rule(duration_ms=st.integers(1, 40))
     def pass_time(self, duration_ms: int) -> None:
-        self.stage.clock.advance_ms(duration_ms)
+        self.harness.clock.advance_ms(duration_ms)
 
     @rule(name=NAME, follower=st.sampled_from([OTHER, THIRD]), behind=st.integers(0, 3))
     def follow_up(self, name: TopicPartition, follower: BrokerId, behind: int) -> None:
         led = self.led[name]
         if led.term is None or self.has_failed:
             return
-        end = max(0, self.stage.partition(name).log_end_offset - behind)
+        end = max(0, self.harness.partition(name).log_end_offset - behind)
         led.ends[follower] = end
-        self.stage.replicas.note_follower_end(name, follower, Offset(end))
+        self.harness.replicas.note_follower_end(name, follower, Offset(end))
 
     @rule(name=NAME, in_sync=st.sampled_from(SETS))
     def lead(self, name: TopicPartition, in_sync: tuple[BrokerId, ...]) -> None:
@@ -137,7 +137,7 @@ class Broker(RuleBasedStateMachine):
         led.epoch += 1
         led.partition_epoch = 0
         led.in_sync, led.ends = in_sync, {}
-        found = self.stage.replicas.find(name)
+        found = self.harness.replicas.find(name)
         led.term = led.term or Term(0 if found is None else found.high_watermark)
         self.order(name, ME)
 
@@ -158,15 +158,15 @@ class Broker(RuleBasedStateMachine):
         led.epoch += 1
         self.order(name, OTHER)
         if cut_to is not None and not self.has_failed:
-            log = self.stage.partition(name).log
+            log = self.harness.partition(name).log
             log.truncate_to(Offset(log.high_watermark + cut_to), 0)
 
     @rule(name=NAME, delete=st.booleans())
     def stop(self, name: TopicPartition, delete: bool) -> None:
-        if self.stage.replicas.find(name) is None:
+        if self.harness.replicas.find(name) is None:
             return
         self.end_term(name)
-        self.stage.stop(name, delete=delete)
+        self.harness.stop(name, delete=delete)
         if not delete or self.has_failed:
             return
         self.led[name].epoch += 1
@@ -177,7 +177,7 @@ class Broker(RuleBasedStateMachine):
         for name in NAMES:
             self.observe(name)
         self.is_synchronous = is_synchronous
-        self.stage.tell_topic(
+        self.harness.tell_topic(
             flush_messages="1" if is_synchronous else "1000000",
             min_insync_replicas=str(min_in_sync),
         )
@@ -186,17 +186,17 @@ class Broker(RuleBasedStateMachine):
     @rule()
     def break_the_disk(self) -> None:
         self.has_failed = True
-        self.stage.disk.fail_path("/d", EIO, {OperationKind.WRITE, OperationKind.SYNC})
+        self.harness.disk.fail_path("/d", EIO, {OperationKind.WRITE, OperationKind.SYNC})
 
     def end_of(self, name: TopicPartition) -> int:
-        found = self.stage.replicas.find(name)  # None: deleted on a disk that failed
+        found = self.harness.replicas.find(name)  # None: deleted on a disk that failed
         return 0 if found is None else found.log_end_offset
 
     # -- what the model knows --------------------------------------------------------------
 
     def order(self, name: TopicPartition, leader: BrokerId) -> None:
         led = self.led[name]
-        answers = self.stage.order(
+        answers = self.harness.order(
             name,
             leader=leader,
             epoch=led.epoch,
@@ -214,7 +214,7 @@ class Broker(RuleBasedStateMachine):
         led.term = None
 
     def observe(self, name: TopicPartition) -> None:
-        led, partition = self.led[name], self.stage.replicas.find(name)
+        led, partition = self.led[name], self.harness.replicas.find(name)
         if led.term is None or partition is None:
             return
         log = partition.log
@@ -242,7 +242,7 @@ class Broker(RuleBasedStateMachine):
             elif request.is_synchronous:
                 assert term.durable >= end
         elif answer.code is ErrorCode.REQUEST_TIMED_OUT:
-            assert self.stage.clock.now_ms() >= request.deadline_ms
+            assert self.harness.clock.now_ms() >= request.deadline_ms
         elif answer.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
             assert term is None or term.is_over or self.has_failed
         elif answer.code is ErrorCode.KAFKA_STORAGE_ERROR:
@@ -255,7 +255,7 @@ class Broker(RuleBasedStateMachine):
     @invariant()
     def readers_see_what_is_committed_and_all_of_it(self) -> None:
         for name in NAMES:
-            partition = self.stage.replicas.find(name)
+            partition = self.harness.replicas.find(name)
             term = self.led[name].term
             if partition is not None and term is not None and not self.has_failed:
                 self.observe(name)
@@ -264,7 +264,7 @@ class Broker(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_past_the_deadline(self) -> None:
-        now_ms = self.stage.clock.now_ms()
+        now_ms = self.harness.clock.now_ms()
         for request in self.requests:
             assert request.answers or now_ms <= request.deadline_ms
 
@@ -282,10 +282,10 @@ class Broker(RuleBasedStateMachine):
         return False
 
     def teardown(self) -> None:
-        self.stage.background.drain()
-        self.stage.clock.advance_ms(1000)
+        self.harness.background.drain()
+        self.harness.clock.advance_ms(1000)
         assert all(len(request.answers) == 1 for request in self.requests)
-        assert self.stage.replicas.statistics().produces.delayed == 0
+        assert self.harness.replicas.statistics().produces.delayed == 0
 
 
 EXPECTED = (

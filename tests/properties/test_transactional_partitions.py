@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from tests.profile import scaled
 from tests.unit.apis.brokers_listener import let_brokers_in
-from tests.unit.apis.workbench import Connection, Sent, Workbench, batch
+from tests.unit.apis.harness import ApiHarness, FakeConnection, Sent, batch
 
 from penstock.model.errors import ErrorCode, get_error
 from penstock.model.ids import TopicPartition
@@ -81,10 +81,10 @@ class World:
     def __init__(self, folder: Path, chance: random.Random, version: int) -> None:
         self.chance = chance
         self.version = version  # of transactions
-        self.bench = Workbench(folder)
-        self.bench.make_topic("orders", len(PARTITIONS))
-        let_brokers_in(self.bench)
-        self.bench.verifier.answers_at_once = False
+        self.harness = ApiHarness(folder)
+        self.harness.make_topic("orders", len(PARTITIONS))
+        let_brokers_in(self.harness)
+        self.harness.verifier.answers_at_once = False
         self.coordinator = Coordinator(chance.choice(FIRST_EPOCHS), version)
         self.sequences: Counter[TopicPartition] = Counter()
         self.on_the_way: list[Batch] = []  # produce requests, delivered in any order, or again
@@ -130,22 +130,22 @@ class World:
             "name": made.partition.topic,
             "partition_data": [{"index": made.partition.partition, "records": records}],
         }
-        sent = self.bench.send(
+        sent = self.harness.send(
             ApiKey.PRODUCE,
             10 + self.version,
             acks=-1,
             timeout=timedelta(seconds=1),
             transactional_id="mine",
             topic_data=[topic],
-            connection=Connection(),
+            connection=FakeConnection(),
         )
         self.sent.append(sent)
-        if len(self.bench.verifier.asked) > len(self.asked_for):
+        if len(self.harness.verifier.asked) > len(self.asked_for):
             self.asked_for.append(made.transaction)
 
     def answer_question(self) -> None:
         """The coordinator decides now; its answer is under way until `deliver_answer`."""
-        asked = self.bench.verifier.asked
+        asked = self.harness.verifier.asked
         if self.asked < len(asked):
             question, transaction = asked[self.asked], self.asked_for[self.asked]
             self.asked += 1
@@ -174,7 +174,7 @@ class World:
 
     def _next_sequence(self, name: TopicPartition) -> int:
         """A client goes on from what was acknowledged."""
-        known = self.bench.replicas.get(name).log.producers.find(PRODUCER)
+        known = self.harness.replicas.get(name).log.producers.find(PRODUCER)
         return 0 if known is None else known.last_sequence + 1
 
     def is_past_telling(self, transaction: int, partition: TopicPartition) -> bool:
@@ -210,7 +210,7 @@ class World:
             "transaction_version": self.version,
             "topics": [topic],
         }
-        reply = self.bench.ask(ApiKey.WRITE_TXN_MARKERS, 2, markers=[wanted])
+        reply = self.harness.ask(ApiKey.WRITE_TXN_MARKERS, 2, markers=[wanted])
         code = get_error(reply.markers[0].topics[0].partitions[0].error_code)
         is_current = number == self.coordinator.transaction and not self.coordinator.is_open
         if is_current:
@@ -234,11 +234,11 @@ class World:
 
     @property
     def is_asking(self) -> bool:
-        return self.asked < len(self.bench.verifier.asked)
+        return self.asked < len(self.harness.verifier.asked)
 
     def check(self) -> None:
         for name in PARTITIONS:
-            partition = self.bench.replicas.get(name)
+            partition = self.harness.replicas.get(name)
             assert partition.last_stable_offset == partition.high_watermark, name
             assert partition.leadership is not None
             assert len(partition.leadership.verifications) == 0
@@ -261,7 +261,7 @@ class World:
         assert not open_
 
     def _batches(self, name: TopicPartition) -> Iterator[bytes]:
-        log = self.bench.replicas.get(name).log
+        log = self.harness.replicas.get(name).log
         offset = log.log_start_offset
         while offset < log.log_end_offset:
             read = log.read(offset, below=log.log_end_offset, max_bytes=1, at_least_one=True)
@@ -293,7 +293,7 @@ def live(seed: int, version: int) -> Counter[str]:
             world.settle()
             world.check()
         finally:
-            world.bench.close()
+            world.harness.close()
     return world.seen
 
 

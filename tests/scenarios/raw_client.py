@@ -8,7 +8,7 @@ import socket
 import struct
 from typing import Any, Self
 
-from tests.unit.apis.workbench import build
+from tests.unit.apis.harness import build
 
 from penstock.apis.registry import APIS
 from penstock.protocol.api_keys import ApiKey

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tests.scenarios.raw_client import RawClient, request_frame
-from tests.unit.apis.workbench import batch
+from tests.unit.apis.harness import batch
 
 from penstock.model.errors import ErrorCode, get_error
 from penstock.protocol.api_keys import ApiKey

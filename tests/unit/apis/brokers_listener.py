@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, cast
 
-from tests.unit.apis.workbench import LISTENER, Workbench
+from tests.unit.apis.harness import LISTENER, ApiHarness
 
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.inter_broker_access import InterBroker
@@ -12,7 +12,7 @@ from penstock.inter_broker.apis.registry import load_private_api
 from penstock.model.cluster import ControllerRequest
 
 
-def let_brokers_in(bench: Workbench, listener: str = LISTENER) -> None:
+def let_brokers_in(harness: ApiHarness, listener: str = LISTENER) -> None:
     """As followers: nobody asks its controller for anything."""
 
     def handle_controller_request(sent: ControllerRequest) -> None:
@@ -26,5 +26,5 @@ def let_brokers_in(bench: Workbench, listener: str = LISTENER) -> None:
         handle_controller_request=handle_controller_request,
         load_api=load_private_api,
     )
-    bench.services = replace(bench.services, inter_broker=known)
-    bench.dispatcher = Dispatcher(APIS, bench.services)
+    harness.services = replace(harness.services, inter_broker=known)
+    harness.dispatcher = Dispatcher(APIS, harness.services)

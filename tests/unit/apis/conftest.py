@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.apis.workbench import Workbench
+from tests.unit.apis.harness import ApiHarness
 
 
-@pytest.fixture(name="bench")
-def _bench(tmp_path: Path) -> Iterator[Workbench]:
-    bench = Workbench(tmp_path)
-    yield bench
-    bench.close()
+@pytest.fixture(name="harness")
+def _harness(tmp_path: Path) -> Iterator[ApiHarness]:
+    harness = ApiHarness(tmp_path)
+    yield harness
+    harness.close()

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 import pytest
-from tests.unit.apis.workbench import Workbench, batch, topic_id_of
+from tests.unit.apis.harness import ApiHarness, batch, topic_id_of
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.group.requests import GroupListing
@@ -418,7 +418,7 @@ def test_every_api_has_a_row() -> None:
 
 @pytest.mark.parametrize(("key", "version", "topic", "place"), CASES)
 def test_who_may_do_nothing_does_nothing_and_is_told_so(
-    shared: Workbench, key: ApiKey, version: int, topic: str, place: int
+    shared: ApiHarness, key: ApiKey, version: int, topic: str, place: int
 ) -> None:
     row = rows(topic)[key][place]
     shared.guard.asked.clear()
@@ -436,7 +436,7 @@ def test_who_may_do_nothing_does_nothing_and_is_told_so(
 
 
 @pytest.mark.parametrize("key", sorted(set(APIS) - EXEMPT))
-def test_answers_do_not_tell_whether_a_topic_exists(shared: Workbench, key: ApiKey) -> None:
+def test_answers_do_not_tell_whether_a_topic_exists(shared: ApiHarness, key: ApiKey) -> None:
     for there, never in zip(rows("there")[key], rows("never")[key], strict=True):
         version = max(version for version in APIS[key].versions if version in there.versions)
         told = [shared.send(key, version, **row.request).bytes[8:] for row in (there, never)]
@@ -444,18 +444,18 @@ def test_answers_do_not_tell_whether_a_topic_exists(shared: Workbench, key: ApiK
 
 
 @pytest.fixture(name="shared", scope="module")
-def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiHarness]:
     """One broker for all rows: nothing that is denied may change it."""
     folder = tmp_path_factory.mktemp("access")
-    bench = Workbench(folder, settings={"log.dirs": str(folder)})
-    bench.make_topic("there")
-    bench.groups.listed = [GroupListing("g", "consumer", "Stable", "classic")]
-    bench.transactions.listed = ListedTransactions(
+    harness = ApiHarness(folder, settings={"log.dirs": str(folder)})
+    harness.make_topic("there")
+    harness.groups.listed = [GroupListing("g", "consumer", "Stable", "classic")]
+    harness.transactions.listed = ListedTransactions(
         ErrorCode.NONE, (), (TransactionListing("t", 1, "Ongoing"),)
     )
-    bench.guard.denies_all = True
-    yield bench
-    bench.close()
+    harness.guard.denies_all = True
+    yield harness
+    harness.close()
 
 
 def error_codes(message: Any) -> Iterator[int]:

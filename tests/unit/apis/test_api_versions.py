@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import Workbench
+from tests.unit.apis.harness import ApiHarness
 
 from penstock.apis.cluster.api_versions import encode_body
 from penstock.apis.registry import APIS
@@ -21,8 +21,8 @@ SOFTWARE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("version", APIS[KEY].versions)
-def test_every_version_lists_the_whole_table(bench: Workbench, version: int) -> None:
-    reply = bench.ask(KEY, version, **SOFTWARE)
+def test_every_version_lists_the_whole_table(harness: ApiHarness, version: int) -> None:
+    reply = harness.ask(KEY, version, **SOFTWARE)
     assert reply.error_code == 0
     listed = {key.api_key: (key.min_version, key.max_version) for key in reply.api_keys}
     assert listed == {key.value: (api.versions[0], api.versions[-1]) for key, api in APIS.items()}
@@ -69,10 +69,10 @@ def test_the_bytes_of_features_are_those_of_the_generic_encoder(version: int) ->
 
 
 @pytest.mark.parametrize("version", [5, 99, -1, 2**15 - 1])
-def test_an_unknown_version_is_answered_in_version_0(bench: Workbench, version: int) -> None:
+def test_an_unknown_version_is_answered_in_version_0(harness: ApiHarness, version: int) -> None:
     """The body of a version that nobody knows is not looked at."""
     known = 3 if version > 3 else 0
-    sent = bench.send(KEY, known, as_version=version, **SOFTWARE)
+    sent = harness.send(KEY, known, as_version=version, **SOFTWARE)
     reply = sent.read(0)
     assert reply.error_code == 35
     assert {key.api_key for key in reply.api_keys} == {key.value for key in APIS}
@@ -81,24 +81,24 @@ def test_an_unknown_version_is_answered_in_version_0(bench: Workbench, version: 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "a\n", "é", "x" * 100 + "_"])
 @pytest.mark.parametrize("field", ["client_software_name", "client_software_version"])
 def test_software_names_that_break_the_rule_are_refused(
-    bench: Workbench, field: str, name: str
+    harness: ApiHarness, field: str, name: str
 ) -> None:
-    reply = bench.ask(KEY, 3, **{**SOFTWARE, field: name})
+    reply = harness.ask(KEY, 3, **{**SOFTWARE, field: name})
     assert (reply.error_code, reply.api_keys) == (42, ())
 
 
 @pytest.mark.parametrize("name", ["a", "7", "apache-kafka-java", "3.9.0-SNAPSHOT", "a.b-c.1"])
-def test_software_names_within_the_rule_pass(bench: Workbench, name: str) -> None:
+def test_software_names_within_the_rule_pass(harness: ApiHarness, name: str) -> None:
     software = {"client_software_name": name, "client_software_version": name}
-    assert bench.ask(KEY, 4, **software).error_code == 0
+    assert harness.ask(KEY, 4, **software).error_code == 0
 
 
 def levels_of(features: Any) -> dict[str, tuple[int, int]]:
     return {feature.name: (feature.min_version, feature.max_version) for feature in features}
 
 
-def test_clients_may_rely_on_transactions_v2(bench: Workbench) -> None:
-    reply = bench.ask(KEY, 4, **SOFTWARE)
+def test_clients_may_rely_on_transactions_v2(harness: ApiHarness) -> None:
+    reply = harness.ask(KEY, 4, **SOFTWARE)
     assert levels_of(reply.supported_features) == {"transaction.version": (0, 2)}
     (found,) = reply.finalized_features
     assert (found.name, found.min_version_level, found.max_version_level) == (
@@ -109,19 +109,21 @@ def test_clients_may_rely_on_transactions_v2(bench: Workbench) -> None:
     assert reply.finalized_features_epoch >= 0
 
 
-def test_a_feature_that_begins_at_0_is_kept_from_clients_that_fail_on_it(bench: Workbench) -> None:
+def test_a_feature_that_begins_at_0_is_kept_from_clients_that_fail_on_it(
+    harness: ApiHarness,
+) -> None:
     """KAFKA-17492. What is in force they may know."""
-    reply = bench.ask(KEY, 3, **SOFTWARE)
+    reply = harness.ask(KEY, 3, **SOFTWARE)
     assert reply.supported_features == ()
     assert [feature.name for feature in reply.finalized_features] == ["transaction.version"]
 
 
-def test_a_refused_client_learns_of_no_feature(bench: Workbench) -> None:
-    reply = bench.ask(KEY, 4, **{**SOFTWARE, "client_software_name": "-"})
+def test_a_refused_client_learns_of_no_feature(harness: ApiHarness) -> None:
+    reply = harness.ask(KEY, 4, **{**SOFTWARE, "client_software_name": "-"})
     assert (reply.supported_features, reply.finalized_features) == ((), ())
 
 
-def test_nobody_is_asked_for_permission(bench: Workbench) -> None:
-    bench.guard.denies_all = True
-    assert bench.ask(KEY, 4, **SOFTWARE).error_code == 0
-    assert bench.guard.asked == []
+def test_nobody_is_asked_for_permission(harness: ApiHarness) -> None:
+    harness.guard.denies_all = True
+    assert harness.ask(KEY, 4, **SOFTWARE).error_code == 0
+    assert harness.guard.asked == []

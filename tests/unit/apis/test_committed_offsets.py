@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import NOW_MS, Workbench, topic_id_of
+from tests.unit.apis.harness import NOW_MS, ApiHarness, topic_id_of
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.group.requests import (
@@ -26,11 +26,11 @@ UNKNOWN_ID = topic_id_of("nobody")
 
 
 @pytest.fixture(name="topics", autouse=True)
-def _topics(bench: Workbench) -> None:
-    bench.make_topic("orders", 3)
-    bench.make_topic("secret", 1)
-    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "secret")
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
+def _topics(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 3)
+    harness.make_topic("secret", 1)
+    harness.guard.deny(AclOperation.READ, ResourceType.TOPIC, "secret")
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
 
 
 def test_all_versions_that_clients_in_use_need_are_served() -> None:
@@ -57,8 +57,8 @@ def entry(index: int, offset: int, metadata: str | None = None) -> dict[str, Any
     }
 
 
-def ask_to_commit(bench: Workbench, version: int, *topics: dict[str, Any], **values: Any) -> Any:
-    return bench.ask(
+def ask_to_commit(harness: ApiHarness, version: int, *topics: dict[str, Any], **values: Any) -> Any:
+    return harness.ask(
         COMMIT,
         version,
         group_id="g",
@@ -79,12 +79,14 @@ def told(reply: Any) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
-def test_a_commit_reaches_the_group_as_its_version_says_it(bench: Workbench, version: int) -> None:
-    bench.groups.refused = {P1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
-    reply = ask_to_commit(bench, version)
+def test_a_commit_reaches_the_group_as_its_version_says_it(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.groups.refused = {P1: ErrorCode.OFFSET_METADATA_TOO_LARGE}
+    reply = ask_to_commit(harness, version)
     epoch = 4 if version >= 6 else -1
     topic_id = topic_id_of("orders") if version == BY_ID else None
-    assert bench.groups.asked == [
+    assert harness.groups.asked == [
         CommitOffsets(
             group="g",
             member="m-1",
@@ -115,20 +117,20 @@ def test_a_commit_reaches_the_group_as_its_version_says_it(bench: Workbench, ver
 )
 @pytest.mark.parametrize("version", range(2, 5))
 def test_old_clients_may_ask_for_a_retention(
-    bench: Workbench, version: int, retention: timedelta, expires_ms: int | None
+    harness: ApiHarness, version: int, retention: timedelta, expires_ms: int | None
 ) -> None:
-    ask_to_commit(bench, version, retention_time=retention)
-    (asked,) = bench.groups.asked
+    ask_to_commit(harness, version, retention_time=retention)
+    (asked,) = harness.groups.asked
     assert isinstance(asked, CommitOffsets)
     assert [offset.expires_ms for offset in asked.offsets] == [expires_ms] * 2
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
 def test_each_partition_of_a_commit_has_its_own_answer_in_order(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
     reply = ask_to_commit(
-        bench,
+        harness,
         version,
         topic("absent", partitions=[entry(0, 1)]),
         topic("orders", partitions=[entry(9, 1), entry(0, 1), entry(-1, 1)]),
@@ -143,31 +145,31 @@ def test_each_partition_of_a_commit_has_its_own_answer_in_order(
         (0, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (1, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
-    (asked,) = bench.groups.asked
+    (asked,) = harness.groups.asked
     assert isinstance(asked, CommitOffsets)
     assert [offset.partition for offset in asked.offsets] == [P0]
 
 
 @pytest.mark.parametrize("version", APIS[COMMIT].versions)
 def test_a_commit_of_nothing_that_may_be_kept_does_not_reach_the_group(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    ask_to_commit(bench, version, topic("secret", partitions=[entry(0, 1)]))
-    assert bench.groups.asked == []
+    ask_to_commit(harness, version, topic("secret", partitions=[entry(0, 1)]))
+    assert harness.groups.asked == []
 
 
-def test_of_two_offsets_for_a_partition_the_later_counts(bench: Workbench) -> None:
+def test_of_two_offsets_for_a_partition_the_later_counts(harness: ApiHarness) -> None:
     first = topic("orders", partitions=[entry(0, 1), entry(0, 2)])
-    reply = ask_to_commit(bench, 8, first, topic("orders", partitions=[entry(0, 3)]))
-    (asked,) = bench.groups.asked
+    reply = ask_to_commit(harness, 8, first, topic("orders", partitions=[entry(0, 3)]))
+    (asked,) = harness.groups.asked
     assert isinstance(asked, CommitOffsets)
     assert [(offset.partition, offset.offset) for offset in asked.offsets] == [(P0, 3)]
     assert told(reply) == [(0, 0)] * 3
 
 
 @pytest.mark.parametrize("topic_id", [None, UNKNOWN_ID])
-def test_an_id_of_no_topic_is_told_so(bench: Workbench, topic_id: TopicId | None) -> None:
-    reply = ask_to_commit(bench, BY_ID, {"topic_id": topic_id, "partitions": [entry(0, 1)]})
+def test_an_id_of_no_topic_is_told_so(harness: ApiHarness, topic_id: TopicId | None) -> None:
+    reply = ask_to_commit(harness, BY_ID, {"topic_id": topic_id, "partitions": [entry(0, 1)]})
     assert told(reply) == [(0, ErrorCode.UNKNOWN_TOPIC_ID)]
     assert reply.topics[0].topic_id == topic_id
 
@@ -175,14 +177,14 @@ def test_an_id_of_no_topic_is_told_so(bench: Workbench, topic_id: TopicId | None
 # -- OffsetFetch ---------------------------------------------------------------------------
 
 
-def fetch(bench: Workbench, version: int, topics: Any, **values: Any) -> Any:
+def fetch(harness: ApiHarness, version: int, topics: Any, **values: Any) -> Any:
     """What is told of one group, wherever the version puts it."""
     group = {"group_id": "g", "member_id": "m-1", "member_epoch": 3, "topics": topics}
     if version >= 8:
-        (answer,) = bench.ask(FETCH, version, groups=[group], **values).groups
+        (answer,) = harness.ask(FETCH, version, groups=[group], **values).groups
         assert answer.group_id == "g"
         return answer
-    return bench.ask(FETCH, version, group_id="g", topics=topics, **values)
+    return harness.ask(FETCH, version, group_id="g", topics=topics, **values)
 
 
 def offsets(answer: Any) -> list[tuple[int, int, str, int]]:
@@ -199,11 +201,11 @@ def offsets(answer: Any) -> list[tuple[int, int, str, int]]:
 
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
-def test_a_fetch_reaches_the_group_and_brings_offsets(bench: Workbench, version: int) -> None:
-    bench.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
+def test_a_fetch_reaches_the_group_and_brings_offsets(harness: ApiHarness, version: int) -> None:
+    harness.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
     topics = [topic("orders", partition_indexes=[1, 0])]
-    answer = fetch(bench, version, topics, require_stable=True)
-    assert bench.groups.asked == [
+    answer = fetch(harness, version, topics, require_stable=True)
+    assert harness.groups.asked == [
         FetchOffsets(
             group="g",
             member="m-1" if version >= 9 else None,
@@ -225,30 +227,32 @@ def test_a_fetch_reaches_the_group_and_brings_offsets(bench: Workbench, version:
 
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
-def test_topics_that_may_not_be_described_have_no_offsets(bench: Workbench, version: int) -> None:
-    bench.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
+def test_topics_that_may_not_be_described_have_no_offsets(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.groups.offsets = {P0: FetchedOffset(P0, 50, 4, "note")}
     topics = [
         topic("secret", partition_indexes=[0]),
         topic("orders", partition_indexes=[0]),
     ]
-    assert offsets(fetch(bench, version, topics)) == [
+    assert offsets(fetch(harness, version, topics)) == [
         (0, -1, "", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         (0, 50, "note", 0),
     ]
-    (asked,) = bench.groups.asked
+    (asked,) = harness.groups.asked
     assert isinstance(asked, FetchOffsets)
     assert asked.partitions == (P0,)
 
 
 @pytest.mark.parametrize("version", range(2, 11))
-def test_no_topics_stand_for_all_that_may_be_described(bench: Workbench, version: int) -> None:
+def test_no_topics_stand_for_all_that_may_be_described(harness: ApiHarness, version: int) -> None:
     hidden, gone = TopicPartition("secret", 0), TopicPartition("gone", 0)
-    bench.groups.offsets = {
+    harness.groups.offsets = {
         each: FetchedOffset(each, number, -1, "")
         for number, each in enumerate((P1, hidden, gone, P0))
     }
-    answer = fetch(bench, version, None)
-    (asked,) = bench.groups.asked
+    answer = fetch(harness, version, None)
+    (asked,) = harness.groups.asked
     assert isinstance(asked, FetchOffsets)
     assert asked.partitions is None
     expected = [(1, 0, "", 0), (0, 3, "", 0)]
@@ -259,10 +263,10 @@ def test_no_topics_stand_for_all_that_may_be_described(bench: Workbench, version
 
 @pytest.mark.parametrize("version", APIS[FETCH].versions)
 def test_what_is_wrong_with_the_group_is_told_where_the_version_has_a_place(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.groups.code = ErrorCode.NOT_COORDINATOR
-    answer = fetch(bench, version, [topic("orders", partition_indexes=[0, 1])])
+    harness.groups.code = ErrorCode.NOT_COORDINATOR
+    answer = fetch(harness, version, [topic("orders", partition_indexes=[0, 1])])
     if version >= 2:
         assert (answer.error_code, answer.topics) == (ErrorCode.NOT_COORDINATOR, ())
     else:
@@ -272,10 +276,10 @@ def test_what_is_wrong_with_the_group_is_told_where_the_version_has_a_place(
 
 @pytest.mark.parametrize("version", range(7, 11))
 def test_offsets_of_an_open_transaction_are_told_to_be_unstable(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.groups.unstable = frozenset((P1,))
-    answer = fetch(bench, version, [topic("orders", partition_indexes=[0, 1])])
+    harness.groups.unstable = frozenset((P1,))
+    answer = fetch(harness, version, [topic("orders", partition_indexes=[0, 1])])
     assert offsets(answer) == [
         (0, -1, "", 0),
         (1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT),
@@ -283,25 +287,25 @@ def test_offsets_of_an_open_transaction_are_told_to_be_unstable(
 
 
 @pytest.mark.parametrize("version", range(8, 11))
-def test_several_groups_are_answered_each_once(bench: Workbench, version: int) -> None:
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
+def test_several_groups_are_answered_each_once(harness: ApiHarness, version: int) -> None:
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     groups = [{"group_id": name, "topics": None} for name in ("a", "theirs", "b", "a")]
-    reply = bench.ask(FETCH, version, groups=groups)
+    reply = harness.ask(FETCH, version, groups=groups)
     assert [(group.group_id, group.error_code) for group in reply.groups] == [
         ("a", 0),
         ("theirs", ErrorCode.GROUP_AUTHORIZATION_FAILED),
         ("b", 0),
     ]
-    assert len(bench.groups.asked) == 2
+    assert len(harness.groups.asked) == 2
 
 
-def test_a_fetch_for_no_group_is_answered(bench: Workbench) -> None:
-    assert bench.ask(FETCH, 8, groups=[]).groups == ()
+def test_a_fetch_for_no_group_is_answered(harness: ApiHarness) -> None:
+    assert harness.ask(FETCH, 8, groups=[]).groups == ()
 
 
-def test_an_id_of_no_topic_has_no_offsets(bench: Workbench) -> None:
+def test_an_id_of_no_topic_has_no_offsets(harness: ApiHarness) -> None:
     topics = [{"topic_id": UNKNOWN_ID, "partition_indexes": [0]}]
-    answer = fetch(bench, BY_ID, topics)
+    answer = fetch(harness, BY_ID, topics)
     assert offsets(answer) == [(0, -1, "", ErrorCode.UNKNOWN_TOPIC_ID)]
     assert answer.topics[0].topic_id == UNKNOWN_ID
 
@@ -309,8 +313,8 @@ def test_an_id_of_no_topic_has_no_offsets(bench: Workbench) -> None:
 # -- OffsetDelete --------------------------------------------------------------------------
 
 
-def ask_to_delete(bench: Workbench, topics: dict[str, list[int]]) -> Any:
-    return bench.ask(
+def ask_to_delete(harness: ApiHarness, topics: dict[str, list[int]]) -> Any:
+    return harness.ask(
         DELETE,
         0,
         group_id="g",
@@ -321,10 +325,10 @@ def ask_to_delete(bench: Workbench, topics: dict[str, list[int]]) -> Any:
     )
 
 
-def test_each_partition_of_a_deletion_has_its_own_answer_in_order(bench: Workbench) -> None:
-    bench.groups.refused = {P1: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
-    reply = ask_to_delete(bench, {"secret": [0], "absent": [0], "orders": [1, 7, 0]})
-    assert bench.groups.asked == [("g", (P1, P0))]
+def test_each_partition_of_a_deletion_has_its_own_answer_in_order(harness: ApiHarness) -> None:
+    harness.groups.refused = {P1: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+    reply = ask_to_delete(harness, {"secret": [0], "absent": [0], "orders": [1, 7, 0]})
+    assert harness.groups.asked == [("g", (P1, P0))]
     assert reply.error_code == 0
     assert [each.name for each in reply.topics] == ["secret", "absent", "orders"]
     assert told(reply) == [
@@ -336,14 +340,14 @@ def test_each_partition_of_a_deletion_has_its_own_answer_in_order(bench: Workben
     ]
 
 
-def test_a_group_that_is_not_there_is_the_whole_answer(bench: Workbench) -> None:
-    bench.groups.code = ErrorCode.GROUP_ID_NOT_FOUND
-    reply = ask_to_delete(bench, {"secret": [0], "orders": [0]})
+def test_a_group_that_is_not_there_is_the_whole_answer(harness: ApiHarness) -> None:
+    harness.groups.code = ErrorCode.GROUP_ID_NOT_FOUND
+    reply = ask_to_delete(harness, {"secret": [0], "orders": [0]})
     assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_ID_NOT_FOUND, ())
 
 
-def test_offsets_are_deleted_by_who_may_delete_the_group(bench: Workbench) -> None:
-    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
-    reply = ask_to_delete(bench, {"orders": [0]})
+def test_offsets_are_deleted_by_who_may_delete_the_group(harness: ApiHarness) -> None:
+    harness.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
+    reply = ask_to_delete(harness, {"orders": [0]})
     assert (reply.error_code, reply.topics) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, ())
-    assert bench.groups.asked == []
+    assert harness.groups.asked == []

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import Workbench, topic_id_of
+from tests.unit.apis.harness import ApiHarness, topic_id_of
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.group.consumer.requests import (
@@ -49,10 +49,10 @@ WHOLE: dict[str, Any] = {
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
 def test_a_heartbeat_reaches_the_group_as_its_version_says_it(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.ask(BEAT, version, **WHOLE)
-    assert bench.groups.asked == [
+    harness.ask(BEAT, version, **WHOLE)
+    assert harness.groups.asked == [
         ConsumerHeartbeat(
             group="g",
             member="m-1",
@@ -72,9 +72,9 @@ def test_a_heartbeat_reaches_the_group_as_its_version_says_it(
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_what_has_not_changed_is_left_out(bench: Workbench, version: int) -> None:
-    bench.ask(BEAT, version, group_id="g", member_id="m-1", member_epoch=-2)
-    assert bench.groups.asked == [
+def test_what_has_not_changed_is_left_out(harness: ApiHarness, version: int) -> None:
+    harness.ask(BEAT, version, group_id="g", member_id="m-1", member_epoch=-2)
+    assert harness.groups.asked == [
         ConsumerHeartbeat(
             group="g",
             member="m-1",
@@ -87,33 +87,33 @@ def test_what_has_not_changed_is_left_out(bench: Workbench, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_nothing_is_not_the_same_as_no_change(bench: Workbench, version: int) -> None:
+def test_nothing_is_not_the_same_as_no_change(harness: ApiHarness, version: int) -> None:
     nothing = {"subscribed_topic_names": [], "topic_partitions": [], "server_assignor": ""}
-    bench.ask(BEAT, version, **{**WHOLE, **nothing, "subscribed_topic_regex": ""})
-    (asked,) = bench.groups.asked
+    harness.ask(BEAT, version, **{**WHOLE, **nothing, "subscribed_topic_regex": ""})
+    (asked,) = harness.groups.asked
     assert isinstance(asked, ConsumerHeartbeat)
     assert (asked.topics, asked.owned, asked.assignor) == ((), (), "")
     assert asked.topic_regex == ("" if version >= 1 else None)
 
 
-def test_an_id_of_nothing_but_zeros_is_no_topic_that_is_owned(bench: Workbench) -> None:
+def test_an_id_of_nothing_but_zeros_is_no_topic_that_is_owned(harness: ApiHarness) -> None:
     owned = [{"topic_id": None, "partitions": [0]}, {"topic_id": ORDERS, "partitions": []}]
-    bench.ask(BEAT, 1, **{**WHOLE, "topic_partitions": owned})
-    (asked,) = bench.groups.asked
+    harness.ask(BEAT, 1, **{**WHOLE, "topic_partitions": owned})
+    (asked,) = harness.groups.asked
     assert isinstance(asked, ConsumerHeartbeat)
     assert asked.owned == (TopicPartitions(ORDERS, ()),)
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_an_assignment_is_told_when_it_changes(bench: Workbench, version: int) -> None:
-    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(
+def test_an_assignment_is_told_when_it_changes(harness: ApiHarness, version: int) -> None:
+    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(
         error=ErrorCode.NONE,
         member="m-1",
         member_epoch=4,
         heartbeat_interval_ms=5000,
         assignment=(TopicPartitions(ORDERS, (0, 2)),),
     )
-    reply = bench.ask(BEAT, version, **WHOLE)
+    reply = harness.ask(BEAT, version, **WHOLE)
     assert (reply.error_code, reply.error_message) == (0, None)
     assert (reply.member_id, reply.member_epoch) == ("m-1", 4)
     assert reply.heartbeat_interval == timedelta(seconds=5)
@@ -123,28 +123,28 @@ def test_an_assignment_is_told_when_it_changes(bench: Workbench, version: int) -
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
 def test_an_assignment_of_nothing_is_not_the_same_as_no_change(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=None)
-    assert bench.ask(BEAT, version, **WHOLE).assignment is None
-    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=())
-    assert bench.ask(BEAT, version, **WHOLE).assignment.topic_partitions == ()
+    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=None)
+    assert harness.ask(BEAT, version, **WHOLE).assignment is None
+    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(error=ErrorCode.NONE, assignment=())
+    assert harness.ask(BEAT, version, **WHOLE).assignment.topic_partitions == ()
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_a_refusal_says_why(bench: Workbench, version: int) -> None:
+def test_a_refusal_says_why(harness: ApiHarness, version: int) -> None:
     code = ErrorCode.FENCED_MEMBER_EPOCH
-    bench.groups.heartbeat_answer = ConsumerHeartbeatReply(error=code, message="too old")
-    reply = bench.ask(BEAT, version, **WHOLE)
+    harness.groups.heartbeat_answer = ConsumerHeartbeatReply(error=code, message="too old")
+    reply = harness.ask(BEAT, version, **WHOLE)
     assert (reply.error_code, reply.error_message, reply.member_id) == (code, "too old", None)
 
 
 @pytest.mark.parametrize("version", APIS[BEAT].versions)
-def test_who_subscribes_to_topics_may_describe_them(bench: Workbench, version: int) -> None:
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "absent")
-    reply = bench.ask(BEAT, version, **WHOLE)
+def test_who_subscribes_to_topics_may_describe_them(harness: ApiHarness, version: int) -> None:
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "absent")
+    reply = harness.ask(BEAT, version, **WHOLE)
     assert reply.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert bench.groups.asked == []
+    assert harness.groups.asked == []
 
 
 # -- ConsumerGroupDescribe -----------------------------------------------------------------
@@ -174,9 +174,11 @@ GROUP = DescribedConsumerGroup(
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, version: int) -> None:
-    bench.groups.consumer_described = {"g": GROUP}
-    (group,) = bench.ask(DESCRIBE, version, group_ids=["g"]).groups
+def test_a_group_is_described_with_what_the_version_can_say(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.groups.consumer_described = {"g": GROUP}
+    (group,) = harness.ask(DESCRIBE, version, group_ids=["g"]).groups
     assert (group.error_code, group.error_message, group.group_id) == (0, None, "g")
     assert (group.group_state, group.assignor_name) == ("Reconciling", "uniform")
     assert (group.group_epoch, group.assignment_epoch) == (5, 4)
@@ -194,13 +196,13 @@ def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, ve
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_several_groups_are_described_each_once_in_order(bench: Workbench, version: int) -> None:
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
+def test_several_groups_are_described_each_once_in_order(harness: ApiHarness, version: int) -> None:
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     absent = DescribedConsumerGroup(
         group="absent", error=ErrorCode.GROUP_ID_NOT_FOUND, message="no such group"
     )
-    bench.groups.consumer_described = {"g": GROUP, "absent": absent}
-    reply = bench.ask(DESCRIBE, version, group_ids=["absent", "theirs", "g", "absent"])
+    harness.groups.consumer_described = {"g": GROUP, "absent": absent}
+    reply = harness.ask(DESCRIBE, version, group_ids=["absent", "theirs", "g", "absent"])
     found = [(group.group_id, group.error_code, group.error_message) for group in reply.groups]
     assert found == [
         ("absent", ErrorCode.GROUP_ID_NOT_FOUND, "no such group"),
@@ -210,10 +212,10 @@ def test_several_groups_are_described_each_once_in_order(bench: Workbench, versi
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_what_the_caller_may_do_is_told_where_asked_for(bench: Workbench, version: int) -> None:
-    bench.groups.consumer_described = {"g": GROUP}
-    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
-    (group,) = bench.ask(
+def test_what_the_caller_may_do_is_told_where_asked_for(harness: ApiHarness, version: int) -> None:
+    harness.groups.consumer_described = {"g": GROUP}
+    harness.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
+    (group,) = harness.ask(
         DESCRIBE, version, group_ids=["g"], include_authorized_operations=True
     ).groups
     assert group.authorized_operations == 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
@@ -221,10 +223,10 @@ def test_what_the_caller_may_do_is_told_where_asked_for(bench: Workbench, versio
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
 def test_members_of_a_group_that_reads_a_secret_topic_are_not_shown(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.groups.consumer_described = {"g": GROUP}
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "orders")
-    (group,) = bench.ask(DESCRIBE, version, group_ids=["g"]).groups
+    harness.groups.consumer_described = {"g": GROUP}
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "orders")
+    (group,) = harness.ask(DESCRIBE, version, group_ids=["g"]).groups
     assert group.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (group.members, group.group_state, group.group_epoch) == ((), "", 0)

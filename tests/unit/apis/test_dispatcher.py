@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.unit.apis.workbench import Connection, Workbench, build
+from tests.unit.apis.harness import ApiHarness, FakeConnection, build
 
 from penstock.apis.api import Api, Request
 from penstock.apis.dispatcher import Dispatcher
@@ -25,25 +25,25 @@ def frame(key: int, version: int, body: bytes = b"") -> bytearray:
 
 
 @pytest.mark.parametrize("key", [-1, 93, 2**15 - 1])
-def test_a_key_that_does_not_exist_is_malformed(bench: Workbench, key: int) -> None:
+def test_a_key_that_does_not_exist_is_malformed(harness: ApiHarness, key: int) -> None:
     with pytest.raises(MalformedRequest, match=f"API key {key} does not exist"):
-        bench.send_frame(frame(key, 0))
+        harness.send_frame(frame(key, 0))
 
 
 @pytest.mark.parametrize("key", sorted(set(ApiKey) - set(APIS)))
-def test_an_api_that_is_not_served_costs_the_connection(bench: Workbench, key: ApiKey) -> None:
+def test_an_api_that_is_not_served_costs_the_connection(harness: ApiHarness, key: ApiKey) -> None:
     flexible = bytes(1) if key.first_flexible_version == 0 else b""
-    in_flight = bench.send_frame(frame(key, 0, flexible))
+    in_flight = harness.send_frame(frame(key, 0, flexible))
     assert not in_flight.is_answered
-    assert "is not served here" in str(bench.connection.closed_because)
+    assert "is not served here" in str(harness.connection.closed_because)
 
 
 @pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.API_VERSIONS}))
-def test_versions_that_are_not_served_cost_the_connection(bench: Workbench, key: ApiKey) -> None:
+def test_versions_that_are_not_served_cost_the_connection(harness: ApiHarness, key: ApiKey) -> None:
     versions = APIS[key].versions
     for version in {-1, versions[0] - 1, versions[-1] + 1, 2**15 - 1}:
-        connection = Connection()
-        in_flight = bench.send_frame(frame(key, version, bytes(1)), connection)
+        connection = FakeConnection()
+        in_flight = harness.send_frame(frame(key, version, bytes(1)), connection)
         assert (in_flight.is_answered, connection.is_closed) == (False, True)
         assert f"{versions[0]} to {versions[-1]}" in str(connection.closed_because)
 
@@ -56,56 +56,60 @@ def test_every_served_version_has_its_schemas(key: ApiKey) -> None:
         assert get_response_schema(key, version).__version__ == version
 
 
-def test_a_body_that_goes_on_is_malformed(bench: Workbench) -> None:
+def test_a_body_that_goes_on_is_malformed(harness: ApiHarness) -> None:
     with pytest.raises(MalformedRequest, match="ends at byte"):
-        bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4) + b"more"))
+        harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4) + b"more"))
 
 
-def test_a_body_that_ends_early_is_malformed(bench: Workbench) -> None:
+def test_a_body_that_ends_early_is_malformed(harness: ApiHarness) -> None:
     with pytest.raises(MalformedRequest):
-        bench.send_frame(frame(ApiKey.METADATA, 0, b"\0\0\0\1"))
+        harness.send_frame(frame(ApiKey.METADATA, 0, b"\0\0\0\1"))
 
 
 @pytest.mark.parametrize("key", sorted(set(APIS) - {ApiKey.PRODUCE}))
-def test_only_produce_requests_may_be_large(bench: Workbench, key: ApiKey) -> None:
+def test_only_produce_requests_may_be_large(harness: ApiHarness, key: ApiKey) -> None:
     """Of anything else a megabyte is a great number of entries, each an object."""
     api = APIS[key]
     assert api.max_frame_bytes <= 4 << 20
-    bench.send_frame(frame(key, api.versions[0], bytes(api.max_frame_bytes)))
-    assert "above the limit" in str(bench.connection.closed_because)
+    harness.send_frame(frame(key, api.versions[0], bytes(api.max_frame_bytes)))
+    assert "above the limit" in str(harness.connection.closed_because)
 
 
-def test_large_produce_requests_are_looked_at(bench: Workbench) -> None:
+def test_large_produce_requests_are_looked_at(harness: ApiHarness) -> None:
     with pytest.raises(MalformedRequest):
-        bench.send_frame(frame(ApiKey.PRODUCE, 3, bytes(20 << 20)))
+        harness.send_frame(frame(ApiKey.PRODUCE, 3, bytes(20 << 20)))
 
 
-def test_a_handler_that_fails_unexpectedly_is_not_answered_for(bench: Workbench) -> None:
+def test_a_handler_that_fails_unexpectedly_is_not_answered_for(harness: ApiHarness) -> None:
     """Whoever called is to close the connection and say so: the network does."""
 
     def fail(request: Request, services: Services) -> None:
         raise ZeroDivisionError
 
     key = ApiKey.METADATA
-    bench.dispatcher = Dispatcher(
-        {key: Api(key=key, versions=range(1), answer=fail)}, bench.services
+    harness.dispatcher = Dispatcher(
+        {key: Api(key=key, versions=range(1), answer=fail)}, harness.services
     )
     with pytest.raises(ZeroDivisionError):
-        bench.send_frame(frame(key, 0, bytes(4)))
+        harness.send_frame(frame(key, 0, bytes(4)))
 
 
-def test_a_broker_that_does_not_know_its_cluster_yet_turns_clients_away(bench: Workbench) -> None:
-    bench.dispatcher = Dispatcher(APIS, bench.services, is_open=False)
-    bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
-    assert "does not know its cluster yet" in str(bench.connection.closed_because)
+def test_a_broker_that_does_not_know_its_cluster_yet_turns_clients_away(
+    harness: ApiHarness,
+) -> None:
+    harness.dispatcher = Dispatcher(APIS, harness.services, is_open=False)
+    harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert "does not know its cluster yet" in str(harness.connection.closed_because)
 
 
-def test_it_still_tells_what_it_speaks_and_serves_clients_once_it_knows(bench: Workbench) -> None:
-    bench.dispatcher = Dispatcher(APIS, bench.services, is_open=False)
-    bench.send_frame(frame(ApiKey.API_VERSIONS, 0, b""))
-    bench.dispatcher.open()
-    bench.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
-    assert bench.connection.closed_because is None
+def test_it_still_tells_what_it_speaks_and_serves_clients_once_it_knows(
+    harness: ApiHarness,
+) -> None:
+    harness.dispatcher = Dispatcher(APIS, harness.services, is_open=False)
+    harness.send_frame(frame(ApiKey.API_VERSIONS, 0, b""))
+    harness.dispatcher.open()
+    harness.send_frame(frame(ApiKey.METADATA, 0, bytes(4)))
+    assert harness.connection.closed_because is None
 
 
 @pytest.mark.parametrize("key", SERVED)
@@ -123,15 +127,17 @@ def test_handlers_are_loaded_when_they_are_asked_for() -> None:
     assert done.stdout.split() == [b"False", b"True"]
 
 
-def test_after_loading_ahead_no_request_waits_for_a_schema(bench: Workbench) -> None:
+def test_after_loading_ahead_no_request_waits_for_a_schema(harness: ApiHarness) -> None:
     for _ in load_ahead():
         pass
     before = set(sys.modules)
-    bench.make_topic("orders")
+    harness.make_topic("orders")
     for key, api in APIS.items():
         if key in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.LIST_OFFSETS, ApiKey.FETCH):
             for version in api.versions:
-                bench.dispatcher.on_request(bench.connection.begin(memoryview(empty(key, version))))
+                harness.dispatcher.on_request(
+                    harness.connection.begin(memoryview(empty(key, version)))
+                )
     assert {name for name in set(sys.modules) - before if name.startswith("kio.")} == set()
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import (
+from tests.unit.apis.harness import (
     ME,
     OTHER,
-    Connection,
+    ApiHarness,
+    FakeConnection,
     Sent,
-    Workbench,
     batch,
     node,
     topic_id_of,
@@ -37,7 +37,7 @@ MIB = 1 << 20
 
 
 def send(
-    bench: Workbench,
+    harness: ApiHarness,
     version: int = LATEST,
     offsets: dict[int, int] | Sequence[tuple[int, int]] | None = None,
     *,
@@ -50,7 +50,7 @@ def send(
     **values: Any,
 ) -> Sent:
     entries = offsets.items() if isinstance(offsets, dict) else offsets or [(0, 0)]
-    return bench.send(
+    return harness.send(
         KEY,
         version,
         max_wait=timedelta(milliseconds=wait_ms),
@@ -93,10 +93,10 @@ def offsets_in(answer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_reads_whole_batches(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", 2, epoch=3)
-    bench.fill("orders", batch(b"a", b"b"), batch(b"c"))
-    sent = send(bench, version, {0: 0, 1: 0})
+def test_every_version_reads_whole_batches(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", 2, epoch=3)
+    harness.fill("orders", batch(b"a", b"b"), batch(b"c"))
+    sent = send(harness, version, {0: 0, 1: 0})
     first, second = answers(sent)
     assert (first.partition_index, first.error_code, first.high_watermark) == (0, 0, 3)
     assert offsets_in(first) == [0, 2]
@@ -119,92 +119,92 @@ def test_every_version_reads_whole_batches(bench: Workbench, version: int) -> No
 # -- how much ------------------------------------------------------------------------------
 
 
-def test_an_offset_inside_a_batch_gets_the_whole_batch(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a", b"b", b"c"), batch(b"d"))
+def test_an_offset_inside_a_batch_gets_the_whole_batch(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a", b"b", b"c"), batch(b"d"))
     for offset in (0, 1, 2):
-        assert offsets_in(only(send(bench, offsets={0: offset}))) == [0, 3]
-    assert offsets_in(only(send(bench, offsets={0: 3}))) == [3]
+        assert offsets_in(only(send(harness, offsets={0: offset}))) == [0, 3]
+    assert offsets_in(only(send(harness, offsets={0: 3}))) == [3]
 
 
 @pytest.mark.parametrize(("max_bytes", "partition_bytes"), [(0, MIB), (MIB, 0), (1, 1), (-5, -5)])
 def test_the_first_batch_is_sent_whole_whatever_the_limits(
-    bench: Workbench, max_bytes: int, partition_bytes: int
+    harness: ApiHarness, max_bytes: int, partition_bytes: int
 ) -> None:
-    bench.make_topic("orders", 2)
+    harness.make_topic("orders", 2)
     for partition in (0, 1):
-        bench.fill("orders", batch(b"x" * 500), batch(b"y"), partition=partition)
-    sent = send(bench, offsets={0: 0, 1: 0}, max_bytes=max_bytes, partition_bytes=partition_bytes)
+        harness.fill("orders", batch(b"x" * 500), batch(b"y"), partition=partition)
+    sent = send(harness, offsets={0: 0, 1: 0}, max_bytes=max_bytes, partition_bytes=partition_bytes)
     first, second = answers(sent)
     assert (offsets_in(first), offsets_in(second)) == ([0], [])
     assert second.high_watermark == 2
 
 
-def test_limits_are_kept_with_whole_batches(bench: Workbench) -> None:
-    bench.make_topic("orders", 3)
+def test_limits_are_kept_with_whole_batches(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 3)
     size = len(batch(b"x" * 500))
     for partition in range(3):
-        bench.fill("orders", *[batch(b"x" * 500) for _ in range(4)], partition=partition)
+        harness.fill("orders", *[batch(b"x" * 500) for _ in range(4)], partition=partition)
     three = {0: 0, 1: 0, 2: 0}
-    by_partition = send(bench, offsets=three, partition_bytes=2 * size + 1)
+    by_partition = send(harness, offsets=three, partition_bytes=2 * size + 1)
     assert [offsets_in(answer) for answer in answers(by_partition)] == [[0, 1]] * 3
-    in_all = send(bench, offsets=three, max_bytes=5 * size + 1)
+    in_all = send(harness, offsets=three, max_bytes=5 * size + 1)
     assert [offsets_in(answer) for answer in answers(in_all)] == [[0, 1, 2, 3], [0], []]
 
 
 def test_the_brokers_own_limit_counts_too(tmp_path: Path) -> None:
-    bench = Workbench(tmp_path, settings={"fetch.max.bytes": "1024"})
-    bench.make_topic("orders")
-    bench.fill("orders", *[batch(b"x" * 500) for _ in range(4)])
-    assert offsets_in(only(send(bench, partition_bytes=2**31 - 1, max_bytes=2**31 - 1))) == [0]
-    bench.close()
+    harness = ApiHarness(tmp_path, settings={"fetch.max.bytes": "1024"})
+    harness.make_topic("orders")
+    harness.fill("orders", *[batch(b"x" * 500) for _ in range(4)])
+    assert offsets_in(only(send(harness, partition_bytes=2**31 - 1, max_bytes=2**31 - 1))) == [0]
+    harness.close()
 
 
-def test_a_partition_named_twice_is_answered_once_as_named_last(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    assert offsets_in(only(send(bench, offsets=[(0, 0), (0, 1)]))) == [1]
+def test_a_partition_named_twice_is_answered_once_as_named_last(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    assert offsets_in(only(send(harness, offsets=[(0, 0), (0, 1)]))) == [1]
 
 
 # -- up to where ---------------------------------------------------------------------------
 
 
-def test_nothing_above_the_high_watermark_is_sent(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=(ME, OTHER))
+def test_nothing_above_the_high_watermark_is_sent(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=(ME, OTHER))
     for _ in range(2):
-        append(bench, batch(b"a"))
-    assert (only(send(bench)).high_watermark, offsets_in(only(send(bench)))) == (0, [])
-    bench.replicas.note_follower_end(P0, OTHER, Offset(1))
-    assert (only(send(bench)).high_watermark, offsets_in(only(send(bench)))) == (1, [0])
+        append(harness, batch(b"a"))
+    assert (only(send(harness)).high_watermark, offsets_in(only(send(harness)))) == (0, [])
+    harness.replicas.note_follower_end(P0, OTHER, Offset(1))
+    assert (only(send(harness)).high_watermark, offsets_in(only(send(harness)))) == (1, [0])
     # Between the high watermark and the end there is nothing yet, and nothing wrong.
-    assert only(send(bench, offsets={0: 2})).error_code == 0
+    assert only(send(harness, offsets={0: 2})).error_code == 0
 
 
 @pytest.mark.parametrize("offset", [-1, -(2**63), 4, 5, 2**63 - 1])
 def test_an_offset_outside_of_the_log_is_answered_at_once_with_its_bounds(
-    bench: Workbench, offset: int
+    harness: ApiHarness, offset: int
 ) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a"), batch(b"b"), batch(b"c"))
-    answer = only(send(bench, offsets={0: offset}, wait_ms=1000))
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"), batch(b"b"), batch(b"c"))
+    answer = only(send(harness, offsets={0: offset}, wait_ms=1000))
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert (answer.high_watermark, answer.log_start_offset) == (3, 0)
     assert not answer.records
 
 
-def test_deleted_records_are_out_of_range(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    bench.replicas.delete_records(P0, Offset(1))
-    answer = only(send(bench))
+def test_deleted_records_are_out_of_range(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    harness.replicas.delete_records(P0, Offset(1))
+    answer = only(send(harness))
     assert (answer.error_code, answer.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 1)
 
 
 def append(
-    bench: Workbench, records: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
+    harness: ApiHarness, records: bytearray, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> None:
     done: list[PartitionAppended] = []
-    bench.replicas.append(
+    harness.replicas.append(
         [(P0, memoryview(records))], acks=1, timeout_ms=0, origin=origin, done=done.extend
     )
     assert [each.code for each in done] == [ErrorCode.NONE]
@@ -235,20 +235,20 @@ def marker(producer_id: int, *, commit: bool) -> bytearray:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("wait_ms", [0, 100])
 def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborted(
-    bench: Workbench, version: int, wait_ms: int
+    harness: ApiHarness, version: int, wait_ms: int
 ) -> None:
-    bench.make_topic("orders")
-    append(bench, transactional(1, 0))
-    append(bench, transactional(2, 0))
-    append(bench, marker(1, commit=False), AppendOrigin.COORDINATOR)
-    waiting = send(bench, version, {0: 1}, isolation_level=1, wait_ms=wait_ms)
-    everything = only(send(bench, version))
+    harness.make_topic("orders")
+    append(harness, transactional(1, 0))
+    append(harness, transactional(2, 0))
+    append(harness, marker(1, commit=False), AppendOrigin.COORDINATOR)
+    waiting = send(harness, version, {0: 1}, isolation_level=1, wait_ms=wait_ms)
+    everything = only(send(harness, version))
     assert (offsets_in(everything), everything.aborted_transactions) == ([0, 1, 2], None)
-    stable = only(send(bench, version, isolation_level=1))
+    stable = only(send(harness, version, isolation_level=1))
     assert (stable.high_watermark, stable.last_stable_offset) == (3, 1)
     assert offsets_in(stable) == [0]
-    append(bench, marker(2, commit=True), AppendOrigin.COORDINATOR)
-    after = only(send(bench, version, isolation_level=1))
+    append(harness, marker(2, commit=True), AppendOrigin.COORDINATOR)
+    after = only(send(harness, version, isolation_level=1))
     assert offsets_in(after) == [0, 1, 2, 3]
     aborted = [
         (transaction.producer_id, transaction.first_offset)
@@ -265,143 +265,143 @@ def test_read_committed_ends_at_the_last_stable_offset_and_names_what_was_aborte
         assert found == [(1, 0)]
 
 
-def test_read_committed_without_records_names_nothing(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    assert only(send(bench, isolation_level=1)).aborted_transactions == ()
+def test_read_committed_without_records_names_nothing(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    assert only(send(harness, isolation_level=1)).aborted_transactions == ()
 
 
 # -- waiting -------------------------------------------------------------------------------
 
 
-def test_a_fetch_waits_for_the_first_byte_and_no_longer(bench: Workbench) -> None:
-    bench.make_topic("orders", 2)
-    sent = send(bench, offsets={0: 0, 1: 0}, wait_ms=500)
+def test_a_fetch_waits_for_the_first_byte_and_no_longer(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 2)
+    sent = send(harness, offsets={0: 0, 1: 0}, wait_ms=500)
     assert not sent.is_answered
-    bench.fill("orders", batch(b"a"), partition=1)
+    harness.fill("orders", batch(b"a"), partition=1)
     assert [offsets_in(answer) for answer in answers(sent)] == [[], [0]]
-    assert bench.replicas.fetch_purgatory.statistics().delayed == 0
+    assert harness.replicas.fetch_purgatory.statistics().delayed == 0
 
 
-def test_a_fetch_that_waited_in_vain_is_answered_at_its_deadline(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    sent = send(bench, wait_ms=500)
-    bench.clock.advance_ms(499)
+def test_a_fetch_that_waited_in_vain_is_answered_at_its_deadline(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    sent = send(harness, wait_ms=500)
+    harness.clock.advance_ms(499)
     assert not sent.is_answered
-    bench.clock.advance_ms(2)
+    harness.clock.advance_ms(2)
     assert (only(sent).error_code, offsets_in(only(sent))) == (0, [])
 
 
-def test_the_longest_wait_is_a_wait(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    sent = send(bench, wait_ms=2**31 - 1)
-    bench.clock.advance_ms(10**6)
+def test_the_longest_wait_is_a_wait(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    sent = send(harness, wait_ms=2**31 - 1)
+    harness.clock.advance_ms(10**6)
     assert not sent.is_answered
-    bench.fill("orders", batch(b"a"))
+    harness.fill("orders", batch(b"a"))
     assert offsets_in(only(sent)) == [0]
 
 
 @pytest.mark.parametrize("wait_ms", [0, -1, -(2**31)])
-def test_who_does_not_wait_is_answered_at_once(bench: Workbench, wait_ms: int) -> None:
-    bench.make_topic("orders")
-    assert offsets_in(only(send(bench, wait_ms=wait_ms))) == []
+def test_who_does_not_wait_is_answered_at_once(harness: ApiHarness, wait_ms: int) -> None:
+    harness.make_topic("orders")
+    assert offsets_in(only(send(harness, wait_ms=wait_ms))) == []
 
 
 @pytest.mark.parametrize("min_bytes", [0, -1, -(2**31)])
-def test_who_needs_no_bytes_is_answered_at_once(bench: Workbench, min_bytes: int) -> None:
-    bench.make_topic("orders")
-    assert offsets_in(only(send(bench, wait_ms=1000, min_bytes=min_bytes))) == []
+def test_who_needs_no_bytes_is_answered_at_once(harness: ApiHarness, min_bytes: int) -> None:
+    harness.make_topic("orders")
+    assert offsets_in(only(send(harness, wait_ms=1000, min_bytes=min_bytes))) == []
 
 
-def test_a_fetch_waits_for_as_many_bytes_as_it_wants_in_all(bench: Workbench) -> None:
-    bench.make_topic("orders", 2)
+def test_a_fetch_waits_for_as_many_bytes_as_it_wants_in_all(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 2)
     size = len(batch(b"x" * 100))
-    sent = send(bench, offsets={0: 0, 1: 0}, wait_ms=500, min_bytes=3 * size)
+    sent = send(harness, offsets={0: 0, 1: 0}, wait_ms=500, min_bytes=3 * size)
     for partition in (0, 1):
-        bench.fill("orders", batch(b"x" * 100), partition=partition)
+        harness.fill("orders", batch(b"x" * 100), partition=partition)
         assert not sent.is_answered
-    bench.fill("orders", batch(b"x" * 100), partition=0)
+    harness.fill("orders", batch(b"x" * 100), partition=0)
     assert [offsets_in(answer) for answer in answers(sent)] == [[0, 1], [0]]
 
 
-def test_more_bytes_than_may_be_sent_are_not_waited_for(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    sent = send(bench, wait_ms=500, min_bytes=MIB, max_bytes=10)
+def test_more_bytes_than_may_be_sent_are_not_waited_for(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    sent = send(harness, wait_ms=500, min_bytes=MIB, max_bytes=10)
     assert not sent.is_answered
-    bench.fill("orders", batch(b"x" * 100))
+    harness.fill("orders", batch(b"x" * 100))
     assert offsets_in(only(sent)) == [0]
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1000])
-def test_an_error_does_not_wait(bench: Workbench, wait_ms: int) -> None:
-    bench.make_topic("orders")
-    sent = send(bench, offsets={0: 0, 9: 0}, wait_ms=wait_ms)
+def test_an_error_does_not_wait(harness: ApiHarness, wait_ms: int) -> None:
+    harness.make_topic("orders")
+    sent = send(harness, offsets={0: 0, 9: 0}, wait_ms=wait_ms)
     assert [answer.error_code for answer in answers(sent)] == [
         0,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
 
 
-def test_a_fetch_for_nothing_does_not_wait(bench: Workbench) -> None:
-    assert bench.ask(KEY, 4, max_wait=timedelta(seconds=1), min_bytes=1).responses == ()
+def test_a_fetch_for_nothing_does_not_wait(harness: ApiHarness) -> None:
+    assert harness.ask(KEY, 4, max_wait=timedelta(seconds=1), min_bytes=1).responses == ()
 
 
-def test_the_loss_of_leadership_ends_the_wait(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    sent = send(bench, wait_ms=1000)
-    bench.make_topic("orders", replicas=(ME, OTHER), leader=OTHER, epoch=1)
+def test_the_loss_of_leadership_ends_the_wait(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(harness, wait_ms=1000)
+    harness.make_topic("orders", replicas=(ME, OTHER), leader=OTHER, epoch=1)
     assert only(sent).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_the_deletion_of_the_topic_ends_the_wait(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    sent = send(bench, 12, wait_ms=1000)
-    bench.delete_topic("orders")
+def test_the_deletion_of_the_topic_ends_the_wait(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    sent = send(harness, 12, wait_ms=1000)
+    harness.delete_topic("orders")
     assert only(sent).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_nobody_waits_for_a_client_that_hung_up(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    connection = Connection()
-    sent = send(bench, wait_ms=1000, connection=connection)
+def test_nobody_waits_for_a_client_that_hung_up(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    connection = FakeConnection()
+    sent = send(harness, wait_ms=1000, connection=connection)
     connection.close("went away")
-    assert bench.replicas.fetch_purgatory.statistics().delayed == 0
-    bench.fill("orders", batch(b"a"))
-    bench.clock.advance_ms(2000)
+    assert harness.replicas.fetch_purgatory.statistics().delayed == 0
+    harness.fill("orders", batch(b"a"))
+    harness.clock.advance_ms(2000)
     assert not sent.is_answered
-    assert held_files(bench) == 0
+    assert held_files(harness) == 0
 
 
 # -- leases --------------------------------------------------------------------------------
 
 
-def held_files(bench: Workbench) -> int:
+def held_files(harness: ApiHarness) -> int:
     return sum(
         segment.file.leases
-        for log in bench.engine._logs.values()
+        for log in harness.engine._logs.values()
         for segment in log.segments.starting_from(0)
     )
 
 
-def test_files_are_held_until_the_answer_has_left_and_no_longer(bench: Workbench) -> None:
-    bench.make_topic("orders", 2)
+def test_files_are_held_until_the_answer_has_left_and_no_longer(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 2)
     for partition in (0, 1):
-        bench.fill("orders", batch(b"a"), partition=partition)
-    bench.connection.holds_leases = True
-    send(bench, offsets={0: 0, 1: 0})
-    assert held_files(bench) == 2
-    (lease,) = bench.connection.held
+        harness.fill("orders", batch(b"a"), partition=partition)
+    harness.connection.holds_leases = True
+    send(harness, offsets={0: 0, 1: 0})
+    assert held_files(harness) == 2
+    (lease,) = harness.connection.held
     lease.release()
     lease.release()
-    assert held_files(bench) == 0
+    assert held_files(harness) == 0
 
 
 @pytest.mark.parametrize("min_bytes", [1, 10_000])
-def test_looking_for_enough_holds_no_file(bench: Workbench, min_bytes: int) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a"))
-    send(bench, offsets={0: 1 if min_bytes == 1 else 0}, wait_ms=1000, min_bytes=min_bytes)
-    assert bench.replicas.fetch_purgatory.statistics().delayed == 1
-    assert held_files(bench) == 0
+def test_looking_for_enough_holds_no_file(harness: ApiHarness, min_bytes: int) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"))
+    send(harness, offsets={0: 1 if min_bytes == 1 else 0}, wait_ms=1000, min_bytes=min_bytes)
+    assert harness.replicas.fetch_purgatory.statistics().delayed == 1
+    assert held_files(harness) == 0
 
 
 # -- leaders and epochs --------------------------------------------------------------------
@@ -420,22 +420,22 @@ def test_looking_for_enough_holds_no_file(bench: Workbench, min_bytes: int) -> N
     ],
 )
 def test_fetches_are_fenced_by_leader_epoch(
-    bench: Workbench, version: int, epoch: int, code: ErrorCode
+    harness: ApiHarness, version: int, epoch: int, code: ErrorCode
 ) -> None:
-    bench.make_topic("orders", epoch=5)
-    answer = only(send(bench, version, partition={"current_leader_epoch": epoch}))
+    harness.make_topic("orders", epoch=5)
+    answer = only(send(harness, version, partition={"current_leader_epoch": epoch}))
     assert answer.error_code == code
     if code is ErrorCode.FENCED_LEADER_EPOCH and version >= 16:
         assert answer.current_leader.leader_epoch == 5
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_leader_to_go_to_is_told_from_version_16_on(bench: Workbench, version: int) -> None:
-    bench.tell(
+def test_the_leader_to_go_to_is_told_from_version_16_on(harness: ApiHarness, version: int) -> None:
+    harness.tell(
         topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
         brokers=(node(ME), node(OTHER)),
     )
-    sent = send(bench, version)
+    sent = send(harness, version)
     answer = only(sent)
     assert (answer.error_code, answer.high_watermark) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
     if version >= 16:
@@ -449,18 +449,20 @@ def test_the_leader_to_go_to_is_told_from_version_16_on(bench: Workbench, versio
 
 @pytest.mark.parametrize("wait_ms", [0, 1000])
 def test_a_reader_of_another_history_is_told_where_they_part(
-    bench: Workbench, wait_ms: int
+    harness: ApiHarness, wait_ms: int
 ) -> None:
-    bench.make_topic("orders", epoch=2)
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    bench.make_topic("orders", epoch=7)
-    bench.fill("orders", batch(b"c"))
-    answer = only(send(bench, offsets={0: 3}, wait_ms=wait_ms, partition={"last_fetched_epoch": 2}))
+    harness.make_topic("orders", epoch=2)
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    harness.make_topic("orders", epoch=7)
+    harness.fill("orders", batch(b"c"))
+    answer = only(
+        send(harness, offsets={0: 3}, wait_ms=wait_ms, partition={"last_fetched_epoch": 2})
+    )
     assert (answer.error_code, answer.diverging_epoch.epoch) == (0, 2)
     assert answer.diverging_epoch.end_offset == 2
-    same = only(send(bench, offsets={0: 2}, partition={"last_fetched_epoch": 2}))
+    same = only(send(harness, offsets={0: 2}, partition={"last_fetched_epoch": 2}))
     assert (same.diverging_epoch.epoch, offsets_in(same)) == (-1, [2])
-    unknown = only(send(bench, partition={"last_fetched_epoch": 8}))
+    unknown = only(send(harness, partition={"last_fetched_epoch": 8}))
     assert unknown.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -468,26 +470,26 @@ def test_a_reader_of_another_history_is_told_where_they_part(
 
 
 @pytest.mark.parametrize("version", range(13, LATEST + 1))
-def test_an_id_that_nobody_knows(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
-    answer = only(send(bench, version, topic="other", wait_ms=1000))
+def test_an_id_that_nobody_knows(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders")
+    answer = only(send(harness, version, topic="other", wait_ms=1000))
     assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_topic_made_again_is_not_the_one_that_was_asked_for(bench: Workbench) -> None:
+def test_a_topic_made_again_is_not_the_one_that_was_asked_for(harness: ApiHarness) -> None:
     """KAFKA-12257: the name is the same, the offsets mean something else."""
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"old"))
-    bench.delete_topic("orders")
-    bench.make_topic("orders", topic_id=topic_id_of("second"))
-    assert only(send(bench)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"old"))
+    harness.delete_topic("orders")
+    harness.make_topic("orders", topic_id=topic_id_of("second"))
+    assert only(send(harness)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_log_of_another_life_of_the_topic_is_not_read(bench: Workbench) -> None:
+def test_a_log_of_another_life_of_the_topic_is_not_read(harness: ApiHarness) -> None:
     """The view has the new id already, the replica is still the old one's."""
-    bench.make_topic("orders")
-    bench.tell(topic_state("orders", topic_id=topic_id_of("second")))
-    sent = bench.send(
+    harness.make_topic("orders")
+    harness.tell(topic_state("orders", topic_id=topic_id_of("second")))
+    sent = harness.send(
         KEY,
         13,
         topics=[{"topic_id": topic_id_of("second"), "partitions": [{"partition": 0}]}],
@@ -499,11 +501,13 @@ def test_a_log_of_another_life_of_the_topic_is_not_read(bench: Workbench) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_reading_needs_permission_before_anything_is_told(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"secret"))
-    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "orders")
-    sent = send(bench, version, {0: 0, 77: 0}, wait_ms=1000)
+def test_reading_needs_permission_before_anything_is_told(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"secret"))
+    harness.guard.deny(AclOperation.READ, ResourceType.TOPIC, "orders")
+    sent = send(harness, version, {0: 0, 77: 0}, wait_ms=1000)
     assert {answer.error_code for answer in answers(sent)} == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
     assert {answer.high_watermark for answer in answers(sent)} == {-1}
 
@@ -511,37 +515,42 @@ def test_reading_needs_permission_before_anything_is_told(bench: Workbench, vers
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_who_calls_itself_a_follower_changes_nothing(
-    bench: Workbench, version: int, is_allowed: bool
+    harness: ApiHarness, version: int, is_allowed: bool
 ) -> None:
     """CVE-2018-1288: a client that impersonates a follower must not move the high watermark."""
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    append(bench, batch(b"a"))
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    append(harness, batch(b"a"))
     if not is_allowed:
-        bench.guard.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+        harness.guard.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
     answer = only(
         send(
-            bench, version, {0: 1}, wait_ms=1000, replica_id=2, replica_state={"replica_id": OTHER}
+            harness,
+            version,
+            {0: 1},
+            wait_ms=1000,
+            replica_id=2,
+            replica_state={"replica_id": OTHER},
         )
     )
     assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED  # not on this listener
-    assert bench.replicas.get(P0).high_watermark == 0
+    assert harness.replicas.get(P0).high_watermark == 0
 
 
 # -- failures ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wait_ms", [0, 1000])
-def test_a_partition_that_cannot_be_read_fails_alone(bench: Workbench, wait_ms: int) -> None:
-    bench.make_topic("orders", 2)
+def test_a_partition_that_cannot_be_read_fails_alone(harness: ApiHarness, wait_ms: int) -> None:
+    harness.make_topic("orders", 2)
     for partition in (0, 1):
-        bench.fill("orders", batch(b"a"), partition=partition)
+        harness.fill("orders", batch(b"a"), partition=partition)
 
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(errno.EIO, "the disk is gone")
 
-    bench.replicas.get(P0).log.read = fail  # type: ignore[method-assign]
-    sent = send(bench, offsets={0: 0, 1: 0}, wait_ms=wait_ms, min_bytes=2)
+    harness.replicas.get(P0).log.read = fail  # type: ignore[method-assign]
+    sent = send(harness, offsets={0: 0, 1: 0}, wait_ms=wait_ms, min_bytes=2)
     first, second = answers(sent)
     assert (first.error_code, second.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, 0)
     assert offsets_in(second) == [0]
-    assert "the disk is gone" in bench.reports[-1]
+    assert "the disk is gone" in harness.reports[-1]

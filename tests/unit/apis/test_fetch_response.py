@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.apis.workbench import ME, OTHER, topic_id_of
+from tests.unit.apis.harness import ME, OTHER, topic_id_of
 
 from penstock.apis.data.fetch_response import FetchPartitionData, encode_fetch_response
 from penstock.apis.data.fetch_sessions import RequestedPartition

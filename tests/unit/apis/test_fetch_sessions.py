@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import Sent, Workbench, batch, topic_id_of
+from tests.unit.apis.harness import ApiHarness, Sent, batch, topic_id_of
 
 from penstock.apis.data.fetch_sessions import (
     FINAL_EPOCH,
@@ -25,7 +25,7 @@ VERSIONS = range(7, 17)
 
 
 def fetch(
-    bench: Workbench,
+    harness: ApiHarness,
     version: int,
     session_id: int,
     epoch: int,
@@ -41,7 +41,7 @@ def fetch(
         {"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         for index, offset in (offsets or {}).items()
     ]
-    return bench.send(
+    return harness.send(
         KEY,
         version,
         session_id=session_id,
@@ -63,8 +63,8 @@ def told(sent: Sent) -> dict[int, Any]:
     }
 
 
-def begin(bench: Workbench, version: int, offsets: dict[int, int]) -> int:
-    sent = fetch(bench, version, 0, FIRST_EPOCH, offsets)
+def begin(harness: ApiHarness, version: int, offsets: dict[int, int]) -> int:
+    sent = fetch(harness, version, 0, FIRST_EPOCH, offsets)
     assert sorted(told(sent)) == sorted(offsets)
     session_id: int = sent.reply.session_id
     assert session_id > 0
@@ -75,93 +75,93 @@ def begin(bench: Workbench, version: int, offsets: dict[int, int]) -> int:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_is_told_only_what_changed(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", 3)
-    session = begin(bench, version, {0: 0, 1: 0, 2: 0})
-    assert told(fetch(bench, version, session, 1)) == {}
-    bench.fill("orders", batch(b"a"), partition=1)
-    second = fetch(bench, version, session, 2)
+def test_a_session_is_told_only_what_changed(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", 3)
+    session = begin(harness, version, {0: 0, 1: 0, 2: 0})
+    assert told(fetch(harness, version, session, 1)) == {}
+    harness.fill("orders", batch(b"a"), partition=1)
+    second = fetch(harness, version, session, 2)
     assert (list(told(second)), second.reply.session_id) == ([1], session)
     assert len(told(second)[1].records) == len(batch(b"a"))
     # The same offset again: nothing of it has been consumed, so the records come again.
-    assert list(told(fetch(bench, version, session, 3))) == [1]
-    assert told(fetch(bench, version, session, 4, {1: 1})) == {}
+    assert list(told(fetch(harness, version, session, 3))) == [1]
+    assert told(fetch(harness, version, session, 4, {1: 1})) == {}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_new_watermarks_and_log_starts_are_news(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", 2)
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    session = begin(bench, version, {0: 2, 1: 0})
-    bench.replicas.delete_records(TopicPartition("orders", 0), Offset(1))
-    (answer,) = told(fetch(bench, version, session, 1)).values()
+def test_new_watermarks_and_log_starts_are_news(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", 2)
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    session = begin(harness, version, {0: 2, 1: 0})
+    harness.replicas.delete_records(TopicPartition("orders", 0), Offset(1))
+    (answer,) = told(fetch(harness, version, session, 1)).values()
     assert answer.log_start_offset == 1
-    bench.fill("orders", batch(b"c"))
-    (answer,) = told(fetch(bench, version, session, 2, {0: 3})).values()
+    harness.fill("orders", batch(b"c"))
+    (answer,) = told(fetch(harness, version, session, 2, {0: 3})).values()
     assert (answer.high_watermark, bytes(answer.records)) == (3, b"")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_are_added_and_forgotten(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", 3)
-    session = begin(bench, version, {0: 0})
-    assert list(told(fetch(bench, version, session, 1, {1: 0, 2: 0}))) == [1, 2]
-    assert told(fetch(bench, version, session, 2, forgotten=(0, 2, 9))) == {}
+def test_partitions_are_added_and_forgotten(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", 3)
+    session = begin(harness, version, {0: 0})
+    assert list(told(fetch(harness, version, session, 1, {1: 0, 2: 0}))) == [1, 2]
+    assert told(fetch(harness, version, session, 2, forgotten=(0, 2, 9))) == {}
     for partition in range(3):
-        bench.fill("orders", batch(b"a"), partition=partition)
-    assert list(told(fetch(bench, version, session, 3))) == [1]
-    assert bench.sessions.partition_count == 1
+        harness.fill("orders", batch(b"a"), partition=partition)
+    assert list(told(fetch(harness, version, session, 3))) == [1]
+    assert harness.sessions.partition_count == 1
 
 
-def test_errors_are_told_each_time_and_so_is_their_end(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a"))
-    session = begin(bench, 12, {0: 9})
+def test_errors_are_told_each_time_and_so_is_their_end(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"))
+    session = begin(harness, 12, {0: 9})
     for epoch in (1, 2):
-        (answer,) = told(fetch(bench, 12, session, epoch)).values()
+        (answer,) = told(fetch(harness, 12, session, epoch)).values()
         assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    (answer,) = told(fetch(bench, 12, session, 3, {0: 1})).values()
+    (answer,) = told(fetch(harness, 12, session, 3, {0: 1})).values()
     assert (answer.error_code, answer.high_watermark) == (0, 1)
-    assert told(fetch(bench, 12, session, 4)) == {}
+    assert told(fetch(harness, 12, session, 4)) == {}
 
 
-def test_an_unknown_topic_id_is_found_once_it_exists(bench: Workbench) -> None:
-    session = begin(bench, 13, {0: 0})
-    bench.make_topic("orders")
-    (answer,) = told(fetch(bench, 13, session, 1)).values()
+def test_an_unknown_topic_id_is_found_once_it_exists(harness: ApiHarness) -> None:
+    session = begin(harness, 13, {0: 0})
+    harness.make_topic("orders")
+    (answer,) = told(fetch(harness, 13, session, 1)).values()
     assert (answer.error_code, answer.high_watermark) == (0, 0)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_partitions_take_turns_where_not_all_fit(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", 4)
+def test_partitions_take_turns_where_not_all_fit(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", 4)
     for partition in range(4):
-        bench.fill("orders", *[batch(b"x" * 100)] * 3, partition=partition)
-    sent = fetch(bench, version, 0, FIRST_EPOCH, dict.fromkeys(range(4), 0), max_bytes=1)
+        harness.fill("orders", *[batch(b"x" * 100)] * 3, partition=partition)
+    sent = fetch(harness, version, 0, FIRST_EPOCH, dict.fromkeys(range(4), 0), max_bytes=1)
     session = sent.reply.session_id
     served = []
     for epoch in range(1, 9):
-        answers = told(fetch(bench, version, session, epoch, max_bytes=1))
+        answers = told(fetch(harness, version, session, epoch, max_bytes=1))
         served += [index for index, each in answers.items() if each.records]
     assert sorted(served) == sorted(list(range(4)) * 2)
     assert served[:4] == [1, 2, 3, 0]
 
 
-def test_a_long_poll_of_a_session_tells_only_what_changed(bench: Workbench) -> None:
-    bench.make_topic("orders", 3)
-    session = begin(bench, 12, {0: 0, 1: 0, 2: 0})
-    sent = fetch(bench, 12, session, 1, wait_ms=1000)
+def test_a_long_poll_of_a_session_tells_only_what_changed(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 3)
+    session = begin(harness, 12, {0: 0, 1: 0, 2: 0})
+    sent = fetch(harness, 12, session, 1, wait_ms=1000)
     assert not sent.is_answered
-    bench.fill("orders", batch(b"a"), partition=2)
+    harness.fill("orders", batch(b"a"), partition=2)
     assert list(told(sent)) == [2]
 
 
-def test_of_two_requests_of_a_session_the_overtaken_one_is_refused(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    session = begin(bench, 12, {0: 0})
-    first = fetch(bench, 12, session, 1, wait_ms=1000)
-    second = fetch(bench, 12, session, 2)
-    bench.fill("orders", batch(b"a"))
+def test_of_two_requests_of_a_session_the_overtaken_one_is_refused(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    session = begin(harness, 12, {0: 0})
+    first = fetch(harness, 12, session, 1, wait_ms=1000)
+    second = fetch(harness, 12, session, 2)
+    harness.fill("orders", batch(b"a"))
     assert first.reply.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
     assert second.reply.error_code == 0
 
@@ -177,58 +177,58 @@ def test_of_two_requests_of_a_session_the_overtaken_one_is_refused(bench: Workbe
     ],
 )
 def test_requests_that_do_not_fit_their_session_are_refused(
-    bench: Workbench, version: int, session_change: int, epoch: int, code: ErrorCode
+    harness: ApiHarness, version: int, session_change: int, epoch: int, code: ErrorCode
 ) -> None:
-    bench.make_topic("orders")
-    session = begin(bench, version, {0: 0})
-    sent = fetch(bench, version, session + session_change, epoch, wait_ms=1000)
+    harness.make_topic("orders")
+    session = begin(harness, version, {0: 0})
+    sent = fetch(harness, version, session + session_change, epoch, wait_ms=1000)
     assert (sent.reply.error_code, sent.reply.responses) == (code, ())
-    assert told(fetch(bench, version, session, 1)) == {}  # and the session is none the worse
+    assert told(fetch(harness, version, session, 1)) == {}  # and the session is none the worse
 
 
-def test_a_session_speaks_of_names_or_of_ids_but_not_of_both(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    by_name, by_id = begin(bench, 12, {0: 0}), begin(bench, 13, {0: 0})
+def test_a_session_speaks_of_names_or_of_ids_but_not_of_both(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    by_name, by_id = begin(harness, 12, {0: 0}), begin(harness, 13, {0: 0})
     for version, session in ((13, by_name), (12, by_id)):
-        reply = fetch(bench, version, session, 1).reply
+        reply = fetch(harness, version, session, 1).reply
         assert reply.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_final_epoch_ends_the_session(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
-    session = begin(bench, version, {0: 0})
-    last = fetch(bench, version, session, FINAL_EPOCH, {0: 0})
+def test_the_final_epoch_ends_the_session(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders")
+    session = begin(harness, version, {0: 0})
+    last = fetch(harness, version, session, FINAL_EPOCH, {0: 0})
     assert (list(told(last)), last.reply.session_id) == ([0], 0)
-    assert len(bench.sessions) == 0
-    reply = fetch(bench, version, session, 1).reply
+    assert len(harness.sessions) == 0
+    reply = fetch(harness, version, session, 1).reply
     assert reply.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_a_new_session_takes_the_place_of_the_one_it_names(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    session = begin(bench, 12, {0: 0})
-    again = fetch(bench, 12, session, FIRST_EPOCH, {0: 0}).reply.session_id
+def test_a_new_session_takes_the_place_of_the_one_it_names(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    session = begin(harness, 12, {0: 0})
+    again = fetch(harness, 12, session, FIRST_EPOCH, {0: 0}).reply.session_id
     assert again not in (0, session)
-    assert len(bench.sessions) == 1
+    assert len(harness.sessions) == 1
 
 
-def test_a_session_without_partitions_ends(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    session = begin(bench, 12, {0: 0})
-    sent = fetch(bench, 12, session, 1, forgotten=(0,), wait_ms=1000)
+def test_a_session_without_partitions_ends(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    session = begin(harness, 12, {0: 0})
+    sent = fetch(harness, 12, session, 1, forgotten=(0,), wait_ms=1000)
     assert (sent.reply.session_id, sent.reply.responses) == (0, ())
-    assert (len(bench.sessions), bench.sessions.partition_count) == (0, 0)
+    assert (len(harness.sessions), harness.sessions.partition_count) == (0, 0)
 
 
-def test_all_batches_arrive_in_order_however_little_fits(bench: Workbench) -> None:
-    bench.make_topic("orders", 2)
+def test_all_batches_arrive_in_order_however_little_fits(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 2)
     for partition in (0, 1):
-        bench.fill("orders", *[batch(b"x" * 50) for _ in range(20)], partition=partition)
+        harness.fill("orders", *[batch(b"x" * 50) for _ in range(20)], partition=partition)
     positions = {0: 0, 1: 0}
     session, epoch = 0, 0
     while any(position < 20 for position in positions.values()):
-        sent = fetch(bench, 12, session, epoch, positions, max_bytes=300)
+        sent = fetch(harness, 12, session, epoch, positions, max_bytes=300)
         session, epoch = sent.reply.session_id, epoch + 1
         for index, answer in told(sent).items():
             for _, header in iter_headers(bytes(answer.records)):

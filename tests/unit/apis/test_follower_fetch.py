@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.apis.brokers_listener import let_brokers_in
-from tests.unit.apis.workbench import ME, OTHER, Sent, Workbench, batch, node, topic_id_of
+from tests.unit.apis.harness import ME, OTHER, ApiHarness, Sent, batch, node, topic_id_of
 
 from penstock.apis.registry import APIS
 from penstock.model.cluster import BrokerEpoch
@@ -23,12 +23,12 @@ BOTH = (ME, OTHER)
 
 
 @pytest.fixture(autouse=True)
-def _brokers_listen(bench: Workbench) -> None:
-    let_brokers_in(bench)
+def _brokers_listen(harness: ApiHarness) -> None:
+    let_brokers_in(harness)
 
 
 def fetch(
-    bench: Workbench,
+    harness: ApiHarness,
     offset: int,
     *,
     version: int = VERSIONS[-1],
@@ -45,7 +45,7 @@ def fetch(
         "current_leader_epoch": epoch,
         "last_fetched_epoch": last_epoch,
     }
-    return bench.send(
+    return harness.send(
         KEY,
         version,
         replica_id=follower,
@@ -68,100 +68,100 @@ def offsets_in(answer: Any) -> list[int]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_follower_reads_ahead_of_the_high_watermark_and_moves_it_with_its_next_fetch(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    answer = only(fetch(bench, 0, version=version))
+    harness.make_topic("orders", replicas=BOTH)
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    answer = only(fetch(harness, 0, version=version))
     assert (answer.error_code, answer.high_watermark, answer.log_start_offset) == (0, 0, 0)
     assert offsets_in(answer) == [0, 1]
-    assert bench.replicas.get(P0).high_watermark == 0
-    answer = only(fetch(bench, 2, version=version, last_epoch=0))
+    assert harness.replicas.get(P0).high_watermark == 0
+    answer = only(fetch(harness, 2, version=version, last_epoch=0))
     assert (answer.error_code, answer.high_watermark) == (0, 2)
 
 
 def test_a_follower_that_waits_is_woken_by_what_is_appended_not_by_what_is_committed(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    sent = fetch(bench, 0, wait_ms=500)
+    harness.make_topic("orders", replicas=BOTH)
+    sent = fetch(harness, 0, wait_ms=500)
     assert not sent.is_answered
-    bench.fill("orders", batch(b"a"))
+    harness.fill("orders", batch(b"a"))
     assert offsets_in(only(sent)) == [0]
 
 
 @pytest.mark.parametrize("epoch", [2, 4])
 def test_a_fetch_of_another_epoch_tells_nothing_and_is_told_so(
-    bench: Workbench, epoch: int
+    harness: ApiHarness, epoch: int
 ) -> None:
-    bench.make_topic("orders", replicas=BOTH, epoch=3)
-    bench.fill("orders", batch(b"a"))
+    harness.make_topic("orders", replicas=BOTH, epoch=3)
+    harness.fill("orders", batch(b"a"))
     expected = ErrorCode.FENCED_LEADER_EPOCH if epoch < 3 else ErrorCode.UNKNOWN_LEADER_EPOCH
-    assert only(fetch(bench, 1, epoch=epoch)).error_code == expected
-    assert bench.replicas.get(P0).high_watermark == 0
+    assert only(fetch(harness, 1, epoch=epoch)).error_code == expected
+    assert harness.replicas.get(P0).high_watermark == 0
 
 
 def test_a_follower_with_another_history_is_told_where_they_part_and_does_not_count(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    bench.make_topic("orders", replicas=BOTH, epoch=1)
-    bench.fill("orders", batch(b"a"))
-    bench.make_topic("orders", replicas=BOTH, epoch=3)
-    bench.fill("orders", batch(b"b"))
-    answer = only(fetch(bench, 2, epoch=3, last_epoch=2))
+    harness.make_topic("orders", replicas=BOTH, epoch=1)
+    harness.fill("orders", batch(b"a"))
+    harness.make_topic("orders", replicas=BOTH, epoch=3)
+    harness.fill("orders", batch(b"b"))
+    answer = only(fetch(harness, 2, epoch=3, last_epoch=2))
     assert answer.error_code == 0
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 1)
     assert not offsets_in(answer)
-    assert bench.replicas.get(P0).high_watermark == 0
+    assert harness.replicas.get(P0).high_watermark == 0
 
 
-def test_a_follower_beyond_the_leaders_end_is_told_where_to_cut(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=BOTH, epoch=1)
-    bench.fill("orders", batch(b"a"))
-    bench.make_topic("orders", replicas=BOTH, epoch=2)
-    answer = only(fetch(bench, 9, epoch=2, last_epoch=1))
+def test_a_follower_beyond_the_leaders_end_is_told_where_to_cut(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=BOTH, epoch=1)
+    harness.fill("orders", batch(b"a"))
+    harness.make_topic("orders", replicas=BOTH, epoch=2)
+    answer = only(fetch(harness, 9, epoch=2, last_epoch=1))
     assert answer.error_code == 0
     assert (answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset) == (1, 1)
 
 
-def test_a_follower_below_the_leaders_start_is_told_the_start(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    fetch(bench, 2, last_epoch=0)
-    bench.replicas.delete_records(P0, bench.replicas.get(P0).high_watermark)
-    answer = only(fetch(bench, 0))
+def test_a_follower_below_the_leaders_start_is_told_the_start(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=BOTH)
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    fetch(harness, 2, last_epoch=0)
+    harness.replicas.delete_records(P0, harness.replicas.get(P0).high_watermark)
+    answer = only(fetch(harness, 0))
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert answer.log_start_offset == 2
 
 
-def test_who_is_no_replica_is_refused(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    assert only(fetch(bench, 0, follower=7)).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
+def test_who_is_no_replica_is_refused(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=BOTH)
+    assert only(fetch(harness, 0, follower=7)).error_code == ErrorCode.REPLICA_NOT_AVAILABLE
 
 
-def test_who_may_not_act_for_the_cluster_is_refused_and_moves_nothing(bench: Workbench) -> None:
+def test_who_may_not_act_for_the_cluster_is_refused_and_moves_nothing(harness: ApiHarness) -> None:
     """CVE-2018-1288."""
-    bench.make_topic("orders", replicas=BOTH)
-    bench.fill("orders", batch(b"a"))
-    bench.guard.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
-    answer = only(fetch(bench, 1, last_epoch=0))
+    harness.make_topic("orders", replicas=BOTH)
+    harness.fill("orders", batch(b"a"))
+    harness.guard.deny(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    answer = only(fetch(harness, 1, last_epoch=0))
     assert answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    assert bench.replicas.get(P0).high_watermark == 0
+    assert harness.replicas.get(P0).high_watermark == 0
 
 
-def test_a_follower_that_comes_by_the_clients_door_is_refused(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    let_brokers_in(bench, "BROKERS")
-    assert only(fetch(bench, 0)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+def test_a_follower_that_comes_by_the_clients_door_is_refused(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=BOTH)
+    let_brokers_in(harness, "BROKERS")
+    assert only(fetch(harness, 0)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_follower_without_an_epoch_is_refused(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    assert only(fetch(bench, 0, epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
+def test_a_follower_without_an_epoch_is_refused(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=BOTH)
+    assert only(fetch(harness, 0, epoch=-1)).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_an_earlier_life_of_a_follower_is_refused(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    bench.tell(brokers=(node(ME), replace(node(OTHER), epoch=BrokerEpoch(5))))
+def test_an_earlier_life_of_a_follower_is_refused(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=BOTH)
+    harness.tell(brokers=(node(ME), replace(node(OTHER), epoch=BrokerEpoch(5))))
     for epoch, code in ((4, ErrorCode.STALE_BROKER_EPOCH), (5, 0), (6, 0), (-1, 0)):
-        assert only(fetch(bench, 0, broker_epoch=epoch)).error_code == code
+        assert only(fetch(harness, 0, broker_epoch=epoch)).error_code == code

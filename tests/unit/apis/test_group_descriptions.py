@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import Workbench
+from tests.unit.apis.harness import ApiHarness
 
 from penstock.apis.groups.per_group import GROUPS_A_TURN
 from penstock.apis.registry import APIS
@@ -28,12 +28,12 @@ LISTED = [
 
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
-def test_groups_are_listed_with_what_the_version_can_say(bench: Workbench, version: int) -> None:
-    bench.groups.listed = LISTED
-    reply = bench.ask(LIST, version, states_filter=["stable ", "Empty"], types_filter=["Classic"])
+def test_groups_are_listed_with_what_the_version_can_say(harness: ApiHarness, version: int) -> None:
+    harness.groups.listed = LISTED
+    reply = harness.ask(LIST, version, states_filter=["stable ", "Empty"], types_filter=["Classic"])
     states = frozenset(("stable", "Empty")) if version >= 4 else frozenset()
     kinds = frozenset(("Classic",)) if version >= 5 else frozenset()
-    assert bench.groups.asked == [(states, kinds)]
+    assert harness.groups.asked == [(states, kinds)]
     assert reply.error_code == 0
     found = [(group.group_id, group.protocol_type) for group in reply.groups]
     assert found == [("a", "consumer"), ("b", ""), ("c", "consumer")]
@@ -44,22 +44,22 @@ def test_groups_are_listed_with_what_the_version_can_say(bench: Workbench, versi
 
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
-def test_what_could_not_be_listed_is_told(bench: Workbench, version: int) -> None:
-    bench.groups.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    bench.groups.listed = LISTED[:1]
-    reply = bench.ask(LIST, version)
+def test_what_could_not_be_listed_is_told(harness: ApiHarness, version: int) -> None:
+    harness.groups.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    harness.groups.listed = LISTED[:1]
+    reply = harness.ask(LIST, version)
     assert reply.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert [group.group_id for group in reply.groups] == ["a"]
 
 
 def test_who_may_not_describe_the_cluster_sees_the_groups_that_it_may_describe(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    bench.groups.listed = LISTED
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "b")
-    assert len(bench.ask(LIST, 5).groups) == 3
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    assert [group.group_id for group in bench.ask(LIST, 5).groups] == ["a", "c"]
+    harness.groups.listed = LISTED
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "b")
+    assert len(harness.ask(LIST, 5).groups) == 3
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert [group.group_id for group in harness.ask(LIST, 5).groups] == ["a", "c"]
 
 
 # -- DescribeGroups ------------------------------------------------------------------------
@@ -83,14 +83,16 @@ DESCRIBED = DescribedGroup(
 )
 
 
-def describe(bench: Workbench, version: int, *groups: str, **values: Any) -> Any:
-    return bench.ask(DESCRIBE, version, groups=groups, **values).groups
+def describe(harness: ApiHarness, version: int, *groups: str, **values: Any) -> Any:
+    return harness.ask(DESCRIBE, version, groups=groups, **values).groups
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, version: int) -> None:
-    bench.groups.described = {"g": DESCRIBED}
-    (group,) = describe(bench, version, "g")
+def test_a_group_is_described_with_what_the_version_can_say(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.groups.described = {"g": DESCRIBED}
+    (group,) = describe(harness, version, "g")
     assert (group.error_code, group.group_id, group.group_state) == (0, "g", "Stable")
     assert (group.protocol_type, group.protocol_data) == ("consumer", "range")
     (member,) = group.members
@@ -106,10 +108,10 @@ def test_a_group_is_described_with_what_the_version_can_say(bench: Workbench, ve
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
 def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.groups.described = {"g": DescribedGroup(group="g", error=NOT_FOUND, message="no g")}
-    (group,) = describe(bench, version, "g")
+    harness.groups.described = {"g": DescribedGroup(group="g", error=NOT_FOUND, message="no g")}
+    (group,) = describe(harness, version, "g")
     assert (group.group_state, group.members) == ("Dead", ())
     assert group.error_code == (NOT_FOUND if version >= 6 else 0)
     if version >= 6:
@@ -117,19 +119,19 @@ def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error(
 
 
 @pytest.mark.parametrize("version", range(3, 7))
-def test_what_the_caller_may_do_is_told_where_asked_for(bench: Workbench, version: int) -> None:
-    bench.groups.described = {"g": DESCRIBED}
-    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
-    (group,) = describe(bench, version, "g", include_authorized_operations=True)
+def test_what_the_caller_may_do_is_told_where_asked_for(harness: ApiHarness, version: int) -> None:
+    harness.groups.described = {"g": DESCRIBED}
+    harness.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "g")
+    (group,) = describe(harness, version, "g", include_authorized_operations=True)
     assert group.authorized_operations == 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
 
 
 @pytest.mark.parametrize("version", APIS[DESCRIBE].versions)
-def test_several_groups_are_described_each_once_in_order(bench: Workbench, version: int) -> None:
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
+def test_several_groups_are_described_each_once_in_order(harness: ApiHarness, version: int) -> None:
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.GROUP, "theirs")
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    bench.groups.described = {"g": DESCRIBED, "h": DescribedGroup(group="h", error=loading)}
-    found = describe(bench, version, "h", "theirs", "g", "g", "theirs")
+    harness.groups.described = {"g": DESCRIBED, "h": DescribedGroup(group="h", error=loading)}
+    found = describe(harness, version, "h", "theirs", "g", "g", "theirs")
     assert [(each.group_id, each.error_code) for each in found] == [
         ("h", loading),
         ("theirs", DENIED),
@@ -141,21 +143,21 @@ def test_several_groups_are_described_each_once_in_order(bench: Workbench, versi
 
 
 @pytest.mark.parametrize("version", APIS[DELETE].versions)
-def test_groups_are_deleted_each_once_in_order(bench: Workbench, version: int) -> None:
-    bench.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "theirs")
-    bench.groups.code = ErrorCode.NON_EMPTY_GROUP
-    reply = bench.ask(DELETE, version, groups_names=["b", "theirs", "a", "b"])
+def test_groups_are_deleted_each_once_in_order(harness: ApiHarness, version: int) -> None:
+    harness.guard.deny(AclOperation.DELETE, ResourceType.GROUP, "theirs")
+    harness.groups.code = ErrorCode.NON_EMPTY_GROUP
+    reply = harness.ask(DELETE, version, groups_names=["b", "theirs", "a", "b"])
     assert [(result.group_id, result.error_code) for result in reply.results] == [
         ("b", ErrorCode.NON_EMPTY_GROUP),
         ("theirs", DENIED),
         ("a", ErrorCode.NON_EMPTY_GROUP),
     ]
-    assert bench.groups.asked == ["b", "a"]
+    assert harness.groups.asked == ["b", "a"]
 
 
-def test_more_groups_than_fit_a_turn_are_all_deleted(bench: Workbench) -> None:
+def test_more_groups_than_fit_a_turn_are_all_deleted(harness: ApiHarness) -> None:
     names = [f"g{number}" for number in range(2 * GROUPS_A_TURN + 1)]
-    reply = bench.ask(DELETE, 2, groups_names=names)
+    reply = harness.ask(DELETE, 2, groups_names=names)
     assert [(result.group_id, result.error_code) for result in reply.results] == [
         (name, 0) for name in names
     ]

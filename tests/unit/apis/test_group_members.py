@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import Workbench
+from tests.unit.apis.harness import ApiHarness
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.group.requests import (
@@ -38,8 +38,8 @@ def test_all_versions_that_clients_in_use_need_are_served() -> None:
 # -- JoinGroup -----------------------------------------------------------------------------
 
 
-def ask_to_join(bench: Workbench, version: int) -> Any:
-    return bench.ask(
+def ask_to_join(harness: ApiHarness, version: int) -> Any:
+    return harness.ask(
         JOIN,
         version,
         group_id="g",
@@ -57,9 +57,9 @@ def ask_to_join(bench: Workbench, version: int) -> Any:
 
 
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
-def test_a_join_reaches_the_group_as_its_version_says_it(bench: Workbench, version: int) -> None:
-    ask_to_join(bench, version)
-    assert bench.groups.asked == [
+def test_a_join_reaches_the_group_as_its_version_says_it(harness: ApiHarness, version: int) -> None:
+    ask_to_join(harness, version)
+    assert harness.groups.asked == [
         JoinGroup(
             group="g",
             member="m-1",
@@ -78,8 +78,8 @@ def test_a_join_reaches_the_group_as_its_version_says_it(bench: Workbench, versi
 
 
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
-def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
-    bench.groups.joined = JoinGroupReply(
+def test_a_leader_hears_of_all_members(harness: ApiHarness, version: int) -> None:
+    harness.groups.joined = JoinGroupReply(
         error=ErrorCode.NONE,
         member="m-1",
         generation=7,
@@ -89,7 +89,7 @@ def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
         skip_assignment=True,
         members=(JoinGroupMember("m-1", "static-1", b"\0\1"), JoinGroupMember("m-2", None, b"")),
     )
-    reply = ask_to_join(bench, version)
+    reply = ask_to_join(harness, version)
     assert (reply.error_code, reply.generation_id, reply.protocol_name) == (0, 7, "range")
     assert (reply.leader, reply.member_id) == ("m-1", "m-1")
     assert [(member.member_id, member.metadata) for member in reply.members] == [
@@ -105,34 +105,34 @@ def test_a_leader_hears_of_all_members(bench: Workbench, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", APIS[JOIN].versions)
-def test_a_new_member_is_told_its_id_with_the_error(bench: Workbench, version: int) -> None:
+def test_a_new_member_is_told_its_id_with_the_error(harness: ApiHarness, version: int) -> None:
     """A protocol that is not chosen yet is null only where a version can say so."""
-    bench.groups.joined = JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member="test-17")
-    reply = ask_to_join(bench, version)
+    harness.groups.joined = JoinGroupReply(error=ErrorCode.MEMBER_ID_REQUIRED, member="test-17")
+    reply = ask_to_join(harness, version)
     assert (reply.error_code, reply.member_id) == (ErrorCode.MEMBER_ID_REQUIRED, "test-17")
     assert (reply.generation_id, reply.leader, reply.members) == (-1, "", ())
     assert reply.protocol_name == (None if version >= 7 else "")
 
 
-def test_a_join_is_answered_when_the_group_says_so(bench: Workbench) -> None:
-    bench.runs_at_once = False
-    sent = bench.send(JOIN, 5, group_id="g")
+def test_a_join_is_answered_when_the_group_says_so(harness: ApiHarness) -> None:
+    harness.runs_at_once = False
+    sent = harness.send(JOIN, 5, group_id="g")
     assert not sent.is_answered
-    bench.run_tasks()
+    harness.run_tasks()
     assert sent.reply.error_code == 0
 
 
-def test_a_join_of_many_megabytes_costs_its_connection(bench: Workbench) -> None:
+def test_a_join_of_many_megabytes_costs_its_connection(harness: ApiHarness) -> None:
     metadata = b"x" * (10 << 20)
-    bench.send(JOIN, 5, group_id="g", protocols=[{"name": "range", "metadata": metadata}])
-    assert "above the limit" in str(bench.connection.closed_because)
-    assert bench.groups.asked == []
+    harness.send(JOIN, 5, group_id="g", protocols=[{"name": "range", "metadata": metadata}])
+    assert "above the limit" in str(harness.connection.closed_because)
+    assert harness.groups.asked == []
 
 
-def test_a_thousand_protocols_reach_the_group_in_order(bench: Workbench) -> None:
+def test_a_thousand_protocols_reach_the_group_in_order(harness: ApiHarness) -> None:
     protocols = [{"name": f"p{number}", "metadata": b""} for number in range(1000)]
-    bench.send(JOIN, 9, group_id="g", protocols=protocols)
-    (asked,) = bench.groups.asked
+    harness.send(JOIN, 9, group_id="g", protocols=protocols)
+    (asked,) = harness.groups.asked
     assert isinstance(asked, JoinGroup)
     assert [protocol.name for protocol in asked.protocols] == [
         protocol["name"] for protocol in protocols
@@ -142,8 +142,8 @@ def test_a_thousand_protocols_reach_the_group_in_order(bench: Workbench) -> None
 # -- SyncGroup -----------------------------------------------------------------------------
 
 
-def ask_to_sync(bench: Workbench, version: int, **values: Any) -> Any:
-    return bench.ask(
+def ask_to_sync(harness: ApiHarness, version: int, **values: Any) -> Any:
+    return harness.ask(
         SYNC,
         version,
         **{
@@ -163,12 +163,14 @@ def ask_to_sync(bench: Workbench, version: int, **values: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", APIS[SYNC].versions)
-def test_a_sync_reaches_the_group_and_brings_the_assignment(bench: Workbench, version: int) -> None:
-    bench.groups.synced = SyncGroupReply(
+def test_a_sync_reaches_the_group_and_brings_the_assignment(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.groups.synced = SyncGroupReply(
         error=ErrorCode.NONE, protocol_type="consumer", protocol="range", assignment=b"mine"
     )
-    reply = ask_to_sync(bench, version)
-    assert bench.groups.asked == [
+    reply = ask_to_sync(harness, version)
+    assert harness.groups.asked == [
         SyncGroup(
             group="g",
             member="m-1",
@@ -185,17 +187,17 @@ def test_a_sync_reaches_the_group_and_brings_the_assignment(bench: Workbench, ve
 
 
 @pytest.mark.parametrize("version", APIS[SYNC].versions)
-def test_a_sync_that_is_refused_has_no_assignment(bench: Workbench, version: int) -> None:
-    bench.groups.synced = SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS)
-    reply = ask_to_sync(bench, version)
+def test_a_sync_that_is_refused_has_no_assignment(harness: ApiHarness, version: int) -> None:
+    harness.groups.synced = SyncGroupReply(error=ErrorCode.REBALANCE_IN_PROGRESS)
+    reply = ask_to_sync(harness, version)
     assert (reply.error_code, reply.assignment) == (ErrorCode.REBALANCE_IN_PROGRESS, b"")
 
 
 @pytest.mark.parametrize("missing", ["protocol_type", "protocol_name"])
-def test_a_sync_names_its_protocol_from_version_5_on(bench: Workbench, missing: str) -> None:
-    reply = ask_to_sync(bench, 5, **{missing: None})
+def test_a_sync_names_its_protocol_from_version_5_on(harness: ApiHarness, missing: str) -> None:
+    reply = ask_to_sync(harness, 5, **{missing: None})
     assert reply.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert bench.groups.asked == []
+    assert harness.groups.asked == []
 
 
 # -- Heartbeat -----------------------------------------------------------------------------
@@ -204,10 +206,10 @@ def test_a_sync_names_its_protocol_from_version_5_on(bench: Workbench, missing: 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS])
 @pytest.mark.parametrize("version", APIS[HEARTBEAT].versions)
 def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
-    bench: Workbench, version: int, code: ErrorCode
+    harness: ApiHarness, version: int, code: ErrorCode
 ) -> None:
-    bench.groups.code = code
-    reply = bench.ask(
+    harness.groups.code = code
+    reply = harness.ask(
         HEARTBEAT,
         version,
         group_id="g",
@@ -216,7 +218,7 @@ def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
         group_instance_id="static-1",
     )
     instance = "static-1" if version >= 3 else None
-    assert bench.groups.asked == [
+    assert harness.groups.asked == [
         Heartbeat(group="g", member="m-1", instance=instance, generation=7)
     ]
     assert reply.error_code == code
@@ -226,23 +228,25 @@ def test_a_heartbeat_reaches_the_group_and_brings_its_answer(
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_one_member_leaves_and_its_error_is_the_answers(bench: Workbench, version: int) -> None:
-    bench.groups.left = (LeaveResult("m-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
-    reply = bench.ask(LEAVE, version, group_id="g", member_id="m-1")
-    assert bench.groups.asked == [("g", (LeavingMember("m-1", None),))]
+def test_one_member_leaves_and_its_error_is_the_answers(harness: ApiHarness, version: int) -> None:
+    harness.groups.left = (LeaveResult("m-1", None, ErrorCode.UNKNOWN_MEMBER_ID),)
+    reply = harness.ask(LEAVE, version, group_id="g", member_id="m-1")
+    assert harness.groups.asked == [("g", (LeavingMember("m-1", None),))]
     assert reply.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("version", APIS[LEAVE].versions)
-def test_what_is_wrong_with_the_group_is_the_answers_error(bench: Workbench, version: int) -> None:
-    bench.groups.code = ErrorCode.NOT_COORDINATOR
-    reply = bench.ask(LEAVE, version, group_id="g", member_id="m", members=[{"member_id": "m"}])
+def test_what_is_wrong_with_the_group_is_the_answers_error(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.groups.code = ErrorCode.NOT_COORDINATOR
+    reply = harness.ask(LEAVE, version, group_id="g", member_id="m", members=[{"member_id": "m"}])
     assert reply.error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_several_members_leave_each_with_its_own_error(bench: Workbench, version: int) -> None:
-    bench.groups.left = (
+def test_several_members_leave_each_with_its_own_error(harness: ApiHarness, version: int) -> None:
+    harness.groups.left = (
         LeaveResult("m-1", None, ErrorCode.NONE),
         LeaveResult("", "static-2", FENCED),
     )
@@ -250,10 +254,10 @@ def test_several_members_leave_each_with_its_own_error(bench: Workbench, version
         {"member_id": "m-1", "group_instance_id": None, "reason": "done"},
         {"member_id": "", "group_instance_id": "static-2"},
     ]
-    reply = bench.ask(LEAVE, version, group_id="g", members=members)
+    reply = harness.ask(LEAVE, version, group_id="g", members=members)
     reason = "done" if version >= 5 else None
     leavers = (LeavingMember("m-1", None, reason), LeavingMember("", "static-2", None))
-    assert bench.groups.asked == [("g", leavers)]
+    assert harness.groups.asked == [("g", leavers)]
     assert reply.error_code == 0
     assert [
         (member.member_id, member.group_instance_id, member.error_code) for member in reply.members

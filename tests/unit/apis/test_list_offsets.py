@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import ME, NOW_MS, OTHER, Workbench, batch, topic_state
+from tests.unit.apis.harness import ME, NOW_MS, OTHER, ApiHarness, batch, topic_state
 
 from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
@@ -19,10 +19,10 @@ LATEST, EARLIEST, LARGEST, EARLIEST_LOCAL = -1, -2, -3, -4
 
 
 def ask(
-    bench: Workbench, version: int, timestamp: int, *, topic: str = "orders", **values: Any
+    harness: ApiHarness, version: int, timestamp: int, *, topic: str = "orders", **values: Any
 ) -> Any:
     partition = {"partition_index": 0, "timestamp": timestamp, **values.pop("partition", {})}
-    reply = bench.ask(
+    reply = harness.ask(
         KEY, version, replica_id=-1, topics=[{"name": topic, "partitions": [partition]}], **values
     )
     (answer,) = reply.topics[0].partitions
@@ -34,27 +34,29 @@ def found(answer: Any) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_finds_start_end_and_time(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", epoch=2)
-    bench.fill("orders", batch(b"a", b"b", at_ms=NOW_MS), batch(b"c", at_ms=NOW_MS + 100))
-    bench.replicas.delete_records(P0, Offset(1))
-    assert found(ask(bench, version, LATEST)) == (0, 3, -1)
-    assert found(ask(bench, version, EARLIEST)) == (0, 1, -1)
-    assert found(ask(bench, version, NOW_MS + 1)) == (0, 1, NOW_MS + 1)
-    assert found(ask(bench, version, NOW_MS + 2)) == (0, 2, NOW_MS + 100)
-    assert found(ask(bench, version, NOW_MS + 101)) == (0, -1, -1)
+def test_every_version_finds_start_end_and_time(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", epoch=2)
+    harness.fill("orders", batch(b"a", b"b", at_ms=NOW_MS), batch(b"c", at_ms=NOW_MS + 100))
+    harness.replicas.delete_records(P0, Offset(1))
+    assert found(ask(harness, version, LATEST)) == (0, 3, -1)
+    assert found(ask(harness, version, EARLIEST)) == (0, 1, -1)
+    assert found(ask(harness, version, NOW_MS + 1)) == (0, 1, NOW_MS + 1)
+    assert found(ask(harness, version, NOW_MS + 2)) == (0, 2, NOW_MS + 100)
+    assert found(ask(harness, version, NOW_MS + 101)) == (0, -1, -1)
     if version >= 4:
-        assert ask(bench, version, LATEST).leader_epoch == 2
-        assert ask(bench, version, NOW_MS).leader_epoch == 2
+        assert ask(harness, version, LATEST).leader_epoch == 2
+        assert ask(harness, version, NOW_MS).leader_epoch == 2
     if version >= 2:
-        assert bench.ask(KEY, version, topics=[]).throttle_time == timedelta()
+        assert harness.ask(KEY, version, topics=[]).throttle_time == timedelta()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_largest_timestamp_is_found_from_version_7_on(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"late", at_ms=NOW_MS + 500), batch(b"early", at_ms=NOW_MS))
-    answer = ask(bench, version, LARGEST)
+def test_the_largest_timestamp_is_found_from_version_7_on(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"late", at_ms=NOW_MS + 500), batch(b"early", at_ms=NOW_MS))
+    answer = ask(harness, version, LARGEST)
     if version >= 7:
         assert found(answer) == (0, 0, NOW_MS + 500)
     else:
@@ -63,26 +65,26 @@ def test_the_largest_timestamp_is_found_from_version_7_on(bench: Workbench, vers
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_earliest_local_offset_is_the_logs_start_from_version_8_on(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    bench.replicas.delete_records(P0, Offset(1))
-    answer = ask(bench, version, EARLIEST_LOCAL)
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    harness.replicas.delete_records(P0, Offset(1))
+    answer = ask(harness, version, EARLIEST_LOCAL)
     expected = (0, 1, -1) if version >= 8 else (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
     assert found(answer) == expected
 
 
 @pytest.mark.parametrize("timestamp", [-5, -6, -(2**63)])
-def test_other_negative_times_are_not_served(bench: Workbench, timestamp: int) -> None:
-    bench.make_topic("orders")
-    assert found(ask(bench, 8, timestamp)) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
+def test_other_negative_times_are_not_served(harness: ApiHarness, timestamp: int) -> None:
+    harness.make_topic("orders")
+    assert found(ask(harness, 8, timestamp)) == (ErrorCode.UNSUPPORTED_VERSION, -1, -1)
 
 
 @pytest.mark.parametrize("timestamp", [LARGEST, 0, 2**63 - 1])
-def test_an_empty_log_has_no_times(bench: Workbench, timestamp: int) -> None:
-    bench.make_topic("orders")
-    assert found(ask(bench, 8, timestamp)) == (0, -1, -1)
+def test_an_empty_log_has_no_times(harness: ApiHarness, timestamp: int) -> None:
+    harness.make_topic("orders")
+    assert found(ask(harness, 8, timestamp)) == (0, -1, -1)
 
 
 def transactional() -> bytearray:
@@ -90,28 +92,30 @@ def transactional() -> bytearray:
 
 
 @pytest.mark.parametrize("version", range(2, VERSIONS[-1] + 1))
-def test_read_committed_ends_at_the_last_stable_offset(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a", at_ms=NOW_MS))
+def test_read_committed_ends_at_the_last_stable_offset(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a", at_ms=NOW_MS))
     open_one = transactional()
-    bench.replicas.append([(P0, memoryview(open_one))], acks=1, timeout_ms=0, done=lambda _: None)
-    assert found(ask(bench, version, LATEST)) == (0, 2, -1)
-    assert found(ask(bench, version, LATEST, isolation_level=1)) == (0, 1, -1)
-    bench.fill("orders", batch(b"b", at_ms=NOW_MS + 900))
-    assert found(ask(bench, version, NOW_MS + 900)) == (0, 2, NOW_MS + 900)
-    assert found(ask(bench, version, NOW_MS + 900, isolation_level=1)) == (0, -1, -1)
+    harness.replicas.append([(P0, memoryview(open_one))], acks=1, timeout_ms=0, done=lambda _: None)
+    assert found(ask(harness, version, LATEST)) == (0, 2, -1)
+    assert found(ask(harness, version, LATEST, isolation_level=1)) == (0, 1, -1)
+    harness.fill("orders", batch(b"b", at_ms=NOW_MS + 900))
+    assert found(ask(harness, version, NOW_MS + 900)) == (0, 2, NOW_MS + 900)
+    assert found(ask(harness, version, NOW_MS + 900, isolation_level=1)) == (0, -1, -1)
 
 
 @pytest.mark.parametrize("replica_id", [-1, -2, OTHER, 77])
-def test_nobody_is_told_of_more_than_the_high_watermark(bench: Workbench, replica_id: int) -> None:
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    bench.fill("orders", batch(b"a", at_ms=NOW_MS))
+def test_nobody_is_told_of_more_than_the_high_watermark(
+    harness: ApiHarness, replica_id: int
+) -> None:
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    harness.fill("orders", batch(b"a", at_ms=NOW_MS))
     for timestamp, expected in (
         (LATEST, (0, 0, -1)),
         (NOW_MS, (0, -1, -1)),
         (LARGEST, (0, -1, -1)),
     ):
-        reply = bench.ask(
+        reply = harness.ask(
             KEY,
             8,
             replica_id=replica_id,
@@ -123,17 +127,17 @@ def test_nobody_is_told_of_more_than_the_high_watermark(bench: Workbench, replic
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_new_leader_does_not_take_back_what_was_told(bench: Workbench, version: int) -> None:
+def test_a_new_leader_does_not_take_back_what_was_told(harness: ApiHarness, version: int) -> None:
     """KIP-207: its high watermark lags behind the start of its epoch, for a moment."""
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    bench.fill("orders", batch(b"a", at_ms=NOW_MS))
-    bench.make_topic("orders", replicas=(ME, OTHER), epoch=1)
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    harness.fill("orders", batch(b"a", at_ms=NOW_MS))
+    harness.make_topic("orders", replicas=(ME, OTHER), epoch=1)
     code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
-    assert found(ask(bench, version, LATEST)) == (code, -1, -1)
-    assert found(ask(bench, version, NOW_MS)) == (code, -1, -1)
-    assert found(ask(bench, version, EARLIEST)) == (0, 0, -1)
-    bench.replicas.note_follower_end(P0, OTHER, Offset(1))
-    assert found(ask(bench, version, LATEST)) == (0, 1, -1)
+    assert found(ask(harness, version, LATEST)) == (code, -1, -1)
+    assert found(ask(harness, version, NOW_MS)) == (code, -1, -1)
+    assert found(ask(harness, version, EARLIEST)) == (0, 0, -1)
+    harness.replicas.note_follower_end(P0, OTHER, Offset(1))
+    assert found(ask(harness, version, LATEST)) == (0, 1, -1)
 
 
 @pytest.mark.parametrize("version", range(4, VERSIONS[-1] + 1))
@@ -147,23 +151,23 @@ def test_a_new_leader_does_not_take_back_what_was_told(bench: Workbench, version
     ],
 )
 def test_questions_are_fenced_by_leader_epoch(
-    bench: Workbench, version: int, epoch: int, code: ErrorCode
+    harness: ApiHarness, version: int, epoch: int, code: ErrorCode
 ) -> None:
-    bench.make_topic("orders", epoch=5)
-    answer = ask(bench, version, LATEST, partition={"current_leader_epoch": epoch})
+    harness.make_topic("orders", epoch=5)
+    answer = ask(harness, version, LATEST, partition={"current_leader_epoch": epoch})
     assert answer.error_code == code
 
 
-def test_absent_and_foreign_partitions_are_refused(bench: Workbench) -> None:
-    bench.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
-    assert ask(bench, 8, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert ask(bench, 8, LATEST, topic="far").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+def test_absent_and_foreign_partitions_are_refused(harness: ApiHarness) -> None:
+    harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
+    assert ask(harness, 8, LATEST).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert ask(harness, 8, LATEST, topic="far").error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_partition_named_twice_is_refused_each_time(bench: Workbench) -> None:
-    bench.make_topic("orders", 2)
+def test_a_partition_named_twice_is_refused_each_time(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 2)
     entries = [{"partition_index": index, "timestamp": LATEST} for index in (0, 1, 0)]
-    reply = bench.ask(KEY, 8, topics=[{"name": "orders", "partitions": entries}])
+    reply = harness.ask(KEY, 8, topics=[{"name": "orders", "partitions": entries}])
     assert [partition.error_code for partition in reply.topics[0].partitions] == [
         ErrorCode.INVALID_REQUEST,
         0,
@@ -172,9 +176,9 @@ def test_a_partition_named_twice_is_refused_each_time(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_permission_comes_before_existence(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
+def test_permission_comes_before_existence(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders")
     for topic in ("orders", "absent"):
-        bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
-        answer = ask(bench, version, LATEST, topic=topic)
+        harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        answer = ask(harness, version, LATEST, topic=topic)
         assert found(answer) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1, -1)

@@ -6,12 +6,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.apis.workbench import (
+from tests.unit.apis.harness import (
     LISTENER,
     ME,
     OTHER,
-    Connection,
-    Workbench,
+    ApiHarness,
+    FakeConnection,
     node,
     topic_id_of,
     topic_state,
@@ -36,8 +36,8 @@ FAILED = TopicPartition("ünïted.1", 204)  # here
 NOT_ASKED = -(2**31)
 
 
-def ask(bench: Workbench, version: int, *names: str, **values: Any) -> Any:
-    return bench.ask(KEY, version, topics=[{"name": name} for name in names], **values)
+def ask(harness: ApiHarness, version: int, *names: str, **values: Any) -> Any:
+    return harness.ask(KEY, version, topics=[{"name": name} for name in names], **values)
 
 
 def only(reply: Any) -> Any:
@@ -46,9 +46,9 @@ def only(reply: Any) -> Any:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_tells_brokers_and_leaders(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", 3, epoch=4)
-    reply = ask(bench, version, "orders")
+def test_every_version_tells_brokers_and_leaders(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", 3, epoch=4)
+    reply = ask(harness, version, "orders")
     topic = only(reply)
     assert (topic.error_code, topic.name) == (0, "orders")
     assert [partition.partition_index for partition in topic.partitions] == [0, 1, 2]
@@ -181,65 +181,65 @@ def described(version: int, number: int, state: PartitionState, has_failed: bool
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_all_topics_are_asked_for_by_null_and_in_version_0_by_an_empty_list(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
     for name in ("a", "b"):
-        bench.make_topic(name)
+        harness.make_topic(name)
     asked: Any = [] if version == 0 else None
-    reply = bench.ask(KEY, version, topics=asked)
+    reply = harness.ask(KEY, version, topics=asked)
     assert [topic.name for topic in reply.topics] == ["a", "b"]
     if version > 0:
-        assert bench.ask(KEY, version, topics=[]).topics == ()
+        assert harness.ask(KEY, version, topics=[]).topics == ()
 
 
-def test_an_answer_of_all_topics_follows_every_change(bench: Workbench) -> None:
-    bench.make_topic("a")
-    before = bench.ask(KEY, LATEST, topics=None)
+def test_an_answer_of_all_topics_follows_every_change(harness: ApiHarness) -> None:
+    harness.make_topic("a")
+    before = harness.ask(KEY, LATEST, topics=None)
     assert (
-        bench.send(KEY, LATEST, topics=None).bytes[8:]
-        == (bench.send(KEY, LATEST, topics=None).bytes[8:])
+        harness.send(KEY, LATEST, topics=None).bytes[8:]
+        == (harness.send(KEY, LATEST, topics=None).bytes[8:])
     )
-    bench.make_topic("b", 2)
-    bench.tell(topic_state("a", 1, epoch=9))
-    bench.tell(brokers=(node(ME), node(OTHER)))
-    after = bench.ask(KEY, LATEST, topics=None)
+    harness.make_topic("b", 2)
+    harness.tell(topic_state("a", 1, epoch=9))
+    harness.tell(brokers=(node(ME), node(OTHER)))
+    after = harness.ask(KEY, LATEST, topics=None)
     assert [topic.name for topic in before.topics] == ["a"]
     assert [(topic.name, topic.partitions[0].leader_epoch) for topic in after.topics] == [
         ("b", 0),
         ("a", 9),
     ]
     assert [broker.node_id for broker in after.brokers] == [ME, OTHER]
-    bench.delete_topic("b")
-    assert [topic.name for topic in bench.ask(KEY, LATEST, topics=None).topics] == ["a"]
+    harness.delete_topic("b")
+    assert [topic.name for topic in harness.ask(KEY, LATEST, topics=None).topics] == ["a"]
 
 
-def test_an_answer_of_all_topics_is_encoded_once_for_each_address(bench: Workbench) -> None:
-    bench.make_topic("a")
-    here = bench.send(KEY, 9, topics=None)
-    there = bench.send(KEY, 9, topics=None, connection=Connection(host="::1", port=7))
+def test_an_answer_of_all_topics_is_encoded_once_for_each_address(harness: ApiHarness) -> None:
+    harness.make_topic("a")
+    here = harness.send(KEY, 9, topics=None)
+    there = harness.send(KEY, 9, topics=None, connection=FakeConnection(host="::1", port=7))
     assert (here.reply.brokers[0].host, there.reply.brokers[0].host) == ("127.0.0.1", "::1")
-    assert bench.send(KEY, 9, topics=None).reply == here.reply
+    assert harness.send(KEY, 9, topics=None).reply == here.reply
 
 
-def test_a_dead_brokers_leaderships_are_told_as_missing(bench: Workbench) -> None:
-    bench.tell(topic_state("a", 1, replicas=(OTHER, ME), leader=OTHER), brokers=(node(ME),))
-    (partition,) = only(ask(bench, LATEST, "a")).partitions
+def test_a_dead_brokers_leaderships_are_told_as_missing(harness: ApiHarness) -> None:
+    harness.tell(topic_state("a", 1, replicas=(OTHER, ME), leader=OTHER), brokers=(node(ME),))
+    (partition,) = only(ask(harness, LATEST, "a")).partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
     assert partition.offline_replicas == (OTHER,)
-    bench.tell(brokers=(node(ME), node(OTHER)))
-    (partition,) = only(ask(bench, LATEST, "a")).partitions
+    harness.tell(brokers=(node(ME), node(OTHER)))
+    (partition,) = only(ask(harness, LATEST, "a")).partitions
     assert (partition.error_code, partition.leader_id) == (0, OTHER)
 
 
 def test_a_replica_on_a_disk_that_failed_is_offline_though_its_broker_lives(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    bench.tell(topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER)))
+    harness.tell(topic_state("a", 2, replicas=(ME, OTHER)), brokers=(node(ME), node(OTHER)))
     for failed, offline in (({}, ()), ({TopicPartition("a", 1): {OTHER}}, (OTHER,)), ({}, ())):
-        bench.tell(failed={name: frozenset(each) for name, each in failed.items()})
-        first, second = only(ask(bench, LATEST, "a")).partitions
+        harness.tell(failed={name: frozenset(each) for name, each in failed.items()})
+        first, second = only(ask(harness, LATEST, "a")).partitions
         assert (first.offline_replicas, second.offline_replicas) == ((), offline)
-        (whole,) = bench.ask(KEY, LATEST, topics=None).topics
+        (whole,) = harness.ask(KEY, LATEST, topics=None).topics
         assert whole.partitions[1].offline_replicas == offline
         assert (second.error_code, second.leader_id) == (0, ME)
 
@@ -249,10 +249,12 @@ def test_a_replica_on_a_disk_that_failed_is_offline_though_its_broker_lives(
 
 def test_clients_are_told_what_the_listener_advertises(tmp_path: Path) -> None:
     advertised = {"OUT": Endpoint("OUT", "PLAINTEXT", "broker.example.com", 443)}
-    bench = Workbench(tmp_path, advertised=advertised)
-    bench.tell(brokers=(node(ME, "OUT", "IN"), node(OTHER, "IN")))
-    outside = bench.send(KEY, 1, topics=[], connection=Connection(listener="OUT"))
-    inside = bench.send(KEY, 1, topics=[], connection=Connection(listener="IN", host="10.0.0.1"))
+    harness = ApiHarness(tmp_path, advertised=advertised)
+    harness.tell(brokers=(node(ME, "OUT", "IN"), node(OTHER, "IN")))
+    outside = harness.send(KEY, 1, topics=[], connection=FakeConnection(listener="OUT"))
+    inside = harness.send(
+        KEY, 1, topics=[], connection=FakeConnection(listener="IN", host="10.0.0.1")
+    )
     assert [(broker.host, broker.port) for broker in outside.reply.brokers] == [
         ("broker.example.com", 443)
     ]
@@ -260,7 +262,7 @@ def test_clients_are_told_what_the_listener_advertises(tmp_path: Path) -> None:
         ("10.0.0.1", 9092),
         ("host-2", 9002),
     ]
-    bench.close()
+    harness.close()
 
 
 # -- auto-creation -------------------------------------------------------------------------
@@ -268,40 +270,42 @@ def test_clients_are_told_what_the_listener_advertises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_question_creates_the_topic_and_gets_its_leaders(tmp_path: Path, version: int) -> None:
-    bench = Workbench(tmp_path, settings={"num.partitions": "3", "default.replication.factor": "2"})
-    topic = only(ask(bench, version, "fresh", allow_auto_topic_creation=True))
+    harness = ApiHarness(
+        tmp_path, settings={"num.partitions": "3", "default.replication.factor": "2"}
+    )
+    topic = only(ask(harness, version, "fresh", allow_auto_topic_creation=True))
     assert (topic.error_code, len(topic.partitions)) == (0, 3)
-    (created,) = bench.controller.created
+    (created,) = harness.controller.created
     assert (created.name, created.partitions, created.replication_factor) == ("fresh", 3, 2)
-    bench.close()
+    harness.close()
 
 
 @pytest.mark.parametrize("version", range(4, VERSIONS[-1] + 1))
-def test_nothing_is_created_for_who_does_not_want_it(bench: Workbench, version: int) -> None:
-    topic = only(ask(bench, version, "fresh", allow_auto_topic_creation=False))
+def test_nothing_is_created_for_who_does_not_want_it(harness: ApiHarness, version: int) -> None:
+    topic = only(ask(harness, version, "fresh", allow_auto_topic_creation=False))
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert bench.controller.created == []
+    assert harness.controller.created == []
 
 
 def test_nothing_is_created_where_the_broker_does_not_do_so(tmp_path: Path) -> None:
-    bench = Workbench(tmp_path, settings={"auto.create.topics.enable": "false"})
-    topic = only(ask(bench, 1, "fresh"))
+    harness = ApiHarness(tmp_path, settings={"auto.create.topics.enable": "false"})
+    topic = only(ask(harness, 1, "fresh"))
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert bench.controller.created == []
-    bench.close()
+    assert harness.controller.created == []
+    harness.close()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "ü", "x" * 250, "a\n", "a\0"])
-def test_bad_names_create_nothing(bench: Workbench, name: str) -> None:
-    topic = only(ask(bench, 4, name, allow_auto_topic_creation=True))
+def test_bad_names_create_nothing(harness: ApiHarness, name: str) -> None:
+    topic = only(ask(harness, 4, name, allow_auto_topic_creation=True))
     assert (topic.error_code, topic.name) == (ErrorCode.INVALID_TOPIC_EXCEPTION, name)
-    assert bench.controller.created == []
+    assert harness.controller.created == []
 
 
-def test_internal_topics_are_not_made_by_a_question(bench: Workbench) -> None:
-    topic = only(ask(bench, 4, "__consumer_offsets", allow_auto_topic_creation=True))
+def test_internal_topics_are_not_made_by_a_question(harness: ApiHarness) -> None:
+    topic = only(ask(harness, 4, "__consumer_offsets", allow_auto_topic_creation=True))
     assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert bench.controller.created == []
+    assert harness.controller.created == []
 
 
 @pytest.mark.parametrize(
@@ -314,51 +318,51 @@ def test_internal_topics_are_not_made_by_a_question(bench: Workbench) -> None:
     ],
 )
 def test_a_creation_that_fails_is_told(
-    bench: Workbench, refused: ErrorCode, told: ErrorCode
+    harness: ApiHarness, refused: ErrorCode, told: ErrorCode
 ) -> None:
-    bench.controller.refusals["fresh"] = ApiError(refused, "because")
-    assert only(ask(bench, 4, "fresh", allow_auto_topic_creation=True)).error_code == told
+    harness.controller.refusals["fresh"] = ApiError(refused, "because")
+    assert only(ask(harness, 4, "fresh", allow_auto_topic_creation=True)).error_code == told
 
 
-def test_a_question_for_too_many_topics_creates_none(bench: Workbench) -> None:
+def test_a_question_for_too_many_topics_creates_none(harness: ApiHarness) -> None:
     names = [f"fresh-{number}" for number in range(10_001)]
-    reply = ask(bench, 4, *names, allow_auto_topic_creation=True)
+    reply = ask(harness, 4, *names, allow_auto_topic_creation=True)
     assert {topic.error_code for topic in reply.topics} == {ErrorCode.POLICY_VIOLATION}
-    assert bench.controller.created == []
+    assert harness.controller.created == []
 
 
-def test_a_topic_that_has_not_arrived_yet_is_asked_for_again(bench: Workbench) -> None:
-    bench.controller.is_slow = True
-    topic = only(ask(bench, 4, "fresh", allow_auto_topic_creation=True))
+def test_a_topic_that_has_not_arrived_yet_is_asked_for_again(harness: ApiHarness) -> None:
+    harness.controller.is_slow = True
+    topic = only(ask(harness, 4, "fresh", allow_auto_topic_creation=True))
     assert topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE
 
 
-def test_the_connection_waits_while_a_topic_is_made(bench: Workbench) -> None:
-    bench.runs_at_once = False
-    sent = bench.send(KEY, 4, topics=[{"name": "fresh"}], allow_auto_topic_creation=True)
+def test_the_connection_waits_while_a_topic_is_made(harness: ApiHarness) -> None:
+    harness.runs_at_once = False
+    sent = harness.send(KEY, 4, topics=[{"name": "fresh"}], allow_auto_topic_creation=True)
     assert not sent.is_answered
-    bench.run_tasks()
+    harness.run_tasks()
     assert only(sent.reply).error_code == 0
 
 
-def test_an_unforeseen_failure_costs_the_connection_and_is_reported(bench: Workbench) -> None:
+def test_an_unforeseen_failure_costs_the_connection_and_is_reported(harness: ApiHarness) -> None:
     async def fail(*_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("of all things")
 
-    bench.controller.create_topics = fail  # type: ignore[method-assign]
-    sent = bench.send(KEY, 4, topics=[{"name": "fresh"}], allow_auto_topic_creation=True)
+    harness.controller.create_topics = fail  # type: ignore[method-assign]
+    sent = harness.send(KEY, 4, topics=[{"name": "fresh"}], allow_auto_topic_creation=True)
     assert not sent.is_answered
-    assert bench.connection.is_closed
-    assert "ZeroDivisionError: of all things" in bench.reports[-1]
+    assert harness.connection.is_closed
+    assert "ZeroDivisionError: of all things" in harness.reports[-1]
 
 
 # -- topic ids -----------------------------------------------------------------------------
 
 
-def test_topics_are_found_by_their_id(bench: Workbench) -> None:
-    bench.make_topic("orders")
+def test_topics_are_found_by_their_id(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
     unknown = UUID(int=5)
-    reply = bench.ask(
+    reply = harness.ask(
         KEY,
         12,
         topics=[{"topic_id": topic_id_of("orders"), "name": None}, {"topic_id": unknown}],
@@ -371,22 +375,22 @@ def test_topics_are_found_by_their_id(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_versions_that_only_answer_with_ids_refuse_questions_by_id(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.make_topic("orders")
-    reply = bench.ask(KEY, version, topics=[{"topic_id": topic_id_of("orders"), "name": ""}])
+    harness.make_topic("orders")
+    reply = harness.ask(KEY, version, topics=[{"topic_id": topic_id_of("orders"), "name": ""}])
     assert only(reply).error_code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("version", [10, 11, 12])
-def test_a_question_without_name_and_id_is_invalid(bench: Workbench, version: int) -> None:
-    reply = bench.ask(KEY, version, topics=[{"name": None}])
+def test_a_question_without_name_and_id_is_invalid(harness: ApiHarness, version: int) -> None:
+    reply = harness.ask(KEY, version, topics=[{"name": None}])
     assert only(reply).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_topic_asked_for_twice_is_answered_once(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    reply = ask(bench, 12, "orders", "orders")
+def test_a_topic_asked_for_twice_is_answered_once(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    reply = ask(harness, 12, "orders", "orders")
     assert only(reply).name == "orders"
 
 
@@ -395,39 +399,39 @@ def test_a_topic_asked_for_twice_is_answered_once(bench: Workbench) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_topics_that_may_not_be_described_look_the_same_whether_they_exist(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.make_topic("hidden")
+    harness.make_topic("hidden")
     for name in ("hidden", "absent"):
-        bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-    reply = ask(bench, version, "hidden", "absent")
+        harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+    reply = ask(harness, version, "hidden", "absent")
     assert [(topic.error_code, topic.partitions) for topic in reply.topics] == [
         (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ())
     ] * 2
     if version >= 10:
         assert {topic.topic_id for topic in reply.topics} <= {None, UUID(int=0)}
-    assert bench.controller.created == []
+    assert harness.controller.created == []
 
 
-def test_all_topics_are_those_that_may_be_described(bench: Workbench) -> None:
+def test_all_topics_are_those_that_may_be_described(harness: ApiHarness) -> None:
     for name in ("seen", "hidden"):
-        bench.make_topic(name)
-    assert len(bench.ask(KEY, LATEST, topics=None).topics) == 2
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
-    assert only(bench.ask(KEY, LATEST, topics=None)).name == "seen"
+        harness.make_topic(name)
+    assert len(harness.ask(KEY, LATEST, topics=None).topics) == 2
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
+    assert only(harness.ask(KEY, LATEST, topics=None)).name == "seen"
 
 
-def test_an_id_does_not_tell_the_name_of_a_hidden_topic(bench: Workbench) -> None:
-    bench.make_topic("hidden")
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
-    topic = only(bench.ask(KEY, 12, topics=[{"topic_id": topic_id_of("hidden"), "name": None}]))
+def test_an_id_does_not_tell_the_name_of_a_hidden_topic(harness: ApiHarness) -> None:
+    harness.make_topic("hidden")
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "hidden")
+    topic = only(harness.ask(KEY, 12, topics=[{"topic_id": topic_id_of("hidden"), "name": None}]))
     assert (topic.error_code, topic.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 
-def test_creation_needs_its_own_permission(bench: Workbench) -> None:
-    bench.guard.deny(AclOperation.CREATE, ResourceType.CLUSTER, "kafka-cluster")
-    bench.guard.deny(AclOperation.CREATE, ResourceType.TOPIC, "forbidden")
-    reply = ask(bench, 4, "forbidden", "allowed", allow_auto_topic_creation=True)
+def test_creation_needs_its_own_permission(harness: ApiHarness) -> None:
+    harness.guard.deny(AclOperation.CREATE, ResourceType.CLUSTER, "kafka-cluster")
+    harness.guard.deny(AclOperation.CREATE, ResourceType.TOPIC, "forbidden")
+    reply = ask(harness, 4, "forbidden", "allowed", allow_auto_topic_creation=True)
     assert [(topic.name, topic.error_code) for topic in reply.topics] == [
         ("forbidden", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ("allowed", 0),
@@ -435,9 +439,9 @@ def test_creation_needs_its_own_permission(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("version", range(8, VERSIONS[-1] + 1))
-def test_operations_are_told_to_who_asks_for_them(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
-    bench.guard.deny(AclOperation.DELETE, ResourceType.TOPIC, "orders")
+def test_operations_are_told_to_who_asks_for_them(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders")
+    harness.guard.deny(AclOperation.DELETE, ResourceType.TOPIC, "orders")
     everything = (
         AclOperation.READ,
         AclOperation.WRITE,
@@ -449,7 +453,7 @@ def test_operations_are_told_to_who_asks_for_them(bench: Workbench, version: int
     )
     for names in (["orders"], None):
         topics = None if names is None else [{"name": name} for name in names]
-        reply = bench.ask(
+        reply = harness.ask(
             KEY,
             version,
             topics=topics,
@@ -459,14 +463,16 @@ def test_operations_are_told_to_who_asks_for_them(bench: Workbench, version: int
         assert only(reply).topic_authorized_operations == sum(1 << each for each in everything)
         if version <= 10:
             assert reply.cluster_authorized_operations & (1 << AclOperation.CLUSTER_ACTION)
-    assert ask(bench, version, "orders").topics[0].topic_authorized_operations == NOT_ASKED
+    assert ask(harness, version, "orders").topics[0].topic_authorized_operations == NOT_ASKED
 
 
-def test_operations_on_the_cluster_are_none_for_who_may_not_describe_it(bench: Workbench) -> None:
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
-    reply = ask(bench, 8, include_cluster_authorized_operations=True)
+def test_operations_on_the_cluster_are_none_for_who_may_not_describe_it(
+    harness: ApiHarness,
+) -> None:
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster")
+    reply = ask(harness, 8, include_cluster_authorized_operations=True)
     assert reply.cluster_authorized_operations == 0
 
 
-def test_replies_promise_no_throttling(bench: Workbench) -> None:
-    assert ask(bench, LATEST).throttle_time == timedelta()
+def test_replies_promise_no_throttling(harness: ApiHarness) -> None:
+    assert ask(harness, LATEST).throttle_time == timedelta()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import OTHER, Workbench, batch, topic_state
+from tests.unit.apis.harness import OTHER, ApiHarness, batch, topic_state
 
 from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
@@ -15,10 +15,10 @@ VERSIONS = APIS[KEY].versions
 
 
 def ask(
-    bench: Workbench, version: int, epoch: int, *, current: int = -1, topic: str = "orders"
+    harness: ApiHarness, version: int, epoch: int, *, current: int = -1, topic: str = "orders"
 ) -> tuple[int, int, int]:
     partition = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
-    reply: Any = bench.ask(KEY, version, topics=[{"topic": topic, "partitions": [partition]}])
+    reply: Any = harness.ask(KEY, version, topics=[{"topic": topic, "partitions": [partition]}])
     (answer,) = reply.topics[0].partitions
     assert (reply.topics[0].topic, answer.partition) == (topic, 0)
     return answer.error_code, answer.leader_epoch, answer.end_offset
@@ -26,13 +26,13 @@ def ask(
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_version_tells_the_largest_epoch_up_to_the_asked_one(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.make_topic("orders", epoch=2)
-    bench.fill("orders", batch(b"a", b"b"))
-    bench.make_topic("orders", epoch=5)
-    bench.fill("orders", batch(b"c"))
-    asked = {epoch: ask(bench, version, epoch) for epoch in (-1, 0, 2, 3, 5, 6, 2**31 - 1)}
+    harness.make_topic("orders", epoch=2)
+    harness.fill("orders", batch(b"a", b"b"))
+    harness.make_topic("orders", epoch=5)
+    harness.fill("orders", batch(b"c"))
+    asked = {epoch: ask(harness, version, epoch) for epoch in (-1, 0, 2, 3, 5, 6, 2**31 - 1)}
     assert asked == {
         -1: (0, -1, -1),
         0: (0, 0, 0),
@@ -55,21 +55,21 @@ def test_every_version_tells_the_largest_epoch_up_to_the_asked_one(
     ],
 )
 def test_questions_are_fenced_by_leader_epoch(
-    bench: Workbench, version: int, current: int, code: ErrorCode
+    harness: ApiHarness, version: int, current: int, code: ErrorCode
 ) -> None:
-    bench.make_topic("orders", epoch=5)
-    assert ask(bench, version, 5, current=current)[0] == code
+    harness.make_topic("orders", epoch=5)
+    assert ask(harness, version, 5, current=current)[0] == code
 
 
-def test_absent_and_foreign_partitions_are_refused(bench: Workbench) -> None:
-    bench.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
-    assert ask(bench, 4, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
-    assert ask(bench, 4, 0, topic="far") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
+def test_absent_and_foreign_partitions_are_refused(harness: ApiHarness) -> None:
+    harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
+    assert ask(harness, 4, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1)
+    assert ask(harness, 4, 0, topic="far") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_permission_comes_before_existence(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
+def test_permission_comes_before_existence(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders")
     for topic in ("orders", "absent"):
-        bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
-        assert ask(bench, version, 0, topic=topic)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+        assert ask(harness, version, 0, topic=topic)[0] == ErrorCode.TOPIC_AUTHORIZATION_FAILED

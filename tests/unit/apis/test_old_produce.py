@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from tests.unit.apis.workbench import Connection, Workbench
+from tests.unit.apis.harness import ApiHarness, FakeConnection
 
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -20,11 +20,11 @@ UNKNOWN = b"\xff" * 8
 
 
 def ask(
-    bench: Workbench, version: int, topics: bytes, *, acks: int = 1, connection: Connection
+    harness: ApiHarness, version: int, topics: bytes, *, acks: int = 1, connection: FakeConnection
 ) -> InFlightRequest:
     head = b"\0\0" + struct.pack(">h", version) + CORRELATION_ID + b"\0\1c"
     body = struct.pack(">hi", acks, 1000) + topics
-    return bench.send_frame(bytearray(head + body), connection)
+    return harness.send_frame(bytearray(head + body), connection)
 
 
 def topic(name: bytes, *partitions: int) -> bytes:
@@ -72,53 +72,53 @@ ONE, TWO = b"\0\0\0\1", b"\0\0\0\2"
     ids=("v0", "v1", "v2"),
 )  # fmt: skip
 def test_every_partition_is_refused_in_the_layout_of_its_version(
-    bench: Workbench, version: int, expected: bytes
+    harness: ApiHarness, version: int, expected: bytes
 ) -> None:
-    bench.make_topic("orders", 2)
-    bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "secret")
+    harness.make_topic("orders", 2)
+    harness.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "secret")
     topics = TWO + topic(b"orders", 0, 1) + topic(b"secret", 0)
-    in_flight = ask(bench, version, topics, connection=bench.connection)
+    in_flight = ask(harness, version, topics, connection=harness.connection)
     assert answer(in_flight) == expected
-    assert bench.replicas.get(TopicPartition("orders", 0)).log_end_offset == 0
-    assert not bench.connection.is_closed
+    assert harness.replicas.get(TopicPartition("orders", 0)).log_end_offset == 0
+    assert not harness.connection.is_closed
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_who_may_not_write_does_not_learn_whether_a_topic_exists(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
-    bench.guard.denies_all = True
-    bench.make_topic("there")
+    harness.guard.denies_all = True
+    harness.make_topic("there")
     told = [
-        answer(ask(bench, version, ONE + topic(name, 0), connection=bench.connection))
+        answer(ask(harness, version, ONE + topic(name, 0), connection=harness.connection))
         for name in (b"there", b"never")
     ]
     assert told[0].replace(b"there", b"never") == told[1]
     assert DENIED in told[0]
-    assert (AclOperation.WRITE, ResourceType.TOPIC, "there") in bench.guard.asked
+    assert (AclOperation.WRITE, ResourceType.TOPIC, "there") in harness.guard.asked
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_acks_0_learns_of_it_by_losing_its_connection(bench: Workbench, version: int) -> None:
-    ask(bench, version, ONE + topic(b"orders", 0), acks=0, connection=bench.connection)
-    assert bench.connection.is_closed
-    reason = str(bench.connection.closed_because)
+def test_acks_0_learns_of_it_by_losing_its_connection(harness: ApiHarness, version: int) -> None:
+    ask(harness, version, ONE + topic(b"orders", 0), acks=0, connection=harness.connection)
+    assert harness.connection.is_closed
+    reason = str(harness.connection.closed_because)
     assert ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT.name in reason
     assert "orders" in reason
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_request_for_nothing_is_answered(bench: Workbench, version: int) -> None:
-    quiet = ask(bench, version, bytes(4), acks=0, connection=bench.connection)
-    assert (answer(quiet), bench.connection.is_closed) == (b"", False)
-    told = answer(ask(bench, version, bytes(4), connection=bench.connection))
+def test_a_request_for_nothing_is_answered(harness: ApiHarness, version: int) -> None:
+    quiet = ask(harness, version, bytes(4), acks=0, connection=harness.connection)
+    assert (answer(quiet), harness.connection.is_closed) == (b"", False)
+    told = answer(ask(harness, version, bytes(4), connection=harness.connection))
     throttle_time = b"" if version == 0 else bytes(4)
     assert told[4:] == CORRELATION_ID + bytes(4) + throttle_time
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_no_request_is_left_to_the_connection(bench: Workbench, version: int) -> None:
+def test_what_is_no_request_is_left_to_the_connection(harness: ApiHarness, version: int) -> None:
     whole = ONE + topic(b"orders", 0)
     for end in range(len(whole)):
         with pytest.raises(MalformedRequest):
-            ask(bench, version, whole[:end], connection=Connection())
+            ask(harness, version, whole[:end], connection=FakeConnection())

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import (
+from tests.unit.apis.harness import (
     ME,
     NOW_MS,
     OTHER,
-    Connection,
+    ApiHarness,
+    FakeConnection,
     Sent,
-    Workbench,
     batch,
     node,
     topic_state,
@@ -43,7 +43,7 @@ Records = bytes | bytearray | None
 
 
 def send(
-    bench: Workbench,
+    harness: ApiHarness,
     version: int = LATEST,
     topics: dict[str, dict[int, Records]] | None = None,
     *,
@@ -51,7 +51,7 @@ def send(
     timeout_ms: int = 1000,
     **values: Any,
 ) -> Sent:
-    return bench.send(
+    return harness.send(
         KEY,
         version,
         acks=acks,
@@ -77,24 +77,24 @@ def codes(sent: Sent) -> list[ErrorCode]:
     return [get_error(answer.error_code) for answer in answers(sent)]
 
 
-def end_of(bench: Workbench, partition: TopicPartition = P0) -> int:
-    return bench.replicas.get(partition).log_end_offset
+def end_of(harness: ApiHarness, partition: TopicPartition = P0) -> int:
+    return harness.replicas.get(partition).log_end_offset
 
 
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_writes_and_tells_where(bench: Workbench, version: int, acks: int) -> None:
-    bench.make_topic("orders", 2)
-    send(bench, version, acks=acks)
+def test_every_version_writes_and_tells_where(harness: ApiHarness, version: int, acks: int) -> None:
+    harness.make_topic("orders", 2)
+    send(harness, version, acks=acks)
     topics: dict[str, dict[int, Records]] = {"orders": {1: batch(), 0: batch()}}
-    reply = send(bench, version, topics, acks=acks).reply
+    reply = send(harness, version, topics, acks=acks).reply
     assert [topic.name for topic in reply.responses] == ["orders"]
     found = [
         (response.index, response.error_code, response.base_offset)
         for response in reply.responses[0].partition_responses
     ]
     assert found == [(1, 0, 0), (0, 0, 2)]
-    assert end_of(bench) == 3
+    assert end_of(harness) == 3
     if version >= 5:
         assert {
             response.log_start_offset for response in reply.responses[0].partition_responses
@@ -203,74 +203,76 @@ def as_time(timestamp_ms: int) -> datetime | None:
 
 
 def test_acks_all_waits_for_the_in_sync_replicas_and_lets_the_next_request_start(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    first, second = send(bench), send(bench)
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    first, second = send(harness), send(harness)
     assert not first.is_answered
-    assert bench.connection.may_start_next == 2
-    assert end_of(bench) == 4
-    bench.replicas.note_follower_end(P0, OTHER, Offset(2))
+    assert harness.connection.may_start_next == 2
+    assert end_of(harness) == 4
+    harness.replicas.note_follower_end(P0, OTHER, Offset(2))
     assert [first.is_answered, second.is_answered] == [True, False]
-    bench.replicas.note_follower_end(P0, OTHER, Offset(4))
+    harness.replicas.note_follower_end(P0, OTHER, Offset(4))
     assert [answer.base_offset for answer in answers(first) + answers(second)] == [0, 2]
 
 
-def test_what_waits_too_long_is_told_so(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    sent = send(bench, timeout_ms=50)
-    bench.clock.advance_ms(49)
+def test_what_waits_too_long_is_told_so(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(harness, timeout_ms=50)
+    harness.clock.advance_ms(49)
     assert not sent.is_answered
-    bench.clock.advance_ms(10)
+    harness.clock.advance_ms(10)
     assert codes(sent) == [ErrorCode.REQUEST_TIMED_OUT]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, -(2**31)])
-def test_a_timeout_below_zero_is_none(bench: Workbench, timeout_ms: int) -> None:
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    sent = send(bench, timeout_ms=timeout_ms)
-    bench.clock.advance_ms(2)
+def test_a_timeout_below_zero_is_none(harness: ApiHarness, timeout_ms: int) -> None:
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(harness, timeout_ms=timeout_ms)
+    harness.clock.advance_ms(2)
     assert codes(sent) == [ErrorCode.REQUEST_TIMED_OUT]
 
 
-def test_nobody_waits_for_a_client_that_hung_up(bench: Workbench) -> None:
-    bench.make_topic("orders", replicas=(ME, OTHER))
-    sent = send(bench)
-    bench.connection.close("went away")
-    assert bench.replicas.produce_purgatory.statistics().delayed == 0
-    bench.replicas.note_follower_end(P0, OTHER, Offset(2))
+def test_nobody_waits_for_a_client_that_hung_up(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=(ME, OTHER))
+    sent = send(harness)
+    harness.connection.close("went away")
+    assert harness.replicas.produce_purgatory.statistics().delayed == 0
+    harness.replicas.note_follower_end(P0, OTHER, Offset(2))
     assert not sent.is_answered
 
 
-def test_acks_0_is_not_answered(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    sent = send(bench, acks=0)
+def test_acks_0_is_not_answered(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    sent = send(harness, acks=0)
     assert sent.is_answered
-    assert (sent.bytes, bench.connection.is_closed, end_of(bench)) == (b"", False, 2)
+    assert (sent.bytes, harness.connection.is_closed, end_of(harness)) == (b"", False, 2)
 
 
 @pytest.mark.parametrize("topic", ["absent", "orders"])
-def test_acks_0_learns_of_an_error_by_losing_its_connection(bench: Workbench, topic: str) -> None:
-    bench.make_topic("orders")
+def test_acks_0_learns_of_an_error_by_losing_its_connection(
+    harness: ApiHarness, topic: str
+) -> None:
+    harness.make_topic("orders")
     damaged = batch(b"x")
     damaged[-1] ^= 1
-    send(bench, topics={topic: {0: damaged}}, acks=0)
-    assert bench.connection.is_closed
-    assert f"{topic}-0" in str(bench.connection.closed_because)
+    send(harness, topics={topic: {0: damaged}}, acks=0)
+    assert harness.connection.is_closed
+    assert f"{topic}-0" in str(harness.connection.closed_because)
 
 
 @pytest.mark.parametrize("acks", [2, -2, 127, -(2**15), 2**15 - 1])
-def test_other_acks_are_refused(bench: Workbench, acks: int) -> None:
-    bench.make_topic("orders")
-    assert codes(send(bench, acks=acks)) == [ErrorCode.INVALID_REQUIRED_ACKS]
-    assert end_of(bench) == 0
+def test_other_acks_are_refused(harness: ApiHarness, acks: int) -> None:
+    harness.make_topic("orders")
+    assert codes(send(harness, acks=acks)) == [ErrorCode.INVALID_REQUIRED_ACKS]
+    assert end_of(harness) == 0
 
 
 # -- what is refused -----------------------------------------------------------------------
 
 
-def test_each_partition_has_its_own_answer_in_the_order_of_the_request(bench: Workbench) -> None:
-    bench.make_topic("orders", 3)
+def test_each_partition_has_its_own_answer_in_the_order_of_the_request(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 3)
     damaged = batch(b"x")
     damaged[-1] ^= 1
     old = batch(b"x")
@@ -281,8 +283,8 @@ def test_each_partition_has_its_own_answer_in_the_order_of_the_request(bench: Wo
         "secret": {0: batch()},
         "__consumer_offsets": {0: batch()},
     }
-    bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "secret")
-    sent = send(bench, topics=topics)
+    harness.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "secret")
+    sent = send(harness, topics=topics)
     assert codes(sent) == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -296,94 +298,94 @@ def test_each_partition_has_its_own_answer_in_the_order_of_the_request(bench: Wo
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_reasons_are_told_from_version_8_on(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", configs={"max.message.bytes": "100"})
-    (answer,) = answers(send(bench, version, {"orders": {0: batch(b"x" * 200)}}))
+def test_reasons_are_told_from_version_8_on(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", configs={"max.message.bytes": "100"})
+    (answer,) = answers(send(harness, version, {"orders": {0: batch(b"x" * 200)}}))
     assert answer.error_code == ErrorCode.MESSAGE_TOO_LARGE
     if version >= 8:
         assert "max.message.bytes" in answer.error_message
 
 
 @pytest.mark.parametrize("records", [None, b"", b"\0" * 60])
-def test_a_share_without_a_batch_is_refused(bench: Workbench, records: Records) -> None:
-    bench.make_topic("orders")
-    assert codes(send(bench, topics={"orders": {0: records}})) == [ErrorCode.INVALID_RECORD]
+def test_a_share_without_a_batch_is_refused(harness: ApiHarness, records: Records) -> None:
+    harness.make_topic("orders")
+    assert codes(send(harness, topics={"orders": {0: records}})) == [ErrorCode.INVALID_RECORD]
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 255])
-def test_other_message_formats_are_refused(bench: Workbench, magic: int) -> None:
-    bench.make_topic("orders")
+def test_other_message_formats_are_refused(harness: ApiHarness, magic: int) -> None:
+    harness.make_topic("orders")
     other = batch()
     other[16] = magic
-    (answer,) = answers(send(bench, topics={"orders": {0: other}}))
+    (answer,) = answers(send(harness, topics={"orders": {0: other}}))
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert str(magic) in answer.error_message
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
-def test_clients_do_not_write_to_internal_topics(bench: Workbench, topic: str) -> None:
-    bench.make_topic(topic)
-    assert codes(send(bench, topics={topic: {0: batch()}})) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert end_of(bench, TopicPartition(topic, 0)) == 0
+def test_clients_do_not_write_to_internal_topics(harness: ApiHarness, topic: str) -> None:
+    harness.make_topic(topic)
+    assert codes(send(harness, topics={topic: {0: batch()}})) == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert end_of(harness, TopicPartition(topic, 0)) == 0
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_zstd_is_for_those_who_know_it(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders")
-    sent = send(bench, version, {"orders": {0: batch(b"v", codec=Codec.ZSTD)}})
+def test_zstd_is_for_those_who_know_it(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders")
+    sent = send(harness, version, {"orders": {0: batch(b"v", codec=Codec.ZSTD)}})
     expected = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE if version < 7 else ErrorCode.NONE
     assert codes(sent) == [expected]
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_every_codec_is_stored_as_it_came(bench: Workbench, codec: Codec) -> None:
-    bench.make_topic("orders")
-    assert codes(send(bench, topics={"orders": {0: batch(b"v" * 100, codec=codec)}})) == [
+def test_every_codec_is_stored_as_it_came(harness: ApiHarness, codec: Codec) -> None:
+    harness.make_topic("orders")
+    assert codes(send(harness, topics={"orders": {0: batch(b"v" * 100, codec=codec)}})) == [
         ErrorCode.NONE
     ]
 
 
-def test_a_control_batch_is_not_a_clients_to_write(bench: Workbench) -> None:
-    bench.make_topic("orders")
+def test_a_control_batch_is_not_a_clients_to_write(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
     forged = batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0, control=True)
-    assert codes(send(bench, topics={"orders": {0: forged}})) == [ErrorCode.INVALID_RECORD]
+    assert codes(send(harness, topics={"orders": {0: forged}})) == [ErrorCode.INVALID_RECORD]
 
 
-def test_a_record_without_key_is_refused_by_a_compacted_topic(bench: Workbench) -> None:
-    bench.make_topic("orders", configs={"cleanup.policy": "compact"})
+def test_a_record_without_key_is_refused_by_a_compacted_topic(harness: ApiHarness) -> None:
+    harness.make_topic("orders", configs={"cleanup.policy": "compact"})
     keyless = build_batch([Record(0, NOW_MS, None, b"v")])
-    (answer,) = answers(send(bench, topics={"orders": {0: keyless}}))
+    (answer,) = answers(send(harness, topics={"orders": {0: keyless}}))
     assert answer.error_code == ErrorCode.INVALID_RECORD
     assert "key" in answer.error_message
 
 
-def test_malformed_requests_are_left_to_the_connection(bench: Workbench) -> None:
-    bench.make_topic("orders", 1)
+def test_malformed_requests_are_left_to_the_connection(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 1)
     twice = [{"index": 0, "records": batch()}, {"index": 0, "records": batch()}]
     with pytest.raises(MalformedRequest, match="comes twice"):
-        bench.send(KEY, 9, acks=1, topic_data=[{"name": "orders", "partition_data": twice}])
-    assert end_of(bench) == 0
+        harness.send(KEY, 9, acks=1, topic_data=[{"name": "orders", "partition_data": twice}])
+    assert end_of(harness) == 0
 
 
-def test_a_request_for_nothing_is_answered(bench: Workbench) -> None:
-    assert bench.ask(KEY, 9, acks=-1, topic_data=[]).responses == ()
+def test_a_request_for_nothing_is_answered(harness: ApiHarness) -> None:
+    assert harness.ask(KEY, 9, acks=-1, topic_data=[]).responses == ()
 
 
 # -- idempotence and transactions ----------------------------------------------------------
 
 
-def test_a_batch_that_comes_again_is_answered_as_the_first_time(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    first = send(bench, topics={"orders": {0: numbered(0)}})
-    again = send(bench, topics={"orders": {0: numbered(0)}})
+def test_a_batch_that_comes_again_is_answered_as_the_first_time(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    first = send(harness, topics={"orders": {0: numbered(0)}})
+    again = send(harness, topics={"orders": {0: numbered(0)}})
     assert answers(first) == answers(again)
-    assert end_of(bench) == 1
+    assert end_of(harness) == 1
 
 
-def test_a_gap_in_a_producers_sequence_is_refused(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    send(bench, topics={"orders": {0: numbered(0)}})
-    assert codes(send(bench, topics={"orders": {0: numbered(3)}})) == [
+def test_a_gap_in_a_producers_sequence_is_refused(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    send(harness, topics={"orders": {0: numbered(0)}})
+    assert codes(send(harness, topics={"orders": {0: numbered(3)}})) == [
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     ]
 
@@ -392,16 +394,16 @@ def numbered(sequence: int) -> bytearray:
     return batch(b"v", producer_id=5, producer_epoch=0, base_sequence=sequence)
 
 
-def test_a_producer_that_is_not_known_begins_at_its_first_sequence(bench: Workbench) -> None:
+def test_a_producer_that_is_not_known_begins_at_its_first_sequence(harness: ApiHarness) -> None:
     """It is told so with the log's start, where Java looks for a reason: without it, Java sends
     the same again until its time is over."""
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    bench.replicas.delete_records(P0, Offset(1))
-    (answer,) = answers(send(bench, topics={"orders": {0: numbered(3)}}))
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    harness.replicas.delete_records(P0, Offset(1))
+    (answer,) = answers(send(harness, topics={"orders": {0: numbered(3)}}))
     assert get_error(answer.error_code) is ErrorCode.UNKNOWN_PRODUCER_ID
     assert answer.log_start_offset == 1
-    assert codes(send(bench, topics={"orders": {0: numbered(0)}})) == [ErrorCode.NONE]
+    assert codes(send(harness, topics={"orders": {0: numbered(0)}})) == [ErrorCode.NONE]
 
 
 def transactional() -> bytearray:
@@ -410,30 +412,30 @@ def transactional() -> bytearray:
 
 @pytest.mark.parametrize("transactional_id", [None, "theirs"])
 def test_transactional_batches_need_the_permission_of_their_id(
-    bench: Workbench, transactional_id: str | None
+    harness: ApiHarness, transactional_id: str | None
 ) -> None:
     """Whatever the request calls itself: CVE-2018-17196."""
-    bench.make_topic("orders", 2)
-    bench.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    harness.make_topic("orders", 2)
+    harness.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
     sent = send(
-        bench,
+        harness,
         topics={"orders": {0: batch(), 1: transactional()}},
         transactional_id=transactional_id,
     )
     assert codes(sent) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
-    assert end_of(bench) == 0
+    assert end_of(harness) == 0
 
 
 # -- leadership ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_leader_to_go_to_is_told_from_version_10_on(bench: Workbench, version: int) -> None:
-    bench.tell(
+def test_the_leader_to_go_to_is_told_from_version_10_on(harness: ApiHarness, version: int) -> None:
+    harness.tell(
         topic_state("orders", epoch=6, replicas=(OTHER,), leader=OTHER),
         brokers=(node(ME), node(OTHER)),
     )
-    sent = send(bench, version)
+    sent = send(harness, version)
     (answer,) = answers(sent)
     assert answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     if version >= 10:
@@ -445,23 +447,23 @@ def test_the_leader_to_go_to_is_told_from_version_10_on(bench: Workbench, versio
         ] == [(OTHER, "host-2", 9002)]
 
 
-def test_append_time_is_told_where_the_topic_stamps_it(bench: Workbench) -> None:
-    bench.make_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
-    (answer,) = answers(send(bench))
+def test_append_time_is_told_where_the_topic_stamps_it(harness: ApiHarness) -> None:
+    harness.make_topic("orders", configs={"message.timestamp.type": "LogAppendTime"})
+    (answer,) = answers(send(harness))
     assert answer.log_append_time == as_time(NOW_MS)
 
 
-def test_denied_and_absent_topics_look_the_same(bench: Workbench) -> None:
-    bench.guard.denies_all = True
-    bench.make_topic("orders")
+def test_denied_and_absent_topics_look_the_same(harness: ApiHarness) -> None:
+    harness.guard.denies_all = True
+    harness.make_topic("orders")
     topics: dict[str, dict[int, Records]] = {"orders": {0: batch()}, "absent": {0: None}}
-    assert codes(send(bench, topics=topics)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
+    assert codes(send(harness, topics=topics)) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2
 
 
 def test_synchronous_flush_is_answered_after_it(tmp_path: Path) -> None:
-    bench = Workbench(tmp_path)
-    bench.make_topic("orders", configs={"flush.messages": "1"})
-    sent = send(bench, acks=1, connection=Connection())
+    harness = ApiHarness(tmp_path)
+    harness.make_topic("orders", configs={"flush.messages": "1"})
+    sent = send(harness, acks=1, connection=FakeConnection())
     assert codes(sent) == [ErrorCode.NONE]
-    assert bench.replicas.get(P0).log.durable_offset == 2
-    bench.close()
+    assert harness.replicas.get(P0).log.durable_offset == 2
+    harness.close()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import NOW_MS, OTHER, Workbench, batch, topic_state
+from tests.unit.apis.harness import NOW_MS, OTHER, ApiHarness, batch, topic_state
 
 from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode, Refusal
@@ -18,78 +18,78 @@ DESCRIBE = ApiKey.DESCRIBE_PRODUCERS
 # -- InitProducerId ------------------------------------------------------------------------
 
 
-def init(bench: Workbench, version: int, **values: Any) -> tuple[int, int, int]:
-    reply = bench.ask(INIT, version, **values)
+def init(harness: ApiHarness, version: int, **values: Any) -> tuple[int, int, int]:
+    reply = harness.ask(INIT, version, **values)
     return reply.error_code, reply.producer_id, reply.producer_epoch
 
 
 @pytest.mark.parametrize("version", APIS[INIT].versions)
-def test_every_version_gives_an_id_that_nobody_had(bench: Workbench, version: int) -> None:
-    first, second = init(bench, version), init(bench, version)
+def test_every_version_gives_an_id_that_nobody_had(harness: ApiHarness, version: int) -> None:
+    first, second = init(harness, version), init(harness, version)
     assert (first[0], first[2], second[0], second[2]) == (0, 0, 0, 0)
     assert first[1] != second[1]
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_a_producer_that_lost_its_sequence_gets_a_new_id(bench: Workbench, version: int) -> None:
+def test_a_producer_that_lost_its_sequence_gets_a_new_id(harness: ApiHarness, version: int) -> None:
     """KIP-360: of two producers that claim the old id, none can write under the other's new one."""
-    code, producer_id, epoch = init(bench, version, producer_id=7, producer_epoch=3)
+    code, producer_id, epoch = init(harness, version, producer_id=7, producer_epoch=3)
     assert (code, epoch) == (0, 0)
     assert producer_id != 7
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 7}, {"producer_epoch": 3}])
 def test_an_id_without_epoch_or_an_epoch_without_id_is_invalid(
-    bench: Workbench, half: dict[str, int]
+    harness: ApiHarness, half: dict[str, int]
 ) -> None:
-    assert init(bench, 5, **half) == (ErrorCode.INVALID_REQUEST, -1, -1)
+    assert init(harness, 5, **half) == (ErrorCode.INVALID_REQUEST, -1, -1)
 
 
-def test_transactional_ids_need_their_own_permission(bench: Workbench) -> None:
-    bench.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
-    code, *_ = init(bench, 4, transactional_id="theirs")
+def test_transactional_ids_need_their_own_permission(harness: ApiHarness) -> None:
+    harness.guard.deny(AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    code, *_ = init(harness, 4, transactional_id="theirs")
     assert code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_who_may_write_anywhere_may_do_so_without_duplicates(bench: Workbench) -> None:
-    bench.guard.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster")
-    assert init(bench, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    bench.make_topic("orders")
-    assert init(bench, 4)[0] == 0
-    bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "orders")
-    assert init(bench, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+def test_who_may_write_anywhere_may_do_so_without_duplicates(harness: ApiHarness) -> None:
+    harness.guard.deny(AclOperation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "kafka-cluster")
+    assert init(harness, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    harness.make_topic("orders")
+    assert init(harness, 4)[0] == 0
+    harness.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, "orders")
+    assert init(harness, 4)[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def test_a_controller_that_cannot_give_ids_is_told(bench: Workbench) -> None:
+def test_a_controller_that_cannot_give_ids_is_told(harness: ApiHarness) -> None:
     async def refuse() -> int:
         raise Refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
-    bench.controller.next_producer_id = refuse  # type: ignore[method-assign]
-    assert init(bench, 4) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
+    harness.controller.next_producer_id = refuse  # type: ignore[method-assign]
+    assert init(harness, 4) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1, -1)
 
 
 # -- DescribeProducers ---------------------------------------------------------------------
 
 
-def describe(bench: Workbench, topic: str = "orders") -> Any:
-    reply = bench.ask(DESCRIBE, 0, topics=[{"name": topic, "partition_indexes": [0]}])
+def describe(harness: ApiHarness, topic: str = "orders") -> Any:
+    reply = harness.ask(DESCRIBE, 0, topics=[{"name": topic, "partition_indexes": [0]}])
     (answer,) = reply.topics[0].partitions
     return answer
 
 
-def test_producers_are_told_with_their_open_transactions(bench: Workbench) -> None:
-    bench.make_topic("orders")
-    bench.fill("orders", batch(b"a", b"b", producer_id=5, producer_epoch=2, base_sequence=0))
+def test_producers_are_told_with_their_open_transactions(harness: ApiHarness) -> None:
+    harness.make_topic("orders")
+    harness.fill("orders", batch(b"a", b"b", producer_id=5, producer_epoch=2, base_sequence=0))
     open_one = batch(
         b"c", at_ms=NOW_MS, producer_id=6, producer_epoch=0, base_sequence=0, transactional=True
     )
-    bench.replicas.append(
+    harness.replicas.append(
         [(TopicPartition("orders", 0), memoryview(open_one))],
         acks=1,
         timeout_ms=0,
         done=lambda _: None,
     )
-    answer = describe(bench)
+    answer = describe(harness)
     assert answer.error_code == 0
     found = {
         producer.producer_id: (
@@ -104,10 +104,12 @@ def test_producers_are_told_with_their_open_transactions(bench: Workbench) -> No
     assert found == {5: (2, 1, NOW_MS + 1, -1, -1), 6: (0, 0, NOW_MS, -1, 2)}
 
 
-def test_producers_of_absent_foreign_and_hidden_partitions_are_not_told(bench: Workbench) -> None:
-    bench.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
-    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "hidden")
-    found = {topic: describe(bench, topic).error_code for topic in ("absent", "far", "hidden")}
+def test_producers_of_absent_foreign_and_hidden_partitions_are_not_told(
+    harness: ApiHarness,
+) -> None:
+    harness.tell(topic_state("far", replicas=(OTHER,), leader=OTHER))
+    harness.guard.deny(AclOperation.READ, ResourceType.TOPIC, "hidden")
+    found = {topic: describe(harness, topic).error_code for topic in ("absent", "far", "hidden")}
     assert found == {
         "absent": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         "far": ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import ME, OTHER, Sent, Workbench, batch, node, topic_id_of
+from tests.unit.apis.harness import ME, OTHER, ApiHarness, Sent, batch, node, topic_id_of
 
 from penstock.apis.registry import APIS
 from penstock.model.errors import ErrorCode
@@ -21,16 +21,16 @@ SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 @pytest.fixture
-def near(tmp_path: Path) -> Iterator[Workbench]:
+def near(tmp_path: Path) -> Iterator[ApiHarness]:
     """Its own rack is rack-1, the other's rack-2."""
-    bench = Workbench(tmp_path, settings={"replica.selector.class": SELECTOR})
-    bench.tell(brokers=(node(ME), node(OTHER)))
-    yield bench
-    bench.close()
+    harness = ApiHarness(tmp_path, settings={"replica.selector.class": SELECTOR})
+    harness.tell(brokers=(node(ME), node(OTHER)))
+    yield harness
+    harness.close()
 
 
 def fetch(
-    bench: Workbench,
+    harness: ApiHarness,
     offset: int = 0,
     *,
     rack: str = "rack-2",
@@ -44,7 +44,7 @@ def fetch(
         "partition_max_bytes": 1 << 20,
         "current_leader_epoch": epoch,
     }
-    return bench.send(
+    return harness.send(
         KEY,
         version,
         rack_id=rack,
@@ -60,16 +60,16 @@ def only(sent: Sent) -> Any:
     return answer
 
 
-def lead(bench: Workbench, *, follower_end: int) -> None:
-    bench.make_topic("orders", replicas=BOTH)
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    bench.replicas.note_follower_end(P0, OTHER, Offset(follower_end))
+def lead(harness: ApiHarness, *, follower_end: int) -> None:
+    harness.make_topic("orders", replicas=BOTH)
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    harness.replicas.note_follower_end(P0, OTHER, Offset(follower_end))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("wait_ms", [0, 500])
 def test_a_reader_is_sent_to_a_follower_in_its_rack(
-    near: Workbench, version: int, wait_ms: int
+    near: ApiHarness, version: int, wait_ms: int
 ) -> None:
     lead(near, follower_end=2)
     answer = only(fetch(near, 2, version=version, wait_ms=wait_ms))
@@ -79,53 +79,53 @@ def test_a_reader_is_sent_to_a_follower_in_its_rack(
 
 
 @pytest.mark.parametrize("rack", ["", "rack-1", "rack-3"])
-def test_a_reader_near_the_leader_or_near_nobody_stays(near: Workbench, rack: str) -> None:
+def test_a_reader_near_the_leader_or_near_nobody_stays(near: ApiHarness, rack: str) -> None:
     lead(near, follower_end=2)
     answer = only(fetch(near, rack=rack))
     assert answer.preferred_read_replica == -1
     assert answer.records
 
 
-def test_a_follower_that_has_not_got_so_far_is_nobodys_choice(near: Workbench) -> None:
+def test_a_follower_that_has_not_got_so_far_is_nobodys_choice(near: ApiHarness) -> None:
     lead(near, follower_end=1)
     assert only(fetch(near, 1)).preferred_read_replica == OTHER
     assert only(fetch(near, 2)).preferred_read_replica == -1
 
 
-def test_without_the_setting_nobody_is_sent_away(bench: Workbench) -> None:
-    bench.tell(brokers=(node(ME), node(OTHER)))
-    lead(bench, follower_end=2)
-    assert only(fetch(bench)).preferred_read_replica == -1
+def test_without_the_setting_nobody_is_sent_away(harness: ApiHarness) -> None:
+    harness.tell(brokers=(node(ME), node(OTHER)))
+    lead(harness, follower_end=2)
+    assert only(fetch(harness)).preferred_read_replica == -1
 
 
-def follow(bench: Workbench, *, high_watermark: int) -> None:
+def follow(harness: ApiHarness, *, high_watermark: int) -> None:
     """With two records, of which so many are committed."""
-    bench.make_topic("orders", replicas=BOTH)
-    bench.fill("orders", batch(b"a"), batch(b"b"))
-    bench.make_topic("orders", replicas=BOTH, leader=OTHER, epoch=1)
-    bench.replicas.get(P0).log.advance_high_watermark(Offset(high_watermark))
+    harness.make_topic("orders", replicas=BOTH)
+    harness.fill("orders", batch(b"a"), batch(b"b"))
+    harness.make_topic("orders", replicas=BOTH, leader=OTHER, epoch=1)
+    harness.replicas.get(P0).log.advance_high_watermark(Offset(high_watermark))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_follower_serves_readers_what_is_committed(near: Workbench, version: int) -> None:
+def test_a_follower_serves_readers_what_is_committed(near: ApiHarness, version: int) -> None:
     follow(near, high_watermark=1)
     answer = only(fetch(near, rack="rack-1", version=version))
     assert (answer.error_code, answer.high_watermark, answer.preferred_read_replica) == (0, 1, -1)
     assert len(bytes(answer.records)) == len(batch(b"a"))
 
 
-def test_a_follower_refuses_readers_of_another_epoch(near: Workbench) -> None:
+def test_a_follower_refuses_readers_of_another_epoch(near: ApiHarness) -> None:
     follow(near, high_watermark=2)
     assert only(fetch(near, epoch=0)).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert only(fetch(near, epoch=2)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
     assert only(fetch(near, epoch=1)).error_code == ErrorCode.NONE
 
 
-def test_a_follower_refuses_readers_that_know_no_replicas(near: Workbench) -> None:
+def test_a_follower_refuses_readers_that_know_no_replicas(near: ApiHarness) -> None:
     follow(near, high_watermark=2)
     assert only(fetch(near, version=10)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_follower_refuses_readers_without_the_setting(bench: Workbench) -> None:
-    follow(bench, high_watermark=2)
-    assert only(fetch(bench)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+def test_a_follower_refuses_readers_without_the_setting(harness: ApiHarness) -> None:
+    follow(harness, high_watermark=2)
+    assert only(fetch(harness)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

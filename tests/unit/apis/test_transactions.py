@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.apis.brokers_listener import let_brokers_in
-from tests.unit.apis.workbench import NOW_MS, Workbench
+from tests.unit.apis.harness import NOW_MS, ApiHarness
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.transaction.requests import (
@@ -33,8 +33,8 @@ WHO = {"transactional_id": "t", "producer_id": 7, "producer_epoch": 3}
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
-def deny(bench: Workbench, operation: AclOperation) -> None:
-    bench.guard.deny(operation, ResourceType.TRANSACTIONAL_ID, "t")
+def deny(harness: ApiHarness, operation: AclOperation) -> None:
+    harness.guard.deny(operation, ResourceType.TRANSACTIONAL_ID, "t")
 
 
 # -- InitProducerId ------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def deny(bench: Workbench, operation: AclOperation) -> None:
 
 @pytest.mark.parametrize("version", APIS[INIT].versions)
 def test_a_transactional_id_is_its_coordinators_to_initialise(
-    bench: Workbench, version: int
+    harness: ApiHarness, version: int
 ) -> None:
     asked = dict(
         WHO,
@@ -50,16 +50,16 @@ def test_a_transactional_id_is_its_coordinators_to_initialise(
         enable2_pc=True,
         keep_prepared_txn=True,
     )
-    bench.transactions.initialised = InitProducerIdReply(
+    harness.transactions.initialised = InitProducerIdReply(
         code=NONE,
         producer_id=8,
         producer_epoch=4,
         ongoing_producer_id=8,
         ongoing_producer_epoch=3,
     )
-    reply = bench.ask(INIT, version, **asked)
+    reply = harness.ask(INIT, version, **asked)
     assert (reply.error_code, reply.producer_id, reply.producer_epoch) == (0, 8, 4)
-    assert bench.transactions.asked == [
+    assert harness.transactions.asked == [
         InitProducerId(
             transactional_id="t",
             timeout_ms=60_000,
@@ -75,43 +75,43 @@ def test_a_transactional_id_is_its_coordinators_to_initialise(
 
 
 @pytest.mark.parametrize("half", [{"producer_id": 7}, {"producer_epoch": 3}])
-def test_half_of_a_producer_is_not_asked_for(bench: Workbench, half: dict[str, int]) -> None:
-    reply = bench.ask(INIT, 5, transactional_id="t", **half)
-    assert (reply.error_code, bench.transactions.asked) == (ErrorCode.INVALID_REQUEST, [])
+def test_half_of_a_producer_is_not_asked_for(harness: ApiHarness, half: dict[str, int]) -> None:
+    reply = harness.ask(INIT, 5, transactional_id="t", **half)
+    assert (reply.error_code, harness.transactions.asked) == (ErrorCode.INVALID_REQUEST, [])
 
 
 @pytest.mark.parametrize(
     ("two_phase", "operation"), [(False, AclOperation.WRITE), (True, AclOperation.TWO_PHASE_COMMIT)]
 )
 def test_two_phase_commit_needs_a_permission_of_its_own(
-    bench: Workbench, two_phase: bool, operation: AclOperation
+    harness: ApiHarness, two_phase: bool, operation: AclOperation
 ) -> None:
-    deny(bench, AclOperation.TWO_PHASE_COMMIT)
-    assert bench.ask(INIT, 6, transactional_id="t").error_code == NONE
-    deny(bench, operation)
-    reply = bench.ask(INIT, 6, transactional_id="t", enable2_pc=two_phase)
+    deny(harness, AclOperation.TWO_PHASE_COMMIT)
+    assert harness.ask(INIT, 6, transactional_id="t").error_code == NONE
+    deny(harness, operation)
+    reply = harness.ask(INIT, 6, transactional_id="t", enable2_pc=two_phase)
     assert (reply.error_code, reply.producer_id) == (DENIED, -1)
 
 
 @pytest.mark.parametrize("field", ["enable2_pc", "keep_prepared_txn"])
 def test_phases_without_a_transactional_id_are_a_contradiction(
-    bench: Workbench, field: str
+    harness: ApiHarness, field: str
 ) -> None:
-    assert bench.ask(INIT, 6, **{field: True}).error_code == ErrorCode.INVALID_REQUEST
+    assert harness.ask(INIT, 6, **{field: True}).error_code == ErrorCode.INVALID_REQUEST
 
 
 # -- the code of a producer that was replaced ----------------------------------------------
 
 
-def fenced_codes(bench: Workbench, key: ApiKey, **asked: Any) -> list[int]:
+def fenced_codes(harness: ApiHarness, key: ApiKey, **asked: Any) -> list[int]:
     """Of every version that producers use."""
-    bench.make_topic("orders", 2)
-    bench.make_topic(OFFSETS_TOPIC)
-    bench.transactions.code = FENCED
-    bench.transactions.ended = EndTxnReply(FENCED)
-    bench.transactions.initialised = InitProducerIdReply(code=FENCED)
+    harness.make_topic("orders", 2)
+    harness.make_topic(OFFSETS_TOPIC)
+    harness.transactions.code = FENCED
+    harness.transactions.ended = EndTxnReply(FENCED)
+    harness.transactions.initialised = InitProducerIdReply(code=FENCED)
     versions = [version for version in APIS[key].versions if key is not ADD or version < 4]
-    return [_first_code(bench.ask(key, version, **asked)) for version in versions]
+    return [_first_code(harness.ask(key, version, **asked)) for version in versions]
 
 
 def _first_code(reply: Any) -> int:
@@ -121,20 +121,20 @@ def _first_code(reply: Any) -> int:
     return int(topic.results_by_partition[0].partition_error_code)
 
 
-def test_the_newer_code_is_told_to_those_who_know_it(bench: Workbench) -> None:
-    assert fenced_codes(bench, INIT, **WHO) == [OLD_FENCED] * 4 + [FENCED] * 3
+def test_the_newer_code_is_told_to_those_who_know_it(harness: ApiHarness) -> None:
+    assert fenced_codes(harness, INIT, **WHO) == [OLD_FENCED] * 4 + [FENCED] * 3
 
 
-def test_who_ends_a_transaction_learns_that_it_was_replaced(bench: Workbench) -> None:
-    assert fenced_codes(bench, END, **WHO) == [OLD_FENCED] * 2 + [FENCED] * 4
+def test_who_ends_a_transaction_learns_that_it_was_replaced(harness: ApiHarness) -> None:
+    assert fenced_codes(harness, END, **WHO) == [OLD_FENCED] * 2 + [FENCED] * 4
 
 
-def test_who_adds_offsets_learns_that_it_was_replaced(bench: Workbench) -> None:
-    assert fenced_codes(bench, ADD_OFFSETS, **WHO) == [OLD_FENCED] * 2 + [FENCED] * 3
+def test_who_adds_offsets_learns_that_it_was_replaced(harness: ApiHarness) -> None:
+    assert fenced_codes(harness, ADD_OFFSETS, **WHO) == [OLD_FENCED] * 2 + [FENCED] * 3
 
 
-def test_who_adds_partitions_learns_that_it_was_replaced(bench: Workbench) -> None:
-    codes = fenced_codes(bench, ADD, **producer_asks("orders", 0))
+def test_who_adds_partitions_learns_that_it_was_replaced(harness: ApiHarness) -> None:
+    codes = fenced_codes(harness, ADD, **producer_asks("orders", 0))
     assert codes == [OLD_FENCED] * 2 + [FENCED] * 2
 
 
@@ -155,32 +155,32 @@ def producer_codes(reply: Any) -> dict[TopicPartition, int]:
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_producer_adds_partitions_each_once(bench: Workbench, version: int) -> None:
-    bench.make_topic("orders", 2)
-    reply = bench.ask(ADD, version, **producer_asks("orders", 0, 1, 0))
+def test_a_producer_adds_partitions_each_once(harness: ApiHarness, version: int) -> None:
+    harness.make_topic("orders", 2)
+    reply = harness.ask(ADD, version, **producer_asks("orders", 0, 1, 0))
     assert producer_codes(reply) == {P0: 0, P1: 0}
-    assert bench.transactions.asked == [("add", "t", 7, 3, (P0, P1), version)]
-    assert bench.transactions.connection == bench.connection.number
+    assert harness.transactions.asked == [("add", "t", 7, 3, (P0, P1), version)]
+    assert harness.transactions.connection == harness.connection.number
 
 
-def test_one_partition_that_is_not_there_keeps_the_others_out(bench: Workbench) -> None:
-    bench.make_topic("orders", 1)
-    codes = producer_codes(bench.ask(ADD, 3, **producer_asks("orders", 0, 1)))
+def test_one_partition_that_is_not_there_keeps_the_others_out(harness: ApiHarness) -> None:
+    harness.make_topic("orders", 1)
+    codes = producer_codes(harness.ask(ADD, 3, **producer_asks("orders", 0, 1)))
     assert codes == {
         P0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         P1: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
-    assert bench.transactions.asked == []
+    assert harness.transactions.asked == []
 
 
 @pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "theirs", "never"])
-def test_producers_add_no_topics_that_they_may_not_write(bench: Workbench, topic: str) -> None:
+def test_producers_add_no_topics_that_they_may_not_write(harness: ApiHarness, topic: str) -> None:
     """Whether it exists is not told, either."""
-    bench.make_topic(OFFSETS_TOPIC)
-    bench.make_topic("theirs")
+    harness.make_topic(OFFSETS_TOPIC)
+    harness.make_topic("theirs")
     for name in ("theirs", "never"):
-        bench.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, name)
-    codes = producer_codes(bench.ask(ADD, 3, **producer_asks(topic, 0)))
+        harness.guard.deny(AclOperation.WRITE, ResourceType.TOPIC, name)
+    codes = producer_codes(harness.ask(ADD, 3, **producer_asks(topic, 0)))
     assert codes == {TopicPartition(topic, 0): ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
@@ -210,61 +210,61 @@ def broker_codes(reply: Any) -> list[tuple[str, dict[TopicPartition, int]]]:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_brokers_ask_for_several_transactions_at_once(bench: Workbench, version: int) -> None:
-    let_brokers_in(bench)
-    bench.transactions.unverified = {P1: ErrorCode.TRANSACTION_ABORTABLE}
-    reply = bench.ask(ADD, version, **broker_asks(verify_only=True, ids=("t", "u")))
+def test_brokers_ask_for_several_transactions_at_once(harness: ApiHarness, version: int) -> None:
+    let_brokers_in(harness)
+    harness.transactions.unverified = {P1: ErrorCode.TRANSACTION_ABORTABLE}
+    reply = harness.ask(ADD, version, **broker_asks(verify_only=True, ids=("t", "u")))
     codes = {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
     assert broker_codes(reply) == [("t", codes), ("u", codes)]
-    assert bench.transactions.asked == [("verify", each, 7, 3, (P0, P1)) for each in ("t", "u")]
+    assert harness.transactions.asked == [("verify", each, 7, 3, (P0, P1)) for each in ("t", "u")]
 
 
-def test_brokers_add_partitions_for_their_clients(bench: Workbench) -> None:
-    let_brokers_in(bench)
-    bench.transactions.code = FENCED
-    reply = bench.ask(ADD, 5, **broker_asks(verify_only=False))
+def test_brokers_add_partitions_for_their_clients(harness: ApiHarness) -> None:
+    let_brokers_in(harness)
+    harness.transactions.code = FENCED
+    reply = harness.ask(ADD, 5, **broker_asks(verify_only=False))
     assert broker_codes(reply) == [("t", {P0: FENCED, P1: FENCED})]
-    assert bench.transactions.asked == [("add", "t", 7, 3, (P0, P1), 5)]
-    assert bench.transactions.connection is None  # a broker's, for many producers
+    assert harness.transactions.asked == [("add", "t", 7, 3, (P0, P1), 5)]
+    assert harness.transactions.connection is None  # a broker's, for many producers
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "BROKERS"])
-def test_nobody_else_asks_as_a_broker(bench: Workbench, listener: str) -> None:
+def test_nobody_else_asks_as_a_broker(harness: ApiHarness, listener: str) -> None:
     """By the wrong listener, or without the permission."""
-    let_brokers_in(bench, listener)
-    bench.guard.denies_all = listener == "PLAINTEXT"
-    reply = bench.ask(ADD, 4, **broker_asks(verify_only=True))
+    let_brokers_in(harness, listener)
+    harness.guard.denies_all = listener == "PLAINTEXT"
+    reply = harness.ask(ADD, 4, **broker_asks(verify_only=True))
     refused = reply.error_code, reply.results_by_transaction
     assert refused == (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())
-    assert bench.transactions.asked == []
+    assert harness.transactions.asked == []
 
 
 # -- AddOffsetsToTxn -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", APIS[ADD_OFFSETS].versions)
-def test_a_groups_partition_of_the_offsets_is_added(bench: Workbench, version: int) -> None:
-    bench.groups.partition = 5
-    reply = bench.ask(ADD_OFFSETS, version, **WHO, group_id="g")
+def test_a_groups_partition_of_the_offsets_is_added(harness: ApiHarness, version: int) -> None:
+    harness.groups.partition = 5
+    reply = harness.ask(ADD_OFFSETS, version, **WHO, group_id="g")
     assert reply.error_code == NONE
     added = TopicPartition(OFFSETS_TOPIC, 5)
-    assert bench.transactions.asked == [("add", "t", 7, 3, (added,), 3)]  # never as of v2
-    assert bench.transactions.connection == bench.connection.number
-    assert bench.groups.asked == ["ensure_topic"]
+    assert harness.transactions.asked == [("add", "t", 7, 3, (added,), 3)]  # never as of v2
+    assert harness.transactions.connection == harness.connection.number
+    assert harness.groups.asked == ["ensure_topic"]
 
 
-def test_offsets_that_have_no_topic_are_tried_again_later(bench: Workbench) -> None:
-    bench.groups.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
-    reply = bench.ask(ADD_OFFSETS, 3, **WHO, group_id="g")
+def test_offsets_that_have_no_topic_are_tried_again_later(harness: ApiHarness) -> None:
+    harness.groups.topic_code = ErrorCode.INVALID_REPLICATION_FACTOR
+    reply = harness.ask(ADD_OFFSETS, 3, **WHO, group_id="g")
     assert reply.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert bench.transactions.asked == []
+    assert harness.transactions.asked == []
 
 
-def test_a_groups_offsets_need_the_groups_permission(bench: Workbench) -> None:
-    bench.guard.deny(AclOperation.READ, ResourceType.GROUP, "g")
-    reply = bench.ask(ADD_OFFSETS, 3, **WHO, group_id="g")
+def test_a_groups_offsets_need_the_groups_permission(harness: ApiHarness) -> None:
+    harness.guard.deny(AclOperation.READ, ResourceType.GROUP, "g")
+    reply = harness.ask(ADD_OFFSETS, 3, **WHO, group_id="g")
     assert reply.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
-    assert bench.transactions.asked == []
+    assert harness.transactions.asked == []
 
 
 # -- EndTxn --------------------------------------------------------------------------------
@@ -273,30 +273,32 @@ def test_a_groups_offsets_need_the_groups_permission(bench: Workbench) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", APIS[END].versions)
 def test_a_transaction_ends_as_it_was_asked_to(
-    bench: Workbench, version: int, commit: bool
+    harness: ApiHarness, version: int, commit: bool
 ) -> None:
-    bench.transactions.ended = EndTxnReply(NONE, 9, 0)
-    reply = bench.ask(END, version, **WHO, committed=commit)
+    harness.transactions.ended = EndTxnReply(NONE, 9, 0)
+    reply = harness.ask(END, version, **WHO, committed=commit)
     assert reply.error_code == NONE
-    assert bench.transactions.asked == [("t", 7, 3, commit, version)]
-    assert bench.transactions.connection == bench.connection.number
+    assert harness.transactions.asked == [("t", 7, 3, commit, version)]
+    assert harness.transactions.connection == harness.connection.number
     if version >= 5:
         assert (reply.producer_id, reply.producer_epoch) == (9, 0)
 
 
-def test_nobody_ends_the_transaction_of_another(bench: Workbench) -> None:
-    deny(bench, AclOperation.WRITE)
-    assert bench.ask(END, 4, **WHO).error_code == DENIED
-    assert bench.transactions.asked == []
+def test_nobody_ends_the_transaction_of_another(harness: ApiHarness) -> None:
+    deny(harness, AclOperation.WRITE)
+    assert harness.ask(END, 4, **WHO).error_code == DENIED
+    assert harness.transactions.asked == []
 
 
 # -- looking at them -----------------------------------------------------------------------
 
 
-def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: Workbench) -> None:
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
-    bench.transactions.described = {
+def test_a_transaction_is_described_without_what_the_caller_may_not_see(
+    harness: ApiHarness,
+) -> None:
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TOPIC, "secret")
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    harness.transactions.described = {
         "t": DescribedTransaction(
             transactional_id="t",
             code=NONE,
@@ -311,7 +313,7 @@ def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: W
             transactional_id="gone", code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, state=""
         ),
     }
-    reply = bench.ask(DESCRIBE, 0, transactional_ids=["t", "gone", "theirs", "t"])
+    reply = harness.ask(DESCRIBE, 0, transactional_ids=["t", "gone", "theirs", "t"])
     found, gone, theirs = reply.transaction_states
     assert (found.error_code, found.transaction_state) == (NONE, "Ongoing")
     assert found.transaction_start_time.timestamp() * 1000 == NOW_MS
@@ -320,18 +322,20 @@ def test_a_transaction_is_described_without_what_the_caller_may_not_see(bench: W
     assert [(topic.topic, topic.partitions) for topic in found.topics] == [("orders", (0, 1))]
     assert gone.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     assert (gone.transaction_start_time, theirs.error_code) == (None, DENIED)
-    assert bench.transactions.asked == ["t", "gone"]
+    assert harness.transactions.asked == ["t", "gone"]
 
 
 @pytest.mark.parametrize("version", APIS[LIST].versions)
-def test_transactions_are_listed_to_who_may_describe_them(bench: Workbench, version: int) -> None:
-    bench.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
-    bench.transactions.listed = ListedTransactions(
+def test_transactions_are_listed_to_who_may_describe_them(
+    harness: ApiHarness, version: int
+) -> None:
+    harness.guard.deny(AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "theirs")
+    harness.transactions.listed = ListedTransactions(
         NONE,
         ("Odd",),
         (TransactionListing("t", 7, "Ongoing"), TransactionListing("theirs", 8, "Ongoing")),
     )
-    reply = bench.ask(
+    reply = harness.ask(
         LIST,
         version,
         state_filters=["Ongoing", "Odd"],
@@ -345,7 +349,7 @@ def test_transactions_are_listed_to_who_may_describe_them(bench: Workbench, vers
         7,
         "Ongoing",
     )
-    assert bench.transactions.asked == [
+    assert harness.transactions.asked == [
         ListTransactions(
             states=frozenset(("Ongoing", "Odd")),
             producer_ids=frozenset((7, 8)),
@@ -365,21 +369,21 @@ def test_transactions_are_listed_to_who_may_describe_them(bench: Workbench, vers
     ],
 )
 def test_ids_are_listed_by_a_pattern(
-    bench: Workbench, pattern: str | None, names: list[str]
+    harness: ApiHarness, pattern: str | None, names: list[str]
 ) -> None:
     known = ("billing-1", "billing-2", "sink é")
-    bench.transactions.listed = ListedTransactions(
+    harness.transactions.listed = ListedTransactions(
         NONE, (), tuple(TransactionListing(name, 7, "Ongoing") for name in known)
     )
-    reply = bench.ask(LIST, 2, transactional_id_pattern=pattern)
+    reply = harness.ask(LIST, 2, transactional_id_pattern=pattern)
     assert reply.error_code == NONE
     assert [state.transactional_id for state in reply.transaction_states] == names
 
 
-def test_what_is_no_pattern_is_refused(bench: Workbench) -> None:
-    bench.transactions.listed = ListedTransactions(
+def test_what_is_no_pattern_is_refused(harness: ApiHarness) -> None:
+    harness.transactions.listed = ListedTransactions(
         NONE, (), (TransactionListing("t", 7, "Ongoing"),)
     )
-    reply = bench.ask(LIST, 2, transactional_id_pattern="(a")
+    reply = harness.ask(LIST, 2, transactional_id_pattern="(a")
     assert reply.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert reply.transaction_states == ()

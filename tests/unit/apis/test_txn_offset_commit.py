@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.apis.workbench import ME, OTHER, Workbench
+from tests.unit.apis.harness import ME, OTHER, ApiHarness
 
 from penstock.apis.registry import APIS
 from penstock.coordinators.group.requests import CommitInTransaction, CommitOffsets, OffsetCommit
@@ -20,12 +20,12 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 2)
 NONE = ErrorCode.NONE
 
 
-@pytest.fixture(name="bench")
-def _bench(bench: Workbench) -> Workbench:
-    bench.make_topic("orders", 2)
-    bench.make_topic(OFFSETS_TOPIC, 3)
-    bench.groups.partition = 2
-    return bench
+@pytest.fixture(name="harness")
+def _harness(harness: ApiHarness) -> ApiHarness:
+    harness.make_topic("orders", 2)
+    harness.make_topic(OFFSETS_TOPIC, 3)
+    harness.groups.partition = 2
+    return harness
 
 
 def entry(index: int, offset: int) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def entry(index: int, offset: int) -> dict[str, Any]:
     }
 
 
-def commit(bench: Workbench, version: int, **values: Any) -> list[ErrorCode]:
+def commit(harness: ApiHarness, version: int, **values: Any) -> list[ErrorCode]:
     asked = {
         "transactional_id": "mine",
         "group_id": "g",
@@ -49,25 +49,25 @@ def commit(bench: Workbench, version: int, **values: Any) -> list[ErrorCode]:
         "topics": [{"name": "orders", "partitions": [entry(1, 11), entry(0, 10)]}],
         **values,
     }
-    reply = bench.ask(KEY, version, **asked)
+    reply = harness.ask(KEY, version, **asked)
     return [
         get_error(partition.error_code) for topic in reply.topics for partition in topic.partitions
     ]
 
 
-def kept(bench: Workbench) -> CommitInTransaction:
-    (asked,) = bench.groups.asked
+def kept(harness: ApiHarness) -> CommitInTransaction:
+    (asked,) = harness.groups.asked
     assert isinstance(asked, CommitInTransaction)
     return asked
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_every_version_is_verified_and_kept(bench: Workbench, version: int) -> None:
-    assert commit(bench, version) == [NONE, NONE]
-    (verified,) = bench.verifier.asked
+def test_every_version_is_verified_and_kept(harness: ApiHarness, version: int) -> None:
+    assert commit(harness, version) == [NONE, NONE]
+    (verified,) = harness.verifier.asked
     assert verified[:4] == ("mine", 5, 1, (OFFSETS,))
     assert verified.adds is (version >= 5)
-    asked = kept(bench)
+    asked = kept(harness)
     assert (asked.producer_id, asked.producer_epoch) == (5, 1)
     epoch = 4 if version >= 2 else -1
     has_member = version >= 3
@@ -98,53 +98,53 @@ RETRY = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ],
 )
 def test_what_the_transactions_coordinator_says_reaches_the_client_in_words_it_knows(
-    bench: Workbench, said: ErrorCode, version: int, told: ErrorCode
+    harness: ApiHarness, said: ErrorCode, version: int, told: ErrorCode
 ) -> None:
-    bench.verifier.codes[OFFSETS] = said
-    assert commit(bench, version) == [told, told]
+    harness.verifier.codes[OFFSETS] = said
+    assert commit(harness, version) == [told, told]
 
 
 def test_an_answer_counts_while_the_leadership_lasts_in_which_it_was_asked_for(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    commit(bench, 5)
-    bench.make_topic(OFFSETS_TOPIC, 3, epoch=1)  # led on, with a new epoch
-    assert kept(bench).find_refusal() is NONE
-    bench.make_topic(OFFSETS_TOPIC, 3, epoch=2, replicas=(ME, OTHER), leader=OTHER)
-    bench.make_topic(OFFSETS_TOPIC, 3, epoch=3)
-    assert kept(bench).find_refusal() is ErrorCode.NOT_COORDINATOR
+    commit(harness, 5)
+    harness.make_topic(OFFSETS_TOPIC, 3, epoch=1)  # led on, with a new epoch
+    assert kept(harness).find_refusal() is NONE
+    harness.make_topic(OFFSETS_TOPIC, 3, epoch=2, replicas=(ME, OTHER), leader=OTHER)
+    harness.make_topic(OFFSETS_TOPIC, 3, epoch=3)
+    assert kept(harness).find_refusal() is ErrorCode.NOT_COORDINATOR
 
 
-def test_where_the_groups_partition_is_not_led_the_groups_say_so(bench: Workbench) -> None:
-    bench.groups.partition = 7
-    bench.groups.code = ErrorCode.NOT_COORDINATOR
-    assert commit(bench, 5) == [ErrorCode.NOT_COORDINATOR] * 2
-    assert bench.verifier.asked == []
+def test_where_the_groups_partition_is_not_led_the_groups_say_so(harness: ApiHarness) -> None:
+    harness.groups.partition = 7
+    harness.groups.code = ErrorCode.NOT_COORDINATOR
+    assert commit(harness, 5) == [ErrorCode.NOT_COORDINATOR] * 2
+    assert harness.verifier.asked == []
 
 
 def test_topics_that_may_not_be_read_or_do_not_exist_are_refused_one_by_one(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    bench.make_topic("secret", 1)
-    bench.guard.deny(AclOperation.READ, ResourceType.TOPIC, "secret")
+    harness.make_topic("secret", 1)
+    harness.guard.deny(AclOperation.READ, ResourceType.TOPIC, "secret")
     topics = [
         {"name": "secret", "partitions": [entry(0, 1)]},
         {"name": "orders", "partitions": [entry(9, 1), entry(0, 1)]},
         {"name": "absent", "partitions": [entry(0, 1)]},
     ]
-    assert commit(bench, 5, topics=topics) == [
+    assert commit(harness, 5, topics=topics) == [
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    assert [offset.partition for offset in kept(bench).commit.offsets] == [P0]
+    assert [offset.partition for offset in kept(harness).commit.offsets] == [P0]
 
 
-def test_if_nothing_can_be_kept_nobody_is_asked(bench: Workbench) -> None:
+def test_if_nothing_can_be_kept_nobody_is_asked(harness: ApiHarness) -> None:
     topics = [{"name": "absent", "partitions": [entry(0, 1)]}]
-    assert commit(bench, 5, topics=topics) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert bench.groups.asked == bench.verifier.asked == []
+    assert commit(harness, 5, topics=topics) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert harness.groups.asked == harness.verifier.asked == []
 
 
 @pytest.mark.parametrize(
@@ -160,13 +160,13 @@ def test_if_nothing_can_be_kept_nobody_is_asked(bench: Workbench) -> None:
     ],
 )
 def test_it_needs_the_transactional_id_and_the_group(
-    bench: Workbench, operation: AclOperation, resource: ResourceType, name: str, code: ErrorCode
+    harness: ApiHarness, operation: AclOperation, resource: ResourceType, name: str, code: ErrorCode
 ) -> None:
-    bench.guard.deny(operation, resource, name)
-    assert commit(bench, 5) == [code, code]
-    assert bench.groups.asked == bench.verifier.asked == []
+    harness.guard.deny(operation, resource, name)
+    assert commit(harness, 5) == [code, code]
+    assert harness.groups.asked == harness.verifier.asked == []
 
 
-def test_without_a_producer_there_is_no_transaction(bench: Workbench) -> None:
-    assert commit(bench, 5, producer_id=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
-    assert bench.verifier.asked == []
+def test_without_a_producer_there_is_no_transaction(harness: ApiHarness) -> None:
+    assert commit(harness, 5, producer_id=-1) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert harness.verifier.asked == []

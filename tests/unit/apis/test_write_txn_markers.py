@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.unit.apis.brokers_listener import let_brokers_in
-from tests.unit.apis.workbench import ME, OTHER, Workbench, batch
+from tests.unit.apis.harness import ME, OTHER, ApiHarness, batch
 
 from penstock.apis.registry import APIS
 from penstock.model.cluster import OFFSETS_TOPIC
@@ -22,11 +22,11 @@ PRODUCER = 5
 NONE = ErrorCode.NONE
 
 
-@pytest.fixture(name="bench")
-def _bench(bench: Workbench) -> Workbench:
-    bench.make_topic("orders", 2)
-    let_brokers_in(bench)
-    return bench
+@pytest.fixture(name="harness")
+def _harness(harness: ApiHarness) -> ApiHarness:
+    harness.make_topic("orders", 2)
+    let_brokers_in(harness)
+    return harness
 
 
 def marker(
@@ -51,8 +51,8 @@ def marker(
     }
 
 
-def write(bench: Workbench, *markers: dict[str, Any], version: int = 2) -> list[list[ErrorCode]]:
-    reply = bench.ask(KEY, version, markers=list(markers))
+def write(harness: ApiHarness, *markers: dict[str, Any], version: int = 2) -> list[list[ErrorCode]]:
+    reply = harness.ask(KEY, version, markers=list(markers))
     assert [each.producer_id for each in reply.markers] == [each["producer_id"] for each in markers]
     return [
         [get_error(one.error_code) for topic in each.topics for one in topic.partitions]
@@ -61,7 +61,7 @@ def write(bench: Workbench, *markers: dict[str, Any], version: int = 2) -> list[
 
 
 def produce(
-    bench: Workbench, *, epoch: int = 0, sequence: int = 0, partition: int = 0, producer: int = 5
+    harness: ApiHarness, *, epoch: int = 0, sequence: int = 0, partition: int = 0, producer: int = 5
 ) -> ErrorCode:
     records = batch(
         b"v",
@@ -70,7 +70,7 @@ def produce(
         base_sequence=sequence,
         transactional=True,
     )
-    reply = bench.ask(
+    reply = harness.ask(
         ApiKey.PRODUCE,
         12,
         acks=-1,
@@ -84,43 +84,43 @@ def produce(
     return get_error(answer.error_code)
 
 
-def stable(bench: Workbench, name: TopicPartition = P0) -> tuple[int, int]:
-    partition = bench.replicas.get(name)
+def stable(harness: ApiHarness, name: TopicPartition = P0) -> tuple[int, int]:
+    partition = harness.replicas.get(name)
     return partition.last_stable_offset, partition.log_end_offset
 
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_marker_ends_the_transaction_in_every_partition_it_names(
-    bench: Workbench, version: int, commit: bool
+    harness: ApiHarness, version: int, commit: bool
 ) -> None:
-    produce(bench)
-    produce(bench, partition=1)
-    assert stable(bench) == stable(bench, P1) == (0, 1)
-    assert write(bench, marker({"orders": [1, 0]}, commit=commit), version=version) == [
+    produce(harness)
+    produce(harness, partition=1)
+    assert stable(harness) == stable(harness, P1) == (0, 1)
+    assert write(harness, marker({"orders": [1, 0]}, commit=commit), version=version) == [
         [NONE, NONE]
     ]
-    assert stable(bench) == stable(bench, P1) == (2, 2)
-    log = bench.replicas.get(P0).log
+    assert stable(harness) == stable(harness, P1) == (2, 2)
+    log = harness.replicas.get(P0).log
     assert len(log.aborted(log.log_start_offset, log.log_end_offset)) == (not commit)
 
 
-def test_several_markers_of_a_request_are_answered_in_order(bench: Workbench) -> None:
-    produce(bench)
-    produce(bench, producer=6)
+def test_several_markers_of_a_request_are_answered_in_order(harness: ApiHarness) -> None:
+    produce(harness)
+    produce(harness, producer=6)
     topics = {"orders": [0], "absent": [3]}
-    assert write(bench, marker(topics), marker(producer=6, commit=False)) == [
+    assert write(harness, marker(topics), marker(producer=6, commit=False)) == [
         [NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION],
         [NONE],
     ]
-    assert stable(bench) == (4, 4)
+    assert stable(harness) == (4, 4)
 
 
 def test_a_partition_led_elsewhere_is_refused_and_costs_the_others_nothing(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    bench.make_topic("others", 1, replicas=(ME, OTHER), leader=OTHER)
-    assert write(bench, marker({"others": [0], "orders": [0]})) == [
+    harness.make_topic("others", 1, replicas=(ME, OTHER), leader=OTHER)
+    assert write(harness, marker({"others": [0], "orders": [0]})) == [
         [ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE]
     ]
 
@@ -130,10 +130,10 @@ def test_a_partition_led_elsewhere_is_refused_and_costs_the_others_nothing(
 
 @pytest.mark.parametrize("transaction_version", [0, 1, 2])
 def test_a_marker_that_comes_again_is_answered_alike(
-    bench: Workbench, transaction_version: int
+    harness: ApiHarness, transaction_version: int
 ) -> None:
     """Also of a coordinator that was loaded anew and does not know the answer (KAFKA-19999)."""
-    produce(bench)
+    produce(harness)
     epoch = 1 if transaction_version == 2 else 0
     for coordinator_epoch in (0, 0, 1):
         told = marker(
@@ -141,32 +141,32 @@ def test_a_marker_that_comes_again_is_answered_alike(
             coordinator_epoch=coordinator_epoch,
             transaction_version=transaction_version,
         )
-        assert write(bench, told) == [[NONE]]
-    assert stable(bench) == (4, 4)
+        assert write(harness, told) == [[NONE]]
+    assert stable(harness) == (4, 4)
 
 
 def test_a_late_marker_of_version_2_changes_nothing_in_the_next_transaction(
-    bench: Workbench,
+    harness: ApiHarness,
 ) -> None:
-    produce(bench, epoch=32765)
+    produce(harness, epoch=32765)
     first = marker(epoch=32766, transaction_version=2)
-    assert write(bench, first) == [[NONE]]
-    assert produce(bench, epoch=32766) is NONE
-    assert write(bench, first) == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
-    assert stable(bench) == (2, 3)
-    assert write(bench, marker(epoch=32767, transaction_version=2, commit=False)) == [[NONE]]
-    assert stable(bench) == (4, 4)
+    assert write(harness, first) == [[NONE]]
+    assert produce(harness, epoch=32766) is NONE
+    assert write(harness, first) == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
+    assert stable(harness) == (2, 3)
+    assert write(harness, marker(epoch=32767, transaction_version=2, commit=False)) == [[NONE]]
+    assert stable(harness) == (4, 4)
 
 
-def test_a_late_marker_does_not_void_what_the_next_transaction_asks(bench: Workbench) -> None:
-    produce(bench)
+def test_a_late_marker_does_not_void_what_the_next_transaction_asks(harness: ApiHarness) -> None:
+    produce(harness)
     first = marker(epoch=1, transaction_version=2)
-    write(bench, first)
-    bench.verifier.answers_at_once = False
+    write(harness, first)
+    harness.verifier.answers_at_once = False
     records = batch(
         b"v", producer_id=PRODUCER, producer_epoch=1, base_sequence=0, transactional=True
     )
-    sent = bench.send(
+    sent = harness.send(
         ApiKey.PRODUCE,
         12,
         acks=-1,
@@ -174,18 +174,18 @@ def test_a_late_marker_does_not_void_what_the_next_transaction_asks(bench: Workb
         transactional_id="mine",
         topic_data=[{"name": "orders", "partition_data": [{"index": 0, "records": records}]}],
     )
-    assert write(bench, first) == [[NONE]]
-    bench.verifier.answer(-1)
+    assert write(harness, first) == [[NONE]]
+    harness.verifier.answer(-1)
     assert sent.reply.responses[0].partition_responses[0].error_code == 0
 
 
-def test_a_marker_voids_what_its_own_transaction_asks(bench: Workbench) -> None:
+def test_a_marker_voids_what_its_own_transaction_asks(harness: ApiHarness) -> None:
     """KAFKA-14402: the late batch would open a transaction that nobody ends."""
-    bench.verifier.answers_at_once = False
+    harness.verifier.answers_at_once = False
     records = batch(
         b"v", producer_id=PRODUCER, producer_epoch=0, base_sequence=0, transactional=True
     )
-    sent = bench.send(
+    sent = harness.send(
         ApiKey.PRODUCE,
         12,
         acks=-1,
@@ -193,44 +193,44 @@ def test_a_marker_voids_what_its_own_transaction_asks(bench: Workbench) -> None:
         transactional_id="mine",
         topic_data=[{"name": "orders", "partition_data": [{"index": 0, "records": records}]}],
     )
-    assert write(bench, marker(commit=False)) == [[NONE]]
-    bench.verifier.answer(0)
+    assert write(harness, marker(commit=False)) == [[NONE]]
+    harness.verifier.answer(0)
     code = get_error(sent.reply.responses[0].partition_responses[0].error_code)
     assert code is ErrorCode.TRANSACTION_ABORTABLE
-    assert stable(bench) == (1, 1)
+    assert stable(harness) == (1, 1)
 
 
-def test_zombies_end_nothing(bench: Workbench) -> None:
-    assert write(bench, marker(epoch=3, coordinator_epoch=7)) == [[NONE]]
-    produce(bench, epoch=3)
-    assert write(bench, marker(epoch=2, coordinator_epoch=7)) == [
+def test_zombies_end_nothing(harness: ApiHarness) -> None:
+    assert write(harness, marker(epoch=3, coordinator_epoch=7)) == [[NONE]]
+    produce(harness, epoch=3)
+    assert write(harness, marker(epoch=2, coordinator_epoch=7)) == [
         [ErrorCode.INVALID_PRODUCER_EPOCH]
     ]
-    assert write(bench, marker(epoch=3, coordinator_epoch=6)) == [
+    assert write(harness, marker(epoch=3, coordinator_epoch=6)) == [
         [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
     ]
-    assert stable(bench) == (1, 2)
+    assert stable(harness) == (1, 2)
 
 
 @pytest.mark.parametrize("late", [{"epoch": 2, "coordinator_epoch": 8}, {"coordinator_epoch": 6}])
-def test_who_has_nothing_to_end_any_more_is_told(bench: Workbench, late: dict[str, int]) -> None:
+def test_who_has_nothing_to_end_any_more_is_told(harness: ApiHarness, late: dict[str, int]) -> None:
     """A coordinator whose newest state was lost would else send its marker for ever."""
-    produce(bench, epoch=3)
-    write(bench, marker(epoch=3, coordinator_epoch=7))
+    produce(harness, epoch=3)
+    write(harness, marker(epoch=3, coordinator_epoch=7))
     told: Any = marker(**{"epoch": 3, **late})  # type: ignore[arg-type]
-    assert write(bench, told) == [[ErrorCode.PRODUCER_FENCED]]
-    assert stable(bench) == (2, 2)  # nothing was written
+    assert write(harness, told) == [[ErrorCode.PRODUCER_FENCED]]
+    assert stable(harness) == (2, 2)  # nothing was written
 
 
 # -- the topic of offsets ------------------------------------------------------------------------
 
 
-def test_markers_for_offsets_go_to_the_groups(bench: Workbench) -> None:
-    bench.make_topic(OFFSETS_TOPIC, 2)
+def test_markers_for_offsets_go_to_the_groups(harness: ApiHarness) -> None:
+    harness.make_topic(OFFSETS_TOPIC, 2)
     told = marker({OFFSETS_TOPIC: [1], "orders": [0]}, epoch=4, coordinator_epoch=3)
-    assert write(bench, told) == [[NONE, NONE]]
+    assert write(harness, told) == [[NONE, NONE]]
     expected = TransactionMarker(PRODUCER, 4, commit=True, coordinator_epoch=3)
-    assert bench.groups.asked == [(1, expected)]
+    assert harness.groups.asked == [(1, expected)]
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,10 @@ def test_markers_for_offsets_go_to_the_groups(bench: Workbench) -> None:
     ],
 )
 def test_what_keeps_groups_from_it_is_told_as_of_any_partition(
-    bench: Workbench, code: ErrorCode
+    harness: ApiHarness, code: ErrorCode
 ) -> None:
-    bench.groups.code = code
-    assert write(bench, marker({OFFSETS_TOPIC: [0]})) == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
+    harness.groups.code = code
+    assert write(harness, marker({OFFSETS_TOPIC: [0]})) == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
 
 
 # -- who may -------------------------------------------------------------------------------------
@@ -253,27 +253,27 @@ def test_what_keeps_groups_from_it_is_told_as_of_any_partition(
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_on_a_clients_listener_a_transaction_can_be_aborted_and_not_committed(
-    bench: Workbench, commit: bool
+    harness: ApiHarness, commit: bool
 ) -> None:
-    let_brokers_in(bench, listener="INTERNAL")
-    produce(bench)
+    let_brokers_in(harness, listener="INTERNAL")
+    produce(harness)
     expected = ErrorCode.CLUSTER_AUTHORIZATION_FAILED if commit else NONE
-    assert write(bench, marker(commit=commit)) == [[expected]]
-    assert stable(bench) == ((0, 1) if commit else (2, 2))
+    assert write(harness, marker(commit=commit)) == [[expected]]
+    assert stable(harness) == ((0, 1) if commit else (2, 2))
 
 
-def test_who_may_not_alter_the_cluster_ends_nothing(bench: Workbench) -> None:
-    let_brokers_in(bench, listener="INTERNAL")
-    bench.guard.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    produce(bench)
-    assert write(bench, marker(commit=False)) == [[ErrorCode.CLUSTER_AUTHORIZATION_FAILED]]
-    assert stable(bench) == (0, 1)
+def test_who_may_not_alter_the_cluster_ends_nothing(harness: ApiHarness) -> None:
+    let_brokers_in(harness, listener="INTERNAL")
+    harness.guard.deny(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    produce(harness)
+    assert write(harness, marker(commit=False)) == [[ErrorCode.CLUSTER_AUTHORIZATION_FAILED]]
+    assert stable(harness) == (0, 1)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"producer": -1}, {"epoch": -1}, {"coordinator_epoch": -2}], ids=str
 )
-def test_impossible_markers_are_refused(bench: Workbench, wrong: dict[str, int]) -> None:
+def test_impossible_markers_are_refused(harness: ApiHarness, wrong: dict[str, int]) -> None:
     told: Any = marker(**wrong)  # type: ignore[arg-type]
-    assert write(bench, told) == [[ErrorCode.INVALID_REQUEST]]
-    assert stable(bench) == (0, 0)
+    assert write(harness, told) == [[ErrorCode.INVALID_REQUEST]]
+    assert stable(harness) == (0, 0)

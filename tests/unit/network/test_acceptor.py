@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from tests.unit.network.serving import LOOPS, Serving, framed, serve, until
+from tests.unit.network.harness import LOOPS, Serving, framed, serve, until
 
 from penstock.config.effective_config import resolve_broker
 from penstock.network.acceptor import bind_all, plain_host

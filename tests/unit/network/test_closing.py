@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve, until
+from tests.unit.network.harness import LOOPS, Lease, Serving, framed, serve, until
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.server import NetworkLimits, Server

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from tests.profile import scaled
-from tests.unit.network.serving import LOOPS, Client, Serving, echo, framed, serve
+from tests.unit.network.harness import LOOPS, Client, Serving, echo, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
+from tests.unit.network.harness import LOOPS, Lease, Serving, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits

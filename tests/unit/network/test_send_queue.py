@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.network.serving import LOOPS, Lease, Serving, framed, serve
+from tests.unit.network.harness import LOOPS, Lease, Serving, framed, serve
 
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.in_flight_request import InFlightRequest, Part

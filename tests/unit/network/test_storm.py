@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.profile import scaled
-from tests.unit.network.serving import LOOPS, Client, Lease, Serving, framed, serve
+from tests.unit.network.harness import LOOPS, Client, Lease, Serving, framed, serve
 
 from penstock.model.slices import FileRun, FileSlice
 from penstock.network.in_flight_request import InFlightRequest, Part

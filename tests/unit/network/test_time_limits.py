@@ -4,7 +4,7 @@ import asyncio
 import struct
 
 import pytest
-from tests.unit.network.serving import Client, Serving, framed, serve
+from tests.unit.network.harness import Client, Serving, framed, serve
 
 from penstock.network.in_flight_request import InFlightRequest
 from penstock.network.limits import NetworkLimits

@@ -3,7 +3,7 @@
 from errno import EIO
 
 import pytest
-from tests.unit.replication.stage import (
+from tests.unit.replication.harness import (
     ME,
     OTHER,
     P0,
@@ -11,7 +11,7 @@ from tests.unit.replication.stage import (
     P2,
     THIRD,
     WALL_MS,
-    Stage,
+    ReplicationHarness,
     some_batch,
 )
 
@@ -26,25 +26,25 @@ NONE = ErrorCode.NONE
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_a_write_to_the_only_replica_is_answered_at_once_and_readable(acks: int) -> None:
-    stage = Stage()
-    stage.order(P0)
-    first = stage.append(P0, acks=acks, records=3)
-    second = stage.append(P0, acks=acks)
+    harness = ReplicationHarness()
+    harness.order(P0)
+    first = harness.append(P0, acks=acks, records=3)
+    second = harness.append(P0, acks=acks)
     assert first.waiting is None
     assert first.answer == [(NONE, 0, -1, 0, None)]
     assert second.answer == [(NONE, 3, -1, 0, None)]
-    partition = stage.partition()
+    partition = harness.partition()
     assert (partition.high_watermark, partition.log_end_offset) == (4, 4)
-    assert stage.background.rounds == []  # nobody asked for a flush
+    assert harness.background.rounds == []  # nobody asked for a flush
 
 
 def test_answers_stand_in_the_order_of_their_batches_whatever_fails_between() -> None:
-    stage = Stage()
-    stage.order(P0, P2)
+    harness = ReplicationHarness()
+    harness.order(P0, P2)
     unknown = TopicPartition("nowhere", 0)
     damaged = some_batch()
     damaged[-1] ^= 1
-    sent = stage.append(unknown, P0, P1, P2)
+    sent = harness.append(unknown, P0, P1, P2)
     assert sent.codes == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         NONE,
@@ -52,38 +52,38 @@ def test_answers_stand_in_the_order_of_their_batches_whatever_fails_between() ->
         NONE,
     ]
     assert [each.base_offset for each in sent.answer] == [-1, 0, -1, 0]
-    [answer] = stage.append(P0, batch=damaged).answer
+    [answer] = harness.append(P0, batch=damaged).answer
     assert answer[:4] == (ErrorCode.CORRUPT_MESSAGE, -1, -1, 0)
     assert "CRC" in (answer.message or "")
 
 
 def test_a_topic_that_stamps_append_time_tells_it() -> None:
-    stage = Stage()
-    stage.tell_topic(message_timestamp_type="LogAppendTime")
-    stage.order(P0)
-    assert stage.append(P0).answer[0].log_append_time_ms == WALL_MS
+    harness = ReplicationHarness()
+    harness.tell_topic(message_timestamp_type="LogAppendTime")
+    harness.order(P0)
+    assert harness.append(P0).answer[0].log_append_time_ms == WALL_MS
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 32767])
 def test_acks_that_do_not_exist_write_nothing(acks: int) -> None:
-    stage = Stage()
-    stage.order(P0)
-    assert stage.append(P0, acks=acks).codes == [ErrorCode.INVALID_REQUIRED_ACKS]
-    assert stage.partition().log_end_offset == 0
+    harness = ReplicationHarness()
+    harness.order(P0)
+    assert harness.append(P0, acks=acks).codes == [ErrorCode.INVALID_REQUIRED_ACKS]
+    assert harness.partition().log_end_offset == 0
 
 
 def test_clients_cannot_write_to_internal_topics_and_coordinators_can() -> None:
-    stage = Stage()
+    harness = ReplicationHarness()
     offsets = TopicPartition("__consumer_offsets", 0)
-    stage.order(offsets)
-    assert stage.append(offsets).codes == [ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert stage.append(offsets, origin=AppendOrigin.COORDINATOR).codes == [NONE]
+    harness.order(offsets)
+    assert harness.append(offsets).codes == [ErrorCode.INVALID_TOPIC_EXCEPTION]
+    assert harness.append(offsets, origin=AppendOrigin.COORDINATOR).codes == [NONE]
 
 
 def test_a_partition_of_another_broker_is_told_from_one_that_does_not_exist() -> None:
-    stage = Stage()
-    stage.tell_topic(partitions=2)
-    assert stage.append(P0, P2).codes == [
+    harness = ReplicationHarness()
+    harness.tell_topic(partitions=2)
+    assert harness.append(P0, P2).codes == [
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
@@ -93,288 +93,288 @@ def test_a_partition_of_another_broker_is_told_from_one_that_does_not_exist() ->
 
 
 def test_acks_all_waits_for_the_slowest_replica_in_sync() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER, THIRD))
-    sent = stage.append(P0, records=5)
-    stage.follower_has(5, follower=OTHER)
-    stage.follower_has(4, follower=THIRD)
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER, THIRD))
+    sent = harness.append(P0, records=5)
+    harness.follower_has(5, follower=OTHER)
+    harness.follower_has(4, follower=THIRD)
     assert not sent.is_answered
-    assert stage.partition().high_watermark == 4
-    stage.follower_has(5, follower=THIRD)
+    assert harness.partition().high_watermark == 4
+    harness.follower_has(5, follower=THIRD)
     assert sent.answer == [(NONE, 0, -1, 0, None)]
-    assert stage.partition().high_watermark == 5
+    assert harness.partition().high_watermark == 5
 
 
 def test_acks_one_does_not_wait_for_followers_but_readers_do() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER))
-    assert stage.append(P0, acks=1).codes == [NONE]
-    assert stage.partition().high_watermark == 0
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER))
+    assert harness.append(P0, acks=1).codes == [NONE]
+    assert harness.partition().high_watermark == 0
 
 
 def test_a_follower_that_claims_more_than_there_is_commits_no_more_than_there_is() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER))
-    stage.append(P0)
-    stage.follower_has(1000)
-    assert stage.partition().high_watermark == 1
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER))
+    harness.append(P0)
+    harness.follower_has(1000)
+    assert harness.partition().high_watermark == 1
 
 
 def test_a_follower_out_of_sync_is_not_waited_for() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER), in_sync=(ME,))
-    assert stage.append(P0).codes == [NONE]
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER), in_sync=(ME,))
+    assert harness.append(P0).codes == [NONE]
 
 
 def test_a_request_is_answered_when_the_last_of_its_partitions_is_committed() -> None:
-    stage = Stage()
-    stage.order(P0, P1, P2, replicas=(ME, OTHER))
-    sent = stage.append(P0, P1, P2)
+    harness = ReplicationHarness()
+    harness.order(P0, P1, P2, replicas=(ME, OTHER))
+    sent = harness.append(P0, P1, P2)
     for name in (P1, P2):
-        stage.follower_has(1, name)
+        harness.follower_has(1, name)
         assert not sent.is_answered
-    stage.follower_has(1, P0)
+    harness.follower_has(1, P0)
     assert sent.codes == [NONE] * 3
 
 
 def test_a_time_out_names_only_the_partitions_that_were_late() -> None:
-    stage = Stage()
-    stage.order(P0, P1, P2, replicas=(ME, OTHER))
-    sent = stage.append(P0, P1, P2, timeout_ms=50)
-    stage.follower_has(1, P1)
-    stage.clock.advance_ms(49)
+    harness = ReplicationHarness()
+    harness.order(P0, P1, P2, replicas=(ME, OTHER))
+    sent = harness.append(P0, P1, P2, timeout_ms=50)
+    harness.follower_has(1, P1)
+    harness.clock.advance_ms(49)
     assert not sent.is_answered
-    stage.clock.advance_ms(1)
+    harness.clock.advance_ms(1)
     late = ErrorCode.REQUEST_TIMED_OUT
     assert sent.codes == [late, NONE, late]
     assert [each.base_offset for each in sent.answer] == [0, 0, 0]  # written they are
-    stage.follower_has(1, P0)
+    harness.follower_has(1, P0)
     assert len(sent.answers) == 1
 
 
 def test_too_few_in_sync_refuse_acks_all_before_writing_and_take_acks_one() -> None:
-    stage = Stage()
-    stage.tell_topic(min_insync_replicas="2")
-    stage.order(P0, replicas=(ME, OTHER, THIRD), in_sync=(ME,))
-    assert stage.append(P0, acks=-1).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
-    assert stage.partition().log_end_offset == 0
-    assert stage.append(P0, acks=1).codes == [NONE]
+    harness = ReplicationHarness()
+    harness.tell_topic(min_insync_replicas="2")
+    harness.order(P0, replicas=(ME, OTHER, THIRD), in_sync=(ME,))
+    assert harness.append(P0, acks=-1).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert harness.partition().log_end_offset == 0
+    assert harness.append(P0, acks=1).codes == [NONE]
 
 
 def test_a_set_that_shrinks_after_the_write_says_so() -> None:
-    stage = Stage()
-    stage.tell_topic(min_insync_replicas="2")
-    stage.order(P0, replicas=(ME, OTHER))
-    sent = stage.append(P0)
-    stage.order(P0, replicas=(ME, OTHER), in_sync=(ME,), partition_epoch=1)
+    harness = ReplicationHarness()
+    harness.tell_topic(min_insync_replicas="2")
+    harness.order(P0, replicas=(ME, OTHER))
+    sent = harness.append(P0)
+    harness.order(P0, replicas=(ME, OTHER), in_sync=(ME,), partition_epoch=1)
     assert sent.codes == [ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
     assert sent.answer[0].base_offset == 0
 
 
 def test_no_more_replicas_are_asked_for_than_the_partition_has() -> None:
-    stage = Stage()
-    stage.tell_topic(min_insync_replicas="3")
-    stage.order(P0)
-    assert stage.append(P0).codes == [NONE]
+    harness = ReplicationHarness()
+    harness.tell_topic(min_insync_replicas="3")
+    harness.order(P0)
+    assert harness.append(P0).codes == [NONE]
 
 
 def test_a_duplicate_waits_for_the_offsets_of_its_first_time() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER))
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER))
     batch = some_batch(2, producer_id=9, sequence=0)
-    first = stage.append(P0, batch=batch)
-    again = stage.append(P0, batch=batch)
-    later = stage.append(P0, batch=some_batch(1, producer_id=9, sequence=2))
+    first = harness.append(P0, batch=batch)
+    again = harness.append(P0, batch=batch)
+    later = harness.append(P0, batch=some_batch(1, producer_id=9, sequence=2))
     assert not first.is_answered
     assert not again.is_answered
-    stage.follower_has(2)
+    harness.follower_has(2)
     assert first.answer == again.answer == [(NONE, 0, -1, 0, None)]
     assert not later.is_answered
-    assert stage.append(P0, batch=batch).codes == [NONE]  # committed long since
+    assert harness.append(P0, batch=batch).codes == [NONE]  # committed long since
 
 
 # -- synchronous topics --------------------------------------------------------------------
 
 
-def make_synchronous() -> Stage:
-    stage = Stage()
-    stage.tell_topic(flush_messages="1")
-    stage.order(P0, P1, P2)
-    return stage
+def make_synchronous() -> ReplicationHarness:
+    harness = ReplicationHarness()
+    harness.tell_topic(flush_messages="1")
+    harness.order(P0, P1, P2)
+    return harness
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_a_synchronous_write_is_answered_and_readable_only_when_on_disk(acks: int) -> None:
-    stage = make_synchronous()
-    sent = stage.append(P0, P1, acks=acks)
+    harness = make_synchronous()
+    sent = harness.append(P0, P1, acks=acks)
     assert not sent.is_answered
-    assert stage.partition().high_watermark == 0
-    assert stage.background.run_one()
-    assert stage.background.run_one()
+    assert harness.partition().high_watermark == 0
+    assert harness.background.run_one()
+    assert harness.background.run_one()
     assert sent.codes == [NONE, NONE]
-    assert stage.partition().high_watermark == stage.partition().log.durable_offset == 1
+    assert harness.partition().high_watermark == harness.partition().log.durable_offset == 1
 
 
 def test_a_lone_synchronous_write_costs_one_round() -> None:
     """A flush that storage began by itself would be one that nobody can wait for."""
-    stage = make_synchronous()
-    sent = stage.append(P0)
-    stage.background.drain()
+    harness = make_synchronous()
+    sent = harness.append(P0)
+    harness.background.drain()
     assert sent.is_answered
-    assert stage.background.ran == 1
+    assert harness.background.ran == 1
 
 
 def test_synchronous_writes_during_a_round_share_the_next() -> None:
-    stage = make_synchronous()
-    first = stage.append(P0)
-    later = [stage.append(P0) for _ in range(10)]
-    stage.background.run_one()
+    harness = make_synchronous()
+    first = harness.append(P0)
+    later = [harness.append(P0) for _ in range(10)]
+    harness.background.run_one()
     assert first.is_answered
     assert not any(each.is_answered for each in later)
-    stage.background.run_one()
+    harness.background.run_one()
     assert all(each.is_answered for each in later)
-    assert stage.background.ran == 2
+    assert harness.background.ran == 2
 
 
 def test_a_synchronous_write_with_followers_waits_for_its_own_disk_too() -> None:
-    stage = Stage()
-    stage.tell_topic(flush_messages="1")
-    stage.order(P0, replicas=(ME, OTHER))
-    sent = stage.append(P0)
-    stage.follower_has(1)
+    harness = ReplicationHarness()
+    harness.tell_topic(flush_messages="1")
+    harness.order(P0, replicas=(ME, OTHER))
+    sent = harness.append(P0)
+    harness.follower_has(1)
     assert not sent.is_answered
-    stage.background.drain()
+    harness.background.drain()
     assert sent.codes == [NONE]
 
 
 def test_a_synchronous_write_with_acks_one_waits_for_the_leaders_disk_alone() -> None:
-    stage = Stage()
-    stage.tell_topic(flush_messages="1")
-    stage.order(P0, replicas=(ME, OTHER))
-    sent = stage.append(P0, acks=1)
+    harness = ReplicationHarness()
+    harness.tell_topic(flush_messages="1")
+    harness.order(P0, replicas=(ME, OTHER))
+    sent = harness.append(P0, acks=1)
     assert not sent.is_answered
-    stage.background.drain()
+    harness.background.drain()
     assert sent.codes == [NONE]
-    assert stage.partition().high_watermark == 0
+    assert harness.partition().high_watermark == 0
 
 
 def test_a_synchronous_write_times_out_on_a_disk_that_hangs() -> None:
-    stage = make_synchronous()
-    sent = stage.append(P0, acks=1, timeout_ms=20)
-    stage.clock.advance_ms(20)
+    harness = make_synchronous()
+    sent = harness.append(P0, acks=1, timeout_ms=20)
+    harness.clock.advance_ms(20)
     assert sent.codes == [ErrorCode.REQUEST_TIMED_OUT]
-    stage.background.drain()
+    harness.background.drain()
     assert len(sent.answers) == 1
 
 
 def test_a_duplicate_of_a_synchronous_write_waits_for_the_disk() -> None:
-    stage = make_synchronous()
+    harness = make_synchronous()
     batch = some_batch(producer_id=9, sequence=0)
-    stage.append(P0, acks=1, batch=batch)
-    again = stage.append(P0, acks=1, batch=batch)
+    harness.append(P0, acks=1, batch=batch)
+    again = harness.append(P0, acks=1, batch=batch)
     assert not again.is_answered
-    stage.background.drain()
+    harness.background.drain()
     assert again.answer == [(NONE, 0, -1, 0, None)]
 
 
 def test_flushing_every_few_messages_is_storages_own_affair() -> None:
-    stage = Stage()
-    stage.tell_topic(flush_messages="3")
-    stage.order(P0)
+    harness = ReplicationHarness()
+    harness.tell_topic(flush_messages="3")
+    harness.order(P0)
     for _ in range(3):
-        assert stage.append(P0).codes == [NONE]
-    assert len(stage.background.rounds) == 1
-    stage.background.drain()
-    assert stage.partition().log.durable_offset == 3
+        assert harness.append(P0).codes == [NONE]
+    assert len(harness.background.rounds) == 1
+    harness.background.drain()
+    assert harness.partition().log.durable_offset == 3
 
 
 def test_a_topic_that_stops_being_synchronous_lets_its_waiting_writes_go() -> None:
-    stage = make_synchronous()
-    sent = stage.append(P0)
-    stage.tell_topic()
+    harness = make_synchronous()
+    sent = harness.append(P0)
+    harness.tell_topic()
     assert sent.codes == [NONE]
 
 
 def test_a_topic_that_becomes_synchronous_brings_what_it_has_to_disk() -> None:
-    stage = Stage()
-    stage.order(P0)
-    stage.append(P0, records=4)
-    stage.tell_topic(flush_messages="1")
-    sent = stage.append(P0)
+    harness = ReplicationHarness()
+    harness.order(P0)
+    harness.append(P0, records=4)
+    harness.tell_topic(flush_messages="1")
+    sent = harness.append(P0)
     assert not sent.is_answered
-    stage.background.drain()
+    harness.background.drain()
     assert sent.codes == [NONE]
-    assert stage.partition().log.durable_offset == 5
+    assert harness.partition().log.durable_offset == 5
 
 
 # -- the end of waiting --------------------------------------------------------------------
 
 
 def test_losing_the_lead_answers_those_who_wait() -> None:
-    stage = Stage()
-    stage.order(P0, P1, replicas=(ME, OTHER))
-    sent = stage.append(P0, P1)
-    stage.follower_has(1, P1)
-    stage.order(P0, P1, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness = ReplicationHarness()
+    harness.order(P0, P1, replicas=(ME, OTHER))
+    sent = harness.append(P0, P1)
+    harness.follower_has(1, P1)
+    harness.order(P0, P1, leader=OTHER, epoch=1, replicas=(ME, OTHER))
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE]  # P1 was committed before
 
 
 def test_leading_again_does_not_commit_what_an_earlier_leadership_took() -> None:
     """Between the two, another leader may have replaced the record."""
-    stage = Stage()
-    stage.order(P0, P1, replicas=(ME, OTHER))
-    sent = stage.append(P0, P1)
-    stage.order(P0, leader=OTHER, epoch=1, replicas=(ME, OTHER))
-    stage.order(P0, epoch=2, replicas=(ME, OTHER))
-    stage.follower_has(1, P0)
-    stage.follower_has(1, P1)
+    harness = ReplicationHarness()
+    harness.order(P0, P1, replicas=(ME, OTHER))
+    sent = harness.append(P0, P1)
+    harness.order(P0, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.order(P0, epoch=2, replicas=(ME, OTHER))
+    harness.follower_has(1, P0)
+    harness.follower_has(1, P1)
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER, NONE]
 
 
 def test_a_later_epoch_of_the_same_leader_goes_on_waiting() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER))
-    sent = stage.append(P0)
-    stage.order(P0, epoch=1, replicas=(ME, OTHER))
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER))
+    sent = harness.append(P0)
+    harness.order(P0, epoch=1, replicas=(ME, OTHER))
     assert not sent.is_answered
-    stage.follower_has(1)
+    harness.follower_has(1)
     assert sent.codes == [NONE]
 
 
 def test_losing_the_lead_answers_those_who_wait_since_an_earlier_epoch() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER))
-    sent = stage.append(P0)
-    stage.order(P0, epoch=1, replicas=(ME, OTHER))
-    stage.order(P0, leader=OTHER, epoch=2, replicas=(ME, OTHER))
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER))
+    sent = harness.append(P0)
+    harness.order(P0, epoch=1, replicas=(ME, OTHER))
+    harness.order(P0, leader=OTHER, epoch=2, replicas=(ME, OTHER))
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 @pytest.mark.parametrize("delete", [False, True])
 def test_stopping_a_replica_answers_those_who_wait(delete: bool) -> None:
-    stage = make_synchronous()
-    sent = stage.append(P0)
-    assert stage.stop(P0, delete=delete) == {P0: NONE}
+    harness = make_synchronous()
+    sent = harness.append(P0)
+    assert harness.stop(P0, delete=delete) == {P0: NONE}
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    stage.background.drain()
+    harness.background.drain()
     assert len(sent.answers) == 1
 
 
 def test_a_cancelled_write_is_not_answered() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(ME, OTHER))
-    sent = stage.append(P0)
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(ME, OTHER))
+    sent = harness.append(P0)
     assert sent.waiting is not None
-    assert stage.replicas.produce_purgatory.cancel(sent.waiting)
-    stage.follower_has(1)
-    stage.clock.advance_ms(5000)
+    assert harness.replicas.produce_purgatory.cancel(sent.waiting)
+    harness.follower_has(1)
+    harness.clock.advance_ms(5000)
     assert not sent.is_answered
 
 
 def test_a_write_that_may_not_wait_is_answered_as_late() -> None:
-    stage = Stage(max_delayed_operations=1)
-    stage.order(P0, replicas=(ME, OTHER))
-    first, second = stage.append(P0), stage.append(P0)
+    harness = ReplicationHarness(max_delayed_operations=1)
+    harness.order(P0, replicas=(ME, OTHER))
+    first, second = harness.append(P0), harness.append(P0)
     assert not first.is_answered
     assert second.codes == [ErrorCode.REQUEST_TIMED_OUT]
 
@@ -383,31 +383,31 @@ def test_a_write_that_may_not_wait_is_answered_as_late() -> None:
 
 
 def test_a_failed_directory_costs_its_own_partitions_only() -> None:
-    stage = Stage(directories=("/d", "/e"))
+    harness = ReplicationHarness(directories=("/d", "/e"))
     names = [TopicPartition("orders", number) for number in range(4)]
-    stage.order(*names)
-    homes = {log.tp: log.directory for log in stage.engine.statistics().logs}
+    harness.order(*names)
+    homes = {log.tp: log.directory for log in harness.engine.statistics().logs}
     lost = [name for name in names if homes[name].startswith("/d")]
     assert 0 < len(lost) < 4
-    stage.disk.fail_path("/d", EIO, {OperationKind.WRITE})
+    harness.disk.fail_path("/d", EIO, {OperationKind.WRITE})
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
     expected = [storage_error if name in lost else NONE for name in names]
-    sent = stage.append(*names)
+    sent = harness.append(*names)
     assert sent.codes == expected
     assert all(each.message is None for each in sent.answer)  # the disk is nobody's business
-    stage.disk.heal()
-    assert stage.append(*names).codes == expected
-    roles = {partition.tp: partition.role for partition in stage.replicas.statistics().partitions}
+    harness.disk.heal()
+    assert harness.append(*names).codes == expected
+    roles = {partition.tp: partition.role for partition in harness.replicas.statistics().partitions}
     assert [roles[name] for name in names] == [
         Role.NONE if name in lost else Role.LEADER for name in names
     ]
 
 
 def test_a_flush_that_fails_answers_all_who_wait_for_that_disk() -> None:
-    stage = make_synchronous()
-    sent = [stage.append(P0), stage.append(P1, acks=1), stage.append(P0, P2)]
-    stage.disk.fail_path("/d", EIO, {OperationKind.SYNC})
-    stage.background.drain()
+    harness = make_synchronous()
+    sent = [harness.append(P0), harness.append(P1, acks=1), harness.append(P0, P2)]
+    harness.disk.fail_path("/d", EIO, {OperationKind.SYNC})
+    harness.background.drain()
     storage_error = ErrorCode.KAFKA_STORAGE_ERROR
     assert [each.codes for each in sent] == [[storage_error], [storage_error], [storage_error] * 2]
-    assert stage.partition().high_watermark == 0
+    assert harness.partition().high_watermark == 0

@@ -1,7 +1,7 @@
 """A follower's side: what it asks its leader for, and what each answer does to its log."""
 
 import pytest
-from tests.unit.replication.stage import ME, OTHER, P0, P1, THIRD, WALL_MS, Stage
+from tests.unit.replication.harness import ME, OTHER, P0, P1, THIRD, WALL_MS, ReplicationHarness
 
 from penstock.client.data_calls import FetchedPartition, FetchFrom
 from penstock.model.cluster import BrokerId
@@ -38,7 +38,7 @@ def answer(
     return FetchedPartition(name, error, *marks, (), records, parted)
 
 
-class Follower(Stage):
+class Follower(ReplicationHarness):
     """Broker 1 follows broker 2."""
 
     def __init__(self, *, epoch: int = 0, **configs: str) -> None:
@@ -66,21 +66,21 @@ class Follower(Stage):
 
 
 def test_a_follower_asks_from_its_end_with_its_epoch_and_that_of_its_last_record() -> None:
-    stage = Follower(epoch=3)
-    asked = stage.ask()
+    harness = Follower(epoch=3)
+    asked = harness.ask()
     assert (asked.offset, asked.leader_epoch, asked.last_fetched_epoch) == (0, 3, -1)
-    stage.take(answer(records=batches(1, 1, 2)))
-    asked = stage.ask()
+    harness.take(answer(records=batches(1, 1, 2)))
+    asked = harness.ask()
     assert (asked.offset, asked.leader_epoch, asked.last_fetched_epoch) == (3, 3, 2)
-    assert stage.news == [OTHER]
+    assert harness.news == [OTHER]
 
 
 def test_records_marks_and_epochs_come_with_the_answer() -> None:
-    stage = Follower(epoch=2)
-    stage.take(answer(records=batches(0, 1, 2), high_watermark=2))
-    log = stage.partition().log
+    harness = Follower(epoch=2)
+    harness.take(answer(records=batches(0, 1, 2), high_watermark=2))
+    log = harness.partition().log
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (3, 2, 0)
-    stage.take(answer(high_watermark=9, log_start=2))
+    harness.take(answer(high_watermark=9, log_start=2))
     assert (log.high_watermark, log.log_start_offset) == (3, 2)
     end = log.find_epoch_end(LeaderEpoch(1))
     assert end is not None
@@ -88,104 +88,104 @@ def test_records_marks_and_epochs_come_with_the_answer() -> None:
 
 
 def test_a_follower_gives_no_answer_to_producers_but_where_the_leader_is() -> None:
-    stage = Follower()
-    assert stage.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    harness = Follower()
+    assert harness.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_an_answer_to_a_question_of_another_epoch_changes_nothing() -> None:
     """KAFKA-7786."""
-    stage = Follower(epoch=1)
-    asked = stage.ask()
-    stage.follow(2)
-    stage.take(answer(records=batches(0)), asked)
-    stage.take(answer(diverging=(0, 0)), asked)
-    assert stage.end == 0
-    assert stage.news == [OTHER, OTHER]
+    harness = Follower(epoch=1)
+    asked = harness.ask()
+    harness.follow(2)
+    harness.take(answer(records=batches(0)), asked)
+    harness.take(answer(diverging=(0, 0)), asked)
+    assert harness.end == 0
+    assert harness.news == [OTHER, OTHER]
 
 
 def test_an_answer_of_a_leader_that_was_left_changes_nothing() -> None:
-    stage = Follower(epoch=1)
-    asked = stage.ask()
-    stage.follow(1, leader=THIRD)
-    stage.take(answer(records=batches(0)), asked)
-    assert stage.end == 0
-    assert stage.following.list_wanted(OTHER) == []
-    assert stage.ask(THIRD).offset == 0
+    harness = Follower(epoch=1)
+    asked = harness.ask()
+    harness.follow(1, leader=THIRD)
+    harness.take(answer(records=batches(0)), asked)
+    assert harness.end == 0
+    assert harness.following.list_wanted(OTHER) == []
+    assert harness.ask(THIRD).offset == 0
 
 
 def test_an_answer_that_comes_twice_counts_once() -> None:
-    stage = Follower()
-    asked = stage.ask()
-    stage.take(answer(records=batches(0)), asked)
-    stage.take(answer(records=batches(0)), asked)
-    assert stage.end == 1
-    assert stage.ask().offset == 1  # and it does not rest
+    harness = Follower()
+    asked = harness.ask()
+    harness.take(answer(records=batches(0)), asked)
+    harness.take(answer(records=batches(0)), asked)
+    assert harness.end == 1
+    assert harness.ask().offset == 1  # and it does not rest
 
 
 def test_a_follower_cuts_what_its_leader_does_not_have() -> None:
-    stage = Follower(epoch=1)
-    stage.take(answer(records=batches(0, 0, 1, 1)))
-    stage.follow(2)
-    stage.take(answer(diverging=(0, 1)))
-    assert stage.end == 1
-    assert stage.ask().last_fetched_epoch == 0
-    stage.take(answer(records=batches(2, 2, start=1)))
-    assert stage.end == 3
+    harness = Follower(epoch=1)
+    harness.take(answer(records=batches(0, 0, 1, 1)))
+    harness.follow(2)
+    harness.take(answer(diverging=(0, 1)))
+    assert harness.end == 1
+    assert harness.ask().last_fetched_epoch == 0
+    harness.take(answer(records=batches(2, 2, start=1)))
+    assert harness.end == 3
 
 
 def test_an_answer_about_another_history_of_the_same_length_cuts_nothing() -> None:
     """The leader counts on what a follower asked from: it must not be gone again."""
-    stage = Follower(epoch=1)
-    stage.take(answer(records=batches(1, 1, 1)))
-    stage.follow(2)
-    asked = stage.ask()
-    stage.take(answer(diverging=(1, 1)), asked)
-    stage.take(answer(records=batches(2, 2, start=1)))
-    assert stage.end == 3
-    stage.take(answer(diverging=(1, 1)), asked)
-    assert stage.end == 3
+    harness = Follower(epoch=1)
+    harness.take(answer(records=batches(1, 1, 1)))
+    harness.follow(2)
+    asked = harness.ask()
+    harness.take(answer(diverging=(1, 1)), asked)
+    harness.take(answer(records=batches(2, 2, start=1)))
+    assert harness.end == 3
+    harness.take(answer(diverging=(1, 1)), asked)
+    assert harness.end == 3
 
 
 def test_a_follower_goes_on_asking_until_both_know_the_last_record() -> None:
     """KIP-279: the leader names an epoch that this log never had."""
-    stage = Follower(epoch=5)
-    stage.take(answer(records=batches(1, 1, 4)))
-    stage.take(answer(diverging=(3, 2)))
-    assert stage.end == 2
-    asked = stage.ask()
+    harness = Follower(epoch=5)
+    harness.take(answer(records=batches(1, 1, 4)))
+    harness.take(answer(diverging=(3, 2)))
+    assert harness.end == 2
+    asked = harness.ask()
     assert asked.last_fetched_epoch == 1
-    stage.take(answer(diverging=(1, 1)))
-    assert stage.end == 1
+    harness.take(answer(diverging=(1, 1)))
+    assert harness.end == 1
 
 
 def test_an_epoch_of_its_own_that_wrote_nothing_is_forgotten_by_who_follows_again() -> None:
     """It would stand against what the new leader wrote in its place."""
-    stage = Follower(epoch=0)
-    stage.take(answer(records=batches(0, 0)))
-    stage.order(P0, leader=ME, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=4)
-    assert stage.partition().log.latest_epoch == 4
-    stage.follow(5)
-    assert stage.ask().last_fetched_epoch == 0
+    harness = Follower(epoch=0)
+    harness.take(answer(records=batches(0, 0)))
+    harness.order(P0, leader=ME, replicas=(ME, OTHER, THIRD), in_sync=BOTH, epoch=4)
+    assert harness.partition().log.latest_epoch == 4
+    harness.follow(5)
+    assert harness.ask().last_fetched_epoch == 0
 
 
 def test_a_follower_whose_end_the_leader_has_deleted_starts_anew_where_the_leader_begins() -> None:
-    stage = Follower()
-    stage.take(answer(records=batches(0, 0)))
-    stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=7, high_watermark=9))
-    log = stage.partition().log
+    harness = Follower()
+    harness.take(answer(records=batches(0, 0)))
+    harness.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=7, high_watermark=9))
+    log = harness.partition().log
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (7, 7, 7)
-    assert stage.ask().last_fetched_epoch == -1
-    stage.take(answer(records=batches(0, start=7), high_watermark=8, log_start=7))
-    assert stage.end == 8
+    assert harness.ask().last_fetched_epoch == -1
+    harness.take(answer(records=batches(0, start=7), high_watermark=8, log_start=7))
+    assert harness.end == 8
 
 
 def test_a_follower_gives_up_no_records_on_a_leaders_word_that_makes_no_sense() -> None:
-    stage = Follower()
-    stage.take(answer(records=batches(0, 0)))
-    stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=-1))
-    stage.clock.advance_ms(BACKOFF_MS)
-    stage.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=1))
-    assert stage.end == 2
+    harness = Follower()
+    harness.take(answer(records=batches(0, 0)))
+    harness.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=-1))
+    harness.clock.advance_ms(BACKOFF_MS)
+    harness.take(answer(error=ErrorCode.OFFSET_OUT_OF_RANGE, log_start=1))
+    assert harness.end == 2
 
 
 @pytest.mark.parametrize(
@@ -198,85 +198,85 @@ def test_a_follower_gives_up_no_records_on_a_leaders_word_that_makes_no_sense() 
     ],
 )
 def test_where_an_order_is_on_its_way_the_follower_rests(error: ErrorCode) -> None:
-    stage = Follower()
-    stage.take(answer(error=error))
-    assert stage.following.list_wanted(OTHER) == []
-    assert stage.following.next_due_ms(OTHER) == FIRST_PAUSE_MS
-    assert stage.reports == []
-    stage.clock.advance_ms(FIRST_PAUSE_MS)
-    assert stage.ask().offset == 0
+    harness = Follower()
+    harness.take(answer(error=error))
+    assert harness.following.list_wanted(OTHER) == []
+    assert harness.following.next_due_ms(OTHER) == FIRST_PAUSE_MS
+    assert harness.reports == []
+    harness.clock.advance_ms(FIRST_PAUSE_MS)
+    assert harness.ask().offset == 0
 
 
 def test_the_rest_grows_with_each_failure_in_a_row_and_not_for_ever() -> None:
-    stage = Follower()
+    harness = Follower()
     rests = []
     for _ in range(9):
-        stage.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
-        due_ms = stage.following.next_due_ms(OTHER)
+        harness.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        due_ms = harness.following.next_due_ms(OTHER)
         assert due_ms is not None
-        rests.append(due_ms - stage.clock.now_ms())
-        stage.clock.advance_ms(rests[-1])
+        rests.append(due_ms - harness.clock.now_ms())
+        harness.clock.advance_ms(rests[-1])
     assert rests == [20, 40, 80, 160, 320, 640, BACKOFF_MS, BACKOFF_MS, BACKOFF_MS]
-    stage.take(answer())
-    stage.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    assert stage.following.next_due_ms(OTHER) == stage.clock.now_ms() + FIRST_PAUSE_MS
+    harness.take(answer())
+    harness.take(answer(error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    assert harness.following.next_due_ms(OTHER) == harness.clock.now_ms() + FIRST_PAUSE_MS
 
 
 def test_one_partition_rests_and_the_others_go_on() -> None:
-    stage = Follower()
-    stage.order(P1, leader=OTHER, replicas=BOTH)
-    first, second = stage.following.list_wanted(OTHER)
-    stage.following.take(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
-    assert [each.partition for each in stage.following.list_wanted(OTHER)] == [second.partition]
-    (report,) = stage.reports
+    harness = Follower()
+    harness.order(P1, leader=OTHER, replicas=BOTH)
+    first, second = harness.following.list_wanted(OTHER)
+    harness.following.take(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
+    assert [each.partition for each in harness.following.list_wanted(OTHER)] == [second.partition]
+    (report,) = harness.reports
     assert "KAFKA_STORAGE_ERROR" in report
 
 
 def test_a_broken_batch_costs_a_rest_and_is_fetched_again() -> None:
     """KAFKA-4384, KAFKA-13149."""
-    stage = Follower()
+    harness = Follower()
     broken = batches(0)
     broken[-1] ^= 1
-    stage.take(answer(records=broken))
-    assert stage.end == 0
-    assert "CRC" in stage.reports[-1]
-    stage.clock.advance_ms(BACKOFF_MS)
-    stage.take(answer(records=batches(0)))
-    assert stage.end == 1
+    harness.take(answer(records=broken))
+    assert harness.end == 0
+    assert "CRC" in harness.reports[-1]
+    harness.clock.advance_ms(BACKOFF_MS)
+    harness.take(answer(records=batches(0)))
+    assert harness.end == 1
 
 
 def test_a_batch_that_begins_before_the_end_is_refused() -> None:
     """KAFKA-3047."""
-    stage = Follower()
-    stage.take(answer(records=batches(0, 0)))
-    stage.take(answer(records=batches(0, start=1)))
-    assert stage.end == 2
+    harness = Follower()
+    harness.take(answer(records=batches(0, 0)))
+    harness.take(answer(records=batches(0, start=1)))
+    assert harness.end == 2
 
 
 def test_a_follower_of_a_synchronous_topic_asks_on_when_it_has_what_it_got_on_its_disk() -> None:
-    stage = Follower(flush_messages="1")
-    stage.take(answer(records=batches(0)))
-    assert stage.following.list_wanted(OTHER) == []
-    stage.news.clear()
-    stage.background.drain()
-    assert stage.news == [OTHER]
-    assert stage.ask().offset == stage.partition().log.durable_offset == 1
+    harness = Follower(flush_messages="1")
+    harness.take(answer(records=batches(0)))
+    assert harness.following.list_wanted(OTHER) == []
+    harness.news.clear()
+    harness.background.drain()
+    assert harness.news == [OTHER]
+    assert harness.ask().offset == harness.partition().log.durable_offset == 1
 
 
 def test_who_stops_following_is_not_asked_for() -> None:
-    stage = Follower()
-    stage.stop(P0, delete=False)
-    assert stage.following.leaders == []
-    stage.follow(1)
-    stage.order(P0, leader=-1, replicas=BOTH, in_sync=BOTH, epoch=2)
-    assert stage.following.leaders == []
-    stage.order(P0, leader=ME, replicas=BOTH, in_sync=BOTH, epoch=3)
-    assert stage.following.leaders == []
+    harness = Follower()
+    harness.stop(P0, delete=False)
+    assert harness.following.leaders == []
+    harness.follow(1)
+    harness.order(P0, leader=-1, replicas=BOTH, in_sync=BOTH, epoch=2)
+    assert harness.following.leaders == []
+    harness.order(P0, leader=ME, replicas=BOTH, in_sync=BOTH, epoch=3)
+    assert harness.following.leaders == []
 
 
 def test_settings_that_change_do_not_start_the_following_anew() -> None:
-    stage = Follower(retention_ms="1000")
-    stage.news.clear()
-    stage.tell_topic(retention_ms="2000")
-    assert stage.news == []
-    assert stage.following.leaders == [OTHER]
+    harness = Follower(retention_ms="1000")
+    harness.news.clear()
+    harness.tell_topic(retention_ms="2000")
+    assert harness.news == []
+    assert harness.following.leaders == [OTHER]

@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from tests.unit.replication.stage import ME, OTHER, P0, THIRD, Stage
+from tests.unit.replication.harness import ME, OTHER, P0, THIRD, ReplicationHarness
 
 from penstock.model.alter_partition import (
     AlterPartitionProposal,
@@ -50,7 +50,7 @@ class Controller:
         self.answer(ErrorCode.NONE, AlterPartitionState(ME, proposal.leader_epoch, members, epoch))
 
 
-class Led(Stage):
+class Led(ReplicationHarness):
     def __init__(self, **broker: str) -> None:
         settings = {"replica_lag_time_max_ms": str(LAG_MS), **broker}
         super().__init__(broker={name.replace("_", "."): text for name, text in settings.items()})
@@ -74,197 +74,199 @@ class Led(Stage):
 
 
 @pytest.fixture
-def stage() -> Led:
+def harness() -> Led:
     return Led()
 
 
 def test_a_follower_that_has_all_is_asked_for_and_counts_at_once_for_what_is_committed(
-    stage: Led,
+    harness: Led,
 ) -> None:
-    stage.tell_topic(min_insync_replicas="2")
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.append(P0, acks=1)
-    stage.fetch(OTHER, 1)
-    assert stage.controller.wanted == [(ME, OTHER)]
-    assert stage.controller.asked[0][0].in_sync[1].broker_epoch == 5
-    stage.append(P0, acks=1)
-    assert stage.partition().high_watermark == 1  # the next leader may be one of them already
-    assert stage.partition().under_min_isr  # but nobody knows that they are two
-    stage.controller.store()
-    assert not stage.partition().under_min_isr
-    assert stage.partition().state.in_sync == (ME, OTHER)
-    assert stage.partition().state.partition_epoch == 1
-    assert stage.partition().high_watermark == 1
-    stage.fetch(OTHER, 2)
-    assert stage.partition().high_watermark == 2
+    harness.tell_topic(min_insync_replicas="2")
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.append(P0, acks=1)
+    harness.fetch(OTHER, 1)
+    assert harness.controller.wanted == [(ME, OTHER)]
+    assert harness.controller.asked[0][0].in_sync[1].broker_epoch == 5
+    harness.append(P0, acks=1)
+    assert harness.partition().high_watermark == 1  # the next leader may be one of them already
+    assert harness.partition().under_min_isr  # but nobody knows that they are two
+    harness.controller.store()
+    assert not harness.partition().under_min_isr
+    assert harness.partition().state.in_sync == (ME, OTHER)
+    assert harness.partition().state.partition_epoch == 1
+    assert harness.partition().high_watermark == 1
+    harness.fetch(OTHER, 2)
+    assert harness.partition().high_watermark == 2
 
 
-def test_a_follower_behind_the_epochs_start_is_not_asked_for(stage: Led) -> None:
+def test_a_follower_behind_the_epochs_start_is_not_asked_for(harness: Led) -> None:
     """KAFKA-7128: records between its end and there may be committed, by the leader before."""
-    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
-    stage.append(P0, P0, P0, acks=1)
-    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER), epoch=1, partition_epoch=1)
-    assert (stage.partition().high_watermark, stage.partition().epoch_start_offset) == (0, 3)
-    stage.fetch(THIRD, 2)
-    assert stage.controller.wanted == []
-    stage.fetch(THIRD, 3)
-    assert stage.controller.wanted == [(ME, OTHER, THIRD)]
+    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.append(P0, P0, P0, acks=1)
+    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER), epoch=1, partition_epoch=1)
+    assert (harness.partition().high_watermark, harness.partition().epoch_start_offset) == (0, 3)
+    harness.fetch(THIRD, 2)
+    assert harness.controller.wanted == []
+    harness.fetch(THIRD, 3)
+    assert harness.controller.wanted == [(ME, OTHER, THIRD)]
 
 
-def test_a_follower_that_lags_is_asked_to_leave_and_is_waited_for_until_it_has(stage: Led) -> None:
-    stage.order(P0, replicas=ALL, in_sync=ALL)
-    sent = stage.append(P0, timeout_ms=60_000)
-    stage.fetch(OTHER, 1)
-    stage.clock.advance_ms(LAG_MS + LAG_MS // 2 + 10)
-    assert stage.controller.wanted == [(ME, OTHER)]
+def test_a_follower_that_lags_is_asked_to_leave_and_is_waited_for_until_it_has(
+    harness: Led,
+) -> None:
+    harness.order(P0, replicas=ALL, in_sync=ALL)
+    sent = harness.append(P0, timeout_ms=60_000)
+    harness.fetch(OTHER, 1)
+    harness.clock.advance_ms(LAG_MS + LAG_MS // 2 + 10)
+    assert harness.controller.wanted == [(ME, OTHER)]
     assert not sent.is_answered
-    stage.controller.store()
+    harness.controller.store()
     assert sent.codes == [ErrorCode.NONE]
-    assert stage.partition().high_watermark == 1
+    assert harness.partition().high_watermark == 1
 
 
 def test_a_leader_that_shrinks_below_the_minimum_counts_on_the_smaller_set_at_once(
-    stage: Led,
+    harness: Led,
 ) -> None:
-    stage.tell_topic(min_insync_replicas="2")
-    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
-    stage.append(P0, acks=1)
-    stage.clock.advance_ms(3 * LAG_MS)
-    assert stage.controller.wanted == [(ME,)]
-    assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    harness.tell_topic(min_insync_replicas="2")
+    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.append(P0, acks=1)
+    harness.clock.advance_ms(3 * LAG_MS)
+    assert harness.controller.wanted == [(ME,)]
+    assert harness.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
 @pytest.mark.parametrize("life", ["gone", "another"])
 def test_who_kept_up_outside_of_the_set_is_not_waited_for_when_its_life_is_over(
-    stage: Led, life: str
+    harness: Led, life: str
 ) -> None:
     """As a broker that hands over and stops: it has followed to the last."""
-    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
-    stage.append(P0, acks=1)
-    stage.fetch(OTHER, 1)
-    stage.fetch(THIRD, 1)
-    stage.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
-    stage.fetch(THIRD, 1)
-    sent = stage.append(P0, timeout_ms=60_000)
-    stage.fetch(OTHER, 2)
+    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.append(P0, acks=1)
+    harness.fetch(OTHER, 1)
+    harness.fetch(THIRD, 1)
+    harness.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
+    harness.fetch(THIRD, 1)
+    sent = harness.append(P0, timeout_ms=60_000)
+    harness.fetch(OTHER, 2)
     assert not sent.is_answered
     if life == "gone":
-        stage.tell_brokers(ME, OTHER)
+        harness.tell_brokers(ME, OTHER)
     else:
-        stage.tell_brokers(epoch=6)
+        harness.tell_brokers(epoch=6)
     assert sent.codes == [ErrorCode.NONE]
-    assert stage.partition().high_watermark == 2
+    assert harness.partition().high_watermark == 2
 
 
-def test_idle_partitions_never_change_their_sets(stage: Led) -> None:
+def test_idle_partitions_never_change_their_sets(harness: Led) -> None:
     """KAFKA-7152."""
     names = [TopicPartition("orders", number) for number in range(100)]
-    stage.order(*names, replicas=ALL, in_sync=ALL)
+    harness.order(*names, replicas=ALL, in_sync=ALL)
     for name, follower in product(names, (OTHER, THIRD)):
-        stage.replicas.note_follower_end(name, follower, Offset(0))
+        harness.replicas.note_follower_end(name, follower, Offset(0))
     for _ in range(60):
-        stage.clock.advance_ms(LAG_MS)
-    assert stage.controller.wanted == []
+        harness.clock.advance_ms(LAG_MS)
+    assert harness.controller.wanted == []
 
 
-def test_an_answer_that_nobody_knows_is_asked_for_again(stage: Led) -> None:
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.fetch(OTHER, 0)
+def test_an_answer_that_nobody_knows_is_asked_for_again(harness: Led) -> None:
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.fetch(OTHER, 0)
     for _ in range(3):
-        stage.controller.answer(ErrorCode.REQUEST_TIMED_OUT)
-        assert stage.partition().proposal is not None
-        stage.clock.advance_ms(RETRY_MS + 2)
-    assert stage.controller.wanted == [(ME, OTHER)] * 4
-    assert len({id(proposal) for proposal, _ in stage.controller.asked}) == 1
+        harness.controller.answer(ErrorCode.REQUEST_TIMED_OUT)
+        assert harness.partition().proposal is not None
+        harness.clock.advance_ms(RETRY_MS + 2)
+    assert harness.controller.wanted == [(ME, OTHER)] * 4
+    assert len({id(proposal) for proposal, _ in harness.controller.asked}) == 1
 
 
-def test_a_leader_with_an_old_version_takes_over_the_one_that_is_stored(stage: Led) -> None:
+def test_a_leader_with_an_old_version_takes_over_the_one_that_is_stored(harness: Led) -> None:
     """KAFKA-2729: or it could never change its set again."""
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.fetch(OTHER, 0)
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.fetch(OTHER, 0)
     stored = AlterPartitionState(ME, LeaderEpoch(0), (ME, THIRD), 7)
-    stage.controller.answer(ErrorCode.INVALID_UPDATE_VERSION, stored)
-    state = stage.partition().state
+    harness.controller.answer(ErrorCode.INVALID_UPDATE_VERSION, stored)
+    state = harness.partition().state
     assert (state.in_sync, state.partition_epoch) == ((ME, THIRD), 7)
-    stage.fetch(OTHER, 0)
-    assert stage.controller.asked[-1][0].partition_epoch == 7
-    assert stage.controller.wanted[-1] == (ME, THIRD, OTHER)
+    harness.fetch(OTHER, 0)
+    assert harness.controller.asked[-1][0].partition_epoch == 7
+    assert harness.controller.wanted[-1] == (ME, THIRD, OTHER)
 
 
-def test_a_leader_that_is_none_any_more_waits_for_its_order(stage: Led) -> None:
-    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
-    stage.append(P0, acks=1)
-    stage.clock.advance_ms(3 * LAG_MS)
-    stage.controller.answer(
+def test_a_leader_that_is_none_any_more_waits_for_its_order(harness: Led) -> None:
+    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.append(P0, acks=1)
+    harness.clock.advance_ms(3 * LAG_MS)
+    harness.controller.answer(
         ErrorCode.FENCED_LEADER_EPOCH, AlterPartitionState(OTHER, LeaderEpoch(1), (OTHER,), 1)
     )
-    stage.clock.advance_ms(3 * LAG_MS)
-    assert stage.controller.wanted == [(ME,)]
-    assert stage.partition().high_watermark == 0
+    harness.clock.advance_ms(3 * LAG_MS)
+    assert harness.controller.wanted == [(ME,)]
+    assert harness.partition().high_watermark == 0
 
 
-def test_a_refused_joiner_is_let_go_and_asked_for_again_after_a_rest(stage: Led) -> None:
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.fetch(OTHER, 0)
-    stage.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
-    assert stage.partition().proposal is None
-    stage.fetch(OTHER, 0)
-    assert len(stage.controller.asked) == 1
-    stage.clock.advance_ms(REFUSED_MS)
-    stage.fetch(OTHER, 0)
-    assert len(stage.controller.asked) == 2
+def test_a_refused_joiner_is_let_go_and_asked_for_again_after_a_rest(harness: Led) -> None:
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.fetch(OTHER, 0)
+    harness.controller.answer(ErrorCode.INELIGIBLE_REPLICA)
+    assert harness.partition().proposal is None
+    harness.fetch(OTHER, 0)
+    assert len(harness.controller.asked) == 1
+    harness.clock.advance_ms(REFUSED_MS)
+    harness.fetch(OTHER, 0)
+    assert len(harness.controller.asked) == 2
 
 
-def test_an_order_ends_the_proposal_and_its_answer_comes_too_late(stage: Led) -> None:
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.fetch(OTHER, 0)
-    stage.order(P0, replicas=ALL, in_sync=(ME, THIRD), partition_epoch=1)
-    assert stage.partition().proposal is None
-    stage.controller.store()
-    assert stage.partition().state.in_sync == (ME, THIRD)
+def test_an_order_ends_the_proposal_and_its_answer_comes_too_late(harness: Led) -> None:
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.fetch(OTHER, 0)
+    harness.order(P0, replicas=ALL, in_sync=(ME, THIRD), partition_epoch=1)
+    assert harness.partition().proposal is None
+    harness.controller.store()
+    assert harness.partition().state.in_sync == (ME, THIRD)
 
 
 @pytest.mark.parametrize("broker_epoch", [4, 6])
 def test_another_life_of_a_follower_than_the_one_that_is_registered_is_not_asked_for(
-    stage: Led, broker_epoch: int
+    harness: Led, broker_epoch: int
 ) -> None:
     """KIP-903."""
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.fetch(OTHER, 0, broker_epoch=broker_epoch)
-    assert stage.controller.wanted == []
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.fetch(OTHER, 0, broker_epoch=broker_epoch)
+    assert harness.controller.wanted == []
 
 
-def test_a_follower_that_is_not_alive_is_not_asked_for(stage: Led) -> None:
-    stage.tell_brokers(ME, THIRD)
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.fetch(OTHER, 0)
-    assert stage.controller.wanted == []
+def test_a_follower_that_is_not_alive_is_not_asked_for(harness: Led) -> None:
+    harness.tell_brokers(ME, THIRD)
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.fetch(OTHER, 0)
+    assert harness.controller.wanted == []
 
 
-def test_the_high_watermark_waits_for_one_that_keeps_up_until_it_does_not(stage: Led) -> None:
+def test_the_high_watermark_waits_for_one_that_keeps_up_until_it_does_not(harness: Led) -> None:
     """Or under a steady load it would never be reached."""
-    stage.tell_brokers(ME)  # nobody may join, which is not the point here
-    stage.order(P0, replicas=ALL, in_sync=(ME,))
-    stage.append(P0, acks=1)
-    stage.fetch(OTHER, 1)
-    stage.append(P0, acks=1)
-    assert stage.partition().high_watermark == 1
-    stage.clock.advance_ms(2 * LAG_MS)
-    assert stage.partition().high_watermark == 2
+    harness.tell_brokers(ME)  # nobody may join, which is not the point here
+    harness.order(P0, replicas=ALL, in_sync=(ME,))
+    harness.append(P0, acks=1)
+    harness.fetch(OTHER, 1)
+    harness.append(P0, acks=1)
+    assert harness.partition().high_watermark == 1
+    harness.clock.advance_ms(2 * LAG_MS)
+    assert harness.partition().high_watermark == 2
 
 
 def test_lag_in_messages_counts_where_it_is_set() -> None:
-    stage = Led(replica_lag_max_messages="2")
-    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
-    stage.fetch(OTHER, 0)
-    stage.append(P0, P0, P0, acks=1)
-    stage.clock.advance_ms(LAG_MS // 2 + 10)
-    assert stage.controller.wanted == [(ME,)]
+    harness = Led(replica_lag_max_messages="2")
+    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.fetch(OTHER, 0)
+    harness.append(P0, P0, P0, acks=1)
+    harness.clock.advance_ms(LAG_MS // 2 + 10)
+    assert harness.controller.wanted == [(ME,)]
 
 
-def test_a_single_node_asks_nobody(stage: Led) -> None:
-    stage.replicas.isr_manager.changes = None
-    stage.order(P0, replicas=ALL, in_sync=(ME, OTHER))
-    stage.append(P0, acks=1)
-    stage.clock.advance_ms(10 * LAG_MS)
-    assert stage.partition().proposal is None
+def test_a_single_node_asks_nobody(harness: Led) -> None:
+    harness.replicas.isr_manager.changes = None
+    harness.order(P0, replicas=ALL, in_sync=(ME, OTHER))
+    harness.append(P0, acks=1)
+    harness.clock.advance_ms(10 * LAG_MS)
+    assert harness.partition().proposal is None

@@ -4,7 +4,7 @@ from errno import EIO
 from uuid import UUID
 
 import pytest
-from tests.unit.replication.stage import (
+from tests.unit.replication.harness import (
     ME,
     ORDERS_ID,
     OTHER,
@@ -12,7 +12,7 @@ from tests.unit.replication.stage import (
     P1,
     P2,
     THIRD,
-    Stage,
+    ReplicationHarness,
 )
 
 from penstock.config.log_config import LogConfig
@@ -29,9 +29,11 @@ ANEW = TopicId(UUID(int=8))
 BOTH = (ME, OTHER)
 
 
-def refusal_of_reading(stage: Stage, name: TopicPartition = P0, epoch: int = -1) -> ErrorCode:
+def refusal_of_reading(
+    harness: ReplicationHarness, name: TopicPartition = P0, epoch: int = -1
+) -> ErrorCode:
     with pytest.raises(Refusal) as caught:
-        stage.replicas.get(name).check_leader(epoch)
+        harness.replicas.get(name).check_leader(epoch)
     return caught.value.code
 
 
@@ -39,9 +41,9 @@ def refusal_of_reading(stage: Stage, name: TopicPartition = P0, epoch: int = -1)
 
 
 def test_a_new_leader_has_an_empty_log_and_has_begun_its_epoch() -> None:
-    stage = Stage()
-    assert stage.order(P0, epoch=3) == {P0: NONE}
-    partition = stage.partition()
+    harness = ReplicationHarness()
+    assert harness.order(P0, epoch=3) == {P0: NONE}
+    partition = harness.partition()
     partition.check_leader()
     partition.check_leader(3)
     assert partition.role is Role.LEADER
@@ -50,157 +52,157 @@ def test_a_new_leader_has_an_empty_log_and_has_begun_its_epoch() -> None:
 
 
 def test_records_carry_the_epoch_they_were_written_in() -> None:
-    stage = Stage()
-    stage.order(P0, epoch=1)
-    stage.append(P0, records=2)
-    stage.order(P0, epoch=4)
-    stage.append(P0)
-    log = stage.partition().log
+    harness = ReplicationHarness()
+    harness.order(P0, epoch=1)
+    harness.append(P0, records=2)
+    harness.order(P0, epoch=4)
+    harness.append(P0)
+    log = harness.partition().log
     ends = [log.find_epoch_end(LeaderEpoch(epoch)) for epoch in (1, 4)]
     assert [(end.epoch, end.end_offset) for end in ends if end] == [(1, 2), (4, 3)]
 
 
 def test_clients_are_fenced_by_the_epoch_they_know() -> None:
-    stage = Stage()
-    stage.order(P0, epoch=5)
-    assert refusal_of_reading(stage, epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
-    assert refusal_of_reading(stage, epoch=6) is ErrorCode.UNKNOWN_LEADER_EPOCH
+    harness = ReplicationHarness()
+    harness.order(P0, epoch=5)
+    assert refusal_of_reading(harness, epoch=4) is ErrorCode.FENCED_LEADER_EPOCH
+    assert refusal_of_reading(harness, epoch=6) is ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 @pytest.mark.parametrize("leader", [OTHER, -1])
 def test_a_follower_sends_clients_away(leader: int) -> None:
-    stage = Stage()
-    stage.order(P0, leader=leader, replicas=BOTH)
-    assert refusal_of_reading(stage) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert stage.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    harness = ReplicationHarness()
+    harness.order(P0, leader=leader, replicas=BOTH)
+    assert refusal_of_reading(harness) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert harness.append(P0).codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     with pytest.raises(Refusal) as caught:
-        stage.replicas.delete_records(P0, Offset(-1))
+        harness.replicas.delete_records(P0, Offset(-1))
     assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_leader_that_follows_and_leads_again_takes_writes_again() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=BOTH, in_sync=(ME,))
-    stage.append(P0)
-    stage.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
-    assert stage.partition().role is Role.FOLLOWER
-    stage.order(P0, epoch=2, replicas=BOTH, in_sync=(ME,))
-    assert stage.append(P0).answer[0].base_offset == 1
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    harness.append(P0)
+    harness.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
+    assert harness.partition().role is Role.FOLLOWER
+    harness.order(P0, epoch=2, replicas=BOTH, in_sync=(ME,))
+    assert harness.append(P0).answer[0].base_offset == 1
 
 
 def test_a_broker_that_is_no_replica_makes_no_log() -> None:
-    stage = Stage()
-    assert stage.order(P0, leader=OTHER, replicas=(OTHER,)) == {
+    harness = ReplicationHarness()
+    assert harness.order(P0, leader=OTHER, replicas=(OTHER,)) == {
         P0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
-    assert stage.replicas.find(P0) is None
-    assert stage.engine.statistics().logs == ()
+    assert harness.replicas.find(P0) is None
+    assert harness.engine.statistics().logs == ()
 
 
 # -- orders that come too late -------------------------------------------------------------
 
 
 def test_an_order_of_an_older_controller_changes_nothing() -> None:
-    stage = Stage()
-    stage.order(P0, controller_epoch=4)
+    harness = ReplicationHarness()
+    harness.order(P0, controller_epoch=4)
     with pytest.raises(Refusal) as caught:
-        stage.order(P0, P1, leader=OTHER, epoch=9, replicas=BOTH, controller_epoch=3)
+        harness.order(P0, P1, leader=OTHER, epoch=9, replicas=BOTH, controller_epoch=3)
     assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
     with pytest.raises(Refusal) as caught:
-        stage.stop(P0, delete=True, controller_epoch=3)
+        harness.stop(P0, delete=True, controller_epoch=3)
     assert caught.value.code is ErrorCode.STALE_CONTROLLER_EPOCH
-    assert stage.partition().is_leader
-    assert stage.replicas.find(P1) is None
+    assert harness.partition().is_leader
+    assert harness.replicas.find(P1) is None
 
 
 def test_a_stop_tells_of_a_newer_controller_too() -> None:
-    stage = Stage()
-    stage.stop(P0, delete=False, controller_epoch=4)
+    harness = ReplicationHarness()
+    harness.stop(P0, delete=False, controller_epoch=4)
     with pytest.raises(Refusal):
-        stage.order(P0, controller_epoch=3)
+        harness.order(P0, controller_epoch=3)
 
 
 def test_an_order_to_an_earlier_life_of_the_broker_changes_nothing() -> None:
-    stage = Stage()
-    stage.replicas.set_broker_epoch(BrokerEpoch(70))
+    harness = ReplicationHarness()
+    harness.replicas.set_broker_epoch(BrokerEpoch(70))
     with pytest.raises(Refusal) as caught:
-        stage.order(P0, broker_epoch=69, controller_epoch=9)
+        harness.order(P0, broker_epoch=69, controller_epoch=9)
     assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
-    assert stage.order(P0, broker_epoch=70, controller_epoch=8) == {P0: NONE}
+    assert harness.order(P0, broker_epoch=70, controller_epoch=8) == {P0: NONE}
 
 
 def test_an_older_leader_epoch_is_refused_for_its_partition_alone() -> None:
-    stage = Stage()
-    stage.order(P0, epoch=5)
-    assert stage.order(P0, P1, leader=OTHER, epoch=4, replicas=BOTH) == {
+    harness = ReplicationHarness()
+    harness.order(P0, epoch=5)
+    assert harness.order(P0, P1, leader=OTHER, epoch=4, replicas=BOTH) == {
         P0: ErrorCode.STALE_CONTROLLER_EPOCH,
         P1: NONE,
     }
-    assert stage.partition().leader_epoch == 5
-    assert stage.partition().is_leader
+    assert harness.partition().leader_epoch == 5
+    assert harness.partition().is_leader
 
 
 def test_an_epoch_older_than_the_logs_own_records_is_refused() -> None:
-    stage = Stage()
-    stage.order(P0, epoch=5)
-    stage.append(P0)
-    stage.background.drain()
-    stage.engine.close()
-    later = Stage(stage.disk)
+    harness = ReplicationHarness()
+    harness.order(P0, epoch=5)
+    harness.append(P0)
+    harness.background.drain()
+    harness.engine.close()
+    later = ReplicationHarness(harness.disk)
     assert later.order(P0, epoch=4) == {P0: ErrorCode.STALE_CONTROLLER_EPOCH}
     assert later.order(P0, epoch=5) == {P0: NONE}
 
 
 def test_an_older_set_of_replicas_of_the_same_epoch_is_refused() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=BOTH, partition_epoch=2)
-    assert stage.order(P0, replicas=BOTH, in_sync=(ME,), partition_epoch=1) == {
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=BOTH, partition_epoch=2)
+    assert harness.order(P0, replicas=BOTH, in_sync=(ME,), partition_epoch=1) == {
         P0: ErrorCode.STALE_CONTROLLER_EPOCH
     }
-    assert stage.partition().state.in_sync == BOTH
+    assert harness.partition().state.in_sync == BOTH
 
 
 def test_an_order_that_repeats_the_last_one_is_harmless() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=BOTH)
-    sent = stage.append(P0)
-    stage.follower_has(0)
-    assert stage.order(P0, replicas=BOTH) == {P0: NONE}
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=BOTH)
+    sent = harness.append(P0)
+    harness.follower_has(0)
+    assert harness.order(P0, replicas=BOTH) == {P0: NONE}
     assert not sent.is_answered
-    stage.follower_has(1)
+    harness.follower_has(1)
     assert sent.codes == [NONE]
 
 
 def test_a_set_that_grows_does_not_take_back_what_is_committed() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=BOTH, in_sync=(ME,))
-    stage.append(P0)
-    stage.order(P0, replicas=BOTH, partition_epoch=1)
-    assert stage.partition().high_watermark == 1
-    sent = stage.append(P0)
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    harness.append(P0)
+    harness.order(P0, replicas=BOTH, partition_epoch=1)
+    assert harness.partition().high_watermark == 1
+    sent = harness.append(P0)
     assert not sent.is_answered
 
 
 def test_a_set_that_changes_forgets_no_follower_that_stays() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=(*BOTH, THIRD))
-    sent = stage.append(P0)
-    stage.follower_has(1)
-    stage.order(P0, replicas=(*BOTH, THIRD), in_sync=BOTH, partition_epoch=1)
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=(*BOTH, THIRD))
+    sent = harness.append(P0)
+    harness.follower_has(1)
+    harness.order(P0, replicas=(*BOTH, THIRD), in_sync=BOTH, partition_epoch=1)
     assert sent.codes == [NONE]
 
 
 def test_a_new_epoch_hears_of_its_followers_anew() -> None:
     """One of them may have cut its log on the way into the epoch."""
-    stage = Stage()
+    harness = ReplicationHarness()
     replicas = (*BOTH, THIRD)
-    stage.order(P0, replicas=replicas)
-    sent = stage.append(P0)
-    stage.follower_has(1, follower=OTHER)
-    stage.order(P0, epoch=1, replicas=replicas)
-    stage.follower_has(1, follower=THIRD)
+    harness.order(P0, replicas=replicas)
+    sent = harness.append(P0)
+    harness.follower_has(1, follower=OTHER)
+    harness.order(P0, epoch=1, replicas=replicas)
+    harness.follower_has(1, follower=THIRD)
     assert not sent.is_answered
-    stage.follower_has(1, follower=OTHER)
+    harness.follower_has(1, follower=OTHER)
     assert sent.codes == [NONE]
 
 
@@ -208,43 +210,43 @@ def test_a_new_epoch_hears_of_its_followers_anew() -> None:
 
 
 def test_a_deleted_replica_is_gone_with_its_data() -> None:
-    stage = Stage()
-    stage.order(P0, P1)
-    stage.append(P0)
-    assert stage.stop(P0, delete=True) == {P0: NONE}
-    assert stage.replicas.find(P0) is None
-    assert [log.tp for log in stage.engine.statistics().logs] == [P1]
-    assert stage.stop(P0, delete=True) == {P0: NONE}  # as often as one likes
+    harness = ReplicationHarness()
+    harness.order(P0, P1)
+    harness.append(P0)
+    assert harness.stop(P0, delete=True) == {P0: NONE}
+    assert harness.replicas.find(P0) is None
+    assert [log.tp for log in harness.engine.statistics().logs] == [P1]
+    assert harness.stop(P0, delete=True) == {P0: NONE}  # as often as one likes
 
 
 def test_a_stopped_replica_keeps_its_data_and_sends_clients_away() -> None:
-    stage = Stage()
-    stage.order(P0)
-    stage.append(P0)
-    assert stage.stop(P0, delete=False) == {P0: NONE}
-    assert refusal_of_reading(stage) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert stage.partition().role is Role.NONE
-    stage.order(P0, epoch=1, is_new=False)
-    assert stage.partition().high_watermark == 1
+    harness = ReplicationHarness()
+    harness.order(P0)
+    harness.append(P0)
+    assert harness.stop(P0, delete=False) == {P0: NONE}
+    assert refusal_of_reading(harness) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert harness.partition().role is Role.NONE
+    harness.order(P0, epoch=1, is_new=False)
+    assert harness.partition().high_watermark == 1
 
 
 def test_a_topic_made_anew_under_its_old_name_starts_empty() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=BOTH, epoch=6)
-    sent = stage.append(P0)
-    assert stage.order(P0, topic_id=ANEW) == {P0: NONE}  # though its epochs begin again
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=BOTH, epoch=6)
+    sent = harness.append(P0)
+    assert harness.order(P0, topic_id=ANEW) == {P0: NONE}  # though its epochs begin again
     assert sent.codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
-    partition = stage.partition()
+    partition = harness.partition()
     assert (partition.topic_id, partition.leader_epoch, partition.log_end_offset) == (ANEW, 0, 0)
-    assert stage.append(P0).answer == [(NONE, 0, -1, 0, None)]
+    assert harness.append(P0).answer == [(NONE, 0, -1, 0, None)]
 
 
 def test_a_topic_made_anew_while_the_broker_was_away_starts_empty() -> None:
-    stage = Stage()
-    stage.order(P0, P1)
-    stage.append(P0, P1)
-    stage.engine.close()
-    later = Stage(stage.disk)
+    harness = ReplicationHarness()
+    harness.order(P0, P1)
+    harness.append(P0, P1)
+    harness.engine.close()
+    later = ReplicationHarness(harness.disk)
     later.order(P0, topic_id=ANEW, is_new=False)
     later.order(P1, is_new=False)
     assert later.partition(P0).log_end_offset == 0
@@ -253,12 +255,12 @@ def test_a_topic_made_anew_while_the_broker_was_away_starts_empty() -> None:
 
 
 def test_a_log_that_lost_its_topic_id_learns_it_again() -> None:
-    stage = Stage()
-    stage.order(P0)
-    stage.append(P0)
-    stage.engine.close()
-    stage.disk.unlink(f"/d/orders-0/{PARTITION_METADATA_FILE}")
-    later = Stage(stage.disk)
+    harness = ReplicationHarness()
+    harness.order(P0)
+    harness.append(P0)
+    harness.engine.close()
+    harness.disk.unlink(f"/d/orders-0/{PARTITION_METADATA_FILE}")
+    later = ReplicationHarness(harness.disk)
     later.order(P0, is_new=False)
     assert later.partition().topic_id == ORDERS_ID
     assert later.partition().log_end_offset == 1
@@ -270,11 +272,11 @@ def test_a_log_that_lost_its_topic_id_learns_it_again() -> None:
 
 
 def test_what_was_found_at_the_start_waits_for_its_order() -> None:
-    stage = Stage()
-    stage.order(P0)
-    stage.append(P0, records=3)
-    stage.engine.close()
-    later = Stage(stage.disk)
+    harness = ReplicationHarness()
+    harness.order(P0)
+    harness.append(P0, records=3)
+    harness.engine.close()
+    later = ReplicationHarness(harness.disk)
     assert refusal_of_reading(later) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     later.order(P0, epoch=1, is_new=False)
     assert later.partition().readable_end(FetchIsolation.READ_UNCOMMITTED) == 3
@@ -282,13 +284,13 @@ def test_what_was_found_at_the_start_waits_for_its_order() -> None:
 
 def test_a_log_stays_as_it_was_opened_until_its_topic_is_known() -> None:
     """Orders come before the cluster's metadata: in between no promise may be weaker."""
-    stage = Stage()
-    stage.order(P0)
-    stage.engine.close()
+    harness = ReplicationHarness()
+    harness.order(P0)
+    harness.engine.close()
     rules = resolve_topic_config(
-        "orders", {"flush.messages": "1"}, stage.settings, stage.reports.append
+        "orders", {"flush.messages": "1"}, harness.settings, harness.reports.append
     )
-    later = Stage(stage.disk, opened_as=rules.log)
+    later = ReplicationHarness(harness.disk, opened_as=rules.log)
     later.order(P0, epoch=1, is_new=False)
     sent = later.append(P0)
     assert not sent.is_answered
@@ -301,11 +303,11 @@ def test_a_log_stays_as_it_was_opened_until_its_topic_is_known() -> None:
 
 
 def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
-    stage = Stage(directories=("/d", "/e"))
-    stage.order(P0, P1)
-    stage.engine.close()
-    stage.disk.fail_path("/d", EIO, set(OperationKind))
-    later = Stage(stage.disk, directories=("/d", "/e"))
+    harness = ReplicationHarness(directories=("/d", "/e"))
+    harness.order(P0, P1)
+    harness.engine.close()
+    harness.disk.fail_path("/d", EIO, set(OperationKind))
+    later = ReplicationHarness(harness.disk, directories=("/d", "/e"))
     [found] = [log.tp for log in later.engine.statistics().logs]
     lost = P1 if found == P0 else P0
     answers = later.order(P0, P1, epoch=1, is_new=False)
@@ -320,40 +322,40 @@ def test_a_replica_on_a_failed_disk_is_offline_until_the_disk_is_back() -> None:
 
 
 def test_a_replica_whose_log_failed_takes_no_role() -> None:
-    stage = Stage()
-    stage.order(P0, P1)
-    stage.disk.fail_path("/d", EIO, {OperationKind.WRITE})
-    stage.append(P0)
-    assert stage.order(P1, epoch=1) == {P1: ErrorCode.KAFKA_STORAGE_ERROR}
-    assert refusal_of_reading(stage, P1) is ErrorCode.KAFKA_STORAGE_ERROR
+    harness = ReplicationHarness()
+    harness.order(P0, P1)
+    harness.disk.fail_path("/d", EIO, {OperationKind.WRITE})
+    harness.append(P0)
+    assert harness.order(P1, epoch=1) == {P1: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert refusal_of_reading(harness, P1) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def test_a_disk_that_fails_under_upkeep_is_noticed_when_asked() -> None:
-    stage = Stage()
-    stage.order(P0)
-    stage.disk.fail_path("/d", EIO, set(OperationKind))
-    for job in (*stage.engine.due_jobs(0), *stage.engine.due_jobs(10**9)):
+    harness = ReplicationHarness()
+    harness.order(P0)
+    harness.disk.fail_path("/d", EIO, set(OperationKind))
+    for job in (*harness.engine.due_jobs(0), *harness.engine.due_jobs(10**9)):
         job.run(lambda function: function())
-    stage.replicas.handle_log_failures()
-    assert refusal_of_reading(stage) is ErrorCode.KAFKA_STORAGE_ERROR
+    harness.replicas.handle_log_failures()
+    assert refusal_of_reading(harness) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 # -- deleting records ----------------------------------------------------------------------
 
 
 def test_records_are_deleted_up_to_the_high_watermark_at_most() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=BOTH)
-    stage.append(P0, acks=1, records=10)
-    stage.follower_has(6)
-    assert stage.replicas.delete_records(P0, Offset(4)) == 4
-    assert stage.replicas.delete_records(P0, Offset(2)) == 4  # never back
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=BOTH)
+    harness.append(P0, acks=1, records=10)
+    harness.follower_has(6)
+    assert harness.replicas.delete_records(P0, Offset(4)) == 4
+    assert harness.replicas.delete_records(P0, Offset(2)) == 4  # never back
     for before in (7, -2):
         with pytest.raises(Refusal) as caught:
-            stage.replicas.delete_records(P0, Offset(before))
+            harness.replicas.delete_records(P0, Offset(before))
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert stage.replicas.delete_records(P0, Offset(-1)) == 6
-    assert stage.partition().log_start_offset == 6
+    assert harness.replicas.delete_records(P0, Offset(-1)) == 6
+    assert harness.partition().log_start_offset == 6
 
 
 @pytest.mark.parametrize(
@@ -363,28 +365,28 @@ def test_records_are_deleted_up_to_the_high_watermark_at_most() -> None:
 def test_only_topics_that_delete_let_records_be_deleted(
     policy: str, code: ErrorCode | None
 ) -> None:
-    stage = Stage()
-    stage.tell_topic(cleanup_policy=policy)
-    stage.order(P0)
-    stage.append(P0)
+    harness = ReplicationHarness()
+    harness.tell_topic(cleanup_policy=policy)
+    harness.order(P0)
+    harness.append(P0)
     if code is None:
-        assert stage.replicas.delete_records(P0, Offset(1)) == 1
+        assert harness.replicas.delete_records(P0, Offset(1)) == 1
         return
     with pytest.raises(Refusal) as caught:
-        stage.replicas.delete_records(P0, Offset(1))
+        harness.replicas.delete_records(P0, Offset(1))
     assert caught.value.code is code
 
 
 def test_internal_topics_and_unknown_ones_have_nothing_to_delete() -> None:
-    stage = Stage()
+    harness = ReplicationHarness()
     offsets = TopicPartition("__consumer_offsets", 0)
-    stage.order(offsets)
+    harness.order(offsets)
     for name, code in (
         (offsets, ErrorCode.INVALID_TOPIC_EXCEPTION),
         (P0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ):
         with pytest.raises(Refusal) as caught:
-            stage.replicas.delete_records(name, Offset(0))
+            harness.replicas.delete_records(name, Offset(0))
         assert caught.value.code is code
 
 
@@ -394,16 +396,18 @@ def test_internal_topics_and_unknown_ones_have_nothing_to_delete() -> None:
 class Reader:
     """Parks until records above one offset can be read, or its own offset cannot be any more."""
 
-    def __init__(self, stage: Stage, name: TopicPartition, at: int, above: int = 0) -> None:
-        self._stage = stage
+    def __init__(
+        self, harness: ReplicationHarness, name: TopicPartition, at: int, above: int = 0
+    ) -> None:
+        self._harness = harness
         self._name = name
         self._at = at
         self._above = max(at, above)
         self.ending: str | None = None
-        stage.replicas.fetch_purgatory.try_complete_else_watch(self, [name], 10_000)
+        harness.replicas.fetch_purgatory.try_complete_else_watch(self, [name], 10_000)
 
     def is_satisfied(self) -> bool:
-        found = self._stage.replicas.find(self._name)
+        found = self._harness.replicas.find(self._name)
         if found is None or not found.is_leader or found.log_start_offset > self._at:
             return True
         return found.readable_end(FetchIsolation.READ_UNCOMMITTED) > self._above
@@ -416,94 +420,98 @@ class Reader:
 
 
 def test_a_waiting_reader_wakes_when_a_record_is_committed_not_when_it_is_written() -> None:
-    stage = Stage()
-    stage.order(P0, P1, replicas=BOTH)
-    stage.order(P2)
-    reader, elsewhere, alone = Reader(stage, P0, 0), Reader(stage, P1, 0), Reader(stage, P2, 0)
-    stage.append(P0, P2, acks=1)
+    harness = ReplicationHarness()
+    harness.order(P0, P1, replicas=BOTH)
+    harness.order(P2)
+    reader, elsewhere, alone = (
+        Reader(harness, P0, 0),
+        Reader(harness, P1, 0),
+        Reader(harness, P2, 0),
+    )
+    harness.append(P0, P2, acks=1)
     assert (reader.ending, alone.ending) == (None, "completed")
-    stage.follower_has(1)
+    harness.follower_has(1)
     assert (reader.ending, elsewhere.ending) == ("completed", None)
 
 
 @pytest.mark.parametrize("what", ["follow", "stop", "delete", "anew", "fail"])
 def test_a_waiting_reader_wakes_when_its_partition_changes(what: str) -> None:
-    stage = Stage()
-    stage.order(P0, P1)
-    reader = Reader(stage, P0, 0)
+    harness = ReplicationHarness()
+    harness.order(P0, P1)
+    reader = Reader(harness, P0, 0)
     if what == "follow":
-        stage.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
+        harness.order(P0, leader=OTHER, epoch=1, replicas=BOTH)
     elif what == "anew":
-        stage.order(P0, topic_id=ANEW)
+        harness.order(P0, topic_id=ANEW)
     elif what == "fail":
-        stage.disk.fail_path("/d/orders-1", EIO, {OperationKind.WRITE})
-        stage.append(P1)
+        harness.disk.fail_path("/d/orders-1", EIO, {OperationKind.WRITE})
+        harness.append(P1)
     else:
-        stage.stop(P0, delete=what == "delete")
+        harness.stop(P0, delete=what == "delete")
     assert reader.ending == "completed"
 
 
 def test_a_reader_that_waits_for_more_wakes_when_what_it_has_is_deleted() -> None:
-    stage = Stage()
-    stage.order(P0)
-    stage.append(P0, records=5)
-    reader = Reader(stage, P0, 2, above=100)
-    stage.replicas.delete_records(P0, Offset(2))
+    harness = ReplicationHarness()
+    harness.order(P0)
+    harness.append(P0, records=5)
+    reader = Reader(harness, P0, 2, above=100)
+    harness.replicas.delete_records(P0, Offset(2))
     assert reader.ending is None
-    stage.replicas.delete_records(P0, Offset(3))
+    harness.replicas.delete_records(P0, Offset(3))
     assert reader.ending == "completed"
 
 
 def test_settings_of_a_topic_reach_its_partitions_when_they_change() -> None:
-    stage = Stage()
-    stage.tell_topic(min_insync_replicas="2", retention_ms="60000")
-    stage.order(P0, replicas=BOTH, in_sync=(ME,))
-    assert stage.partition().log.config.retention_ms == 60_000
-    assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
-    stage.tell_topic(retention_ms="70000")
-    assert stage.partition().log.config.retention_ms == 70_000
-    assert stage.append(P0).codes == [NONE]
+    harness = ReplicationHarness()
+    harness.tell_topic(min_insync_replicas="2", retention_ms="60000")
+    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    assert harness.partition().log.config.retention_ms == 60_000
+    assert harness.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    harness.tell_topic(retention_ms="70000")
+    assert harness.partition().log.config.retention_ms == 70_000
+    assert harness.append(P0).codes == [NONE]
 
 
 def test_settings_of_the_broker_are_the_topics_defaults_as_of_now() -> None:
-    stage = Stage(broker={"min.insync.replicas": "2", "log.retention.ms": "1000"})
-    stage.tell_topic(retention_ms="60000")
-    stage.order(P0, replicas=BOTH, in_sync=(ME,))
-    assert stage.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
-    stage.settings = Stage().settings
-    stage.replicas.reconfigure_all()
-    assert stage.append(P0).codes == [NONE]
-    assert stage.partition().log.config.retention_ms == 60_000
+    harness = ReplicationHarness(broker={"min.insync.replicas": "2", "log.retention.ms": "1000"})
+    harness.tell_topic(retention_ms="60000")
+    harness.order(P0, replicas=BOTH, in_sync=(ME,))
+    assert harness.append(P0).codes == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    harness.settings = ReplicationHarness().settings
+    harness.replicas.reconfigure_all()
+    assert harness.append(P0).codes == [NONE]
+    assert harness.partition().log.config.retention_ms == 60_000
 
 
 def test_a_topic_made_anew_has_nothing_of_its_old_settings() -> None:
-    stage = Stage()
-    stage.tell_topic(retention_ms="60000")
-    stage.order(P0)
-    stage.stop(P0, delete=True)
-    stage.forget_topic()
-    stage.order(P0, topic_id=ANEW)
-    assert stage.partition().log.config.retention_ms == LogConfig().retention_ms
-    stage.tell_topic(retention_ms="70000")
-    assert stage.partition().log.config.retention_ms == 70_000
+    harness = ReplicationHarness()
+    harness.tell_topic(retention_ms="60000")
+    harness.order(P0)
+    harness.stop(P0, delete=True)
+    harness.forget_topic()
+    harness.order(P0, topic_id=ANEW)
+    assert harness.partition().log.config.retention_ms == LogConfig().retention_ms
+    harness.tell_topic(retention_ms="70000")
+    assert harness.partition().log.config.retention_ms == 70_000
 
 
 def test_settings_that_cannot_be_used_are_reported_and_left_out() -> None:
-    stage = Stage()
-    stage.tell_topic(retention_ms="soon")
-    stage.order(P0)
-    assert stage.append(P0).codes == [NONE]
-    assert any("retention.ms" in report for report in stage.reports)
+    harness = ReplicationHarness()
+    harness.tell_topic(retention_ms="soon")
+    harness.order(P0)
+    assert harness.append(P0).codes == [NONE]
+    assert any("retention.ms" in report for report in harness.reports)
 
 
 def test_statistics_show_every_partition_as_it_is() -> None:
-    stage = Stage()
-    stage.order(P0, replicas=BOTH, epoch=2)
-    stage.order(P1, leader=OTHER, replicas=BOTH, in_sync=(OTHER,), epoch=3)
-    stage.append(P0, records=5)
-    stage.follower_has(3)
-    stage.replicas.delete_records(P0, Offset(1))
-    statistics = stage.replicas.statistics()
+    harness = ReplicationHarness()
+    harness.order(P0, replicas=BOTH, epoch=2)
+    harness.order(P1, leader=OTHER, replicas=BOTH, in_sync=(OTHER,), epoch=3)
+    harness.append(P0, records=5)
+    harness.follower_has(3)
+    harness.replicas.delete_records(P0, Offset(1))
+    statistics = harness.replicas.statistics()
     led, followed = sorted(statistics.partitions, key=lambda partition: partition.tp)
     assert (led.role, led.leader, led.leader_epoch) == (Role.LEADER, ME, 2)
     assert (

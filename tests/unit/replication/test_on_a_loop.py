@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from tests.unit.replication.stage import some_batch
+from tests.unit.replication.harness import some_batch
 
 from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from tests.unit.apis.brokers_listener import let_brokers_in
-from tests.unit.apis.workbench import NOW_MS, Workbench, batch, topic_id_of
-from tests.unit.replication.stage import ME as LEADER
-from tests.unit.replication.stage import OTHER as FOLLOWER
+from tests.unit.apis.harness import NOW_MS, ApiHarness, batch, topic_id_of
+from tests.unit.replication.harness import ME as LEADER
+from tests.unit.replication.harness import OTHER as FOLLOWER
 
 from penstock.client.address import Address
 from penstock.config.effective_config import resolve_broker
@@ -44,8 +44,8 @@ class Pair:
     """The leader is a bench behind a server; the follower fetches from it."""
 
     def __init__(self, folder: Path, timers: LoopTimers) -> None:
-        self.bench = Workbench(folder / "leader")
-        let_brokers_in(self.bench)
+        self.leader_harness = ApiHarness(folder / "leader")
+        let_brokers_in(self.leader_harness)
         self.timers = timers
         self.reports: list[str] = []
         self.servers: list[Server] = []
@@ -67,7 +67,7 @@ class Pair:
 
     def make_server(self) -> Server:
         server = Server(
-            on_request=self.bench.dispatcher.on_request,
+            on_request=self.leader_harness.dispatcher.on_request,
             timers=self.timers,
             limits=NetworkLimits(),
             report=lambda line: None,
@@ -152,7 +152,7 @@ def play(folder: Path, story: Story) -> Pair:
 
     pair = asyncio.run(main())
     pair.engine.abandon()
-    pair.bench.close()
+    pair.leader_harness.close()
     return pair
 
 
@@ -161,13 +161,13 @@ def test_what_is_appended_arrives_at_the_follower_and_is_committed_by_its_next_f
 ) -> None:
     async def story(pair: Pair) -> None:
         pair.make_server()
-        pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
+        pair.leader_harness.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
         pair.follow(P0, P1)
         for number in range(20):
-            pair.bench.fill("orders", batch(b"a", b"b"), partition=number % 2)
+            pair.leader_harness.fill("orders", batch(b"a", b"b"), partition=number % 2)
         await pair.until(lambda: pair.end(P0) == pair.end(P1) == 20)
-        await pair.until(lambda: pair.bench.replicas.get(P1).high_watermark == 20)
-        pair.bench.fill("orders", batch(b"c"))
+        await pair.until(lambda: pair.leader_harness.replicas.get(P1).high_watermark == 20)
+        pair.leader_harness.fill("orders", batch(b"c"))
         await pair.until(lambda: pair.replicas.get(P0).high_watermark >= 20)
 
     assert play(tmp_path, story).reports == []
@@ -178,10 +178,12 @@ def test_a_partition_that_comes_later_does_not_wait_for_the_request_that_the_lea
 ) -> None:
     async def story(pair: Pair) -> None:
         pair.make_server()
-        pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
+        pair.leader_harness.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
         pair.follow(P0)
-        await pair.until(lambda: pair.bench.replicas.fetch_purgatory.statistics().delayed == 1)
-        pair.bench.fill("orders", batch(b"a"), partition=1)
+        await pair.until(
+            lambda: pair.leader_harness.replicas.fetch_purgatory.statistics().delayed == 1
+        )
+        pair.leader_harness.fill("orders", batch(b"a"), partition=1)
         pair.follow(P1)
         await pair.until(lambda: pair.end(P1) == 1)  # the other one would be held for long
 
@@ -200,8 +202,8 @@ def test_a_partition_that_is_deleted_while_its_leader_is_called_ends_no_fetcher(
                 pair.delete(P0)
 
         pair.make_server()
-        pair.bench.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
-        pair.bench.fill("orders", batch(b"a"), partition=1)
+        pair.leader_harness.make_topic("orders", 2, replicas=(LEADER, FOLLOWER))
+        pair.leader_harness.fill("orders", batch(b"a"), partition=1)
         pair.on_connect = delete_once
         pair.follow(P0)
         await pair.until(lambda: bool(deleted))
@@ -216,12 +218,12 @@ def test_a_leader_that_cannot_be_reached_is_tried_again_and_said_once(tmp_path: 
         pair.follow(P0)
         await pair.until(lambda: bool(pair.reports))
         await asyncio.sleep(0.1)
-        pair.bench.make_topic("orders", replicas=(LEADER, FOLLOWER))
-        pair.bench.fill("orders", batch(b"a"))
+        pair.leader_harness.make_topic("orders", replicas=(LEADER, FOLLOWER))
+        pair.leader_harness.fill("orders", batch(b"a"))
         first = pair.make_server()
         await pair.until(lambda: pair.end() == 1)
         await first.close(0)
-        pair.bench.fill("orders", batch(b"b"))
+        pair.leader_harness.fill("orders", batch(b"b"))
         pair.make_server()
         await pair.until(lambda: pair.end() == 2)
 
@@ -234,8 +236,8 @@ def test_a_follower_with_another_history_is_cut_and_goes_on(tmp_path: Path) -> N
     async def story(pair: Pair) -> None:
         pair.make_server()
         both = (LEADER, FOLLOWER)
-        pair.bench.make_topic("orders", replicas=both)
-        pair.bench.fill("orders", batch(b"a"))
+        pair.leader_harness.make_topic("orders", replicas=both)
+        pair.leader_harness.fill("orders", batch(b"a"))
         pair.follow(P0)
         await pair.until(lambda: pair.end() == 1)
         pair.follow(P0, epoch=1, leader=FOLLOWER)  # elected for a moment, of which nobody hears
@@ -246,10 +248,10 @@ def test_a_follower_with_another_history_is_cut_and_goes_on(tmp_path: Path) -> N
             done=lambda answers: None,
         )
         assert pair.end() == 3
-        pair.bench.make_topic("orders", replicas=both, epoch=2)
-        pair.bench.fill("orders", batch(b"b"))
+        pair.leader_harness.make_topic("orders", replicas=both, epoch=2)
+        pair.leader_harness.fill("orders", batch(b"b"))
         pair.follow(P0, epoch=2)
-        await pair.until(lambda: pair.bench.replicas.get(P0).high_watermark == 2)
+        await pair.until(lambda: pair.leader_harness.replicas.get(P0).high_watermark == 2)
         assert pair.end() == 2
         assert pair.replicas.get(P0).log.latest_epoch == 2
 

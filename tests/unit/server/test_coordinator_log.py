@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.replication.stage import ME, OTHER, THIRD, Stage, some_batch
+from tests.unit.replication.harness import ME, OTHER, THIRD, ReplicationHarness, some_batch
 
 from penstock.config.log_config import LogConfig
 from penstock.controller.interface import (
@@ -36,8 +36,8 @@ COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))
 class Administrator:
     """Creates the offsets topic in the stage's view, or refuses to."""
 
-    def __init__(self, stage: Stage, refused: ApiError | None = None) -> None:
-        self.stage = stage
+    def __init__(self, harness: ReplicationHarness, refused: ApiError | None = None) -> None:
+        self.harness = harness
         self.refused = refused
         self.asked: list[CreatableTopic] = []
 
@@ -48,8 +48,8 @@ class Administrator:
         self.asked += topics
         if self.refused is not None:
             return [self.refused]
-        self.stage.tell_topic(OFFSETS_TOPIC, 5)
-        created = self.stage.cluster.find_topic(OFFSETS_TOPIC)
+        self.harness.tell_topic(OFFSETS_TOPIC, 5)
+        created = self.harness.cluster.find_topic(OFFSETS_TOPIC)
         assert created is not None
         return [created]
 
@@ -69,17 +69,19 @@ class Administrator:
         raise AssertionError
 
 
-def log_of(stage: Stage, administrator: Administrator | None = None) -> ReplicatedCoordinatorLog:
+def log_of(
+    harness: ReplicationHarness, administrator: Administrator | None = None
+) -> ReplicatedCoordinatorLog:
     return ReplicatedCoordinatorLog(
         OFFSETS_TOPIC,
         replication_factor="offsets.topic.replication.factor",
-        replicas=stage.replicas,
-        cluster=stage.cluster,
-        administration=administrator or Administrator(stage),
-        clock=stage.clock,
-        settings=lambda: stage.settings,
-        report=stage.reports.append,
-        pread=stage.disk.pread,
+        replicas=harness.replicas,
+        cluster=harness.cluster,
+        administration=administrator or Administrator(harness),
+        clock=harness.clock,
+        settings=lambda: harness.settings,
+        report=harness.reports.append,
+        pread=harness.disk.pread,
     )
 
 
@@ -95,66 +97,66 @@ def append(
 
 
 def test_a_lone_replica_has_committed_what_it_wrote() -> None:
-    stage = Stage()
-    stage.order(NAME)
-    log = log_of(stage)
+    harness = ReplicationHarness()
+    harness.order(NAME)
+    log = log_of(harness)
     assert append(log, 1) == Append(0, NONE)
     assert append(log, 2, 3) == Append(1, NONE)  # two batches in one write
     assert log.ends(0) == LogEnds(0, 6, 6)
 
 
 def test_a_write_waits_for_the_followers_in_sync() -> None:
-    stage = Stage()
-    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
-    log, told = log_of(stage), list[ErrorCode]()
+    harness = ReplicationHarness()
+    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, told = log_of(harness), list[ErrorCode]()
     assert append(log, 1, 1, told=told) == Append(0, None)
-    stage.follower_has(1, NAME)
+    harness.follower_has(1, NAME)
     assert told == []
-    stage.follower_has(2, NAME)
+    harness.follower_has(2, NAME)
     assert told == [NONE]
 
 
 def test_a_write_that_takes_too_long_is_told_so() -> None:
-    stage = Stage()
-    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
-    log, told = log_of(stage), list[ErrorCode]()
+    harness = ReplicationHarness()
+    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, told = log_of(harness), list[ErrorCode]()
     append(log, 1, told=told)
-    stage.clock.advance_ms(1001)
+    harness.clock.advance_ms(1001)
     assert told == [ErrorCode.REQUEST_TIMED_OUT]
     assert log.ends(0) == LogEnds(0, 0, 1)
 
 
 def test_what_is_refused_is_not_written() -> None:
-    stage = Stage(broker={"min.insync.replicas": "2"})
-    log = log_of(stage)
+    harness = ReplicationHarness(broker={"min.insync.replicas": "2"})
+    log = log_of(harness)
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME,))
+    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME,))
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_ENOUGH_REPLICAS)
-    stage.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
     assert append(log, 1) == Append(NOT_WRITTEN, ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert log.ends(0).end == 0
 
 
 def test_each_time_of_leading_is_one_of_its_own() -> None:
-    stage = Stage()
-    log = log_of(stage)
+    harness = ReplicationHarness()
+    log = log_of(harness)
     assert log.find_leadership(0) is None
     assert log.ends(0) == LogEnds(0, 0, 0)
-    stage.order(NAME, replicas=(ME, OTHER))
+    harness.order(NAME, replicas=(ME, OTHER))
     first = log.find_leadership(0)
     assert first is not None
-    stage.order(NAME, epoch=1, replicas=(ME, OTHER))
+    harness.order(NAME, epoch=1, replicas=(ME, OTHER))
     assert log.find_leadership(0) is first  # a later epoch, the same time of leading
-    stage.order(NAME, leader=OTHER, epoch=2, replicas=(ME, OTHER))
+    harness.order(NAME, leader=OTHER, epoch=2, replicas=(ME, OTHER))
     assert log.find_leadership(0) is None
-    stage.order(NAME, epoch=3, replicas=(ME, OTHER))
+    harness.order(NAME, epoch=3, replicas=(ME, OTHER))
     assert log.find_leadership(0) not in (None, first)
 
 
 def test_the_whole_log_is_read_in_chunks_beyond_the_high_watermark_too() -> None:
-    stage = Stage()
-    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
-    log = log_of(stage)
+    harness = ReplicationHarness()
+    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log = log_of(harness)
     for _ in range(4):
         append(log, 2, told=[])
 
@@ -173,9 +175,9 @@ def test_the_whole_log_is_read_in_chunks_beyond_the_high_watermark_too() -> None
 
 
 def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None:
-    stage = Stage()
-    stage.order(NAME)
-    log = log_of(stage)
+    harness = ReplicationHarness()
+    harness.order(NAME)
+    log = log_of(harness)
     append(log, 1)
 
     def broken(descriptor: int, length: int, position: int) -> bytes:
@@ -184,12 +186,12 @@ def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None
     log = ReplicatedCoordinatorLog(
         OFFSETS_TOPIC,
         replication_factor="offsets.topic.replication.factor",
-        replicas=stage.replicas,
-        cluster=stage.cluster,
-        administration=Administrator(stage),
-        clock=stage.clock,
-        settings=lambda: stage.settings,
-        report=stage.reports.append,
+        replicas=harness.replicas,
+        cluster=harness.cluster,
+        administration=Administrator(harness),
+        clock=harness.clock,
+        settings=lambda: harness.settings,
+        report=harness.reports.append,
         pread=broken,
     )
     with pytest.raises(Refusal, match="the disk has gone"):
@@ -199,9 +201,9 @@ def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None
 
 
 def test_whoever_waits_for_a_commit_is_told_of_it_or_why_not() -> None:
-    stage = Stage()
-    stage.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
-    log, told = log_of(stage), list[ErrorCode]()
+    harness = ReplicationHarness()
+    harness.order(NAME, replicas=(ME, OTHER), in_sync=(ME, OTHER))
+    log, told = log_of(harness), list[ErrorCode]()
     append(log, 1, told=[])
 
     def wait(offset: int) -> None:
@@ -211,28 +213,28 @@ def test_whoever_waits_for_a_commit_is_told_of_it_or_why_not() -> None:
     assert told == [NONE]
     wait(1)
     assert told == [NONE]
-    stage.follower_has(1, NAME)
+    harness.follower_has(1, NAME)
     assert told == [NONE, NONE]
     wait(2)
-    stage.clock.advance_ms(1001)
+    harness.clock.advance_ms(1001)
     assert told[2:] == [ErrorCode.REQUEST_TIMED_OUT]
     wait(2)
-    stage.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
+    harness.order(NAME, leader=OTHER, epoch=1, replicas=(ME, OTHER))
     assert told[3:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     wait(2)
     assert told[4:] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 def test_a_batch_may_be_as_large_as_the_topic_takes() -> None:
-    stage = Stage(broker={"message.max.bytes": "5000"})
-    stage.order(NAME)
-    assert log_of(stage).max_batch_bytes(0) == 5000
+    harness = ReplicationHarness(broker={"message.max.bytes": "5000"})
+    harness.order(NAME)
+    assert log_of(harness).max_batch_bytes(0) == 5000
 
 
 def test_the_topic_is_created_once_however_many_ask() -> None:
-    stage = Stage()
-    administrator = Administrator(stage)
-    log = log_of(stage, administrator)
+    harness = ReplicationHarness()
+    administrator = Administrator(harness)
+    log = log_of(harness, administrator)
     assert log.partition_count() is None
 
     async def ask() -> list[ErrorCode]:
@@ -244,11 +246,13 @@ def test_the_topic_is_created_once_however_many_ask() -> None:
 
 
 def test_a_topic_that_cannot_be_created_is_told_of_and_asked_for_again() -> None:
-    stage = Stage()
-    administrator = Administrator(stage, ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few"))
-    log = log_of(stage, administrator)
+    harness = ReplicationHarness()
+    administrator = Administrator(
+        harness, ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, "too few")
+    )
+    log = log_of(harness, administrator)
     assert asyncio.run(log.ensure_topic()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert "too few" in stage.reports[0]
+    assert "too few" in harness.reports[0]
     administrator.refused = None
     assert asyncio.run(log.ensure_topic()) is NONE
 
@@ -266,8 +270,8 @@ def test_a_topic_that_cannot_be_created_is_told_of_and_asked_for_again() -> None
 def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
     given: dict[str, str], brokers: tuple[BrokerId, ...], factor: int
 ) -> None:
-    stage = Stage(broker=given)
-    stage.cluster.apply(
+    harness = ReplicationHarness(broker=given)
+    harness.cluster.apply(
         UpdateMetadataRequest(
             controller_id=ME,
             controller_epoch=ControllerEpoch(1),
@@ -277,6 +281,6 @@ def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
             ),
         )
     )
-    administrator = Administrator(stage)
-    asyncio.run(log_of(stage, administrator).ensure_topic())
+    administrator = Administrator(harness)
+    asyncio.run(log_of(harness, administrator).ensure_topic())
     assert [each.replication_factor for each in administrator.asked] == [factor]

@@ -7,7 +7,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import pytest
-from tests.unit.replication.stage import ME, OTHER, Stage
+from tests.unit.replication.harness import ME, OTHER, ReplicationHarness
 from tests.unit.server.test_coordinator_log import Administrator
 
 from penstock.config.cached_config import CachedConfig
@@ -41,18 +41,18 @@ OFFSETS_ID = TopicId(UUID(int=99))
 class Bench:
     def __init__(self, **broker: str) -> None:
         given = {name.replace("_", "."): text for name, text in broker.items()}
-        self.stage = Stage(broker=given)
+        self.harness = ReplicationHarness(broker=given)
         self.clock = ManualClock()
         self.groups = Groups(
             broker_id=ME,
-            replicas=self.stage.replicas,
-            cluster=self.stage.cluster,
-            administration=Administrator(self.stage),
+            replicas=self.harness.replicas,
+            cluster=self.harness.cluster,
+            administration=Administrator(self.harness),
             session=cast("Session", None),
             timers=self.clock,
-            settings=lambda: self.stage.settings,
+            settings=lambda: self.harness.settings,
             wall_ms=lambda: 1_700_000_000_000,
-            report=self.stage.reports.append,
+            report=self.harness.reports.append,
         )
 
     @asynccontextmanager
@@ -66,14 +66,14 @@ class Bench:
 
     def lead(self, leader: BrokerId = ME, epoch: int = 0) -> None:
         """As the controller does it: the order first, then the news."""
-        self.stage.order(
+        self.harness.order(
             OFFSETS, leader=leader, epoch=epoch, replicas=(ME, OTHER), in_sync=(leader,)
         )
         state = PartitionState(leader, LeaderEpoch(epoch), (ME, OTHER), (leader,))
         self.tell(topic(OFFSETS_TOPIC, OFFSETS_ID, state))
 
     def tell(self, *topics: TopicState, is_full: bool = False, **more: Any) -> None:
-        self.stage.cluster.apply(
+        self.harness.cluster.apply(
             UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
@@ -128,14 +128,14 @@ def test_a_coordinator_that_comes_late_finds_what_is_led_already() -> None:
         async with first.running():
             late = Groups(
                 broker_id=ME,
-                replicas=first.stage.replicas,
-                cluster=first.stage.cluster,
-                administration=Administrator(first.stage),
+                replicas=first.harness.replicas,
+                cluster=first.harness.cluster,
+                administration=Administrator(first.harness),
                 session=cast("Session", None),
                 timers=first.clock,
-                settings=lambda: first.stage.settings,
+                settings=lambda: first.harness.settings,
                 wall_ms=lambda: 1_700_000_000_000,
-                report=first.stage.reports.append,
+                report=first.harness.reports.append,
             )
             assert late.coordinator.statistics().shards == 1
             late.stop()

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.apis.admin.cases import Case
+from tests.unit.apis.admin.harness import AdminApiHarness
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
-    made = Case(log_dirs=(tmp_path / "logs",))
+def harness(tmp_path: Path) -> Iterator[AdminApiHarness]:
+    made = AdminApiHarness(log_dirs=(tmp_path / "logs",))
     yield made
     made.close()

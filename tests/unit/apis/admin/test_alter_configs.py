@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.unit.apis.admin.cases import Case, rows
+from tests.unit.apis.admin.harness import AdminApiHarness, rows
 
 from penstock.apis.admin import alter_configs, incremental_alter_configs
 from penstock.apis.admin.alterable_configs import is_alterable
@@ -31,13 +31,15 @@ def resource(kind: int, name: str, *settings: tuple[str, str | None]) -> dict[st
     return {"resource_type": kind, "resource_name": name, "configs": configs}
 
 
-def alter(case: Case, api: Any, *resources: dict[str, Any], **flags: Any) -> list[ErrorCode]:
+def alter(
+    harness: AdminApiHarness, api: Any, *resources: dict[str, Any], **flags: Any
+) -> list[ErrorCode]:
     """The error of each resource, in the request's order; operations are SET unless given."""
     if api is INCREMENTAL:
         for each in resources:
             each["configs"] = [{"config_operation": SET} | config for config in each["configs"]]
     flags = {"validate_only": False} | flags
-    answer = case.ask(api, api.versions[-1], resources=list(resources), **flags)
+    answer = harness.ask(api, api.versions[-1], resources=list(resources), **flags)
     assert rows(answer.responses, "resource_type", "resource_name") == [
         (each["resource_type"], each["resource_name"]) for each in resources
     ]
@@ -47,11 +49,13 @@ def alter(case: Case, api: Any, *resources: dict[str, Any], **flags: Any) -> lis
 
 
 @pytest.mark.parametrize("version", FULL.versions)
-def test_alter_configs_replaces_all_settings_of_a_resource(case: Case, version: int) -> None:
+def test_alter_configs_replaces_all_settings_of_a_resource(
+    harness: AdminApiHarness, version: int
+) -> None:
     asked = resource(TOPIC, "orders", ("retention.ms", "5"), ("cleanup.policy", "compact"))
-    answer = case.ask(FULL, version, resources=[asked], validate_only=True)
+    answer = harness.ask(FULL, version, resources=[asked], validate_only=True)
     assert rows(answer.responses, "error_code", "error_message") == [(ErrorCode.NONE, None)]
-    assert case.controller.changed == [
+    assert harness.controller.changed == [
         ConfigResourceChange(
             scope=ConfigScope.TOPIC,
             name="orders",
@@ -62,11 +66,11 @@ def test_alter_configs_replaces_all_settings_of_a_resource(case: Case, version: 
             replace=True,
         )
     ]
-    assert case.controller.validate_only is True
+    assert harness.controller.validate_only is True
 
 
 @pytest.mark.parametrize("version", INCREMENTAL.versions)
-def test_incremental_changes_keep_their_operations(case: Case, version: int) -> None:
+def test_incremental_changes_keep_their_operations(harness: AdminApiHarness, version: int) -> None:
     asked = resource(BROKER, "")
     asked["configs"] = [
         {"name": "log.retention.ms", "config_operation": SET, "value": "5"},
@@ -74,9 +78,9 @@ def test_incremental_changes_keep_their_operations(case: Case, version: int) -> 
         {"name": "log.cleanup.policy", "config_operation": APPEND, "value": "compact"},
         {"name": "compression.type", "config_operation": SUBTRACT, "value": "x"},
     ]
-    answer = case.ask(INCREMENTAL, version, resources=[asked], validate_only=False)
+    answer = harness.ask(INCREMENTAL, version, resources=[asked], validate_only=False)
     assert rows(answer.responses, "error_code") == [ErrorCode.NONE]
-    (change,) = case.controller.changed
+    (change,) = harness.controller.changed
     assert (change.scope, change.name, change.replace) == (ConfigScope.BROKER, "", False)
     assert change.changes == (
         ConfigEntryChange("log.retention.ms", ConfigOperation.SET, "5"),
@@ -84,28 +88,32 @@ def test_incremental_changes_keep_their_operations(case: Case, version: int) -> 
         ConfigEntryChange("log.cleanup.policy", ConfigOperation.APPEND, "compact"),
         ConfigEntryChange("compression.type", ConfigOperation.SUBTRACT, "x"),
     )
-    assert case.controller.validate_only is False
+    assert harness.controller.validate_only is False
 
 
 @BOTH
-def test_a_broker_takes_changes_of_its_own_settings(case: Case, api: Any) -> None:
-    assert alter(case, api, resource(BROKER, "1", ("log.retention.ms", "5"))) == [ErrorCode.NONE]
-    assert rows(case.controller.changed, "scope", "name") == [(ConfigScope.BROKER, "1")]
+def test_a_broker_takes_changes_of_its_own_settings(harness: AdminApiHarness, api: Any) -> None:
+    assert alter(harness, api, resource(BROKER, "1", ("log.retention.ms", "5"))) == [ErrorCode.NONE]
+    assert rows(harness.controller.changed, "scope", "name") == [(ConfigScope.BROKER, "1")]
 
 
 @BOTH
 @pytest.mark.parametrize("name", ["2", "01", "one"])
-def test_changes_of_another_broker_are_refused(case: Case, api: Any, name: str) -> None:
+def test_changes_of_another_broker_are_refused(
+    harness: AdminApiHarness, api: Any, name: str
+) -> None:
     asked = resource(BROKER, name, ("log.retention.ms", "5"))
-    assert alter(case, api, asked) == [ErrorCode.INVALID_REQUEST]
-    assert not case.controller.changed
+    assert alter(harness, api, asked) == [ErrorCode.INVALID_REQUEST]
+    assert not harness.controller.changed
 
 
 @BOTH
-def test_answers_stand_at_the_place_of_their_resources(case: Case, api: Any) -> None:
-    case.controller.refusals["b"] = ApiError(ErrorCode.INVALID_CONFIG, "retention.ms is no number")
+def test_answers_stand_at_the_place_of_their_resources(harness: AdminApiHarness, api: Any) -> None:
+    harness.controller.refusals["b"] = ApiError(
+        ErrorCode.INVALID_CONFIG, "retention.ms is no number"
+    )
     codes = alter(
-        case,
+        harness,
         api,
         resource(TOPIC, "a", ("retention.ms", "5")),
         resource(99, "x"),
@@ -120,61 +128,67 @@ def test_answers_stand_at_the_place_of_their_resources(case: Case, api: Any) -> 
         ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
     ]
-    assert rows(case.controller.changed, "name") == ["a", "b", "c"]
+    assert rows(harness.controller.changed, "name") == ["a", "b", "c"]
 
 
 @BOTH
-def test_a_resource_that_stands_twice_is_refused_both_times(case: Case, api: Any) -> None:
+def test_a_resource_that_stands_twice_is_refused_both_times(
+    harness: AdminApiHarness, api: Any
+) -> None:
     codes = alter(
-        case,
+        harness,
         api,
         resource(TOPIC, "a", ("retention.ms", "5")),
         resource(TOPIC, "b", ("retention.ms", "5")),
         resource(TOPIC, "a", ("retention.bytes", "5")),
     )
     assert codes == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
-    assert rows(case.controller.changed, "name") == ["b"]
+    assert rows(harness.controller.changed, "name") == ["b"]
 
 
 @BOTH
-def test_a_setting_that_stands_twice_is_refused(case: Case, api: Any) -> None:
+def test_a_setting_that_stands_twice_is_refused(harness: AdminApiHarness, api: Any) -> None:
     asked = resource(TOPIC, "a", ("retention.ms", "5"), ("retention.ms", "6"))
-    assert alter(case, api, asked) == [ErrorCode.INVALID_REQUEST]
-    assert not case.controller.changed
+    assert alter(harness, api, asked) == [ErrorCode.INVALID_REQUEST]
+    assert not harness.controller.changed
 
 
 @BOTH
-def test_a_setting_needs_a_value(case: Case, api: Any) -> None:
+def test_a_setting_needs_a_value(harness: AdminApiHarness, api: Any) -> None:
     asked = resource(TOPIC, "a", ("retention.ms", None))
-    assert alter(case, api, asked) == [ErrorCode.INVALID_REQUEST]
+    assert alter(harness, api, asked) == [ErrorCode.INVALID_REQUEST]
 
 
 @pytest.mark.parametrize("operation", [-1, 4, 127])
-def test_an_operation_that_does_not_exist_is_refused(case: Case, operation: int) -> None:
+def test_an_operation_that_does_not_exist_is_refused(
+    harness: AdminApiHarness, operation: int
+) -> None:
     asked = resource(TOPIC, "a", ("retention.ms", "5"))
     asked["configs"][0]["config_operation"] = operation
-    assert alter(case, INCREMENTAL, asked) == [ErrorCode.INVALID_REQUEST]
+    assert alter(harness, INCREMENTAL, asked) == [ErrorCode.INVALID_REQUEST]
 
 
 @BOTH
 @pytest.mark.parametrize("kind", [LOGGER, CLIENT_METRICS, GROUP, 0, 99])
-def test_only_topics_and_brokers_have_settings_to_change(case: Case, api: Any, kind: int) -> None:
-    assert alter(case, api, resource(kind, "1", ("x", "y"))) == [ErrorCode.INVALID_REQUEST]
+def test_only_topics_and_brokers_have_settings_to_change(
+    harness: AdminApiHarness, api: Any, kind: int
+) -> None:
+    assert alter(harness, api, resource(kind, "1", ("x", "y"))) == [ErrorCode.INVALID_REQUEST]
 
 
 @BOTH
-def test_all_topics_together_have_no_settings(case: Case, api: Any) -> None:
-    assert alter(case, api, resource(TOPIC, "", ("retention.ms", "5"))) == [
+def test_all_topics_together_have_no_settings(harness: AdminApiHarness, api: Any) -> None:
+    assert alter(harness, api, resource(TOPIC, "", ("retention.ms", "5"))) == [
         ErrorCode.INVALID_REQUEST
     ]
 
 
 @BOTH
-def test_changes_need_permission(case: Case, api: Any) -> None:
-    case.acl.forbid(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
-    case.acl.forbid(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, "a")
+def test_changes_need_permission(harness: AdminApiHarness, api: Any) -> None:
+    harness.acl.forbid(AclOperation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    harness.acl.forbid(AclOperation.ALTER_CONFIGS, ResourceType.TOPIC, "a")
     codes = alter(
-        case,
+        harness,
         api,
         resource(BROKER, "1", ("log.retention.ms", "5")),
         resource(BROKER, "", ("log.retention.ms", "5")),
@@ -189,7 +203,7 @@ def test_changes_need_permission(case: Case, api: Any) -> None:
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.NONE,
     ]
-    assert rows(case.controller.changed, "name") == ["b"]
+    assert rows(harness.controller.changed, "name") == ["b"]
 
 
 # Kafka's clients may set these while a broker runs.
@@ -209,27 +223,29 @@ def test_changes_need_permission(case: Case, api: Any) -> None:
     ],
 )
 def test_files_classes_addresses_and_secrets_are_not_taken_from_clients(
-    case: Case, api: Any, setting: str
+    harness: AdminApiHarness, api: Any, setting: str
 ) -> None:
     asked = resource(BROKER, "1", ("log.retention.ms", "5"), (setting, "x"))
-    (code,) = alter(case, api, asked)
+    (code,) = alter(harness, api, asked)
     is_read_only = BROKER_SETTINGS[setting.rpartition("external.")[2]].update == "read-only"
     assert code == (ErrorCode.INVALID_REQUEST if is_read_only else ErrorCode.POLICY_VIOLATION)
-    assert not case.controller.changed
+    assert not harness.controller.changed
 
 
 @BOTH
-def test_what_a_broker_reads_at_its_start_cannot_be_changed(case: Case, api: Any) -> None:
-    assert alter(case, api, resource(BROKER, "1", ("broker.id", "3"))) == [
+def test_what_a_broker_reads_at_its_start_cannot_be_changed(
+    harness: AdminApiHarness, api: Any
+) -> None:
+    assert alter(harness, api, resource(BROKER, "1", ("broker.id", "3"))) == [
         ErrorCode.INVALID_REQUEST
     ]
-    assert not case.controller.changed
+    assert not harness.controller.changed
 
 
-def test_what_clients_may_not_set_they_may_delete(case: Case) -> None:
+def test_what_clients_may_not_set_they_may_delete(harness: AdminApiHarness) -> None:
     asked = resource(BROKER, "1", ("listeners", None))
     asked["configs"][0]["config_operation"] = DELETE
-    assert alter(case, INCREMENTAL, asked) == [ErrorCode.NONE]
+    assert alter(harness, INCREMENTAL, asked) == [ErrorCode.NONE]
 
 
 def test_no_setting_that_clients_may_set_names_a_class_a_file_or_an_address() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.apis.admin.cases import Case, topic_id_of
+from tests.unit.apis.admin.harness import AdminApiHarness, topic_id_of
 
 from penstock.apis.cluster.alter_partition import API
 from penstock.apis.inter_broker_access import InterBroker
@@ -29,7 +29,7 @@ STORED = AlterPartitionState(
 )
 
 
-class Controller:
+class FakeController:
     """Of the brokers' requests; answers what a test says."""
 
     def __init__(self) -> None:
@@ -67,20 +67,20 @@ class Controller:
 
 
 @pytest.fixture
-def controller(case: Case) -> Controller:
-    made = Controller()
+def controller(harness: AdminApiHarness) -> FakeController:
+    made = FakeController()
     inter_broker = InterBroker(
         listener="PLAINTEXT",
         membership=made,
-        configs=case.controller,
+        configs=harness.controller,
         handle_controller_request=lambda sent: None,
         load_api=load_private_api,
     )
-    case.services = replace(case.services, inter_broker=inter_broker)
+    harness.services = replace(harness.services, inter_broker=inter_broker)
     return made
 
 
-def ask(case: Case, version: int) -> Any:
+def ask(harness: AdminApiHarness, version: int) -> Any:
     partition: dict[str, Any] = {"partition_index": 3, "leader_epoch": 5, "partition_epoch": 8}
     if version >= 3:
         epochs = ((1, 11), (2, 12))
@@ -90,16 +90,16 @@ def ask(case: Case, version: int) -> Any:
     else:
         partition["new_isr"] = [1, 2]
     topics = [{"topic_id": topic_id_of("a"), "partitions": [partition]}]
-    return case.ask(API, version, broker_id=1, broker_epoch=11, topics=topics)
+    return harness.ask(API, version, broker_id=1, broker_epoch=11, topics=topics)
 
 
 @pytest.mark.parametrize("version", API.versions)
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION])
 def test_each_partition_is_answered_with_what_is_stored(
-    case: Case, controller: Controller, version: int, code: ErrorCode
+    harness: AdminApiHarness, controller: FakeController, version: int, code: ErrorCode
 ) -> None:
     controller.outcomes = [AlterPartitionResult(code, STORED)]
-    answer = ask(case, version)
+    answer = ask(harness, version)
     [topic] = answer.topics
     [told] = topic.partitions
     assert (answer.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
@@ -115,29 +115,31 @@ def test_each_partition_is_answered_with_what_is_stored(
 
 @pytest.mark.parametrize("version", API.versions)
 def test_a_refusal_of_the_whole_names_no_partition(
-    case: Case, controller: Controller, version: int
+    harness: AdminApiHarness, controller: FakeController, version: int
 ) -> None:
     controller.refusal = Refusal(ErrorCode.STALE_BROKER_EPOCH)
-    answer = ask(case, version)
+    answer = ask(harness, version)
     assert (answer.error_code, answer.topics) == (ErrorCode.STALE_BROKER_EPOCH, ())
 
 
 @pytest.mark.parametrize("version", API.versions)
 def test_on_another_listener_nobody_is_a_broker(
-    case: Case, controller: Controller, version: int
+    harness: AdminApiHarness, controller: FakeController, version: int
 ) -> None:
     """CVE-2018-1288: a client that says that it is a broker."""
-    case.caller = case.caller._replace(listener="CLIENTS")
-    assert ask(case, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    harness.caller = harness.caller._replace(listener="CLIENTS")
+    assert ask(harness, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert not controller.asked
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_a_broker_needs_permission(case: Case, controller: Controller, version: int) -> None:
-    case.acl.forbid(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
-    assert ask(case, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+def test_a_broker_needs_permission(
+    harness: AdminApiHarness, controller: FakeController, version: int
+) -> None:
+    harness.acl.forbid(AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    assert ask(harness, version).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     assert not controller.asked
 
 
-def test_a_broker_that_takes_nothing_from_others_refuses(case: Case) -> None:
-    assert ask(case, API.versions[-1]).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+def test_a_broker_that_takes_nothing_from_others_refuses(harness: AdminApiHarness) -> None:
+    assert ask(harness, API.versions[-1]).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 from tests.profile import scaled
-from tests.unit.apis.admin.cases import Case, topic_state
+from tests.unit.apis.admin.harness import AdminApiHarness, topic_state
 from tests.unit.protocol.message_samples import sample
 
 from penstock.apis.admin import (
@@ -52,27 +52,29 @@ APIS = (
         for version in api.versions
     ],
 )
-def test_any_request_has_a_readable_answer(case: Case, api: Api, version: int) -> None:
-    case.serve(topic_state("a"))
+def test_any_request_has_a_readable_answer(
+    harness: AdminApiHarness, api: Api, version: int
+) -> None:
+    harness.serve(topic_state("a"))
     source = random.Random(zlib.crc32(f"{api.key.title} {version}".encode()))
     schema = get_request_schema(api.key, version)
     for _ in range(scaled(test=15, verify=150, release=1500)):
-        case.ask_with(api, version, sample(schema, source, width=3))
+        harness.ask_with(api, version, sample(schema, source, width=3))
 
 
 LONG = "é" * 16_000  # bytes that a string of the older versions just holds
 
 
-def test_a_refusal_fits_its_answer_however_long_the_name_is(case: Case) -> None:
+def test_a_refusal_fits_its_answer_however_long_the_name_is(harness: AdminApiHarness) -> None:
     topic = {"name": LONG, "num_partitions": 1, "replication_factor": 1}
     topic |= {"assignments": [], "configs": []}
-    (created,) = case.ask(create_topics.API, 2, topics=[topic, topic]).topics
+    (created,) = harness.ask(create_topics.API, 2, topics=[topic, topic]).topics
     more = {"name": LONG, "count": 2, "assignments": None}
-    grown = case.ask(create_partitions.API, 0, topics=[more, more], validate_only=False)
+    grown = harness.ask(create_partitions.API, 0, topics=[more, more], validate_only=False)
     setting = {"name": LONG, "value": None}
     resource = {"resource_type": 2, "resource_name": LONG, "configs": [setting]}
-    altered = case.ask(alter_configs.API, 0, resources=[resource], validate_only=False)
+    altered = harness.ask(alter_configs.API, 0, resources=[resource], validate_only=False)
     asked = {"resource_type": 2, "resource_name": LONG, "configuration_keys": None}
-    described = case.ask(describe_configs.API, 1, resources=[asked])
+    described = harness.ask(describe_configs.API, 1, resources=[asked])
     refused = [created, *grown.results, *altered.responses, *described.results]
     assert all(each.error_code != ErrorCode.NONE and each.error_message for each in refused)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from tests.unit.apis.admin.cases import Case, topic_id_of, topic_state
+from tests.unit.apis.admin.harness import AdminApiHarness, topic_id_of, topic_state
 
 from penstock.apis.admin import (
     alter_configs,
@@ -123,46 +123,48 @@ EVERY_VERSION = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def nobody(case: Case) -> DenyAll:
-    case.serve(topic_state("there"))
-    case.write(TopicPartition("there", 0), 3)
+def nobody(harness: AdminApiHarness) -> DenyAll:
+    harness.serve(topic_state("there"))
+    harness.write(TopicPartition("there", 0), 3)
     authorizer = DenyAll()
-    case.services = replace(case.services, authorizer=authorizer)
+    harness.services = replace(harness.services, authorizer=authorizer)
     return authorizer
 
 
 @EVERY_VERSION
 def test_nothing_is_done_for_who_may_nothing(
-    case: Case, nobody: DenyAll, trial: Trial, version: int
+    harness: AdminApiHarness, nobody: DenyAll, trial: Trial, version: int
 ) -> None:
-    answer = case.ask(trial.api, version, **trial.fields(version, "there"))
+    answer = harness.ask(trial.api, version, **trial.fields(version, "there"))
     assert trial.error_of(answer) == trial.error
     assert nobody.asked > 0
-    controller = case.controller
+    controller = harness.controller
     assert not [*controller.created, *controller.deleted, *controller.added, *controller.changed]
-    assert case.replicas.get(TopicPartition("there", 0)).log_start_offset == 0
+    assert harness.replicas.get(TopicPartition("there", 0)).log_start_offset == 0
 
 
 @EVERY_VERSION
 def test_a_refusal_does_not_tell_whether_the_topic_exists(
-    case: Case, nobody: DenyAll, trial: Trial, version: int
+    harness: AdminApiHarness, nobody: DenyAll, trial: Trial, version: int
 ) -> None:
-    there = case.ask(trial.api, version, **trial.fields(version, "there"))
-    where = case.ask(trial.api, version, **trial.fields(version, "where"))
+    there = harness.ask(trial.api, version, **trial.fields(version, "there"))
+    where = harness.ask(trial.api, version, **trial.fields(version, "where"))
     assert repr(there).replace("there", "where") == repr(where)
 
 
 @pytest.mark.parametrize("version", describe_cluster.API.versions)
 def test_operations_on_the_cluster_are_not_told_to_who_has_none(
-    case: Case, nobody: DenyAll, version: int
+    harness: AdminApiHarness, nobody: DenyAll, version: int
 ) -> None:
-    answer = case.ask(describe_cluster.API, version, include_cluster_authorized_operations=True)
+    answer = harness.ask(describe_cluster.API, version, include_cluster_authorized_operations=True)
     assert answer.cluster_authorized_operations == 0
     assert nobody.asked > 0
 
 
-def test_an_id_is_not_resolved_for_who_may_nothing(case: Case, nobody: DenyAll) -> None:
+def test_an_id_is_not_resolved_for_who_may_nothing(
+    harness: AdminApiHarness, nobody: DenyAll
+) -> None:
     topics = [{"name": None, "topic_id": topic_id_of("there")}]
-    (result,) = case.ask(delete_topics.API, 6, topics=topics).responses
+    (result,) = harness.ask(delete_topics.API, 6, topics=topics).responses
     assert (result.name, result.error_code) == (None, TOPIC_FAILED)
     assert "'there'" not in result.error_message

@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.admin.cases import (
+from tests.unit.apis.admin.harness import (
     OTHER_ID,
     OWN_ID,
-    Case,
+    AdminApiHarness,
     rows,
     topic_state,
 )
@@ -25,9 +25,9 @@ def more(name: str, count: int, assignments: Any = None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_each_topic_has_its_own_answer(case: Case, version: int) -> None:
-    case.controller.refusals["b"] = ApiError(ErrorCode.INVALID_PARTITIONS, "b has 3 partitions")
-    answer = case.ask(
+def test_each_topic_has_its_own_answer(harness: AdminApiHarness, version: int) -> None:
+    harness.controller.refusals["b"] = ApiError(ErrorCode.INVALID_PARTITIONS, "b has 3 partitions")
+    answer = harness.ask(
         API,
         version,
         topics=[more("a", 4), more("b", 2)],
@@ -38,42 +38,42 @@ def test_each_topic_has_its_own_answer(case: Case, version: int) -> None:
         ("a", ErrorCode.NONE, None),
         ("b", ErrorCode.INVALID_PARTITIONS, "b has 3 partitions"),
     ]
-    assert case.controller.added == [
+    assert harness.controller.added == [
         NewPartitions(name="a", total=4),
         NewPartitions(name="b", total=2),
     ]
-    assert (case.controller.validate_only, case.controller.timeout_ms) == (False, 55)
+    assert (harness.controller.validate_only, harness.controller.timeout_ms) == (False, 55)
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_the_new_partitions_can_be_assigned(case: Case, version: int) -> None:
+def test_the_new_partitions_can_be_assigned(harness: AdminApiHarness, version: int) -> None:
     assignments = [{"broker_ids": [2, 1]}, {"broker_ids": [1, 2]}]
-    case.ask(API, version, topics=[more("a", 3, assignments)], validate_only=True)
-    (added,) = case.controller.added
+    harness.ask(API, version, topics=[more("a", 3, assignments)], validate_only=True)
+    (added,) = harness.controller.added
     assert added.assignment == ((OTHER_ID, OWN_ID), (OWN_ID, OTHER_ID))
-    assert case.controller.validate_only is True
+    assert harness.controller.validate_only is True
 
 
-def test_an_empty_assignment_is_not_the_absence_of_one(case: Case) -> None:
-    case.ask(API, LAST, topics=[more("a", 3, [])], validate_only=False)
-    assert rows(case.controller.added, "assignment") == [()]
+def test_an_empty_assignment_is_not_the_absence_of_one(harness: AdminApiHarness) -> None:
+    harness.ask(API, LAST, topics=[more("a", 3, [])], validate_only=False)
+    assert rows(harness.controller.added, "assignment") == [()]
 
 
-def test_a_topic_that_stands_twice_is_refused_once(case: Case) -> None:
-    answer = case.ask(
+def test_a_topic_that_stands_twice_is_refused_once(harness: AdminApiHarness) -> None:
+    answer = harness.ask(
         API, LAST, topics=[more("a", 3), more("b", 3), more("a", 4)], validate_only=False
     )
     assert rows(answer.results, "name", "error_code") == [
         ("a", ErrorCode.INVALID_REQUEST),
         ("b", ErrorCode.NONE),
     ]
-    assert rows(case.controller.added, "name") == ["b"]
+    assert rows(harness.controller.added, "name") == ["b"]
 
 
-def test_adding_needs_permission_whether_or_not_the_topic_exists(case: Case) -> None:
-    case.update(topic_state("a"))
-    case.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "a")
-    case.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "nowhere")
-    answer = case.ask(API, LAST, topics=[more("a", 3), more("nowhere", 3)], validate_only=False)
+def test_adding_needs_permission_whether_or_not_the_topic_exists(harness: AdminApiHarness) -> None:
+    harness.update(topic_state("a"))
+    harness.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "a")
+    harness.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "nowhere")
+    answer = harness.ask(API, LAST, topics=[more("a", 3), more("nowhere", 3)], validate_only=False)
     assert set(rows(answer.results, "error_code")) == {ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-    assert not case.controller.added
+    assert not harness.controller.added

@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.apis.admin.cases import (
+from tests.unit.apis.admin.harness import (
     OTHER_ID,
     OWN_ID,
-    Case,
+    AdminApiHarness,
     rows,
     topic_id_of,
 )
@@ -27,25 +27,27 @@ def asked(name: str, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_a_topic_is_created_as_asked(case: Case, version: int) -> None:
+def test_a_topic_is_created_as_asked(harness: AdminApiHarness, version: int) -> None:
     configs = [{"name": "retention.ms", "value": "5000"}]
-    answer = case.ask(
+    answer = harness.ask(
         API, version, topics=[asked("a", configs=configs)], timeout=timedelta(milliseconds=1234)
     )
     assert rows(answer.topics, "name", "error_code", "error_message") == [
         ("a", ErrorCode.NONE, None)
     ]
-    (created,) = case.controller.created
+    (created,) = harness.controller.created
     assert (created.name, created.partitions, created.replication_factor) == ("a", 2, 1)
     assert created.configs == {"retention.ms": "5000"}
-    assert case.controller.timeout_ms == 1234
-    assert case.controller.validate_only is False
+    assert harness.controller.timeout_ms == 1234
+    assert harness.controller.validate_only is False
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_a_refusal_comes_back_with_its_reason(case: Case, version: int) -> None:
-    case.controller.refusals["b"] = ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already")
-    answer = case.ask(API, version, topics=[asked("a"), asked("b"), asked("c")])
+def test_a_refusal_comes_back_with_its_reason(harness: AdminApiHarness, version: int) -> None:
+    harness.controller.refusals["b"] = ApiError(
+        ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already"
+    )
+    answer = harness.ask(API, version, topics=[asked("a"), asked("b"), asked("c")])
     assert rows(answer.topics, "name", "error_code", "error_message") == [
         ("a", ErrorCode.NONE, None),
         ("b", ErrorCode.TOPIC_ALREADY_EXISTS, "b is there already"),
@@ -54,9 +56,11 @@ def test_a_refusal_comes_back_with_its_reason(case: Case, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
-def test_partitions_and_settings_are_told_from_version_5_on(case: Case, version: int) -> None:
+def test_partitions_and_settings_are_told_from_version_5_on(
+    harness: AdminApiHarness, version: int
+) -> None:
     configs = [{"name": "cleanup.policy", "value": "compact"}]
-    answer = case.ask(API, version, topics=[asked("a", num_partitions=3, configs=configs)])
+    answer = harness.ask(API, version, topics=[asked("a", num_partitions=3, configs=configs)])
     (topic,) = answer.topics
     assert (topic.num_partitions, topic.replication_factor) == (3, 1)
     assert topic.topic_config_error_code == 0
@@ -67,76 +71,78 @@ def test_partitions_and_settings_are_told_from_version_5_on(case: Case, version:
     assert not any(config.is_sensitive or config.read_only for config in topic.configs)
 
 
-def test_the_id_of_a_new_topic_is_told_in_version_7(case: Case) -> None:
-    (topic,) = case.ask(API, 7, topics=[asked("a")]).topics
+def test_the_id_of_a_new_topic_is_told_in_version_7(harness: AdminApiHarness) -> None:
+    (topic,) = harness.ask(API, 7, topics=[asked("a")]).topics
     assert topic.topic_id == topic_id_of("a")
 
 
-def test_what_was_only_validated_has_no_id(case: Case) -> None:
-    (topic,) = case.ask(API, 7, topics=[asked("a")], validate_only=True).topics
+def test_what_was_only_validated_has_no_id(harness: AdminApiHarness) -> None:
+    (topic,) = harness.ask(API, 7, topics=[asked("a")], validate_only=True).topics
     assert (topic.error_code, topic.topic_id, topic.num_partitions) == (ErrorCode.NONE, None, 2)
-    assert case.controller.validate_only is True
+    assert harness.controller.validate_only is True
 
 
-def test_a_refused_topic_has_neither_partitions_nor_settings(case: Case) -> None:
-    case.controller.refusals["a"] = ApiError(ErrorCode.INVALID_PARTITIONS, "no")
-    (topic,) = case.ask(API, LAST, topics=[asked("a")]).topics
+def test_a_refused_topic_has_neither_partitions_nor_settings(harness: AdminApiHarness) -> None:
+    harness.controller.refusals["a"] = ApiError(ErrorCode.INVALID_PARTITIONS, "no")
+    (topic,) = harness.ask(API, LAST, topics=[asked("a")]).topics
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
 
 
-def test_a_name_that_stands_twice_is_refused_once_and_not_created(case: Case) -> None:
-    answer = case.ask(API, LAST, topics=[asked("a"), asked("b"), asked("a", num_partitions=9)])
+def test_a_name_that_stands_twice_is_refused_once_and_not_created(harness: AdminApiHarness) -> None:
+    answer = harness.ask(API, LAST, topics=[asked("a"), asked("b"), asked("a", num_partitions=9)])
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.INVALID_REQUEST),
         ("b", ErrorCode.NONE),
     ]
-    assert rows(case.controller.created, "name") == ["b"]
+    assert rows(harness.controller.created, "name") == ["b"]
 
 
-def test_create_on_the_cluster_is_enough(case: Case) -> None:
-    case.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "a")
-    assert rows(case.ask(API, LAST, topics=[asked("a")]).topics, "error_code") == [ErrorCode.NONE]
+def test_create_on_the_cluster_is_enough(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "a")
+    assert rows(harness.ask(API, LAST, topics=[asked("a")]).topics, "error_code") == [
+        ErrorCode.NONE
+    ]
 
 
-def test_create_on_the_topic_is_enough(case: Case) -> None:
-    case.acl.forbid(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
-    case.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "b")
-    answer = case.ask(API, LAST, topics=[asked("a"), asked("b")])
+def test_create_on_the_topic_is_enough(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    harness.acl.forbid(AclOperation.CREATE, ResourceType.TOPIC, "b")
+    answer = harness.ask(API, LAST, topics=[asked("a"), asked("b")])
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.NONE),
         ("b", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
     ]
-    assert rows(case.controller.created, "name") == ["a"]
+    assert rows(harness.controller.created, "name") == ["a"]
 
 
-def test_who_may_not_describe_settings_is_told_none(case: Case) -> None:
-    case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "a")
-    (topic,) = case.ask(API, LAST, topics=[asked("a")]).topics
+def test_who_may_not_describe_settings_is_told_none(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "a")
+    (topic,) = harness.ask(API, LAST, topics=[asked("a")]).topics
     assert topic.error_code == ErrorCode.NONE
     assert topic.topic_config_error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert (topic.num_partitions, topic.replication_factor, topic.configs) == (-1, -1, ())
 
 
-def test_settings_that_hold_only_for_the_controller_are_not_told(case: Case) -> None:
+def test_settings_that_hold_only_for_the_controller_are_not_told(harness: AdminApiHarness) -> None:
     configs = [{"name": "retention.ms", "value": "of a broker with other rules"}]
-    (topic,) = case.ask(API, LAST, topics=[asked("a", configs=configs)]).topics
+    (topic,) = harness.ask(API, LAST, topics=[asked("a", configs=configs)]).topics
     assert (topic.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("a"))
     assert (topic.topic_config_error_code, topic.configs) == (ErrorCode.INVALID_CONFIG, ())
 
 
-def test_an_assignment_says_which_brokers_have_which_partition(case: Case) -> None:
+def test_an_assignment_says_which_brokers_have_which_partition(harness: AdminApiHarness) -> None:
     assignments = [
         {"partition_index": 1, "broker_ids": [2]},
         {"partition_index": 0, "broker_ids": [1]},
     ]
     topic = asked("a", num_partitions=-1, replication_factor=-1, assignments=assignments)
-    assert rows(case.ask(API, 2, topics=[topic]).topics, "error_code") == [ErrorCode.NONE]
-    (created,) = case.controller.created
+    assert rows(harness.ask(API, 2, topics=[topic]).topics, "error_code") == [ErrorCode.NONE]
+    (created,) = harness.controller.created
     assert created.assignment == {0: (OWN_ID,), 1: (OTHER_ID,)}
 
 
 @pytest.mark.parametrize("counts", [(1, -1), (-1, 1)])
-def test_an_assignment_excludes_counts(case: Case, counts: tuple[int, int]) -> None:
+def test_an_assignment_excludes_counts(harness: AdminApiHarness, counts: tuple[int, int]) -> None:
     partitions, replicas = counts
     topic = asked(
         "a",
@@ -144,37 +150,37 @@ def test_an_assignment_excludes_counts(case: Case, counts: tuple[int, int]) -> N
         replication_factor=replicas,
         assignments=[{"partition_index": 0, "broker_ids": [1]}],
     )
-    answer = case.ask(API, LAST, topics=[topic])
+    answer = harness.ask(API, LAST, topics=[topic])
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REQUEST]
-    assert not case.controller.created
+    assert not harness.controller.created
 
 
-def test_a_partition_is_assigned_once(case: Case) -> None:
+def test_a_partition_is_assigned_once(harness: AdminApiHarness) -> None:
     twice = [{"partition_index": 0, "broker_ids": [1]}, {"partition_index": 0, "broker_ids": [2]}]
     topic = asked("a", num_partitions=-1, replication_factor=-1, assignments=twice)
-    answer = case.ask(API, LAST, topics=[topic])
+    answer = harness.ask(API, LAST, topics=[topic])
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REPLICA_ASSIGNMENT]
 
 
-def test_the_log_of_a_kraft_cluster_cannot_be_created(case: Case) -> None:
-    answer = case.ask(API, LAST, topics=[asked("__cluster_metadata")])
+def test_the_log_of_a_kraft_cluster_cannot_be_created(harness: AdminApiHarness) -> None:
+    answer = harness.ask(API, LAST, topics=[asked("__cluster_metadata")])
     assert rows(answer.topics, "error_code") == [ErrorCode.INVALID_REQUEST]
 
 
-def test_a_request_for_nothing_is_answered_with_nothing(case: Case) -> None:
-    assert case.ask(API, LAST, topics=[]).topics == ()
+def test_a_request_for_nothing_is_answered_with_nothing(harness: AdminApiHarness) -> None:
+    assert harness.ask(API, LAST, topics=[]).topics == ()
 
 
-def test_a_request_for_too_many_partitions_is_refused_as_a_whole(case: Case) -> None:
+def test_a_request_for_too_many_partitions_is_refused_as_a_whole(harness: AdminApiHarness) -> None:
     """Before anything is made of them: each would cost time."""
     topics = [asked("a", num_partitions=6_000), asked("b", num_partitions=4_001), asked("c/d")]
-    answer = case.ask(API, LAST, topics=topics)
+    answer = harness.ask(API, LAST, topics=topics)
     assert {topic.error_code for topic in answer.topics} == {ErrorCode.POLICY_VIOLATION}
     assert "in several" in answer.topics[0].error_message
-    assert case.controller.created == []
+    assert harness.controller.created == []
 
 
-def test_as_many_partitions_as_are_allowed_may_be_asked_for(case: Case) -> None:
+def test_as_many_partitions_as_are_allowed_may_be_asked_for(harness: AdminApiHarness) -> None:
     topics = [asked("a", num_partitions=9_999), asked("b", num_partitions=1)]
-    case.ask(API, LAST, topics=topics)
-    assert [topic.name for topic in case.controller.created] == ["a", "b"]
+    harness.ask(API, LAST, topics=topics)
+    assert [topic.name for topic in harness.controller.created] == ["a", "b"]

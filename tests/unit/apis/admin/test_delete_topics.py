@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.apis.admin.cases import Case, rows, topic_id_of, topic_state
+from tests.unit.apis.admin.harness import AdminApiHarness, rows, topic_id_of, topic_state
 
 from penstock.apis.admin.delete_topics import API
 from penstock.controller.interface import ApiError
@@ -18,10 +18,10 @@ LAST = API.versions[-1]
 
 
 @pytest.fixture
-def case(case: Case) -> Case:
+def harness(harness: AdminApiHarness) -> AdminApiHarness:
     for name in ("a", "b", "c"):
-        case.update(topic_state(name))
-    return case
+        harness.update(topic_state(name))
+    return harness
 
 
 def by_name(name: str) -> dict[str, Any]:
@@ -33,9 +33,13 @@ def by_id(topic_id: UUID) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
-def test_topics_are_deleted_by_name(case: Case, version: int) -> None:
-    case.controller.refusals["b"] = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no b")
-    answer = case.ask(API, version, topic_names=["c", "b", "a"], timeout=timedelta(milliseconds=77))
+def test_topics_are_deleted_by_name(harness: AdminApiHarness, version: int) -> None:
+    harness.controller.refusals["b"] = ApiError(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no b"
+    )
+    answer = harness.ask(
+        API, version, topic_names=["c", "b", "a"], timeout=timedelta(milliseconds=77)
+    )
     assert rows(answer.responses, "name", "error_code") == [
         ("c", ErrorCode.NONE),
         ("b", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
@@ -43,99 +47,105 @@ def test_topics_are_deleted_by_name(case: Case, version: int) -> None:
     ]
     if version >= 5:
         assert rows(answer.responses, "error_message") == [None, "there is no b", None]
-    assert case.controller.deleted == ["c", "b", "a"]
-    assert case.controller.timeout_ms == 77
+    assert harness.controller.deleted == ["c", "b", "a"]
+    assert harness.controller.timeout_ms == 77
 
 
-def test_version_6_takes_names_and_ids(case: Case) -> None:
-    answer = case.ask(API, 6, topics=[by_id(topic_id_of("b")), by_name("a")])
+def test_version_6_takes_names_and_ids(harness: AdminApiHarness) -> None:
+    answer = harness.ask(API, 6, topics=[by_id(topic_id_of("b")), by_name("a")])
     assert rows(answer.responses, "name", "topic_id", "error_code") == [
         ("b", topic_id_of("b"), ErrorCode.NONE),
         ("a", topic_id_of("a"), ErrorCode.NONE),
     ]
-    assert case.controller.deleted == ["b", "a"]
+    assert harness.controller.deleted == ["b", "a"]
 
 
-def test_an_id_that_nobody_has_is_unknown(case: Case) -> None:
+def test_an_id_that_nobody_has_is_unknown(harness: AdminApiHarness) -> None:
     lost = UUID(int=99)
-    answer = case.ask(API, 6, topics=[by_id(lost)])
+    answer = harness.ask(API, 6, topics=[by_id(lost)])
     assert rows(answer.responses, "name", "topic_id", "error_code") == [
         (None, lost, ErrorCode.UNKNOWN_TOPIC_ID)
     ]
-    assert not case.controller.deleted
+    assert not harness.controller.deleted
 
 
 @pytest.mark.parametrize(
     "entry",
     [{"name": None, "topic_id": None}, {"name": "a", "topic_id": topic_id_of("a")}],
 )
-def test_a_topic_is_named_in_exactly_one_way(case: Case, entry: dict[str, Any]) -> None:
-    answer = case.ask(API, 6, topics=[entry])
+def test_a_topic_is_named_in_exactly_one_way(
+    harness: AdminApiHarness, entry: dict[str, Any]
+) -> None:
+    answer = harness.ask(API, 6, topics=[entry])
     assert rows(answer.responses, "error_code") == [ErrorCode.INVALID_REQUEST]
-    assert not case.controller.deleted
+    assert not harness.controller.deleted
 
 
-def test_a_name_that_stands_twice_is_refused_and_not_deleted(case: Case) -> None:
-    answer = case.ask(API, 5, topic_names=["a", "b", "a", "a"])
+def test_a_name_that_stands_twice_is_refused_and_not_deleted(harness: AdminApiHarness) -> None:
+    answer = harness.ask(API, 5, topic_names=["a", "b", "a", "a"])
     assert rows(answer.responses, "name", "error_code") == [
         ("a", ErrorCode.INVALID_REQUEST),
         ("b", ErrorCode.NONE),
     ]
-    assert case.controller.deleted == ["b"]
+    assert harness.controller.deleted == ["b"]
 
 
-def test_an_id_that_stands_twice_is_refused_and_not_deleted(case: Case) -> None:
-    answer = case.ask(API, 6, topics=[by_id(topic_id_of("a"))] * 2)
+def test_an_id_that_stands_twice_is_refused_and_not_deleted(harness: AdminApiHarness) -> None:
+    answer = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))] * 2)
     assert rows(answer.responses, "error_code") == [ErrorCode.INVALID_REQUEST]
-    assert not case.controller.deleted
+    assert not harness.controller.deleted
 
 
-def test_a_topic_named_by_name_and_by_id_is_refused_twice(case: Case) -> None:
-    answer = case.ask(API, 6, topics=[by_name("a"), by_id(topic_id_of("a")), by_name("b")])
+def test_a_topic_named_by_name_and_by_id_is_refused_twice(harness: AdminApiHarness) -> None:
+    answer = harness.ask(API, 6, topics=[by_name("a"), by_id(topic_id_of("a")), by_name("b")])
     assert rows(answer.responses, "name", "error_code") == [
         ("a", ErrorCode.INVALID_REQUEST),
         ("a", ErrorCode.INVALID_REQUEST),
         ("b", ErrorCode.NONE),
     ]
-    assert case.controller.deleted == ["b"]
+    assert harness.controller.deleted == ["b"]
 
 
 @pytest.mark.parametrize("version", [1, 5])
-def test_deletion_needs_permission(case: Case, version: int) -> None:
-    case.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
-    answer = case.ask(API, version, topic_names=["a", "b"])
+def test_deletion_needs_permission(harness: AdminApiHarness, version: int) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
+    answer = harness.ask(API, version, topic_names=["a", "b"])
     assert rows(answer.responses, "name", "error_code") == [
         ("a", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
         ("b", ErrorCode.NONE),
     ]
-    assert case.controller.deleted == ["b"]
+    assert harness.controller.deleted == ["b"]
 
 
-def test_a_missing_topic_looks_forbidden_to_who_may_not_delete_it(case: Case) -> None:
-    case.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "nowhere")
-    (result,) = case.ask(API, 6, topics=[by_name("nowhere")]).responses
+def test_a_missing_topic_looks_forbidden_to_who_may_not_delete_it(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "nowhere")
+    (result,) = harness.ask(API, 6, topics=[by_name("nowhere")]).responses
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert result.topic_id is None
 
 
-def test_an_id_does_not_betray_its_name_to_who_may_not_describe_the_topic(case: Case) -> None:
-    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "a")
-    (result,) = case.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
+def test_an_id_does_not_betray_its_name_to_who_may_not_describe_the_topic(
+    harness: AdminApiHarness,
+) -> None:
+    harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "a")
+    (result,) = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
     assert (result.name, result.topic_id) == (None, topic_id_of("a"))
     assert result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     assert "'a'" not in result.error_message
 
 
-def test_who_may_describe_but_not_delete_is_told_the_name(case: Case) -> None:
-    case.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
-    (result,) = case.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
+def test_who_may_describe_but_not_delete_is_told_the_name(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.DELETE, ResourceType.TOPIC, "a")
+    (result,) = harness.ask(API, 6, topics=[by_id(topic_id_of("a"))]).responses
     assert (result.name, result.error_code) == ("a", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 class TestDeletionDisabled:
     @pytest.fixture
-    def case(self, tmp_path: Path) -> Iterator[Case]:
-        made = Case(log_dirs=(tmp_path / "logs",), given={"delete.topic.enable": "false"})
+    def harness(self, tmp_path: Path) -> Iterator[AdminApiHarness]:
+        made = AdminApiHarness(
+            log_dirs=(tmp_path / "logs",), given={"delete.topic.enable": "false"}
+        )
         made.update(topic_state("a"))
         yield made
         made.close()
@@ -144,7 +154,9 @@ class TestDeletionDisabled:
         ("version", "code"),
         [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
     )
-    def test_no_topic_is_deleted(self, case: Case, version: int, code: ErrorCode) -> None:
-        answer = case.ask(API, version, topic_names=["a"])
+    def test_no_topic_is_deleted(
+        self, harness: AdminApiHarness, version: int, code: ErrorCode
+    ) -> None:
+        answer = harness.ask(API, version, topic_names=["a"])
         assert rows(answer.responses, "error_code") == [code]
-        assert not case.controller.deleted
+        assert not harness.controller.deleted

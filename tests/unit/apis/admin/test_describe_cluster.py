@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.apis.admin.cases import (
+from tests.unit.apis.admin.harness import (
     CALLER,
     OTHER_ID,
     OWN_ID,
-    Case,
+    AdminApiHarness,
     node,
     rows,
 )
@@ -22,9 +22,9 @@ NOT_ASKED = -(2**31)
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_brokers_controller_and_cluster_are_told(case: Case, version: int) -> None:
-    case.update(brokers=(node(OWN_ID), node(OTHER_ID, rack="r2")), controller=OTHER_ID)
-    answer = case.ask(API, version, include_cluster_authorized_operations=False)
+def test_brokers_controller_and_cluster_are_told(harness: AdminApiHarness, version: int) -> None:
+    harness.update(brokers=(node(OWN_ID), node(OTHER_ID, rack="r2")), controller=OTHER_ID)
+    answer = harness.ask(API, version, include_cluster_authorized_operations=False)
     assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
     assert (answer.cluster_id, answer.controller_id) == ("penstock-test-cluster", OTHER_ID)
     assert rows(answer.brokers, "broker_id", "host", "port", "rack") == [
@@ -35,9 +35,9 @@ def test_brokers_controller_and_cluster_are_told(case: Case, version: int) -> No
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_operations_are_told_as_bits(case: Case, version: int) -> None:
-    case.acl.forbid(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
-    answer = case.ask(API, version, include_cluster_authorized_operations=True)
+def test_operations_are_told_as_bits(harness: AdminApiHarness, version: int) -> None:
+    harness.acl.forbid(AclOperation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    answer = harness.ask(API, version, include_cluster_authorized_operations=True)
     bits = answer.cluster_authorized_operations
     allowed = {operation for operation in AclOperation if bits & (1 << operation)}
     assert allowed == {
@@ -51,10 +51,10 @@ def test_operations_are_told_as_bits(case: Case, version: int) -> None:
 
 
 def test_who_may_not_describe_the_cluster_is_told_the_brokers_and_no_operations(
-    case: Case,
+    harness: AdminApiHarness,
 ) -> None:
-    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    answer = case.ask(API, 1, include_cluster_authorized_operations=True)
+    harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    answer = harness.ask(API, 1, include_cluster_authorized_operations=True)
     assert rows(answer.brokers, "broker_id") == [OWN_ID]
     assert answer.cluster_authorized_operations == 0
 
@@ -63,43 +63,49 @@ def test_who_may_not_describe_the_cluster_is_told_the_brokers_and_no_operations(
     ("endpoint_type", "code"),
     [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (0, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)],
 )
-def test_only_brokers_can_be_described(case: Case, endpoint_type: int, code: ErrorCode) -> None:
-    answer = case.ask(
+def test_only_brokers_can_be_described(
+    harness: AdminApiHarness, endpoint_type: int, code: ErrorCode
+) -> None:
+    answer = harness.ask(
         API, 1, include_cluster_authorized_operations=False, endpoint_type=endpoint_type
     )
     assert (answer.error_code, answer.brokers) == (code, ())
     assert answer.error_message
 
 
-def test_a_broker_without_the_clients_listener_is_not_told(case: Case) -> None:
+def test_a_broker_without_the_clients_listener_is_not_told(harness: AdminApiHarness) -> None:
     other = node(OTHER_ID, Endpoint("INTERNAL", "PLAINTEXT", "inside", 9093))
-    case.update(brokers=(node(OWN_ID), other), controller=OTHER_ID)
-    answer = case.ask(API, 1, include_cluster_authorized_operations=False)
+    harness.update(brokers=(node(OWN_ID), other), controller=OTHER_ID)
+    answer = harness.ask(API, 1, include_cluster_authorized_operations=False)
     assert rows(answer.brokers, "broker_id") == [OWN_ID]
     assert answer.controller_id == BrokerId(-1)
 
 
-def test_an_ipv4_client_of_a_socket_for_both_kinds_is_told_an_ipv4_address(case: Case) -> None:
-    case.connected_to = "::ffff:192.0.2.7"
-    answer = case.ask(API, 1, include_cluster_authorized_operations=False)
+def test_an_ipv4_client_of_a_socket_for_both_kinds_is_told_an_ipv4_address(
+    harness: AdminApiHarness,
+) -> None:
+    harness.connected_to = "::ffff:192.0.2.7"
+    answer = harness.ask(API, 1, include_cluster_authorized_operations=False)
     assert rows(answer.brokers, "host") == ["192.0.2.7"]
 
 
 class TestAdvertised:
     @pytest.fixture
-    def case(self, tmp_path: Path) -> Iterator[Case]:
-        made = Case(
+    def harness(self, tmp_path: Path) -> Iterator[AdminApiHarness]:
+        made = AdminApiHarness(
             log_dirs=(tmp_path / "logs",),
             advertised={"PLAINTEXT": Endpoint("PLAINTEXT", "PLAINTEXT", "kafka.example", 19092)},
         )
         yield made
         made.close()
 
-    def test_what_is_advertised_is_told(self, case: Case) -> None:
-        answer = case.ask(API, 1, include_cluster_authorized_operations=False)
+    def test_what_is_advertised_is_told(self, harness: AdminApiHarness) -> None:
+        answer = harness.ask(API, 1, include_cluster_authorized_operations=False)
         assert rows(answer.brokers, "host", "port") == [("kafka.example", 19092)]
 
-    def test_another_listener_answers_the_address_that_the_client_used(self, case: Case) -> None:
-        case.caller = CALLER._replace(listener="INTERNAL")
-        answer = case.ask(API, 1, include_cluster_authorized_operations=False)
+    def test_another_listener_answers_the_address_that_the_client_used(
+        self, harness: AdminApiHarness
+    ) -> None:
+        harness.caller = CALLER._replace(listener="INTERNAL")
+        answer = harness.ask(API, 1, include_cluster_authorized_operations=False)
         assert rows(answer.brokers, "host", "port") == [("10.0.0.1", 9092)]

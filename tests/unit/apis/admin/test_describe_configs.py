@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.apis.admin.cases import Case, rows, topic_state
+from tests.unit.apis.admin.harness import AdminApiHarness, rows, topic_state
 
 from penstock.apis.admin.describe_configs import API
 from penstock.config.registry import BROKER_SETTINGS, TOPIC_SETTINGS
@@ -23,17 +23,17 @@ def resource(kind: int, name: str, *keys: str) -> dict[str, Any]:
 
 
 def describe(
-    case: Case, kind: int, name: str, *keys: str, version: int = LAST, **flags: bool
+    harness: AdminApiHarness, kind: int, name: str, *keys: str, version: int = LAST, **flags: bool
 ) -> Any:
     flags = {"include_synonyms": True} | flags
-    answer = case.ask(API, version, resources=[resource(kind, name, *keys)], **flags)
+    answer = harness.ask(API, version, resources=[resource(kind, name, *keys)], **flags)
     (result,) = answer.results
     assert (result.resource_type, result.resource_name) == (kind, name)
     return result
 
 
-def entry(case: Case, kind: int, name: str, key: str) -> Any:
-    result = describe(case, kind, name, key)
+def entry(harness: AdminApiHarness, kind: int, name: str, key: str) -> Any:
+    result = describe(harness, kind, name, key)
     assert result.error_code == ErrorCode.NONE, result.error_message
     (found,) = result.configs
     return found
@@ -44,14 +44,14 @@ def synonyms(found: Any) -> list[tuple[str, str | None, int]]:
 
 
 @pytest.fixture
-def case(tmp_path: Path) -> Iterator[Case]:
+def harness(tmp_path: Path) -> Iterator[AdminApiHarness]:
     given = {
         "log.segment.bytes": "2000000",
         "log.retention.hours": "48",
         "ssl.keystore.password": "sesame, open",
         "listener.name.plaintext.ssl.keystore.password": "sesame too",
     }
-    made = Case(log_dirs=(tmp_path / "logs",), given=given)
+    made = AdminApiHarness(log_dirs=(tmp_path / "logs",), given=given)
     made.update(topic_state("plain"))
     made.update(topic_state("own", configs={"segment.bytes": "1000000", "retention.ms": "5000"}))
     yield made
@@ -60,8 +60,8 @@ def case(tmp_path: Path) -> Iterator[Case]:
 
 class TestTopic:
     @pytest.mark.parametrize("version", API.versions)
-    def test_all_settings_are_told(self, case: Case, version: int) -> None:
-        result = describe(case, TOPIC, "plain", version=version)
+    def test_all_settings_are_told(self, harness: AdminApiHarness, version: int) -> None:
+        result = describe(harness, TOPIC, "plain", version=version)
         assert (result.error_code, result.error_message) == (ErrorCode.NONE, None)
         assert set(rows(result.configs, "name")) == TOPIC_SETTINGS.keys()
         assert not any(rows(result.configs, "read_only"))
@@ -69,9 +69,9 @@ class TestTopic:
 
     @pytest.mark.parametrize("version", API.versions)
     def test_a_value_of_the_topics_own_comes_before_the_brokers(
-        self, case: Case, version: int
+        self, harness: AdminApiHarness, version: int
     ) -> None:
-        (found,) = describe(case, TOPIC, "own", "segment.bytes", version=version).configs
+        (found,) = describe(harness, TOPIC, "own", "segment.bytes", version=version).configs
         assert (found.value, found.config_source) == ("1000000", OWN)
         assert synonyms(found) == [
             ("segment.bytes", "1000000", OWN),
@@ -79,27 +79,31 @@ class TestTopic:
             ("log.segment.bytes", "1073741824", DEFAULT),
         ]
 
-    def test_the_brokers_value_counts_where_the_topic_has_none(self, case: Case) -> None:
-        found = entry(case, TOPIC, "plain", "segment.bytes")
+    def test_the_brokers_value_counts_where_the_topic_has_none(
+        self, harness: AdminApiHarness
+    ) -> None:
+        found = entry(harness, TOPIC, "plain", "segment.bytes")
         assert (found.value, found.config_source) == ("2000000", STATIC)
 
-    def test_a_value_in_another_unit_keeps_its_source(self, case: Case) -> None:
-        found = entry(case, TOPIC, "plain", "retention.ms")
+    def test_a_value_in_another_unit_keeps_its_source(self, harness: AdminApiHarness) -> None:
+        found = entry(harness, TOPIC, "plain", "retention.ms")
         assert (found.value, found.config_source) == (str(48 * 3_600_000), STATIC)
         assert synonyms(found) == [
             ("log.retention.hours", "48", STATIC),
             ("log.retention.hours", "168", DEFAULT),
         ]
 
-    def test_what_was_set_while_brokers_ran_counts_more_than_their_files(self, case: Case) -> None:
-        case.update(
+    def test_what_was_set_while_brokers_ran_counts_more_than_their_files(
+        self, harness: AdminApiHarness
+    ) -> None:
+        harness.update(
             broker_configs={
                 "": {"log.segment.bytes": "3000000"},
                 "1": {"log.segment.bytes": "4000000"},
                 "2": {"log.segment.bytes": "5000000"},
             }
         )
-        found = entry(case, TOPIC, "plain", "segment.bytes")
+        found = entry(harness, TOPIC, "plain", "segment.bytes")
         assert (found.value, found.config_source) == ("4000000", DYNAMIC_BROKER)
         assert synonyms(found) == [
             ("log.segment.bytes", "4000000", DYNAMIC_BROKER),
@@ -109,39 +113,45 @@ class TestTopic:
         ]
 
     @pytest.mark.parametrize("name", ["plain", "own"])
-    def test_the_source_is_that_of_the_first_synonym(self, case: Case, name: str) -> None:
-        case.update(broker_configs={"": {"log.retention.ms": "9000"}, "1": {}})
-        for found in describe(case, TOPIC, name).configs:
+    def test_the_source_is_that_of_the_first_synonym(
+        self, harness: AdminApiHarness, name: str
+    ) -> None:
+        harness.update(broker_configs={"": {"log.retention.ms": "9000"}, "1": {}})
+        for found in describe(harness, TOPIC, name).configs:
             first = found.synonyms[0].source if found.synonyms else DEFAULT
             assert found.config_source == first, found.name
 
-    def test_topics_of_one_request_have_each_its_own_values(self, case: Case) -> None:
-        case.update(topic_state("twin", configs={"segment.bytes": "7000", "retention.ms": "8000"}))
+    def test_topics_of_one_request_have_each_its_own_values(self, harness: AdminApiHarness) -> None:
+        harness.update(
+            topic_state("twin", configs={"segment.bytes": "7000", "retention.ms": "8000"})
+        )
         names = ("plain", "own", "twin", "plain")
         asked = [resource(TOPIC, name, "segment.bytes") for name in names]
-        results = case.ask(API, LAST, resources=asked).results
+        results = harness.ask(API, LAST, resources=asked).results
         assert [result.configs[0].value for result in results] == ["2000000", "1000000", "7000"]
 
-    def test_questions_of_one_request_have_each_its_own_keys(self, case: Case) -> None:
+    def test_questions_of_one_request_have_each_its_own_keys(
+        self, harness: AdminApiHarness
+    ) -> None:
         asked = [resource(TOPIC, "own", key) for key in ("segment.bytes", "retention.ms")]
-        results = case.ask(API, LAST, resources=asked).results
+        results = harness.ask(API, LAST, resources=asked).results
         assert [rows(result.configs, "name") for result in results] == [
             ["segment.bytes"],
             ["retention.ms"],
         ]
 
-    def test_synonyms_come_only_when_asked_for(self, case: Case) -> None:
-        result = describe(case, TOPIC, "own", include_synonyms=False)
+    def test_synonyms_come_only_when_asked_for(self, harness: AdminApiHarness) -> None:
+        result = describe(harness, TOPIC, "own", include_synonyms=False)
         assert all(row == () for row in rows(result.configs, "synonyms"))
 
-    def test_documentation_comes_only_when_asked_for(self, case: Case) -> None:
-        told = describe(case, TOPIC, "own", include_documentation=True)
-        untold = describe(case, TOPIC, "own", include_documentation=False)
+    def test_documentation_comes_only_when_asked_for(self, harness: AdminApiHarness) -> None:
+        told = describe(harness, TOPIC, "own", include_documentation=True)
+        untold = describe(harness, TOPIC, "own", include_documentation=False)
         assert all(rows(told.configs, "documentation"))
         assert not any(rows(untold.configs, "documentation"))
 
-    def test_documentation_says_what_has_no_effect(self, case: Case) -> None:
-        told = describe(case, TOPIC, "own", "remote.storage.enable", include_documentation=True)
+    def test_documentation_says_what_has_no_effect(self, harness: AdminApiHarness) -> None:
+        told = describe(harness, TOPIC, "own", "remote.storage.enable", include_documentation=True)
         assert "no effect" in told.configs[0].documentation
 
     @pytest.mark.parametrize(
@@ -155,16 +165,16 @@ class TestTopic:
             ("cleanup.policy", 7),
         ],
     )
-    def test_types_have_kafkas_codes(self, case: Case, key: str, code: int) -> None:
-        assert entry(case, TOPIC, "plain", key).config_type == code
+    def test_types_have_kafkas_codes(self, harness: AdminApiHarness, key: str, code: int) -> None:
+        assert entry(harness, TOPIC, "plain", key).config_type == code
 
-    def test_keys_that_are_no_settings_are_passed_over(self, case: Case) -> None:
-        result = describe(case, TOPIC, "plain", "retention.ms", "no.such.setting")
+    def test_keys_that_are_no_settings_are_passed_over(self, harness: AdminApiHarness) -> None:
+        result = describe(harness, TOPIC, "plain", "retention.ms", "no.such.setting")
         assert rows(result.configs, "name") == ["retention.ms"]
 
-    def test_an_empty_list_of_keys_asks_for_all(self, case: Case) -> None:
+    def test_an_empty_list_of_keys_asks_for_all(self, harness: AdminApiHarness) -> None:
         asked = resource(TOPIC, "plain") | {"configuration_keys": []}
-        (result,) = case.ask(API, LAST, resources=[asked]).results
+        (result,) = harness.ask(API, LAST, resources=[asked]).results
         assert len(result.configs) == len(TOPIC_SETTINGS)
 
     @pytest.mark.parametrize(
@@ -175,21 +185,25 @@ class TestTopic:
             ("", ErrorCode.INVALID_TOPIC_EXCEPTION),
         ],
     )
-    def test_a_topic_that_is_not_there(self, case: Case, name: str, code: ErrorCode) -> None:
-        result = describe(case, TOPIC, name)
+    def test_a_topic_that_is_not_there(
+        self, harness: AdminApiHarness, name: str, code: ErrorCode
+    ) -> None:
+        result = describe(harness, TOPIC, name)
         assert (result.error_code, result.configs) == (code, ())
         assert result.error_message
 
-    def test_stored_settings_that_do_not_hold_any_more_are_named(self, case: Case) -> None:
-        case.update(topic_state("broken", configs={"retention.ms": "soon"}))
-        result = describe(case, TOPIC, "broken")
+    def test_stored_settings_that_do_not_hold_any_more_are_named(
+        self, harness: AdminApiHarness
+    ) -> None:
+        harness.update(topic_state("broken", configs={"retention.ms": "soon"}))
+        result = describe(harness, TOPIC, "broken")
         assert result.error_code == ErrorCode.INVALID_CONFIG
         assert "retention.ms" in result.error_message
 
-    def test_permission_comes_before_existence(self, case: Case) -> None:
+    def test_permission_comes_before_existence(self, harness: AdminApiHarness) -> None:
         for name in ("plain", "nowhere"):
-            case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
-            result = describe(case, TOPIC, name)
+            harness.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name)
+            result = describe(harness, TOPIC, name)
             assert (result.error_code, result.configs) == (
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED,
                 (),
@@ -198,19 +212,19 @@ class TestTopic:
 
 class TestBroker:
     @pytest.mark.parametrize("version", API.versions)
-    def test_all_settings_are_told(self, case: Case, version: int) -> None:
-        result = describe(case, BROKER, "1", version=version)
+    def test_all_settings_are_told(self, harness: AdminApiHarness, version: int) -> None:
+        result = describe(harness, BROKER, "1", version=version)
         assert result.error_code == ErrorCode.NONE
         names = set(rows(result.configs, "name"))
         assert names == {*BROKER_SETTINGS, "listener.name.plaintext.ssl.keystore.password"}
 
     def test_a_brokers_number_is_told_also_where_nobody_chose_it(self, tmp_path: Path) -> None:
-        case = Case(log_dirs=(tmp_path / "unnumbered",), given={"broker.id": "-1"})
-        assert entry(case, BROKER, "1", "broker.id").value == "1"
-        case.close()
+        harness = AdminApiHarness(log_dirs=(tmp_path / "unnumbered",), given={"broker.id": "-1"})
+        assert entry(harness, BROKER, "1", "broker.id").value == "1"
+        harness.close()
 
-    def test_no_secret_is_told(self, case: Case) -> None:
-        result = describe(case, BROKER, "1", include_documentation=True)
+    def test_no_secret_is_told(self, harness: AdminApiHarness) -> None:
+        result = describe(harness, BROKER, "1", include_documentation=True)
         assert "sesame" not in " ".join(
             str(value)
             for found in result.configs
@@ -220,87 +234,101 @@ class TestBroker:
         assert "listener.name.plaintext.ssl.keystore.password" in secrets
         assert {name for name, each in BROKER_SETTINGS.items() if each.sensitive} < secrets
 
-    def test_a_secret_that_was_set_shows_as_set(self, case: Case) -> None:
-        found = entry(case, BROKER, "1", "ssl.keystore.password")
+    def test_a_secret_that_was_set_shows_as_set(self, harness: AdminApiHarness) -> None:
+        found = entry(harness, BROKER, "1", "ssl.keystore.password")
         assert (found.value, found.is_sensitive, found.config_source) == (None, True, STATIC)
         assert synonyms(found) == [("ssl.keystore.password", None, STATIC)]
 
-    def test_a_listeners_setting_comes_before_the_general_one(self, case: Case) -> None:
+    def test_a_listeners_setting_comes_before_the_general_one(
+        self, harness: AdminApiHarness
+    ) -> None:
         name = "listener.name.plaintext.ssl.keystore.password"
-        assert rows(entry(case, BROKER, "1", name).synonyms, "name", "source") == [
+        assert rows(entry(harness, BROKER, "1", name).synonyms, "name", "source") == [
             (name, STATIC),
             ("ssl.keystore.password", STATIC),
         ]
 
-    def test_what_can_be_changed_while_it_runs_is_not_read_only(self, case: Case) -> None:
-        assert not entry(case, BROKER, "1", "log.retention.ms").read_only
-        assert entry(case, BROKER, "1", "broker.id").read_only
-        assert entry(case, BROKER, "1", "ssl.keystore.location").read_only
+    def test_what_can_be_changed_while_it_runs_is_not_read_only(
+        self, harness: AdminApiHarness
+    ) -> None:
+        assert not entry(harness, BROKER, "1", "log.retention.ms").read_only
+        assert entry(harness, BROKER, "1", "broker.id").read_only
+        assert entry(harness, BROKER, "1", "ssl.keystore.location").read_only
 
-    def test_a_setting_that_was_never_given_has_no_value(self, case: Case) -> None:
-        found = entry(case, BROKER, "1", "ssl.keystore.location")
+    def test_a_setting_that_was_never_given_has_no_value(self, harness: AdminApiHarness) -> None:
+        found = entry(harness, BROKER, "1", "ssl.keystore.location")
         assert (found.value, found.config_source, found.synonyms) == (None, DEFAULT, ())
 
     @pytest.mark.parametrize("name", ["2", "-1", "one", "99999999999"])
-    def test_another_brokers_settings_are_not_told_here(self, case: Case, name: str) -> None:
-        result = describe(case, BROKER, name)
+    def test_another_brokers_settings_are_not_told_here(
+        self, harness: AdminApiHarness, name: str
+    ) -> None:
+        result = describe(harness, BROKER, name)
         assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, ())
 
-    def test_describing_a_broker_needs_permission_on_the_cluster(self, case: Case) -> None:
-        case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    def test_describing_a_broker_needs_permission_on_the_cluster(
+        self, harness: AdminApiHarness
+    ) -> None:
+        harness.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
         for kind in (BROKER, LOGGER, CLIENT_METRICS):
             for name in ("1", "2", ""):
-                result = describe(case, kind, name)
+                result = describe(harness, kind, name)
                 assert result.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class TestAllBrokers:
-    def test_only_what_was_set_for_all_is_told(self, case: Case) -> None:
-        case.update(
+    def test_only_what_was_set_for_all_is_told(self, harness: AdminApiHarness) -> None:
+        harness.update(
             broker_configs={
                 "": {"log.segment.bytes": "3000000", "log.retention.ms": "7000"},
                 "1": {"log.segment.bytes": "4000000"},
             }
         )
-        result = describe(case, BROKER, "", "log.segment.bytes")
+        result = describe(harness, BROKER, "", "log.segment.bytes")
         assert rows(result.configs, "name", "value", "config_source") == [
             ("log.segment.bytes", "3000000", DYNAMIC_CLUSTER)
         ]
         assert synonyms(result.configs[0]) == [("log.segment.bytes", "3000000", DYNAMIC_CLUSTER)]
-        assert len(describe(case, BROKER, "").configs) == 2
+        assert len(describe(harness, BROKER, "").configs) == 2
 
-    def test_nothing_is_told_where_nothing_was_set(self, case: Case) -> None:
-        result = describe(case, BROKER, "")
+    def test_nothing_is_told_where_nothing_was_set(self, harness: AdminApiHarness) -> None:
+        result = describe(harness, BROKER, "")
         assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
 
 
 class TestOtherResources:
-    def test_this_broker_has_no_loggers(self, case: Case) -> None:
-        result = describe(case, LOGGER, "1")
+    def test_this_broker_has_no_loggers(self, harness: AdminApiHarness) -> None:
+        result = describe(harness, LOGGER, "1")
         assert (result.error_code, result.configs) == (ErrorCode.NONE, ())
 
     @pytest.mark.parametrize("name", ["", "2"])
-    def test_loggers_of_another_broker_are_not_told(self, case: Case, name: str) -> None:
-        assert describe(case, LOGGER, name).error_code == ErrorCode.INVALID_REQUEST
+    def test_loggers_of_another_broker_are_not_told(
+        self, harness: AdminApiHarness, name: str
+    ) -> None:
+        assert describe(harness, LOGGER, name).error_code == ErrorCode.INVALID_REQUEST
 
     @pytest.mark.parametrize("kind", [CLIENT_METRICS, GROUP, 0, 3, -1, 127])
-    def test_other_resources_have_no_settings_here(self, case: Case, kind: int) -> None:
-        result = describe(case, kind, "x")
+    def test_other_resources_have_no_settings_here(
+        self, harness: AdminApiHarness, kind: int
+    ) -> None:
+        result = describe(harness, kind, "x")
         assert (result.error_code, result.configs) == (ErrorCode.INVALID_REQUEST, ())
 
-    def test_describing_a_group_needs_permission_on_it(self, case: Case) -> None:
-        case.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, "g")
-        assert describe(case, GROUP, "g").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    def test_describing_a_group_needs_permission_on_it(self, harness: AdminApiHarness) -> None:
+        harness.acl.forbid(AclOperation.DESCRIBE_CONFIGS, ResourceType.GROUP, "g")
+        assert describe(harness, GROUP, "g").error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
 
-    def test_one_bad_resource_does_not_spoil_the_others(self, case: Case) -> None:
+    def test_one_bad_resource_does_not_spoil_the_others(self, harness: AdminApiHarness) -> None:
         asked = [resource(TOPIC, "nowhere"), resource(99, "x"), resource(TOPIC, "plain")]
-        answer = case.ask(API, LAST, resources=asked)
+        answer = harness.ask(API, LAST, resources=asked)
         assert rows(answer.results, "error_code") == [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             ErrorCode.INVALID_REQUEST,
             ErrorCode.NONE,
         ]
 
-    def test_a_resource_that_stands_a_thousand_times_is_told_once(self, case: Case) -> None:
-        answer = case.ask(API, LAST, resources=[resource(BROKER, "1")] * 1000)
+    def test_a_resource_that_stands_a_thousand_times_is_told_once(
+        self, harness: AdminApiHarness
+    ) -> None:
+        answer = harness.ask(API, LAST, resources=[resource(BROKER, "1")] * 1000)
         assert len(answer.results) == 1

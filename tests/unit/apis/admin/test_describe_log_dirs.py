@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.apis.admin.cases import OWN_ID, Case, rows, topic_state
+from tests.unit.apis.admin.harness import OWN_ID, AdminApiHarness, rows, topic_state
 
 from penstock.apis.admin.describe_log_dirs import API
 from penstock.model.errors import ErrorCode
@@ -17,11 +17,11 @@ LAST = API.versions[-1]
 
 
 @pytest.fixture
-def case(case: Case) -> Case:
-    case.serve(topic_state("orders", replicas=[(OWN_ID,), (OWN_ID,)]))
-    case.serve(topic_state("events"))
-    case.write(TopicPartition("orders", 1), 10, 5)
-    return case
+def harness(harness: AdminApiHarness) -> AdminApiHarness:
+    harness.serve(topic_state("orders", replicas=[(OWN_ID,), (OWN_ID,)]))
+    harness.serve(topic_state("events"))
+    harness.write(TopicPartition("orders", 1), 10, 5)
+    return harness
 
 
 def told(result: Any) -> list[tuple[str, int]]:
@@ -33,9 +33,9 @@ def told(result: Any) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_every_partition_is_told_with_its_size(case: Case, version: int) -> None:
-    (result,) = case.ask(API, version, topics=None).results
-    (path,) = case.log_dirs
+def test_every_partition_is_told_with_its_size(harness: AdminApiHarness, version: int) -> None:
+    (result,) = harness.ask(API, version, topics=None).results
+    (path,) = harness.log_dirs
     assert (result.error_code, result.log_dir) == (ErrorCode.NONE, str(path))
     assert told(result) == [("events", 0), ("orders", 0), ("orders", 1)]
     stored = (path / "orders-1" / "00000000000000000000.log").stat().st_size
@@ -47,29 +47,31 @@ def test_every_partition_is_told_with_its_size(case: Case, version: int) -> None
     assert stored > 0
 
 
-def test_the_volume_is_told_in_version_4(case: Case) -> None:
-    (result,) = case.ask(API, 4, topics=None).results
-    volume = os.statvfs(case.log_dirs[0])
+def test_the_volume_is_told_in_version_4(harness: AdminApiHarness) -> None:
+    (result,) = harness.ask(API, 4, topics=None).results
+    volume = os.statvfs(harness.log_dirs[0])
     assert result.total_bytes == volume.f_blocks * volume.f_frsize
     assert 0 < result.usable_bytes <= result.total_bytes
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_only_what_is_asked_for_is_told(case: Case, version: int) -> None:
+def test_only_what_is_asked_for_is_told(harness: AdminApiHarness, version: int) -> None:
     asked = [{"topic": "orders", "partitions": [1, 9]}, {"topic": "nowhere", "partitions": [0]}]
-    (result,) = case.ask(API, version, topics=asked).results
+    (result,) = harness.ask(API, version, topics=asked).results
     assert told(result) == [("orders", 1)]
 
 
-def test_an_empty_list_asks_for_the_directories_alone(case: Case) -> None:
-    (result,) = case.ask(API, LAST, topics=[]).results
+def test_an_empty_list_asks_for_the_directories_alone(harness: AdminApiHarness) -> None:
+    (result,) = harness.ask(API, LAST, topics=[]).results
     assert (result.error_code, result.topics) == (ErrorCode.NONE, ())
 
 
 @pytest.mark.parametrize("version", API.versions)
-def test_who_may_not_describe_the_cluster_is_told_nothing(case: Case, version: int) -> None:
-    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
-    answer = case.ask(API, version, topics=None)
+def test_who_may_not_describe_the_cluster_is_told_nothing(
+    harness: AdminApiHarness, version: int
+) -> None:
+    harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    answer = harness.ask(API, version, topics=None)
     assert answer.results == ()
     if version >= 3:
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -77,32 +79,36 @@ def test_who_may_not_describe_the_cluster_is_told_nothing(case: Case, version: i
 
 class TestFailedDirectory:
     @pytest.fixture
-    def case(self, tmp_path: Path) -> Iterator[Case]:
+    def harness(self, tmp_path: Path) -> Iterator[AdminApiHarness]:
         (tmp_path / "file").write_text("no directory")
-        made = Case(log_dirs=(tmp_path / "good", tmp_path / "file"))
+        made = AdminApiHarness(log_dirs=(tmp_path / "good", tmp_path / "file"))
         made.serve(topic_state("orders"))
         yield made
         made.close()
 
     @pytest.mark.parametrize("version", API.versions)
-    def test_a_directory_that_cannot_be_used_says_so(self, case: Case, version: int) -> None:
-        good, bad = case.ask(API, version, topics=None).results
+    def test_a_directory_that_cannot_be_used_says_so(
+        self, harness: AdminApiHarness, version: int
+    ) -> None:
+        good, bad = harness.ask(API, version, topics=None).results
         assert (good.error_code, told(good)) == (ErrorCode.NONE, [("orders", 0)])
         assert (bad.error_code, bad.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, ())
-        assert [good.log_dir, bad.log_dir] == [str(path) for path in case.log_dirs]
+        assert [good.log_dir, bad.log_dir] == [str(path) for path in harness.log_dirs]
 
 
 class TestTwoDirectories:
     @pytest.fixture
-    def case(self, tmp_path: Path) -> Iterator[Case]:
-        made = Case(log_dirs=(tmp_path / "one", tmp_path / "two"))
+    def harness(self, tmp_path: Path) -> Iterator[AdminApiHarness]:
+        made = AdminApiHarness(log_dirs=(tmp_path / "one", tmp_path / "two"))
         made.serve(topic_state("orders", replicas=[(OWN_ID,)] * 4))
         yield made
         made.close()
 
-    def test_each_directory_tells_of_the_logs_that_lie_in_it(self, case: Case) -> None:
-        results = case.ask(API, LAST, topics=None).results
-        for path, result in zip(case.log_dirs, results, strict=True):
+    def test_each_directory_tells_of_the_logs_that_lie_in_it(
+        self, harness: AdminApiHarness
+    ) -> None:
+        results = harness.ask(API, LAST, topics=None).results
+        for path, result in zip(harness.log_dirs, results, strict=True):
             folders = sorted(each.name for each in path.glob("orders-*"))
             assert folders
             assert [f"{topic}-{number}" for topic, number in told(result)] == folders

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.apis.admin.cases import (
+from tests.unit.apis.admin.harness import (
     OTHER_ID,
     OWN_ID,
-    Case,
+    AdminApiHarness,
     node,
     rows,
     topic_id_of,
@@ -28,9 +28,11 @@ def named(*names: str) -> list[dict[str, str]]:
     return [{"name": name} for name in names]
 
 
-def ask(case: Case, *names: str, limit: int = MANY, cursor: tuple[str, int] | None = None) -> Any:
+def ask(
+    harness: AdminApiHarness, *names: str, limit: int = MANY, cursor: tuple[str, int] | None = None
+) -> Any:
     place = None if cursor is None else {"topic_name": cursor[0], "partition_index": cursor[1]}
-    return case.ask(API, 0, topics=named(*names), response_partition_limit=limit, cursor=place)
+    return harness.ask(API, 0, topics=named(*names), response_partition_limit=limit, cursor=place)
 
 
 def told(answer: Any) -> list[tuple[str, list[int]]]:
@@ -43,24 +45,24 @@ def next_place(answer: Any) -> tuple[str, int] | None:
 
 
 @pytest.fixture
-def case(case: Case) -> Case:
-    case.update(topic_state("c"))
-    case.update(topic_state("a", replicas=[(OWN_ID,)] * 3))
-    case.update(topic_state("b", replicas=[(OWN_ID,)] * 2))
-    return case
+def harness(harness: AdminApiHarness) -> AdminApiHarness:
+    harness.update(topic_state("c"))
+    harness.update(topic_state("a", replicas=[(OWN_ID,)] * 3))
+    harness.update(topic_state("b", replicas=[(OWN_ID,)] * 2))
+    return harness
 
 
-def test_all_topics_come_in_order_of_their_names(case: Case) -> None:
-    answer = ask(case)
+def test_all_topics_come_in_order_of_their_names(harness: AdminApiHarness) -> None:
+    answer = ask(harness)
     assert told(answer) == [("a", [0, 1, 2]), ("b", [0, 1]), ("c", [0])]
     assert next_place(answer) is None
 
 
-def test_a_topic_is_told_with_its_leader_and_replicas(case: Case) -> None:
+def test_a_topic_is_told_with_its_leader_and_replicas(harness: AdminApiHarness) -> None:
     lost = BrokerId(3)
-    case.update(brokers=(node(OWN_ID), node(OTHER_ID)))
-    case.update(topic_state("d", replicas=[(OTHER_ID, OWN_ID, lost), (lost, OWN_ID)]))
-    (topic,) = ask(case, "d").topics
+    harness.update(brokers=(node(OWN_ID), node(OTHER_ID)))
+    harness.update(topic_state("d", replicas=[(OTHER_ID, OWN_ID, lost), (lost, OWN_ID)]))
+    (topic,) = ask(harness, "d").topics
     assert (topic.error_code, topic.topic_id) == (ErrorCode.NONE, topic_id_of("d"))
     assert topic.is_internal is False
     fields = ("leader_id", "leader_epoch", "replica_nodes", "isr_nodes", "offline_replicas")
@@ -68,20 +70,20 @@ def test_a_topic_is_told_with_its_leader_and_replicas(case: Case) -> None:
         (OTHER_ID, 0, (OTHER_ID, OWN_ID, lost), (OTHER_ID, OWN_ID, lost), (lost,)),
         (-1, 0, (lost, OWN_ID), (lost, OWN_ID), (lost,)),
     ]
-    case.update(failed={TopicPartition("d", 1): frozenset((OWN_ID,))})
-    (topic,) = ask(case, "d").topics
+    harness.update(failed={TopicPartition("d", 1): frozenset((OWN_ID,))})
+    (topic,) = ask(harness, "d").topics
     assert rows(topic.partitions, "offline_replicas") == [(lost,), (lost, OWN_ID)]
     # Java's client walks over these without asking whether they are there.
     assert rows(topic.partitions, "eligible_leader_replicas", "last_known_elr") == [((), ())] * 2
 
 
-def test_internal_topics_are_told_as_such(case: Case) -> None:
-    case.update(topic_state("__consumer_offsets"))
-    assert rows(ask(case, "__consumer_offsets").topics, "is_internal") == [True]
+def test_internal_topics_are_told_as_such(harness: AdminApiHarness) -> None:
+    harness.update(topic_state("__consumer_offsets"))
+    assert rows(ask(harness, "__consumer_offsets").topics, "is_internal") == [True]
 
 
-def test_topics_that_are_not_there_are_named_with_the_reason(case: Case) -> None:
-    answer = ask(case, "nowhere", "a", "no/where", "a")
+def test_topics_that_are_not_there_are_named_with_the_reason(harness: AdminApiHarness) -> None:
+    answer = ask(harness, "nowhere", "a", "no/where", "a")
     assert rows(answer.topics, "name", "error_code") == [
         ("a", ErrorCode.NONE),
         ("no/where", ErrorCode.INVALID_TOPIC_EXCEPTION),
@@ -90,9 +92,9 @@ def test_topics_that_are_not_there_are_named_with_the_reason(case: Case) -> None
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 6, 7])
-def test_pages_together_tell_every_partition_once(case: Case, limit: int) -> None:
+def test_pages_together_tell_every_partition_once(harness: AdminApiHarness, limit: int) -> None:
     seen: list[tuple[str, int]] = []
-    answer = ask(case, limit=limit)
+    answer = ask(harness, limit=limit)
     while True:
         page = [(name, number) for name, numbers in told(answer) for number in numbers]
         assert 0 < len(page) <= limit
@@ -100,55 +102,59 @@ def test_pages_together_tell_every_partition_once(case: Case, limit: int) -> Non
         cursor = next_place(answer)
         if cursor is None:
             break
-        answer = ask(case, limit=limit, cursor=cursor)
+        answer = ask(harness, limit=limit, cursor=cursor)
     assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
 
 
-def test_a_page_that_ends_with_a_topic_points_at_the_next(case: Case) -> None:
-    assert next_place(ask(case, limit=3)) == ("b", 0)
+def test_a_page_that_ends_with_a_topic_points_at_the_next(harness: AdminApiHarness) -> None:
+    assert next_place(ask(harness, limit=3)) == ("b", 0)
 
 
-def test_a_page_that_ends_within_a_topic_points_into_it(case: Case) -> None:
-    assert next_place(ask(case, limit=4)) == ("b", 1)
+def test_a_page_that_ends_within_a_topic_points_into_it(harness: AdminApiHarness) -> None:
+    assert next_place(ask(harness, limit=4)) == ("b", 1)
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_page_has_at_least_one_partition(case: Case, limit: int) -> None:
-    assert told(ask(case, limit=limit)) == [("a", [0])]
+def test_a_page_has_at_least_one_partition(harness: AdminApiHarness, limit: int) -> None:
+    assert told(ask(harness, limit=limit)) == [("a", [0])]
 
 
-def test_a_cursor_at_a_topic_that_went_goes_on_with_the_next(case: Case) -> None:
-    assert told(ask(case, cursor=("bb", 7))) == [("c", [0])]
+def test_a_cursor_at_a_topic_that_went_goes_on_with_the_next(harness: AdminApiHarness) -> None:
+    assert told(ask(harness, cursor=("bb", 7))) == [("c", [0])]
 
 
-def test_a_cursor_beyond_the_last_partition_tells_an_empty_rest(case: Case) -> None:
-    assert told(ask(case, "a", "b", cursor=("a", 99))) == [("a", []), ("b", [0, 1])]
+def test_a_cursor_beyond_the_last_partition_tells_an_empty_rest(harness: AdminApiHarness) -> None:
+    assert told(ask(harness, "a", "b", cursor=("a", 99))) == [("a", []), ("b", [0, 1])]
 
 
 @pytest.mark.parametrize("cursor", [("c", 0), ("a", -1)])
-def test_a_cursor_must_point_into_what_is_asked_for(case: Case, cursor: tuple[str, int]) -> None:
-    answer = ask(case, "a", "b", cursor=cursor)
+def test_a_cursor_must_point_into_what_is_asked_for(
+    harness: AdminApiHarness, cursor: tuple[str, int]
+) -> None:
+    answer = ask(harness, "a", "b", cursor=cursor)
     assert set(rows(answer.topics, "error_code")) == {ErrorCode.INVALID_REQUEST}
 
 
-def test_topics_that_may_not_be_described_are_left_out_of_all_topics(case: Case) -> None:
-    case.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "b")
-    assert told(ask(case)) == [("a", [0, 1, 2]), ("c", [0])]
+def test_topics_that_may_not_be_described_are_left_out_of_all_topics(
+    harness: AdminApiHarness,
+) -> None:
+    harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, "b")
+    assert told(ask(harness)) == [("a", [0, 1, 2]), ("c", [0])]
 
 
 def test_a_topic_that_may_not_be_described_looks_the_same_whether_or_not_it_exists(
-    case: Case,
+    harness: AdminApiHarness,
 ) -> None:
     for name in ("b", "nowhere"):
-        case.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
-        (topic,) = ask(case, name).topics
+        harness.acl.forbid(AclOperation.DESCRIBE, ResourceType.TOPIC, name)
+        (topic,) = ask(harness, name).topics
         assert topic.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
         assert (topic.topic_id, topic.partitions) == (None, ())
 
 
-def test_operations_on_a_topic_are_told_as_bits(case: Case) -> None:
-    case.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "c")
-    (topic,) = ask(case, "c").topics
+def test_operations_on_a_topic_are_told_as_bits(harness: AdminApiHarness) -> None:
+    harness.acl.forbid(AclOperation.ALTER, ResourceType.TOPIC, "c")
+    (topic,) = ask(harness, "c").topics
     bits = topic.topic_authorized_operations
     assert bits & (1 << AclOperation.READ)
     assert not bits & (1 << AclOperation.ALTER)
@@ -156,13 +162,13 @@ def test_operations_on_a_topic_are_told_as_bits(case: Case) -> None:
 
 class TestBrokersLimit:
     @pytest.fixture
-    def case(self, tmp_path: Path) -> Iterator[Case]:
+    def harness(self, tmp_path: Path) -> Iterator[AdminApiHarness]:
         given = {"max.request.partition.size.limit": "2"}
-        made = Case(log_dirs=(tmp_path / "logs",), given=given)
+        made = AdminApiHarness(log_dirs=(tmp_path / "logs",), given=given)
         made.update(topic_state("a", replicas=[(OWN_ID,)] * 3))
         yield made
         made.close()
 
-    def test_the_broker_may_tell_less_than_was_asked_for(self, case: Case) -> None:
-        answer = ask(case)
+    def test_the_broker_may_tell_less_than_was_asked_for(self, harness: AdminApiHarness) -> None:
+        answer = ask(harness)
         assert (told(answer), next_place(answer)) == ([("a", [0, 1])], ("a", 2))

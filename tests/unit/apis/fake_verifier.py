@@ -17,7 +17,7 @@ class Asked(NamedTuple):
     done: Verified
 
 
-class VerifierTwin:
+class FakeVerifier:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.codes: dict[TopicPartition, ErrorCode] = {}  # of those not named: NONE

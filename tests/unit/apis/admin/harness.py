@@ -57,7 +57,7 @@ NOW_MS = 1_700_000_000_000
 CALLER = Caller(Principal("User", "ada"), "10.0.0.9", "PLAINTEXT")
 
 
-class Acl:
+class FakeAuthorizer:
     """Allows everything but what was forbidden, and remembers what it was asked."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Acl:
         return (operation, resource, name) not in self.forbidden
 
 
-class ScriptedController:
+class FakeController:
     """Administration as far as handlers see it: keeps what it was asked, answers what it is told.
 
     Where nothing is scripted for a name, all is done, and a topic has what was asked for.
@@ -206,7 +206,7 @@ class _Nobody:
 
 
 @dataclass
-class Case:
+class AdminApiHarness:
     """One broker, number 1, whose cluster is what a test makes it."""
 
     log_dirs: tuple[Path, ...]
@@ -216,8 +216,8 @@ class Case:
     connected_to: str = "10.0.0.1"
 
     def __post_init__(self) -> None:
-        self.acl = Acl()
-        self.controller = ScriptedController()
+        self.acl = FakeAuthorizer()
+        self.controller = FakeController()
         self.cluster = MetadataCache()
         paths = tuple(str(path) for path in self.log_dirs)
         self.static = RawConfig.from_mapping(

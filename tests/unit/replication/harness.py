@@ -66,7 +66,7 @@ class Deferred:
             pass
 
 
-class Stage:
+class ReplicationHarness:
     """Broker 1 and what it was told. A later life takes the disk of an earlier one."""
 
     def __init__(

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+from tests.unit.apis.fake_verifier import FakeVerifier
 from tests.unit.apis.groups_twin import GroupsTwin
 from tests.unit.apis.transactions_twin import TransactionsTwin
-from tests.unit.apis.verifier_twin import VerifierTwin
 
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
@@ -69,7 +69,7 @@ CONTROLLER_EPOCH = ControllerEpoch(1)
 LISTENER = "PLAINTEXT"
 
 
-class Guard:
+class FakeAuthorizer:
     """Allows what is not denied, and remembers everything that it was asked."""
 
     def __init__(self) -> None:
@@ -87,11 +87,11 @@ class Guard:
         return not self.denies_all and (operation, resource, name) not in self.denied
 
 
-class Controller:
+class FakeController:
     """Makes topics on the bench's broker alone; refuses what a test tells it to."""
 
-    def __init__(self, bench: "Workbench") -> None:
-        self._bench = bench
+    def __init__(self, harness: "ApiHarness") -> None:
+        self._harness = harness
         self.refusals: dict[str, ApiError] = {}
         self.is_slow = False  # answers before its orders have reached the broker
         self.created: list[CreatableTopic] = []
@@ -109,7 +109,7 @@ class Controller:
         self.created.append(topic)
         if self.is_slow:
             return topic_state(topic.name, topic.partitions)
-        return self._bench.make_topic(topic.name, topic.partitions)
+        return self._harness.make_topic(topic.name, topic.partitions)
 
     async def next_producer_id(self) -> int:
         self.next_id += 1
@@ -154,7 +154,7 @@ class Controller:
         raise NotImplementedError
 
 
-class Connection:
+class FakeConnection:
     """The client's end: keeps what was answered, in order, and reads files as a network would."""
 
     memory = ReceiveMemory(total_bytes=100_000_000, max_request_bytes=1_000_000)  # of all
@@ -250,7 +250,7 @@ class Sent:
         return decode_response(self.key, version, body)
 
 
-class Workbench:
+class ApiHarness:
     """One broker, id 1, with what it serves."""
 
     def __init__(
@@ -262,11 +262,11 @@ class Workbench:
     ) -> None:
         self.clock = ManualClock()
         self.wall_ms = NOW_MS
-        self.guard = Guard()
-        self.controller = Controller(self)
+        self.guard = FakeAuthorizer()
+        self.controller = FakeController(self)
         self.groups = GroupsTwin()
         self.transactions = TransactionsTwin()
-        self.verifier = VerifierTwin()
+        self.verifier = FakeVerifier()
         self.reports: list[str] = []
         self.tasks: list[Coroutine[Any, Any, None]] = []
         self.runs_at_once = True
@@ -307,7 +307,7 @@ class Workbench:
             verify_transaction=self.verifier,
         )
         self.dispatcher = Dispatcher(APIS, self.services)
-        self.connection = Connection()
+        self.connection = FakeConnection()
         self._correlation_id = 0
         self.tell(brokers=(node(ME),))
 
@@ -338,7 +338,7 @@ class Workbench:
         version: int,
         /,
         *,
-        connection: Connection | None = None,
+        connection: FakeConnection | None = None,
         as_version: int | None = None,
         **values: Any,
     ) -> Sent:
@@ -353,7 +353,9 @@ class Workbench:
         in_flight = self.send_frame(frame, connection)
         return Sent(in_flight, key, version, self._correlation_id)
 
-    def send_frame(self, frame: bytearray, connection: Connection | None = None) -> InFlightRequest:
+    def send_frame(
+        self, frame: bytearray, connection: FakeConnection | None = None
+    ) -> InFlightRequest:
         view = memoryview(frame)
         in_flight = (connection or self.connection).begin(view)
         self.dispatcher.on_request(in_flight)
