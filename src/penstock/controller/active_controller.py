@@ -31,17 +31,17 @@ from penstock.controller.interface import (
 from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST, CreationDependencies
 from penstock.controller.offline_replicas import fail_replicas
 from penstock.controller.reassignment import alter_reassignments, find_reassignments
-from penstock.controller.refusals import check_topic_configs, named_twice, refused
+from penstock.controller.refusals import check_topic_configs, find_duplicates, to_api_error
 from penstock.controller.state import AddressedRequest, ClusterState, ControllerDecision
 from penstock.controller.state_loader import (
     LoadWatches,
-    find_returned,
+    find_restarted,
     find_topic_znodes,
     read_brokers,
     read_stored_state,
     repair,
 )
-from penstock.controller.write_batches import TRANSACTION_BYTES, pack
+from penstock.controller.write_batches import TRANSACTION_BYTES, batch_writes
 from penstock.controller.znode_requests import ZnodeRequests
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.errors import (
@@ -152,7 +152,7 @@ class ActiveController:
         )
         self.state = loaded.state
         self._resolve_settings()
-        taken = decide.fail_over(loaded.state, self._allows_unclean, find_returned(tree))
+        taken = decide.fail_over(loaded.state, self._allows_unclean, find_restarted(tree))
         decision = loaded.then(taken)
         deliveries = await self.carry_out(decision)
         await self.requests.begin()
@@ -169,7 +169,7 @@ class ActiveController:
         self, asked: Sequence[CreatableTopic], *, validate_only: bool
     ) -> DecisionResult[TopicState]:
         """In portions, so that a long request does not hold up the loop; each topic is whole."""
-        twice = named_twice(topic.name for topic in asked)
+        twice = find_duplicates(topic.name for topic in asked)
         means, state = self._creation_means(), self.state
         answers: list[TopicState | ApiError] = []
         deliveries: list[Delivery] = []
@@ -186,7 +186,7 @@ class ActiveController:
     async def create_partitions(
         self, asked: Sequence[NewPartitions], *, validate_only: bool
     ) -> DecisionResult[None]:
-        twice = named_twice(more.name for more in asked)
+        twice = find_duplicates(more.name for more in asked)
         decision, answers = growth.create_partitions(
             self.state, asked, self._creation_means(), twice=twice
         )
@@ -222,9 +222,9 @@ class ActiveController:
         return DecisionResult(answers, _all_wait(answers, deliveries))
 
     async def elect_leaders(
-        self, choice: ElectionType, partitions: Sequence[TopicPartition] | None
+        self, election: ElectionType, partitions: Sequence[TopicPartition] | None
     ) -> DecisionResult[dict[TopicPartition, ApiError | None]]:
-        decision, answers = leader_changes.elect_leaders(self.state, choice, partitions)
+        decision, answers = leader_changes.elect_leaders(self.state, election, partitions)
         deliveries = await self.carry_out(decision)
         return DecisionResult([answers], {0: deliveries})
 
@@ -254,7 +254,7 @@ class ActiveController:
                 self.state, broker=broker, broker_epoch=broker_epoch, proposals=proposals
             )
         except Refusal as refusal:
-            return DecisionResult([refused(refusal)], {})
+            return DecisionResult([to_api_error(refusal)], {})
         await self.carry_out(decision)
         return DecisionResult([answers], {})
 
@@ -265,7 +265,7 @@ class ActiveController:
         try:
             decision, left = leader_changes.controlled_shutdown(self.state, broker, broker_epoch)
         except Refusal as refusal:
-            return DecisionResult([refused(refusal)], {})
+            return DecisionResult([to_api_error(refusal)], {})
         deliveries = await self.carry_out(decision)
         others = [
             delivery
@@ -282,7 +282,7 @@ class ActiveController:
                 self.state, broker, broker_epoch, partitions, self._allows_unclean
             )
         except Refusal as refusal:
-            return DecisionResult([refused(refusal)], {})
+            return DecisionResult([to_api_error(refusal)], {})
         await self.carry_out(decision)
         return DecisionResult([None], {})
 
@@ -303,7 +303,7 @@ class ActiveController:
         await self.carry_out(decide.brokers_changed(self.state, brokers, self._allows_unclean))
 
     async def data_removed(self, broker: BrokerId, topics: tuple[str, ...]) -> None:
-        await self.carry_out(deletion.data_removed(self.state, broker, topics))
+        await self.carry_out(deletion.replicas_deleted(self.state, broker, topics))
         await self._remove_ready()
 
     def end(self) -> None:
@@ -315,7 +315,7 @@ class ActiveController:
     # How it is done.
 
     async def carry_out(self, decision: ControllerDecision) -> list[Delivery]:
-        for batch in pack(decision.writes, self.setup.transaction_bytes):
+        for batch in batch_writes(decision.writes, self.setup.transaction_bytes):
             try:
                 await self.write(batch)
             except MultiFailed as failed:
@@ -356,7 +356,7 @@ class ActiveController:
 
     async def _remove_ready(self) -> None:
         """The tree's part of deletions of which no broker has data any more."""
-        ready = deletion.ready_to_go(self.state)
+        ready = deletion.find_deletable(self.state)
         if not ready:
             return
         found = {name: await find_topic_znodes(self.session, name) for name in ready}
@@ -399,7 +399,7 @@ class ActiveController:
     def _resolve_settings(self) -> None:
         own = str(self.setup.broker_id)
         try:
-            self.settings = alteration.resolve_settings(
+            self.settings = alteration.resolve_dynamic_config(
                 self.setup.static, self.state.broker_configs, own
             )
         except ConfigError as error:

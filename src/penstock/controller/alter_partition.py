@@ -7,8 +7,8 @@ answer may have been lost.
 
 from collections.abc import Sequence
 
-from penstock.controller.controller_requests import tell
-from penstock.controller.leader_election import touched
+from penstock.controller.controller_requests import update_metadata_requests
+from penstock.controller.leader_election import with_new_partition_epoch
 from penstock.controller.partition_changes import by_topic, state_writes, with_changes
 from penstock.controller.reassignment import finish_reassignments
 from penstock.controller.state import ClusterState, ControllerDecision
@@ -86,7 +86,9 @@ def _decide(
         return ErrorCode.INVALID_REQUEST, current
     if any(not _is_eligible(state, current, member) for member in proposal.in_sync):
         return ErrorCode.INELIGIBLE_REPLICA, current
-    return ErrorCode.NONE, touched(current._replace(in_sync=proposed), state.controller_epoch)
+    return ErrorCode.NONE, with_new_partition_epoch(
+        current._replace(in_sync=proposed), state.controller_epoch
+    )
 
 
 def _is_valid(current: PartitionState, broker: BrokerId, proposed: tuple[BrokerId, ...]) -> bool:
@@ -104,7 +106,7 @@ def _is_eligible(state: ClusterState, current: PartitionState, member: IsrMember
     node = state.brokers.get(member.broker_id)
     if node is None or member.broker_epoch not in (NO_BROKER_EPOCH, node.epoch):
         return False
-    return member.broker_id in current.in_sync or member.broker_id not in state.leaving
+    return member.broker_id in current.in_sync or member.broker_id not in state.shutting_down
 
 
 def _result(code: ErrorCode, stored: PartitionState | None) -> AlterPartitionResult:
@@ -126,6 +128,8 @@ def _decision(
     changes = by_topic(changed)
     after = with_changes(state, changes)
     stored = ControllerDecision(
-        state=after, writes=tuple(state_writes(changes)), requests=tell(after, topics=changes)
+        state=after,
+        writes=tuple(state_writes(changes)),
+        requests=update_metadata_requests(after, topics=changes),
     )
     return stored.then(finish_reassignments(after, topics=changes))

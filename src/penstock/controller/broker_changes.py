@@ -1,17 +1,23 @@
-"""Who leads what when brokers come, go, or a controller takes over. Pure: no clock, no I/O.
+"""Elections when brokers register, fail or restart, and when a controller takes over.
 
-The rule for one partition is `leaders`'; here it is applied to all that are touched.
+Pure: no clock, no I/O. `leader_election` has the rule for one partition; this module applies it to
+every affected partition.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from penstock.controller.controller_requests import everything, roles, stop_replicas, tell
-from penstock.controller.leader_election import next_state
+from penstock.controller.controller_requests import (
+    full_state_requests,
+    leader_and_isr_requests,
+    stop_topic_requests,
+    update_metadata_requests,
+)
+from penstock.controller.leader_election import elect_leader
 from penstock.controller.partition_changes import (
     Changes,
-    changed_partitions,
+    change_partitions,
     state_writes,
     with_changes,
 )
@@ -20,39 +26,39 @@ from penstock.controller.state import AddressedRequest, ClusterState, Controller
 from penstock.model.cluster import BrokerId, BrokerNode, PartitionState, TopicState
 from penstock.model.ids import TopicPartition
 
-# Whether a topic's partitions may be led by a replica that was not in sync. Asked only where it
-# matters, since the answer means to resolve all of the topic's settings.
+# Whether the topic allows unclean leader election. Called only if the ISR is offline, because it
+# resolves the topic's whole config.
 AllowsUnclean = Callable[[TopicState], bool]
 
-NOBODY: Mapping[TopicPartition, Collection[BrokerId]] = MappingProxyType({})
+NO_BROKERS: Mapping[TopicPartition, Collection[BrokerId]] = MappingProxyType({})
 
 
 def fail_over(
     state: ClusterState,
     allows_unclean: AllowsUnclean,
-    came_back: Mapping[TopicPartition, Collection[BrokerId]] = NOBODY,
+    restarted: Mapping[TopicPartition, Collection[BrokerId]] = NO_BROKERS,
 ) -> ControllerDecision:
-    """A controller begins: elect where the tree's leader is not alive, then tell every broker.
+    """Controller failover: elect where the stored leader is not alive, then send every broker the
+    full state.
 
-    `came_back`: brokers that are in sync by the tree and have another life since, which no
-    controller has seen: they may have lost the end of their logs.
+    `restarted`: members of a stored ISR that restarted while there was no controller. They may
+    have lost the end of their logs.
     """
     live = frozenset(state.brokers)
     changes = dict(_elect_where_needed(state, live, live, allows_unclean))
-    for name, brokers in came_back.items():
-        if name.topic not in state.deleting:
-            elected = elect_one(state, name, live.difference(brokers), allows_unclean)
+    for tp, brokers in restarted.items():
+        if tp.topic not in state.deleting:
+            elected = elect_partition(state, tp, live.difference(brokers), allows_unclean)
             if elected is not None:
-                known = changes.get(name.topic, {})
-                changes[name.topic] = {**known, name.partition: elected}
+                changes[tp.topic] = {**changes.get(tp.topic, {}), tp.partition: elected}
     after = with_changes(state, changes)
-    orders = [
-        AddressedRequest(broker, order)
+    requests = [
+        AddressedRequest(broker, request)
         for broker in after.brokers
-        for order in everything(after, broker)
+        for request in full_state_requests(after, broker)
     ]
     decision = ControllerDecision(
-        state=after, writes=tuple(state_writes(changes)), requests=tuple(orders)
+        state=after, writes=tuple(state_writes(changes)), requests=tuple(requests)
     )
     return decision.then(finish_reassignments(after, topics=after.topics))
 
@@ -62,7 +68,7 @@ def brokers_changed(
     brokers: Mapping[BrokerId, BrokerNode],
     allows_unclean: AllowsUnclean,
 ) -> ControllerDecision:
-    """A broker with another epoch is another life: it left, and came back with what it has."""
+    """A broker whose epoch changed has restarted: it failed, then registered again."""
     stayed = frozenset(
         broker
         for broker, node in state.brokers.items()
@@ -71,71 +77,80 @@ def brokers_changed(
     if len(stayed) == len(state.brokers) == len(brokers):
         return ControllerDecision(state=state)
     failed = _still_failed(state, stayed)
-    is_news = failed != state.failed
+    failed_changed = failed != state.failed
     state = replace(state, failed=failed)
     changes = _elect_where_needed(state, frozenset(brokers), stayed, allows_unclean)
     after = replace(
-        with_changes(state, changes), brokers=dict(brokers), leaving=state.leaving & stayed
+        with_changes(state, changes),
+        brokers=dict(brokers),
+        shutting_down=state.shutting_down & stayed,
     )
-    come = [broker for broker in brokers if broker not in stayed]
-    orders = [
-        *roles(after, changes, brokers=stayed),
-        *tell(after, brokers=stayed, topics=changes, with_brokers=True, with_failed=is_news),
+    registered = [broker for broker in brokers if broker not in stayed]
+    requests = [
+        *leader_and_isr_requests(after, changes, brokers=stayed),
+        *update_metadata_requests(
+            after, brokers=stayed, topics=changes, with_brokers=True, with_failed=failed_changed
+        ),
         *(
-            AddressedRequest(broker, order)
-            for broker in come
-            for order in everything(after, broker)
+            AddressedRequest(broker, request)
+            for broker in registered
+            for request in full_state_requests(after, broker)
         ),
     ]
     decision = ControllerDecision(
-        state=after, writes=tuple(state_writes(changes)), requests=tuple(orders)
+        state=after, writes=tuple(state_writes(changes)), requests=tuple(requests)
     )
     decision = decision.then(finish_reassignments(after, topics=changes))
-    return decision.then(hide_deleted(decision.state, before=state))
+    return decision.then(unpublish_deleted(decision.state, before=state))
 
 
 def elect_leaderless(
     state: ClusterState, topics: Iterable[str], allows_unclean: AllowsUnclean
 ) -> ControllerDecision:
-    """After a setting has changed that may allow what was not allowed."""
-    some = {name: state.topics[name] for name in topics if name not in state.deleting}
-    part = replace(state, topics=some)
+    """After a config change that may have enabled unclean leader election."""
+    selected = {name: state.topics[name] for name in topics if name not in state.deleting}
+    partial = replace(state, topics=selected)
     live = frozenset(state.brokers)
-    decision = changed_partitions(state, _elect_where_needed(part, live, live, allows_unclean))
-    return decision.then(finish_reassignments(decision.state, topics=some))
+    decision = change_partitions(state, _elect_where_needed(partial, live, live, allows_unclean))
+    return decision.then(finish_reassignments(decision.state, topics=selected))
 
 
-def elect_one(
+def elect_partition(
     state: ClusterState,
-    name: TopicPartition,
+    tp: TopicPartition,
     stayed: frozenset[BrokerId],
     allows_unclean: AllowsUnclean,
 ) -> PartitionState | None:
-    """None: it is as it should be."""
-    topic = state.topics[name.topic]
-    return _elect(state, topic, name.partition, frozenset(state.brokers), stayed, allows_unclean)
+    """The next state, or None if no election is needed."""
+    topic = state.topics[tp.topic]
+    return _elect(state, topic, tp.partition, frozenset(state.brokers), stayed, allows_unclean)
 
 
-def hide_deleted(after: ClusterState, *, before: ClusterState) -> ControllerDecision:
-    """Clients see no more of a topic when only brokers that are away still have its data."""
-    hidden = [name for name in _away(after) if name not in set(_away(before))]
-    return ControllerDecision(state=after, requests=tell(after, deleted=hidden) if hidden else ())
+def unpublish_deleted(after: ClusterState, *, before: ClusterState) -> ControllerDecision:
+    """Remove a topic from the metadata once only offline brokers still have replicas of it."""
+    earlier = set(_on_offline_brokers(before))
+    deleted = [name for name in _on_offline_brokers(after) if name not in earlier]
+    return ControllerDecision(
+        state=after, requests=update_metadata_requests(after, deleted=deleted) if deleted else ()
+    )
 
 
-def stop_deleted(state: ClusterState, topics: Collection[str]) -> tuple[AddressedRequest, ...]:
-    """The live brokers that must still remove these topics' data."""
+def stop_deleted_requests(
+    state: ClusterState, topics: Collection[str]
+) -> tuple[AddressedRequest, ...]:
+    """StopReplica to the live brokers that still have replicas of these topics."""
     return tuple(
-        AddressedRequest(broker, order)
+        AddressedRequest(broker, request)
         for broker in state.brokers
-        for order in stop_replicas(
+        for request in stop_topic_requests(
             state, broker, [name for name in topics if broker in state.deleting[name]]
         )
     )
 
 
-def _away(state: ClusterState) -> Iterator[str]:
+def _on_offline_brokers(state: ClusterState) -> Iterator[str]:
     live = state.brokers.keys()
-    return (name for name, waiting in state.deleting.items() if waiting and not waiting & live)
+    return (name for name, brokers in state.deleting.items() if brokers and not brokers & live)
 
 
 def _elect_where_needed(
@@ -148,9 +163,9 @@ def _elect_where_needed(
     for name, topic in state.topics.items():
         if name in state.deleting:
             continue
-        found = _elect_topic(state, topic, live, stayed, allows_unclean)
-        if found:
-            changes[name] = found
+        elected = _elect_topic(state, topic, live, stayed, allows_unclean)
+        if elected:
+            changes[name] = elected
     return changes
 
 
@@ -161,14 +176,14 @@ def _elect_topic(
     stayed: frozenset[BrokerId],
     allows_unclean: AllowsUnclean,
 ) -> dict[int, PartitionState]:
-    found: dict[int, PartitionState] = {}
+    elected: dict[int, PartitionState] = {}
     for number, partition in enumerate(topic.partitions):
         if partition.leader in stayed and stayed.issuperset(partition.in_sync):
-            continue  # nearly all of them, nearly always
+            continue  # the common case, checked first
         after = _elect(state, topic, number, live, stayed, allows_unclean)
         if after is not None:
-            found[number] = after
-    return found
+            elected[number] = after
+    return elected
 
 
 def _elect(
@@ -180,11 +195,11 @@ def _elect(
     allows_unclean: AllowsUnclean,
 ) -> PartitionState | None:
     failed = state.failed.get(TopicPartition(topic.name, number), ())
-    return next_state(
+    return elect_leader(
         topic.partitions[number],
         live=live.difference(failed),
         stayed=stayed.difference(failed),
-        leaving=state.leaving,
+        shutting_down=state.shutting_down,
         allows_unclean=lambda: allows_unclean(topic),
         controller_epoch=state.controller_epoch,
     )
@@ -193,6 +208,6 @@ def _elect(
 def _still_failed(
     state: ClusterState, stayed: frozenset[BrokerId]
 ) -> dict[TopicPartition, frozenset[BrokerId]]:
-    """A broker that came back says anew what it cannot serve."""
-    left = ((name, brokers & stayed) for name, brokers in state.failed.items())
-    return {name: brokers for name, brokers in left if brokers}
+    """A restarted broker reports its failed replicas again."""
+    remaining = ((tp, brokers & stayed) for tp, brokers in state.failed.items())
+    return {tp: brokers for tp, brokers in remaining if brokers}

@@ -12,7 +12,7 @@ from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.raw_config import EMPTY_RAW_CONFIG, ConfigError, RawConfig
 from penstock.config.registry import find_setting
 from penstock.config.setting import SettingKind, SettingScope, format_value
-from penstock.controller.controller_requests import tell
+from penstock.controller.controller_requests import update_metadata_requests
 from penstock.controller.interface import (
     ApiError,
     ConfigEntryChange,
@@ -23,10 +23,10 @@ from penstock.controller.interface import (
 from penstock.controller.refusals import (
     check_topic_configs,
     invalid_config,
-    refused,
+    to_api_error,
     unknown_topic,
 )
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import broker_config_path, encode_configs, topic_config_path
 from penstock.metadata_store.interface import Create, SetData
 from penstock.model.errors import ErrorCode, Refusal
@@ -42,7 +42,7 @@ class ConfigBasis:
     settings: EffectiveConfig
 
 
-def resolve_settings(
+def resolve_dynamic_config(
     static: RawConfig, configs: Mapping[str, Mapping[str, str]], own: str
 ) -> EffectiveConfig:
     """A broker's settings with what the tree adds to its file."""
@@ -66,7 +66,7 @@ def alter_configs(
             decision = decision.then(alter(decision.state, change, basis))
             answers.append(None)
         except Refusal as refusal:
-            answers.append(refused(refusal))
+            answers.append(to_api_error(refusal))
     return decision, answers
 
 
@@ -106,7 +106,7 @@ def _alter_topic(
     return ControllerDecision(
         state=after,
         writes=((SetData(path=topic_config_path(topic.name), data=data),),),
-        requests=tell(after, topics=[topic.name]),
+        requests=update_metadata_requests(after, topics=[topic.name]),
     )
 
 
@@ -127,7 +127,7 @@ def _alter_broker(
     return ControllerDecision(
         state=after,
         writes=(_broker_write(state, change.name, _encode(change, configs)),),
-        requests=tell(after, with_broker_configs=True),
+        requests=update_metadata_requests(after, with_broker_configs=True),
     )
 
 
@@ -135,12 +135,12 @@ def _checked_settings(
     basis: ConfigBasis, configs: Mapping[str, Mapping[str, str]], broker: str
 ) -> EffectiveConfig:
     try:
-        return resolve_settings(basis.static, configs, broker)
+        return resolve_dynamic_config(basis.static, configs, broker)
     except ConfigError as error:
         raise invalid_config(error) from None
 
 
-def _broker_write(state: ClusterState, name: str, data: bytes) -> Writes:
+def _broker_write(state: ClusterState, name: str, data: bytes) -> WriteStep:
     path = broker_config_path(name)
     if name in state.broker_configs:
         return (SetData(path=path, data=data),)

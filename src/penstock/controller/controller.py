@@ -27,7 +27,7 @@ from penstock.controller.channel_manager import (
     ControllerChannelManager,
     Delivery,
 )
-from penstock.controller.controller_requests import everything
+from penstock.controller.controller_requests import full_state_requests
 from penstock.controller.event_queue import MAX_QUEUED_REQUESTS, ControllerEventQueue
 from penstock.controller.interface import (
     ApiError,
@@ -42,7 +42,7 @@ from penstock.controller.new_partitions import MAX_PARTITIONS_PER_REQUEST
 from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.state import ClusterState
 from penstock.controller.write_batches import TRANSACTION_BYTES
-from penstock.controller.znodes import PERSISTENT, TOPICS
+from penstock.controller.znodes import PERSISTENT_ZNODES, TOPICS
 from penstock.metadata_store.election import Election, ElectionResult
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import Session, WatchEvent
@@ -156,7 +156,7 @@ class Controller:
         self._is_idle.clear()
         try:
             if not self._is_closing:
-                await ensure_znodes(self._session, PERSISTENT)
+                await ensure_znodes(self._session, PERSISTENT_ZNODES)
             while not self._is_closing:
                 leadership = await self._campaign()
                 if leadership is not None:
@@ -239,7 +239,7 @@ class Controller:
 
     async def elect_leaders(
         self,
-        choice: ElectionType,
+        election: ElectionType,
         partitions: Sequence[TopicPartition] | None,
         *,
         timeout_ms: int,
@@ -247,7 +247,7 @@ class Controller:
         async def work(
             term: ActiveController,
         ) -> DecisionResult[dict[TopicPartition, ApiError | None]]:
-            return await term.elect_leaders(choice, partitions)
+            return await term.elect_leaders(election, partitions)
 
         return await self._requests.ask_one(work, timeout_ms)
 
@@ -348,7 +348,7 @@ class Controller:
         self._edited.clear()
         wiring = ChannelDependencies(
             channel=self._channel,
-            everything=lambda broker: everything(term.state, broker),
+            everything=lambda broker: full_state_requests(term.state, broker),
             on_stale=self._note_lost,
             wait_ms=self._wait_ms,
             report=self._setup.report,

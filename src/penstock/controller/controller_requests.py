@@ -1,6 +1,7 @@
-"""Decisions as orders to brokers: who must lead, follow or stop what, and who must know of it.
+"""Builds the controller's LeaderAndIsr, StopReplica and UpdateMetadata requests.
 
-Pure. For one broker the order of the list counts: first its own role, then what it tells clients.
+Pure. The order of one broker's requests matters: first its own role in a partition, then the
+metadata that it serves to clients.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,71 +22,72 @@ from penstock.model.ids import TopicPartition
 
 Item = TypeVar("Item")
 
-PARTITIONS_PER_ORDER = 50  # a log takes half a millisecond to make: no order holds a loop for long
+# Creating a log takes half a millisecond, so that no request blocks the broker's loop for long.
+PARTITIONS_PER_REQUEST = 50
 
 
-def everything(state: ClusterState, broker: BrokerId) -> tuple[ControllerRequestBody, ...]:
-    """What a broker must be told that may know nothing."""
-    gone = [name for name, waiting in state.deleting.items() if broker in waiting]
+def full_state_requests(state: ClusterState, broker: BrokerId) -> tuple[ControllerRequestBody, ...]:
+    """Everything that a broker needs if it knows nothing yet."""
+    deleting = [name for name, brokers in state.deleting.items() if broker in brokers]
     partitions = [
-        LeaderAndIsrPartition(TopicPartition(topic.name, number), topic.topic_id, each, False)
-        for topic in _visible(state)
-        for number, each in enumerate(topic.partitions)
-        if broker in each.replicas
+        LeaderAndIsrPartition(TopicPartition(topic.name, number), topic.topic_id, partition, False)
+        for topic in _published_topics(state)
+        for number, partition in enumerate(topic.partitions)
+        if broker in partition.replicas
     ]
     return (
-        *stop_replicas(state, broker, gone),
-        *_lead_and_follow(state, broker, partitions),
-        full_metadata(state),
+        *stop_topic_requests(state, broker, deleting),
+        *_leader_and_isr(state, broker, partitions),
+        full_update_metadata(state),
     )
 
 
-def roles(
+def leader_and_isr_requests(
     state: ClusterState,
     changed: Mapping[str, Collection[int]],
     *,
     brokers: Iterable[BrokerId],
     is_new: bool = False,
 ) -> tuple[AddressedRequest, ...]:
-    """The changed partitions, to those of the brokers that hold them."""
+    """The changed partitions, sent to those of `brokers` that hold a replica."""
     by_broker: dict[BrokerId, list[LeaderAndIsrPartition]] = {broker: [] for broker in brokers}
     for name, numbers in changed.items():
         topic = state.topics[name]
         for number in numbers:
             partition = topic.partitions[number]
-            order = LeaderAndIsrPartition(
+            entry = LeaderAndIsrPartition(
                 TopicPartition(name, number), topic.topic_id, partition, is_new
             )
             for broker in partition.replicas:
                 if broker in by_broker:
-                    by_broker[broker].append(order)
+                    by_broker[broker].append(entry)
     return tuple(
-        AddressedRequest(broker, order)
-        for broker, partitions in by_broker.items()
-        for order in _lead_and_follow(state, broker, partitions)
+        AddressedRequest(broker, request)
+        for broker, entries in by_broker.items()
+        for request in _leader_and_isr(state, broker, entries)
     )
 
 
-def stop_replicas(
+def stop_topic_requests(
     state: ClusterState, broker: BrokerId, topics: Iterable[str]
 ) -> tuple[StopReplicaRequest, ...]:
-    """Remove the broker's replicas of these topics, data and all; a topic is never in two."""
-    portions = _replicas_by_order(state, broker, topics)
-    return tuple(_stop(state, broker, partitions) for partitions in portions)
+    """Delete the broker's replicas of these topics; a topic is never split over two requests."""
+    chunks = _replicas_by_request(state, broker, topics)
+    return tuple(_stop_replica(state, broker, partitions) for partitions in chunks)
 
 
-def stop_partitions(
+def stop_partition_requests(
     state: ClusterState, by_broker: Mapping[BrokerId, Sequence[TopicPartition]]
 ) -> tuple[AddressedRequest, ...]:
-    """Remove these replicas, each from its broker, data and all."""
+    """Delete these replicas, each from its broker."""
     return tuple(
-        AddressedRequest(broker, _stop(state, broker, partitions))
-        for broker, names in by_broker.items()
-        for partitions in _portions(names)
+        AddressedRequest(broker, _stop_replica(state, broker, chunk))
+        for broker, partitions in by_broker.items()
+        for chunk in _chunks(partitions)
     )
 
 
-def _stop(
+def _stop_replica(
     state: ClusterState, broker: BrokerId, partitions: tuple[TopicPartition, ...]
 ) -> StopReplicaRequest:
     return StopReplicaRequest(
@@ -97,36 +99,36 @@ def _stop(
     )
 
 
-def _replicas_by_order(
+def _replicas_by_request(
     state: ClusterState, broker: BrokerId, topics: Iterable[str]
 ) -> Iterator[tuple[TopicPartition, ...]]:
-    gathered: list[TopicPartition] = []
+    chunk: list[TopicPartition] = []
     for name in topics:
-        gathered += (
+        chunk += (
             TopicPartition(name, number)
-            for number, each in enumerate(state.topics[name].partitions)
-            if broker in each.replicas
+            for number, partition in enumerate(state.topics[name].partitions)
+            if broker in partition.replicas
         )
-        if len(gathered) >= PARTITIONS_PER_ORDER:
-            yield tuple(gathered)
-            gathered = []
-    if gathered:
-        yield tuple(gathered)
+        if len(chunk) >= PARTITIONS_PER_REQUEST:
+            yield tuple(chunk)
+            chunk = []
+    if chunk:
+        yield tuple(chunk)
 
 
-def full_metadata(state: ClusterState) -> UpdateMetadataRequest:
+def full_update_metadata(state: ClusterState) -> UpdateMetadataRequest:
     return UpdateMetadataRequest(
         controller_id=state.controller_id,
         controller_epoch=state.controller_epoch,
         is_full=True,
         brokers=tuple(state.brokers.values()),
-        topics=tuple(_visible(state)),
+        topics=tuple(_published_topics(state)),
         broker_configs=state.broker_configs,
         failed=state.failed,
     )
 
 
-def tell(
+def update_metadata_requests(
     state: ClusterState,
     *,
     brokers: Iterable[BrokerId] | None = None,
@@ -136,7 +138,7 @@ def tell(
     with_broker_configs: bool = False,
     with_failed: bool = False,
 ) -> tuple[AddressedRequest, ...]:
-    """What changed, to the brokers named or to all that live."""
+    """What changed, sent to `brokers`, or to all live brokers."""
     update = UpdateMetadataRequest(
         controller_id=state.controller_id,
         controller_epoch=state.controller_epoch,
@@ -147,18 +149,18 @@ def tell(
         broker_configs=state.broker_configs if with_broker_configs else None,
         failed=state.failed if with_failed else None,
     )
-    addressed = state.brokers if brokers is None else brokers
-    return tuple(AddressedRequest(broker, update) for broker in addressed)
+    targets = state.brokers if brokers is None else brokers
+    return tuple(AddressedRequest(broker, update) for broker in targets)
 
 
-def _visible(state: ClusterState) -> Iterator[TopicState]:
+def _published_topics(state: ClusterState) -> Iterator[TopicState]:
     return (topic for name, topic in state.topics.items() if name not in state.deleting)
 
 
-def _lead_and_follow(
+def _leader_and_isr(
     state: ClusterState, broker: BrokerId, partitions: Sequence[LeaderAndIsrPartition]
 ) -> Iterator[LeaderAndIsrRequest]:
-    for chunk in _portions(partitions):
+    for chunk in _chunks(partitions):
         yield LeaderAndIsrRequest(
             controller_id=state.controller_id,
             controller_epoch=state.controller_epoch,
@@ -167,7 +169,7 @@ def _lead_and_follow(
         )
 
 
-def _portions(items: Iterable[Item]) -> Iterator[tuple[Item, ...]]:
-    left = iter(items)
-    while chunk := tuple(islice(left, PARTITIONS_PER_ORDER)):
+def _chunks(items: Iterable[Item]) -> Iterator[tuple[Item, ...]]:
+    remaining = iter(items)
+    while chunk := tuple(islice(remaining, PARTITIONS_PER_REQUEST)):
         yield chunk

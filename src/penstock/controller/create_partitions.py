@@ -9,19 +9,19 @@ from penstock.controller.new_partitions import (
     CreationPlan,
     check_factor,
     check_replicas,
-    checked_steps,
+    checked_writes,
     new_partitions,
     partition_creation,
 )
-from penstock.controller.refusals import refuse_twice, refused, unknown_topic
+from penstock.controller.refusals import check_named_once, to_api_error, unknown_topic
 from penstock.controller.replica_assignment import assign_replicas
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import encode_topic, topic_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 
-Grown = tuple[ControllerDecision, list[ApiError | None]]
+PartitionsCreated = tuple[ControllerDecision, list[ApiError | None]]
 
 
 def create_partitions(
@@ -30,20 +30,20 @@ def create_partitions(
     means: CreationDependencies,
     *,
     twice: Collection[str] = (),
-) -> Grown:
+) -> PartitionsCreated:
     plan = CreationPlan(state, means)
     answers: list[ApiError | None] = []
     for more in asked:
         try:
-            refuse_twice(more.name, twice)
+            check_named_once(more.name, twice)
             before = _topic_to_grow(plan.state, more)
             plan.count(more.total - len(before.partitions))
             grown = _grown(plan.state, before, more)
             added = range(len(before.partitions), more.total)
-            plan.add(grown, checked_steps(grown, _growth(grown, added)), added)
+            plan.add(grown, checked_writes(grown, _growth(grown, added)), added)
             answers.append(None)
         except Refusal as refusal:
-            answers.append(refused(refusal))
+            answers.append(to_api_error(refusal))
     return plan.decision(), answers
 
 
@@ -109,7 +109,7 @@ def _given_growth(
     return more.assignment
 
 
-def _growth(topic: TopicState, added: range) -> Iterator[Writes]:
+def _growth(topic: TopicState, added: range) -> Iterator[WriteStep]:
     data = encode_topic(topic.topic_id, topic.partitions)
     yield (SetData(path=topic_path(topic.name), data=data),)
     for number in added:

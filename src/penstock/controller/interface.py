@@ -1,7 +1,8 @@
-"""What a broker asks of the cluster's controller, wherever that runs, and what it answers.
+"""The requests that a controller serves, and their results; no behaviour.
 
-Handlers call `Administration`; the controller here or, in a cluster, a forwarder to the one that
-leads, implements it. Each answer stands at its request's place: a value, or a Refused.
+API handlers call `Administration`. The controller in this process implements it, and so does the
+client that forwards to the active controller. Results are in the order of the requests: each is a
+value or an ApiError.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,12 +30,12 @@ class ApiError(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatableTopic:
-    """`partitions` and `replication_factor` of -1 mean the broker's defaults."""
+    """-1 for `partitions` or `replication_factor` means the broker's default."""
 
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    assignment: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)  # else chosen
+    assignment: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)  # empty: assigned
     configs: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -42,7 +43,7 @@ class CreatableTopic:
 class NewPartitions:
     name: str
     total: int
-    assignment: tuple[tuple[BrokerId, ...], ...] | None = None  # of the added ones; else chosen
+    assignment: tuple[tuple[BrokerId, ...], ...] | None = None  # of the new ones; None: assigned
 
 
 class ConfigScope(Enum):
@@ -51,7 +52,7 @@ class ConfigScope(Enum):
 
 
 class ConfigOperation(Enum):
-    """With IncrementalAlterConfigs' meanings; APPEND and SUBTRACT are for lists."""
+    """As in IncrementalAlterConfigs; APPEND and SUBTRACT apply to lists."""
 
     SET = 0
     DELETE = 1
@@ -67,7 +68,7 @@ class ConfigEntryChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigResourceChange:
-    """`replace`: everything of the resource that is not set here goes (AlterConfigs)."""
+    """`replace`: configs of the resource that are not set here are removed (AlterConfigs)."""
 
     scope: ConfigScope
     name: str
@@ -76,17 +77,17 @@ class ConfigResourceChange:
 
 
 class Reassignment(NamedTuple):
-    """Where a partition's replicas are to be; None: where they were before a move under way."""
+    """A partition's target replicas; None cancels the reassignment in progress."""
 
     tp: TopicPartition
     replicas: tuple[BrokerId, ...] | None
 
 
 class ElectionType(Enum):
-    """With ElectLeaders' numbers."""
+    """ElectLeaders' numbers."""
 
     PREFERRED = 0
-    UNCLEAN = 1  # the first live replica, where none that is in sync is there
+    UNCLEAN = 1  # the first live replica, if no replica of the ISR is alive
 
 
 class AltersConfigs(Protocol):
@@ -112,12 +113,12 @@ class Administration(CreatesTopics, AltersConfigs, Protocol):
 
     async def elect_leaders(
         self,
-        choice: ElectionType,
+        election: ElectionType,
         partitions: Sequence[TopicPartition] | None,
         *,
         timeout_ms: int,
     ) -> dict[TopicPartition, ApiError | None] | ApiError:
-        """None: of all that need it, and only those are answered."""
+        """None: every partition that needs an election, and only those have a result."""
 
     async def alter_reassignments(
         self,
@@ -130,12 +131,12 @@ class Administration(CreatesTopics, AltersConfigs, Protocol):
     async def list_reassignments(
         self, *, timeout_ms: int
     ) -> Mapping[TopicPartition, PartitionState] | ApiError:
-        """Partitions that are being moved."""
+        """The partitions with a reassignment in progress."""
 
 
 class Membership(Protocol):
-    """What brokers ask of the controller for themselves. Refusal where it is not one, or where the
-    asker is not the broker of that id any more."""
+    """Requests that brokers send on their own behalf. Refusal if this broker is not the active
+    controller, or if the sender's broker epoch is stale."""
 
     async def alter_partition(
         self,
@@ -149,7 +150,7 @@ class Membership(Protocol):
     async def controlled_shutdown(
         self, broker: BrokerId, broker_epoch: BrokerEpoch, *, timeout_ms: int
     ) -> tuple[TopicPartition, ...]:
-        """Move what it leads to others, before it stops; the partitions that it still leads."""
+        """Move leadership off the broker; returns the partitions that it still leads."""
 
     async def fail_replicas(
         self,
@@ -159,12 +160,13 @@ class Membership(Protocol):
         *,
         timeout_ms: int,
     ) -> None:
-        """Its logs of these take nothing any more: others lead, and are in sync without it."""
+        """The broker's logs of these partitions have failed: elect other leaders and take it out of
+        their ISRs."""
 
 
 class ControllerChannel(Protocol):
-    """The way of the controller's orders to a broker: in process, or over the network."""
+    """Sends controller requests to a broker, in process or over the network."""
 
     async def send(self, node: BrokerNode, request: ControllerRequest) -> None:
-        """Returns when the broker has applied it; ConnectionError where it cannot be reached, and
-        Refusal where that life of it is over or knows of a newer controller."""
+        """Returns when the broker has applied it. ConnectionError if the broker is unreachable,
+        Refusal if the broker epoch or the controller epoch is stale."""

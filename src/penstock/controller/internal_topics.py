@@ -30,7 +30,7 @@ _CONFIGS = {"__consumer_offsets": _OFFSETS, "__transaction_state": _TRANSACTIONS
 _PREFIXES = {"__consumer_offsets": "offsets.topic", "__transaction_state": "transaction.state.log"}
 
 
-def fill_in(asked: CreatableTopic, settings: EffectiveConfig) -> CreatableTopic:
+def fill_in_defaults(asked: CreatableTopic, settings: EffectiveConfig) -> CreatableTopic:
     """Numbers and settings that were not given; other topics stay as they are."""
     if asked.name not in _CONFIGS:
         return asked

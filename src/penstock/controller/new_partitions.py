@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from random import Random
 
 from penstock.config.effective_config import EffectiveConfig
-from penstock.controller.controller_requests import roles, tell
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.controller_requests import (
+    leader_and_isr_requests,
+    update_metadata_requests,
+)
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.write_batches import request_bytes
 from penstock.controller.znodes import encode_state, partition_path, state_path
 from penstock.metadata_store.interface import MAX_REQUEST_BYTES, Create
@@ -44,7 +47,7 @@ class CreationPlan:
         self.state = state
         self._left = means.left_partitions
         self._limit = means.max_partitions
-        self._writes: list[Writes] = []
+        self._writes: list[WriteStep] = []
         self._new: dict[str, range] = {}
 
     def count(self, partitions: int) -> None:
@@ -55,7 +58,7 @@ class CreationPlan:
             )
         self._left -= partitions
 
-    def add(self, topic: TopicState, writes: Iterable[Writes], new: range) -> None:
+    def add(self, topic: TopicState, writes: Iterable[WriteStep], new: range) -> None:
         self.state = self.state.with_topics([topic])
         self._writes += writes
         self._new[topic.name] = new
@@ -63,8 +66,10 @@ class CreationPlan:
     def decision(self) -> ControllerDecision:
         if not self._new:
             return ControllerDecision(state=self.state)
-        orders = roles(self.state, self._new, brokers=self.state.brokers, is_new=True)
-        orders += tell(self.state, topics=self._new)
+        orders = leader_and_isr_requests(
+            self.state, self._new, brokers=self.state.brokers, is_new=True
+        )
+        orders += update_metadata_requests(self.state, topics=self._new)
         return ControllerDecision(state=self.state, writes=tuple(self._writes), requests=orders)
 
 
@@ -83,7 +88,7 @@ def new_partition(
     )
 
 
-def partition_creation(topic: str, number: int, partition: PartitionState) -> Writes:
+def partition_creation(topic: str, number: int, partition: PartitionState) -> WriteStep:
     return (
         Create(path=partition_path(topic, number)),
         Create(path=state_path(topic, number), data=encode_state(partition)),
@@ -137,7 +142,7 @@ def _find_replica_problem(
     return None
 
 
-def checked_steps(topic: TopicState, steps: Iterator[Writes]) -> list[Writes]:
+def checked_writes(topic: TopicState, steps: Iterator[WriteStep]) -> list[WriteStep]:
     """The steps, of which the first has the topic's node, and must fit one request."""
     first = next(steps)
     length = sum(map(request_bytes, first))

@@ -1,33 +1,33 @@
-"""Partitions that change together: the state after them, their writes, and who is told. Pure.
+"""Turns changed partition states into a decision: new cluster state, writes and requests. Pure.
 
-Each is written under the version that was known, its partition epoch: of two that change the same
-partition, one fails.
+Each write is conditional on the znode version that the controller knows, the partition epoch, so
+that of two concurrent writers one fails.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from penstock.controller.controller_requests import roles, tell
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.controller_requests import (
+    leader_and_isr_requests,
+    update_metadata_requests,
+)
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import encode_state, state_path
 from penstock.metadata_store.interface import SetData
-from penstock.model.cluster import BrokerId, PartitionState
+from penstock.model.cluster import PartitionState
 from penstock.model.ids import TopicPartition
 
-Changes = Mapping[str, Mapping[int, PartitionState]]  # by topic and number; none of them empty
+Changes = Mapping[str, Mapping[int, PartitionState]]  # by topic and partition; none is empty
 
 
-def changed_partitions(
-    state: ClusterState, changes: Changes, *, brokers: Iterable[BrokerId] | None = None
-) -> ControllerDecision:
-    """Written, ordered to the brokers that hold them, and told to all; or to those named."""
+def change_partitions(state: ClusterState, changes: Changes) -> ControllerDecision:
+    """LeaderAndIsr to the brokers that hold the partitions, UpdateMetadata to all live brokers."""
     if not changes:
         return ControllerDecision(state=state)
     after = with_changes(state, changes)
-    addressed = after.brokers if brokers is None else tuple(brokers)
-    orders = roles(after, changes, brokers=addressed)
-    orders += tell(after, brokers=addressed, topics=changes)
-    return ControllerDecision(state=after, writes=tuple(state_writes(changes)), requests=orders)
+    requests = leader_and_isr_requests(after, changes, brokers=after.brokers)
+    requests += update_metadata_requests(after, topics=changes)
+    return ControllerDecision(state=after, writes=tuple(state_writes(changes)), requests=requests)
 
 
 def with_changes(state: ClusterState, changes: Changes) -> ClusterState:
@@ -35,24 +35,25 @@ def with_changes(state: ClusterState, changes: Changes) -> ClusterState:
         replace(
             state.topics[name],
             partitions=tuple(
-                some.get(number, each) for number, each in enumerate(state.topics[name].partitions)
+                changed.get(number, partition)
+                for number, partition in enumerate(state.topics[name].partitions)
             ),
         )
-        for name, some in changes.items()
+        for name, changed in changes.items()
     )
 
 
-def state_writes(changes: Changes) -> Iterator[Writes]:
-    for name, some in changes.items():
-        for number, partition in some.items():
+def state_writes(changes: Changes) -> Iterator[WriteStep]:
+    for name, changed in changes.items():
+        for number, partition in changed.items():
             yield (_state_write(name, number, partition),)
 
 
 def by_topic(changed: Mapping[TopicPartition, PartitionState]) -> Changes:
-    found: dict[str, dict[int, PartitionState]] = {}
+    grouped: dict[str, dict[int, PartitionState]] = {}
     for (name, number), partition in changed.items():
-        found.setdefault(name, {})[number] = partition
-    return found
+        grouped.setdefault(name, {})[number] = partition
+    return grouped
 
 
 def _state_write(topic: str, number: int, partition: PartitionState) -> SetData:

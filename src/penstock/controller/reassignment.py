@@ -7,12 +7,20 @@ topic's node: cut short in between, the move has not begun or is still under way
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from penstock.controller.controller_requests import roles, stop_partitions, tell
+from penstock.controller.controller_requests import (
+    leader_and_isr_requests,
+    stop_partition_requests,
+    update_metadata_requests,
+)
 from penstock.controller.interface import ApiError, Reassignment
-from penstock.controller.leader_election import find_successor, raised, touched
+from penstock.controller.leader_election import (
+    find_successor,
+    with_new_leader_epoch,
+    with_new_partition_epoch,
+)
 from penstock.controller.partition_changes import Changes, by_topic, state_writes, with_changes
-from penstock.controller.refusals import get_partition, refused
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.refusals import get_partition, to_api_error
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import encode_topic, topic_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import NO_BROKER, BrokerId, PartitionState
@@ -42,7 +50,7 @@ def alter_reassignments(
                 changed[move.tp] = _redirected(state, move.tp, current, target)
             answers.append(None)
         except Refusal as refusal:
-            answers.append(refused(refusal))
+            answers.append(to_api_error(refusal))
     begun = _moved(state, changed)
     return begun.then(finish_reassignments(begun.state, topics=by_topic(changed))), answers
 
@@ -157,18 +165,20 @@ def _within(
     """Led and in sync by the replicas that it has now. Who is no replica any more is fenced by the
     new epoch, since it may not have heard."""
     if set(before.replicas) <= set(after.replicas):
-        return touched(after, state.controller_epoch)
+        return with_new_partition_epoch(after, state.controller_epoch)
     in_sync = tuple(each for each in before.in_sync if each in after.replicas)
     leader: BrokerId | None = before.leader
     if leader not in (NO_BROKER, *in_sync):
-        leader = find_successor(after.replicas, in_sync, state.leaving)
+        leader = find_successor(after.replicas, in_sync, state.shutting_down)
     if leader is None or not in_sync:
         raise Refusal(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{name} cannot be left to {list(after.replicas)}, of which none is in sync; records "
             f"would be lost",
         )
-    return raised(after, leader=leader, in_sync=in_sync, controller_epoch=state.controller_epoch)
+    return with_new_leader_epoch(
+        after, leader=leader, in_sync=in_sync, controller_epoch=state.controller_epoch
+    )
 
 
 def _without(brokers: tuple[BrokerId, ...], others: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
@@ -185,9 +195,9 @@ def _moved(
         return ControllerDecision(state=state)
     changes = by_topic(changed)
     after = with_changes(state, changes)
-    orders = stop_partitions(after, _dropped(state, changed))
-    orders += roles(after, changes, brokers=after.brokers)
-    orders += tell(after, topics=changes)
+    orders = stop_partition_requests(after, _dropped(state, changed))
+    orders += leader_and_isr_requests(after, changes, brokers=after.brokers)
+    orders += update_metadata_requests(after, topics=changes)
     return ControllerDecision(state=after, writes=tuple(_writes(after, changes)), requests=orders)
 
 
@@ -203,7 +213,7 @@ def _dropped(
     return found
 
 
-def _writes(after: ClusterState, changes: Changes) -> Iterator[Writes]:
+def _writes(after: ClusterState, changes: Changes) -> Iterator[WriteStep]:
     yield from state_writes(changes)
     for name in changes:
         topic = after.topics[name]

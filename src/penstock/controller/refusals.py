@@ -1,4 +1,4 @@
-"""Why something asked of the controller is not done: Kafka's codes, and words for people. Pure."""
+"""Checks shared by the controller's requests: Kafka's error codes with their messages. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -15,9 +15,9 @@ from penstock.model.ids import TopicPartition
 MAX_MESSAGE_LENGTH = 1000
 
 
-def refused(refusal: Refusal) -> ApiError:
+def to_api_error(refusal: Refusal) -> ApiError:
     message = refusal.message or refusal.code.message
-    if len(message) > MAX_MESSAGE_LENGTH:  # what was asked for may be quoted, whatever its size
+    if len(message) > MAX_MESSAGE_LENGTH:  # it may quote the request, which has any size
         message = f"{message[:MAX_MESSAGE_LENGTH]}..."
     return ApiError(refusal.code, message)
 
@@ -31,38 +31,40 @@ def unknown_topic(state: ClusterState, name: str) -> Refusal:
     return Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name[:249]!r} {why}")
 
 
-def get_partition(state: ClusterState, name: TopicPartition) -> PartitionState:
-    """Of a topic that is not being deleted."""
-    topic = state.find_topic(name.topic)
+def get_partition(state: ClusterState, tp: TopicPartition) -> PartitionState:
+    """Refusal also for a topic that is being deleted."""
+    topic = state.find_topic(tp.topic)
     if topic is None:
-        raise unknown_topic(state, name.topic)
-    if not 0 <= name.partition < len(topic.partitions):
+        raise unknown_topic(state, tp.topic)
+    if not 0 <= tp.partition < len(topic.partitions):
         raise Refusal(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {topic.name} has {len(topic.partitions)} partitions, and no {name.partition}",
+            f"topic {topic.name} has {len(topic.partitions)} partitions, and no {tp.partition}",
         )
-    return topic.partitions[name.partition]
+    return topic.partitions[tp.partition]
 
 
-def named_twice(names: Iterable[str]) -> frozenset[str]:
+def find_duplicates(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name for name, count in Counter(names).items() if count > 1)
 
 
-def refuse_twice(name: str, twice: Collection[str]) -> None:
-    if name in twice:
+def check_named_once(name: str, duplicates: Collection[str]) -> None:
+    if name in duplicates:
         raise Refusal(
             ErrorCode.INVALID_REQUEST, f"topic {name[:249]} is named more than once in the request"
         )
 
 
 def check_topic_configs(
-    topic: str, configs: Mapping[str, str], settings: EffectiveConfig
+    topic: str, configs: Mapping[str, str], broker_config: EffectiveConfig
 ) -> EffectiveConfig:
     try:
-        resolved = resolve_topic(RawConfig.from_mapping(configs, where=f"topic {topic}"), settings)
+        config = resolve_topic(
+            RawConfig.from_mapping(configs, where=f"topic {topic}"), broker_config
+        )
     except ConfigError as error:
         raise invalid_config(error) from None
-    conflict = find_conflict(topic, resolved)
+    conflict = find_conflict(topic, config)
     if conflict is not None:
         raise Refusal(ErrorCode.INVALID_CONFIG, f"topic {topic}: {conflict}")
-    return resolved
+    return config

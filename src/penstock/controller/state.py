@@ -1,7 +1,7 @@
-"""What the controller knows of the cluster, and what a decision is. Nothing here changes once made.
+"""The controller's view of the cluster, and what a decision is. All values are immutable.
 
-Not a cache of its own: it equals what a fresh read of the tree gives, at every moment in which
-no decision is being written.
+Whenever no decision is being written, the view equals what a fresh read of the metadata store
+gives, except for the fields that say otherwise.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,34 +25,36 @@ class ClusterState:
     controller_id: BrokerId
     controller_epoch: ControllerEpoch
     brokers: Mapping[BrokerId, BrokerNode] = field(default_factory=dict)  # the live ones
-    topics: Mapping[str, TopicState] = field(default_factory=dict)  # those being deleted too
-    # Topics being deleted, each with the brokers that have not yet said that its data is gone.
+    topics: Mapping[str, TopicState] = field(default_factory=dict)  # including those being deleted
+    # Topics being deleted, each with the brokers that have not yet confirmed StopReplica.
     deleting: Mapping[str, frozenset[BrokerId]] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict
     )  # "": every broker
-    # Brokers that are about to stop, in the life they have now. Not in the tree: whoever is the
-    # next controller is told again.
-    leaving: frozenset[BrokerId] = frozenset()
-    # Replicas whose log has failed, by partition, in the life that their broker has now. Not in
-    # the tree either.
+    # Brokers in controlled shutdown, at their current broker epoch. Not in the metadata store: a
+    # broker repeats its request to the next controller.
+    shutting_down: frozenset[BrokerId] = frozenset()
+    # Replicas whose log has failed, at their broker's current epoch. Not in the metadata store:
+    # brokers report them again to the next controller.
     failed: FailedReplicas = field(default_factory=dict)
-    unreadable: frozenset[str] = frozenset()  # nodes of topics that are none: nobody may use these
+    unreadable: frozenset[str] = (
+        frozenset()
+    )  # topic znodes that cannot be parsed; names are reserved
 
     def find_topic(self, name: str) -> TopicState | None:
-        """One that is not being deleted."""
+        """None also for a topic that is being deleted."""
         return None if name in self.deleting else self.topics.get(name)
 
-    def able(self, partition: TopicPartition) -> frozenset[BrokerId]:
-        """Live brokers, but for those whose replica of it has failed."""
-        return frozenset(self.brokers).difference(self.failed.get(partition, ()))
+    def online_brokers(self, tp: TopicPartition) -> frozenset[BrokerId]:
+        """The live brokers whose replica of the partition has not failed."""
+        return frozenset(self.brokers).difference(self.failed.get(tp, ()))
 
     def with_topics(self, topics: Iterable[TopicState]) -> "ClusterState":
         changed = {topic.name: topic for topic in topics}
         return replace(self, topics={**self.topics, **changed}) if changed else self
 
 
-Writes = tuple[Operation, ...]  # of one step: all of them or none
+WriteStep = tuple[Operation, ...]  # atomic: all operations or none
 
 
 class AddressedRequest(NamedTuple):
@@ -62,17 +64,17 @@ class AddressedRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerDecision:
-    """Carried out in this order: the writes, step by step; the state; the orders.
+    """Applied in this order: the writes, step by step; then the state; then the requests.
 
-    Whatever step a crash comes after, a fresh read and `repair` lead to where nothing is half made.
+    After a crash at any step, the next controller's read and `repair` complete what was begun.
     """
 
     state: ClusterState
-    writes: tuple[Writes, ...] = ()
+    writes: tuple[WriteStep, ...] = ()
     requests: tuple[AddressedRequest, ...] = ()
 
     def then(self, later: "ControllerDecision") -> "ControllerDecision":
-        """Both, where the later one was decided on this one's state."""
+        """Both decisions; the later one was decided on this one's state."""
         return ControllerDecision(
             state=later.state,
             writes=self.writes + later.writes,

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from penstock.controller.new_partitions import new_partition, partition_creation
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
-from penstock.controller.topic_deletion import holders
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
+from penstock.controller.topic_deletion import brokers_of
 from penstock.controller.znodes import (
+    ALL_BROKERS,
     BROKER_CONFIGS,
     BROKER_IDS,
     DELETIONS,
-    EVERY_BROKER,
     TOPIC_CONFIGS,
     TOPICS,
     DamagedZnode,
@@ -88,7 +88,7 @@ class LoadWatches(NamedTuple):
     deletions: Watch | None = None
 
 
-UNWATCHED = LoadWatches()
+NO_WATCHES = LoadWatches()
 
 
 class StoredState(NamedTuple):
@@ -119,7 +119,7 @@ async def read_brokers(
 
 
 async def read_stored_state(
-    session: Session, watches: LoadWatches = UNWATCHED, report: Report = _say_nothing
+    session: Session, watches: LoadWatches = NO_WATCHES, report: Report = _say_nothing
 ) -> StoredState:
     names = await session.children(TOPICS, watches.topics)
     configured = await session.children(TOPIC_CONFIGS)
@@ -190,13 +190,13 @@ def repair(
 ) -> ControllerDecision:
     """The state that the tree says, and the writes that finish what it has only begun."""
     topics: dict[str, TopicState] = {}
-    writes: list[Writes] = []
+    writes: list[WriteStep] = []
     for read in tree.topics:
-        topics[read.name] = topic_of(read, tree.brokers, controller_epoch, new_topic_id)
+        topics[read.name] = to_topic_state(read, tree.brokers, controller_epoch, new_topic_id)
         if read.name not in tree.marked:
-            writes += missing_nodes(read, topics[read.name])
+            writes += missing_znodes(read, topics[read.name])
     writes += _left_over(tree, topics)
-    deleting = {name: holders(topics[name]) for name in tree.marked if name in topics}
+    deleting = {name: brokers_of(topics[name]) for name in tree.marked if name in topics}
     state = ClusterState(
         controller_id=controller_id,
         controller_epoch=controller_epoch,
@@ -209,7 +209,7 @@ def repair(
     return ControllerDecision(state=state, writes=tuple(writes))
 
 
-def find_returned(tree: StoredState) -> dict[TopicPartition, frozenset[BrokerId]]:
+def find_restarted(tree: StoredState) -> dict[TopicPartition, frozenset[BrokerId]]:
     """Brokers that have registered since a partition's state was written, and are in sync by it.
 
     Every controller writes the state of a partition anew when somebody of its in-sync set comes
@@ -232,7 +232,7 @@ def _came_after(tree: StoredState, broker: BrokerId, zxid: int) -> bool:
     return broker in tree.brokers and tree.brokers[broker].epoch > zxid
 
 
-def topic_of(
+def to_topic_state(
     read: StoredTopic,
     live: Collection[BrokerId],
     epoch: ControllerEpoch,
@@ -256,7 +256,7 @@ def _partitions(
     )
 
 
-def missing_nodes(read: StoredTopic, topic: TopicState) -> Iterator[Writes]:
+def missing_znodes(read: StoredTopic, topic: TopicState) -> Iterator[WriteStep]:
     """What a topic's node promises, and is not there yet."""
     if read.node.topic_id is None:
         data = encode_topic(topic.topic_id, topic.partitions)
@@ -272,7 +272,7 @@ def missing_nodes(read: StoredTopic, topic: TopicState) -> Iterator[Writes]:
             yield creation[1:] if number in there else creation
 
 
-def _left_over(tree: StoredState, topics: Collection[str]) -> Iterator[Writes]:
+def _left_over(tree: StoredState, topics: Collection[str]) -> Iterator[WriteStep]:
     """Settings and marks of no topic: they would fall upon the next one of the name."""
     yield from (
         (Delete(path=topic_config_path(name)),) for name in tree.configured if name not in topics
@@ -330,7 +330,7 @@ async def _read_broker_configs(session: Session) -> dict[str, dict[str, str]]:
     paths = [f"{BROKER_CONFIGS}/{name}" for name in names]
     values = await _find_all(session, paths)
     return {
-        "" if name == EVERY_BROKER else name: decode_configs(path, value.data)
+        "" if name == ALL_BROKERS else name: decode_configs(path, value.data)
         for name, path, value in zip(names, paths, values, strict=True)
         if value is not None
     }

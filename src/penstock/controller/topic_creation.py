@@ -5,19 +5,19 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import ApiError, CreatableTopic
-from penstock.controller.internal_topics import fill_in
+from penstock.controller.internal_topics import fill_in_defaults
 from penstock.controller.new_partitions import (
     CreationDependencies,
     CreationPlan,
     check_factor,
     check_replicas,
-    checked_steps,
+    checked_writes,
     new_partitions,
     partition_creation,
 )
-from penstock.controller.refusals import check_topic_configs, refuse_twice, refused
+from penstock.controller.refusals import check_named_once, check_topic_configs, to_api_error
 from penstock.controller.replica_assignment import assign_replicas
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import (
     encode_configs,
     encode_topic,
@@ -30,7 +30,7 @@ from penstock.model.cluster import BrokerId, TopicState
 from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import InvalidTopicName, check_topic_name
 
-Created = tuple[ControllerDecision, list[TopicState | ApiError]]
+TopicsCreated = tuple[ControllerDecision, list[TopicState | ApiError]]
 
 
 def create_topics(
@@ -39,19 +39,19 @@ def create_topics(
     means: CreationDependencies,
     *,
     twice: Collection[str] = (),
-) -> Created:
+) -> TopicsCreated:
     """Each topic or why not, and what makes those that may be; `twice`: named so in the request."""
     plan = CreationPlan(state, means)
     answers: list[TopicState | ApiError] = []
     for topic in asked:
         try:
-            refuse_twice(topic.name, twice)
+            check_named_once(topic.name, twice)
             made = _new_topic(plan.state, topic, means)
             plan.count(len(made.partitions))
-            plan.add(made, checked_steps(made, _creation(made)), range(len(made.partitions)))
+            plan.add(made, checked_writes(made, _creation(made)), range(len(made.partitions)))
             answers.append(made)
         except Refusal as refusal:
-            answers.append(refused(refusal))
+            answers.append(to_api_error(refusal))
     return plan.decision(), answers
 
 
@@ -59,7 +59,7 @@ def _new_topic(
     state: ClusterState, asked: CreatableTopic, means: CreationDependencies
 ) -> TopicState:
     _check_name(state, asked.name)
-    asked = fill_in(asked, means.settings)
+    asked = fill_in_defaults(asked, means.settings)
     assignment = _given_assignment(state, asked) or _chosen_assignment(state, asked, means)
     return TopicState(
         name=asked.name,
@@ -165,7 +165,7 @@ def _checked_configs(asked: CreatableTopic, settings: EffectiveConfig) -> Mappin
     return configs
 
 
-def _creation(topic: TopicState) -> Iterator[Writes]:
+def _creation(topic: TopicState) -> Iterator[WriteStep]:
     yield (
         Create(path=topic_config_path(topic.name), data=encode_configs(topic.configs)),
         Create(path=topic_path(topic.name), data=encode_topic(topic.topic_id, topic.partitions)),

@@ -6,11 +6,11 @@ Pure. From the mark on a deletion ends only by being finished, whoever is the co
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from penstock.controller.broker_changes import hide_deleted, stop_deleted
-from penstock.controller.controller_requests import tell
+from penstock.controller.broker_changes import stop_deleted_requests, unpublish_deleted
+from penstock.controller.controller_requests import update_metadata_requests
 from penstock.controller.interface import ApiError
-from penstock.controller.refusals import refused, unknown_topic
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
+from penstock.controller.refusals import to_api_error, unknown_topic
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
 from penstock.controller.znodes import deletion_path, topic_config_path
 from penstock.metadata_store.interface import Create, Delete
 from penstock.model.cluster import BrokerId, TopicState
@@ -31,28 +31,28 @@ def delete_topics(
             _check_deletable(state, name, is_enabled)
             answers.append(None)
             if name not in state.deleting:
-                marked[name] = holders(state.topics[name])
+                marked[name] = brokers_of(state.topics[name])
         except Refusal as refusal:
-            answers.append(refused(refusal))
+            answers.append(to_api_error(refusal))
     after = replace(state, deleting={**state.deleting, **marked})
     unmarked = () if is_marked else tuple(marked)
-    writes: list[Writes] = [(Create(path=deletion_path(name)),) for name in unmarked]
+    writes: list[WriteStep] = [(Create(path=deletion_path(name)),) for name in unmarked]
     decision = ControllerDecision(
-        state=after, writes=tuple(writes), requests=stop_deleted(after, marked)
+        state=after, writes=tuple(writes), requests=stop_deleted_requests(after, marked)
     )
-    return decision.then(hide_deleted(after, before=state)), answers
+    return decision.then(unpublish_deleted(after, before=state)), answers
 
 
-def data_removed(
+def replicas_deleted(
     state: ClusterState, broker: BrokerId, topics: Iterable[str]
 ) -> ControllerDecision:
     """A broker has nothing of these any more."""
     rest = {name: state.deleting[name] - {broker} for name in topics if name in state.deleting}
     after = replace(state, deleting={**state.deleting, **rest})
-    return hide_deleted(after, before=state)
+    return unpublish_deleted(after, before=state)
 
 
-def ready_to_go(state: ClusterState) -> list[str]:
+def find_deletable(state: ClusterState) -> list[str]:
     """Topics of which no broker has any data."""
     return [name for name, waiting in state.deleting.items() if not waiting]
 
@@ -67,15 +67,17 @@ def remove_topics(state: ClusterState, found: Mapping[str, Sequence[str]]) -> Co
         failed={name: each for name, each in state.failed.items() if name.topic not in found},
     )
     writes = [step for name, paths in found.items() for step in _removal(name, paths)]
-    orders = tell(after, deleted=found, with_failed=after.failed != state.failed)
+    orders = update_metadata_requests(
+        after, deleted=found, with_failed=after.failed != state.failed
+    )
     return ControllerDecision(state=after, writes=tuple(writes), requests=orders)
 
 
-def holders(topic: TopicState) -> frozenset[BrokerId]:
+def brokers_of(topic: TopicState) -> frozenset[BrokerId]:
     return frozenset(broker for each in topic.partitions for broker in each.replicas)
 
 
-def _removal(name: str, paths: Sequence[str]) -> Iterable[Writes]:
+def _removal(name: str, paths: Sequence[str]) -> Iterable[WriteStep]:
     # Each alone, children first; the settings and the mark go with the topic's own node.
     marks = {topic_config_path(name), deletion_path(name)}
     own = [path for path in paths if path not in marks]

@@ -5,7 +5,7 @@ A step is never cut: all of its operations are in one transaction.
 
 from collections.abc import Iterable, Iterator
 
-from penstock.controller.state import Writes
+from penstock.controller.state import WriteStep
 from penstock.metadata_store.interface import (
     OPERATION_OVERHEAD_BYTES,
     Create,
@@ -17,8 +17,8 @@ from penstock.metadata_store.interface import (
 TRANSACTION_BYTES = 128 * 1024
 
 
-def pack(
-    steps: Iterable[Writes], limit_bytes: int = TRANSACTION_BYTES
+def batch_writes(
+    steps: Iterable[WriteStep], limit_bytes: int = TRANSACTION_BYTES
 ) -> Iterator[list[Operation]]:
     """A larger step than the limit has a transaction of its own."""
     batch: list[Operation] = []

@@ -17,7 +17,7 @@ from penstock.controller.state_loader import (
     read_topic_values,
     read_topics,
 )
-from penstock.controller.znode_topics import grow_as_edited, take_up_topics
+from penstock.controller.znode_topics import add_edited_partitions, adopt_topics
 from penstock.controller.znodes import (
     DELETIONS,
     ELECTIONS,
@@ -70,7 +70,7 @@ class ZnodeRequests:
             found, unreadable = await self._read_new(new)
             for each in unreadable:
                 term.setup.report(f"no topic is made of {each.name!r}: {each.why}")
-            await term.carry_out(take_up_topics(state, found, unreadable, term.setup.new_topic_id))
+            await term.carry_out(adopt_topics(state, found, unreadable, term.setup.new_topic_id))
         await self.topics_edited([each for each in names if each not in self._watched])
 
     async def topics_edited(self, names: Sequence[str]) -> None:
@@ -85,7 +85,7 @@ class ZnodeRequests:
                 continue
             try:
                 await term.carry_out(
-                    grow_as_edited(term.state, topic, decode_topic(name, value.data))
+                    add_edited_partitions(term.state, topic, decode_topic(name, value.data))
                 )
             except (DamagedZnode, Refusal) as problem:
                 term.setup.report(f"topic {name!r} stays as it is: {problem}")

@@ -5,10 +5,18 @@ been asked for. Pure.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from penstock.controller.controller_requests import roles, tell
+from penstock.controller.controller_requests import (
+    leader_and_isr_requests,
+    update_metadata_requests,
+)
 from penstock.controller.new_partitions import new_partitions, partition_creation
-from penstock.controller.state import ClusterState, ControllerDecision, Writes
-from penstock.controller.state_loader import StoredTopic, UnreadableTopic, missing_nodes, topic_of
+from penstock.controller.state import ClusterState, ControllerDecision, WriteStep
+from penstock.controller.state_loader import (
+    StoredTopic,
+    UnreadableTopic,
+    missing_znodes,
+    to_topic_state,
+)
 from penstock.controller.znodes import REASSIGNMENTS, TopicZnode, encode_topic, topic_path
 from penstock.metadata_store.interface import SetData
 from penstock.model.cluster import TopicState
@@ -16,7 +24,7 @@ from penstock.model.errors import ErrorCode, Refusal
 from penstock.model.ids import TopicId
 
 
-def take_up_topics(
+def adopt_topics(
     state: ClusterState,
     found: Iterable[StoredTopic],
     unreadable: Iterable[UnreadableTopic],
@@ -24,11 +32,11 @@ def take_up_topics(
 ) -> ControllerDecision:
     """The nodes that they lack, and their brokers' orders. What cannot be read is left alone."""
     made: dict[str, TopicState] = {}
-    writes: list[Writes] = []
+    writes: list[WriteStep] = []
     for read in found:
-        topic = topic_of(read, state.brokers, state.controller_epoch, new_topic_id)
+        topic = to_topic_state(read, state.brokers, state.controller_epoch, new_topic_id)
         made[read.name] = topic
-        writes += missing_nodes(read, topic)
+        writes += missing_znodes(read, topic)
     after = replace(
         state.with_topics(made.values()),
         unreadable=state.unreadable | {each.name for each in unreadable},
@@ -36,13 +44,17 @@ def take_up_topics(
     if not made:
         return ControllerDecision(state=after)
     numbers = {name: range(len(topic.partitions)) for name, topic in made.items()}
-    orders = roles(after, numbers, brokers=after.brokers, is_new=True)
+    orders = leader_and_isr_requests(after, numbers, brokers=after.brokers, is_new=True)
     return ControllerDecision(
-        state=after, writes=tuple(writes), requests=orders + tell(after, topics=made)
+        state=after,
+        writes=tuple(writes),
+        requests=orders + update_metadata_requests(after, topics=made),
     )
 
 
-def grow_as_edited(state: ClusterState, topic: TopicState, node: TopicZnode) -> ControllerDecision:
+def add_edited_partitions(
+    state: ClusterState, topic: TopicState, node: TopicZnode
+) -> ControllerDecision:
     """The partitions that somebody has added to its node; Refusal of any other edit."""
     known = [each.replicas for each in topic.partitions]
     told = [node.replicas[number] for number in range(len(node.replicas))]
@@ -58,15 +70,17 @@ def grow_as_edited(state: ClusterState, topic: TopicState, node: TopicZnode) -> 
     grown = replace(topic, partitions=topic.partitions + added)
     after = state.with_topics([grown])
     numbers = range(len(known), len(told))
-    orders = roles(after, {topic.name: numbers}, brokers=after.brokers, is_new=True)
+    orders = leader_and_isr_requests(
+        after, {topic.name: numbers}, brokers=after.brokers, is_new=True
+    )
     return ControllerDecision(
         state=after,
         writes=tuple(_growth(grown, numbers)),
-        requests=orders + tell(after, topics=[topic.name]),
+        requests=orders + update_metadata_requests(after, topics=[topic.name]),
     )
 
 
-def _growth(topic: TopicState, numbers: range) -> Iterator[Writes]:
+def _growth(topic: TopicState, numbers: range) -> Iterator[WriteStep]:
     """The node as well: whoever edited it may have left out the topic's id."""
     data = encode_topic(topic.topic_id, topic.partitions)
     yield (SetData(path=topic_path(topic.name), data=data),)

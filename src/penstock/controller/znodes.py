@@ -35,10 +35,10 @@ BROKER_CONFIGS = "/config/brokers"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
 
-EVERY_BROKER = "<default>"  # the name of the node that holds what is set for all brokers
+ALL_BROKERS = "<default>"  # the name of the node that holds what is set for all brokers
 
 # What every cluster has, parents first.
-PERSISTENT = (
+PERSISTENT_ZNODES = (
     "/brokers",
     BROKER_IDS,
     TOPICS,
@@ -90,7 +90,7 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(broker: str) -> str:
     """Of a broker's id as text; the empty name is every broker's."""
-    return f"{BROKER_CONFIGS}/{broker or EVERY_BROKER}"
+    return f"{BROKER_CONFIGS}/{broker or ALL_BROKERS}"
 
 
 # Brokers.

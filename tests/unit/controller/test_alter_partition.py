@@ -123,14 +123,14 @@ def test_a_change_that_is_stored_already_is_answered_as_done() -> None:
 def test_who_is_away_or_about_to_leave_does_not_become_in_sync() -> None:
     _, [outcome] = ask(replace(STATE, brokers=alive(0, 1)), change(0, 1, 2))
     assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
-    leaving = replace(STATE, leaving=frozenset((BrokerId(2),)))
+    leaving = replace(STATE, shutting_down=frozenset((BrokerId(2),)))
     _, [outcome] = ask(leaving, change(0, 1, 2))
     assert outcome.code is ErrorCode.INELIGIBLE_REPLICA
 
 
 def test_a_leader_that_is_about_to_leave_may_still_take_in_its_successor() -> None:
     state = cluster_state(alive(0, 1), topic("t", partition(0, (0,), (0, 1))))
-    leaving = replace(state, leaving=frozenset((BrokerId(0),)))
+    leaving = replace(state, shutting_down=frozenset((BrokerId(0),)))
     _, [outcome] = ask(leaving, change(0, 1))
     assert outcome.code is ErrorCode.NONE
 

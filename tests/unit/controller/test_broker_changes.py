@@ -197,13 +197,13 @@ class TestAControllerThatTakesOver:
 
     def test_takes_nobody_for_in_sync_who_has_another_life_since(self) -> None:
         state = cluster_state(alive(0, 1, 2), topic("t", partition(0, (0, 1, 2), (0, 1, 2))))
-        came_back = {TopicPartition("t", 0): {BrokerId(0)}}
-        assert summary(led(fail_over(state, never, came_back))) == (1, 5, (1, 2))
+        restarted = {TopicPartition("t", 0): {BrokerId(0)}}
+        assert summary(led(fail_over(state, never, restarted))) == (1, 5, (1, 2))
 
     def test_lets_one_of_those_lead_where_nobody_stayed(self) -> None:
         state = cluster_state(alive(0, 1), topic("t", partition(1, (0, 1), (0, 1))))
-        came_back = {TopicPartition("t", 0): {BrokerId(0), BrokerId(1)}}
-        assert summary(led(fail_over(state, never, came_back))) == (1, 5, (1,))
+        restarted = {TopicPartition("t", 0): {BrokerId(0), BrokerId(1)}}
+        assert summary(led(fail_over(state, never, restarted))) == (1, 5, (1,))
 
 
 class TestATopicThatIsBeingDeleted:

@@ -67,7 +67,9 @@ class TestThePreferredLeader:
         assert decision == ControllerDecision(state=state)
 
     def test_does_not_come_back_to_a_broker_that_is_about_to_leave(self) -> None:
-        state = replace(one(partition(1, (1, 0), (0, 1)), 0, 1), leaving=frozenset((BrokerId(0),)))
+        state = replace(
+            one(partition(1, (1, 0), (0, 1)), 0, 1), shutting_down=frozenset((BrokerId(0),))
+        )
         _, answers = elect_leaders(state, PREFERRED, [T0])
         assert codes(answers) == {"t-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
 
@@ -131,7 +133,7 @@ class TestImbalance:
         moving = partition(1, (0, 1), (0, 1))._replace(removing=(BrokerId(1),))
         state = cluster_state(alive(0, 1), topic("t", behind, away, moving))
         assert find_imbalanced(state, limit_percent=0) == []
-        leaving = replace(self.led_elsewhere(2, 2), leaving=frozenset((BrokerId(0),)))
+        leaving = replace(self.led_elsewhere(2, 2), shutting_down=frozenset((BrokerId(0),)))
         assert find_imbalanced(leaving, limit_percent=0) == []
 
 
@@ -156,7 +158,7 @@ class TestABrokerThatIsAboutToLeave:
         decision, left = self.go(state)
         assert left == ["t-0"]
         assert decision.writes == ()
-        assert decision.state.leaving == {0}
+        assert decision.state.shutting_down == {0}
 
     @pytest.mark.parametrize("replicas", [(0,), (0, 2), (2, 0)])
     def test_does_not_wait_where_no_other_replica_is_alive(self, replicas: tuple[int, ...]) -> None:
@@ -172,14 +174,14 @@ class TestABrokerThatIsAboutToLeave:
 
     def test_is_not_elected_while_another_can_be(self) -> None:
         state = one(partition(2, (0, 1, 2), (0, 1, 2)), 0, 1, 2)
-        marked = replace(state, leaving=frozenset((BrokerId(0),)))
+        marked = replace(state, shutting_down=frozenset((BrokerId(0),)))
         decision = brokers_changed(marked, alive(0, 1), lambda _: False)
         assert decision.state.topics["t"].partitions[0].leader == 1
 
     def test_that_comes_back_is_not_leaving_any_more(self) -> None:
         decision, _ = self.go(one(partition(0, (0, 1), (0, 1)), 0, 1))
         back = brokers_changed(decision.state, alive(0, epoch=2) | alive(1), lambda _: False)
-        assert back.state.leaving == frozenset()
+        assert back.state.shutting_down == frozenset()
 
     def test_must_be_registered_in_the_life_that_asks(self) -> None:
         with pytest.raises(Refusal) as refused:

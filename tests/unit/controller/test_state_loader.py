@@ -12,7 +12,7 @@ from penstock.controller.controller import Controller
 from penstock.controller.interface import CreatableTopic
 from penstock.controller.persistent_znodes import ensure_znodes
 from penstock.controller.state_loader import find_topic_znodes
-from penstock.controller.znodes import PERSISTENT, DamagedZnode, format_uuid
+from penstock.controller.znodes import PERSISTENT_ZNODES, DamagedZnode, format_uuid
 from penstock.metadata_store.interface import Session
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
@@ -29,7 +29,7 @@ def story_with(
 
     async def story(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
-        await ensure_znodes(session, PERSISTENT)
+        await ensure_znodes(session, PERSISTENT_ZNODES)
         await prepare(session)
         async with cluster.controlled() as controller:
             await settled()
@@ -178,7 +178,7 @@ def test_a_deletion_that_was_cut_short_is_finished() -> None:
 def test_a_topic_that_is_to_go_is_not_made_whole_first() -> None:
     async def story(cluster: Cluster) -> None:
         session = await cluster.store.open_session()
-        await ensure_znodes(session, PERSISTENT)
+        await ensure_znodes(session, PERSISTENT_ZNODES)
         await session.create("/brokers/topics/t", node_of(p0=[0], p1=[0]))
         await session.create("/admin/delete_topics/t")
         found = await cluster.reread()
@@ -215,7 +215,7 @@ def test_a_node_that_makes_no_sense_stops_the_start_by_name(path: str, data: byt
 def test_a_topic_s_nodes_are_found_parents_first() -> None:
     async def story(cluster: Cluster) -> None:
         session = cluster.sessions[0]
-        await ensure_znodes(session, PERSISTENT)
+        await ensure_znodes(session, PERSISTENT_ZNODES)
         async with cluster.controlled() as controller:
             await controller.create_topics(
                 [CreatableTopic(name="t", partitions=2)], validate_only=False, timeout_ms=WAIT_MS

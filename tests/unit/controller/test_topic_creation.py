@@ -17,7 +17,7 @@ from penstock.config.raw_config import RawConfig
 from penstock.controller.create_partitions import create_partitions
 from penstock.controller.interface import ApiError, CreatableTopic, NewPartitions
 from penstock.controller.new_partitions import CreationDependencies
-from penstock.controller.refusals import named_twice
+from penstock.controller.refusals import find_duplicates
 from penstock.controller.state import ClusterState, ControllerDecision
 from penstock.controller.topic_creation import create_topics
 from penstock.metadata_store.interface import Create, SetData
@@ -49,7 +49,7 @@ THREE = cluster_state(
 def create(
     *asked: CreatableTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
 ) -> list[TopicState | ApiError]:
-    twice = named_twice(each.name for each in asked)
+    twice = find_duplicates(each.name for each in asked)
     return create_topics(state, asked, means(given=given), twice=twice)[1]
 
 
@@ -293,7 +293,7 @@ def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_ar
 
 
 def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:
-    twice = named_twice(each.name for each in asked)
+    twice = find_duplicates(each.name for each in asked)
     return create_partitions(state, asked, means(limit=100), twice=twice)[1]
 
 

@@ -8,10 +8,10 @@ from tests.unit.controller.cluster import code_of
 from tests.unit.controller.states import alive, cluster_state, partition, topic
 
 from penstock.controller.topic_deletion import (
-    data_removed,
     delete_topics,
-    ready_to_go,
+    find_deletable,
     remove_topics,
+    replicas_deleted,
 )
 from penstock.metadata_store.interface import Create, Delete
 from penstock.model.cluster import BrokerId, StopReplicaRequest, UpdateMetadataRequest
@@ -55,14 +55,14 @@ def test_what_is_being_deleted_is_not_marked_twice() -> None:
 
 def test_a_topic_goes_when_the_last_broker_has_removed_its_data() -> None:
     state = delete_topics(STATE, ["t", "u"], is_enabled=True)[0].state
-    state = data_removed(state, B, ["t", "u"]).state
-    assert ready_to_go(state) == ["u"]
-    state = data_removed(state, A, ["t"]).state
-    assert ready_to_go(state) == ["t", "u"]
+    state = replicas_deleted(state, B, ["t", "u"]).state
+    assert find_deletable(state) == ["u"]
+    state = replicas_deleted(state, A, ["t"]).state
+    assert find_deletable(state) == ["t", "u"]
 
 
 def test_news_of_a_topic_that_is_not_being_deleted_mean_nothing() -> None:
-    assert data_removed(STATE, A, ["t"]).state == STATE
+    assert replicas_deleted(STATE, A, ["t"]).state == STATE
 
 
 def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:

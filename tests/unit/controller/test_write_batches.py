@@ -8,8 +8,8 @@ from tests.unit.controller.cluster import Cluster, code_of, tell
 from tests.unit.controller.crashing_session import CrashingSession
 
 from penstock.controller.interface import CreatableTopic
-from penstock.controller.state import Writes
-from penstock.controller.write_batches import TRANSACTION_BYTES, pack, request_bytes
+from penstock.controller.state import WriteStep
+from penstock.controller.write_batches import TRANSACTION_BYTES, batch_writes, request_bytes
 from penstock.metadata_store.interface import Create
 from penstock.model.errors import ErrorCode
 
@@ -23,16 +23,18 @@ steps = st.lists(
 )
 
 
-def length(step: Writes) -> int:
+def length(step: WriteStep) -> int:
     return sum(map(request_bytes, step))
 
 
 @given(steps=steps)
-def test_steps_stay_whole_and_in_order_and_as_many_as_fit_go_together(steps: list[Writes]) -> None:
+def test_steps_stay_whole_and_in_order_and_as_many_as_fit_go_together(
+    steps: list[WriteStep],
+) -> None:
     left = list(steps)
-    batches = list(pack(steps, LIMIT))
+    batches = list(batch_writes(steps, LIMIT))
     for batch in batches:
-        gathered: list[Writes] = []
+        gathered: list[WriteStep] = []
         while sum(map(len, gathered)) < len(batch):
             gathered.append(left.pop(0))
         assert [each for step in gathered for each in step] == batch

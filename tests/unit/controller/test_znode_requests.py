@@ -12,7 +12,7 @@ from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import Controller
 from penstock.controller.interface import CreatableTopic
 from penstock.controller.persistent_znodes import ensure_znodes
-from penstock.controller.znodes import PERSISTENT
+from penstock.controller.znodes import PERSISTENT_ZNODES
 from penstock.metadata_store.interface import Create, Session
 from penstock.model.alter_partition import AlterPartitionProposal, IsrMember
 from penstock.model.cluster import NO_BROKER, BrokerEpoch, BrokerId, PartitionState, TopicState
@@ -215,7 +215,7 @@ class TestATopicMadeInTheTree:
     def test_while_nobody_looked_is_found_at_the_election(self) -> None:
         async def story(cluster: Cluster) -> None:
             session = await someone(cluster)
-            await ensure_znodes(session, PERSISTENT)
+            await ensure_znodes(session, PERSISTENT_ZNODES)
             await session.create("/brokers/topics/t", node_of(p0=[0]))
             async with cluster.controlled():
                 assert list(cluster.channel.twin().topics) == ["t"]

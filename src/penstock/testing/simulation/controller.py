@@ -65,8 +65,8 @@ class SimulatedActiveController:
             new_topic_id=lambda: world.topic.topic_id,
         )
         assert not loaded.writes, "the tree of a simulation is never half made"
-        came_back = load.find_returned(tree)
-        self._carry_out(decide.fail_over(loaded.state, lambda topic: False, came_back))
+        restarted = load.find_restarted(tree)
+        self._carry_out(decide.fail_over(loaded.state, lambda topic: False, restarted))
 
     # -- what happens ----------------------------------------------------------------------
 

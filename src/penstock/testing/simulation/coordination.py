@@ -11,7 +11,7 @@ from penstock.controller.znodes import (
     BROKER_IDS,
     CONTROLLER,
     CONTROLLER_EPOCH,
-    PERSISTENT,
+    PERSISTENT_ZNODES,
     broker_path,
     decode_broker,
     decode_state,
@@ -54,7 +54,7 @@ class SimulatedTree:
         self._now_ms = now_ms
         self._lives: dict[int, BrokerNode] = {}  # by the change that made their node
         self._setup = self.open_session()
-        for path in (*PERSISTENT, CONTROLLER_EPOCH):
+        for path in (*PERSISTENT_ZNODES, CONTROLLER_EPOCH):
             self.write(self._setup, [Create(path=path)])
 
     def create_topic(self, partition: TopicPartition, data: bytes, state: bytes) -> None:
