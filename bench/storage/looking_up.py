@@ -58,7 +58,7 @@ def _fill_log(
 def _pread(log: SegmentedLog, offsets: list[Offset]) -> None:
     segments, batch_bytes = log.segments, log.segments.size_bytes // log.log_end_offset
     for offset in offsets:
-        segment = segments[segments.place_of(offset)]
+        segment = segments[segments.index_of(offset)]
         position = (offset - segment.base_offset) * batch_bytes
         os.pread(segment.file.descriptor, 4096, position)
 
@@ -66,7 +66,7 @@ def _pread(log: SegmentedLog, offsets: list[Offset]) -> None:
 def _look_up(log: SegmentedLog, offsets: list[Offset]) -> None:
     segments = log.segments
     for offset in offsets:
-        segments[segments.place_of(offset)].find_batch(offset)
+        segments[segments.index_of(offset)].find_batch(offset)
 
 
 def _read(log: SegmentedLog, offsets: list[Offset]) -> None:

@@ -20,7 +20,8 @@ from penstock.io.disk import CREATE
 from penstock.protocol.batch import iter_headers
 from penstock.storage.checkpoints import CLEANER_FILE, RECOVERY_POINT_FILE
 from penstock.storage.partition_metadata import CLEAN_SHUTDOWN_FILE
-from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX
+from penstock.storage.segment_file import LOG_SUFFIX
+from penstock.storage.transaction_index import TRANSACTION_INDEX_SUFFIX
 from penstock.testing.simulated_disk import SimulatedDisk
 
 MARKER = f"{DATA}/{CLEAN_SHUTDOWN_FILE}"

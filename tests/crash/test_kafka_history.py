@@ -397,7 +397,7 @@ def test_kafka_8710_a_producer_whose_records_are_all_deleted_goes_on_where_it_wa
         _append(engine, log, data_batch(number))
     log.advance_high_watermark(log.log_end_offset)
     log.delete_before(Offset(30))
-    log.detach_first(log.segments.place_of(30), NOW_MS)
+    log.detach_first(log.segments.index_of(30), NOW_MS)
     flush(engine, log)
     if not crash:
         engine.close()

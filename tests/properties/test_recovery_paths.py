@@ -32,7 +32,8 @@ from penstock.protocol.control import build_end_marker_batch
 from penstock.storage.leader_epoch_cache import EPOCH_FILE, EpochEntry, encode_epochs
 from penstock.storage.recovery import CheckpointedOffsets, open_log
 from penstock.storage.scan import CHUNK_BYTES
-from penstock.storage.segment import LOG_SUFFIX, Segment, file_name
+from penstock.storage.segment import Segment
+from penstock.storage.segment_file import LOG_SUFFIX, file_name
 from penstock.testing.simulated_disk import SimulatedDisk
 
 NOW_MS = 1_000_000
@@ -254,7 +255,7 @@ def _look_into(segment: Segment) -> dict[str, Any]:
         ),
         "indexes": [[index.entry(place) for place in range(len(index))] for index in indexes],
         "next_entry": (segment.bytes_since_index, segment.is_index_full),
-        "aborted": segment.aborted,
+        "aborted": segment.transaction_index.entries,
     }
 
 

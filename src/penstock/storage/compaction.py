@@ -142,7 +142,7 @@ class CompactionJob:
             end_offset=cleanable.end_offset,
             sources=sealed[: cleanable.segment_count],
             later_index_paths=[s.transaction_index_path for s in sealed[cleanable.segment_count :]],
-            active_aborted=list(log.segments.active.aborted),
+            active_aborted=list(log.segments.active.transaction_index.entries),
             producers={
                 entry.producer_id: LastBatch(entry.last_offset, entry.producer_epoch)
                 for entry in log.producers.producers()

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 from penstock.io.disk import REPLACE, Buffer, Disk, read_fully, write_fully
 from penstock.storage.handles import Handles
-from penstock.storage.segment import LOG_SUFFIX, TRANSACTION_INDEX_SUFFIX, Segment
+from penstock.storage.segment import Segment
+from penstock.storage.segment_file import LOG_SUFFIX
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
 from penstock.storage.swap import Swap
-from penstock.storage.transaction_index import AbortedTxn, encode_entry
+from penstock.storage.transaction_index import TRANSACTION_INDEX_SUFFIX, AbortedTxn, encode_entry
 
 _COPY_BYTES = 1 << 20
 

@@ -77,7 +77,7 @@ def is_due(cleanable: Cleanable, config: LogConfig) -> bool:
 def measure(log: SegmentedLog, now_ms: int) -> Cleanable:
     first_dirty = find_first_dirty_offset(log)
     segments = cleanable_segments(log, first_dirty, now_ms)
-    ends = [log.segments.end_of(place, log.log_end_offset) for place in range(len(segments))]
+    ends = [log.segments.end_offset_of(place, log.log_end_offset) for place in range(len(segments))]
     dirty = [s for s, end in zip(segments, ends, strict=True) if end > first_dirty]
     dirty_bytes = sum(segment.size for segment in dirty)
     horizon_ms = log.delete_horizon_ms
@@ -106,7 +106,7 @@ def cleanable_segments(log: SegmentedLog, first_dirty_offset: int, now_ms: int) 
     youngest_ms = now_ms - log.config.min_compaction_lag_ms
     found: list[Segment] = []
     for place in range(len(log.segments) - 1):
-        segment, end = log.segments[place], log.segments.end_of(place, log.log_end_offset)
+        segment, end = log.segments[place], log.segments.end_offset_of(place, log.log_end_offset)
         if end > bound:
             break
         is_dirty = end > first_dirty_offset
@@ -122,10 +122,10 @@ def sealed_sources(log: SegmentedLog) -> list[CleanableSegment]:
         CleanableSegment(
             log.segments[place],
             log.segments[place].base_offset,
-            log.segments.end_of(place, log.log_end_offset),
+            log.segments.end_offset_of(place, log.log_end_offset),
             log.segments[place].size,
             log.segments[place].file.path,
-            log.segments[place].transaction_index_path,
+            log.segments[place].transaction_index.path,
         )
         for place in range(len(log.segments) - 1)
     ]

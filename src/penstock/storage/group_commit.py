@@ -127,7 +127,7 @@ class GroupCommit:
         folders = _folders_to_sync(log)
         log.names_changed = log.is_folder_new = False
         paths = [path for segment in dirty if not segment.is_active for path in segment.index_paths]
-        paths += [log.segments.active.transaction_index_path, *log.unsynced_paths]
+        paths += [log.segments.active.transaction_index.path, *log.unsynced_paths]
         log.unsynced_paths.clear()
         log.dirty_since_ms = None
         # Before the files are opened: to open one may close another that nobody holds.

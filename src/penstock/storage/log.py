@@ -45,6 +45,7 @@ from penstock.storage.leader_epoch_cache import (
     LeaderEpochCache,
     write_epochs,
 )
+from penstock.storage.log_segments import LogSegments
 from penstock.storage.log_validator import (
     check_times,
     is_plain,
@@ -56,8 +57,7 @@ from penstock.storage.producer_replay import apply_batch, check_batch, replay
 from penstock.storage.producer_snapshots import ProducerSnapshots
 from penstock.storage.producer_state_manager import ProducerStateManager
 from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
-from penstock.storage.segment_files import remove_files, set_files_aside
-from penstock.storage.segments import Segments
+from penstock.storage.segment_removal import remove_files, set_files_aside
 from penstock.storage.timestamp_lookup import find_by_time, find_max_timestamp
 from penstock.storage.transaction_index import AbortedTxn, collect_aborted
 
@@ -105,7 +105,7 @@ class SegmentedLog:
         self.undo_swap: Callable[[], None] | None = None
         self.failure: OSError | None = None  # the first write error; no append after it
         self.is_retired = False  # deleted or closed: its files are no longer its own
-        self.segments = Segments()
+        self.segments = LogSegments()
         self.epochs = LeaderEpochCache()
         self.producers = ProducerStateManager(str(tp))
         self.snapshots = ProducerSnapshots(disk, directory, snapshot_names)
@@ -276,10 +276,10 @@ class SegmentedLog:
         aborted = apply_batch(self.producers, header, content, now_ms)
         if aborted is None:
             return
-        if not segment.aborted:
+        if not segment.transaction_index.entries:
             self.names_changed = True  # the index is made with its first entry
         try:
-            segment.note_aborted(aborted)
+            segment.transaction_index.append(aborted)
         except OSError as error:
             raise self.fail(error) from error
 
@@ -328,7 +328,7 @@ class SegmentedLog:
         self, start: int, below: int, max_bytes: int, at_least_one: bool
     ) -> Read | None:
         segments = self.segments
-        for place in range(segments.place_of(start), len(segments)):
+        for place in range(segments.index_of(start), len(segments)):
             segment = segments[place]
             placed = segment.find_batch(start)
             if placed is None:
@@ -340,11 +340,11 @@ class SegmentedLog:
                 if not at_least_one:
                     return None
                 limit = placed.end_position
-            if below < segments.end_of(place, self.log_end_offset):
+            if below < segments.end_offset_of(place, self.log_end_offset):
                 limit = min(limit, self._position_of(segment, below))
             end, end_offset = segment.find_whole_end(placed.position, limit)
             if end_offset is None:
-                end_offset = segments.end_of(place, self.log_end_offset)
+                end_offset = segments.end_offset_of(place, self.log_end_offset)
             return self._slice(segment, placed.position, end, end_offset)
         return None
 
@@ -352,10 +352,10 @@ class SegmentedLog:
         """From where the last read ended, as a consumer does: without a look-up, and at the log's
         end without a look into the file. None where that is not known to be right any more."""
         _, segment, position, generation = self._read_end
-        place = self.segments.place_of(start)
+        place = self.segments.index_of(start)
         if segment is not self.segments[place] or generation != self.generation:
             return None  # rolled, replaced, removed or cut since
-        segment_end_offset = self.segments.end_of(place, self.log_end_offset)
+        segment_end_offset = self.segments.end_offset_of(place, self.log_end_offset)
         if below < segment_end_offset or position >= segment.size:
             return None
         end, end_offset = segment.find_whole_end(position, position + max_bytes)
@@ -389,7 +389,7 @@ class SegmentedLog:
         """Aborted transactions that touch [start, below): a read_committed reader skips them."""
         found: list[AbortedTxn] = []
         for segment in self.segments.starting_from(start):
-            part, complete = collect_aborted(segment.aborted, start, below)
+            part, complete = collect_aborted(segment.transaction_index.entries, start, below)
             found += part
             if complete:
                 break
@@ -534,7 +534,7 @@ class SegmentedLog:
             self.write_epochs()
 
     def _truncate(self, offset: Offset, now_ms: int) -> None:
-        place = self.segments.place_of(offset)
+        place = self.segments.index_of(offset)
         segment = self.segments[place]
         placed = segment.find_batch(offset)
         position = segment.size if placed is None else placed.position

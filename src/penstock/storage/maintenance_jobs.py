@@ -13,7 +13,7 @@ from penstock.storage.log import SegmentedLog
 from penstock.storage.log_directory import LocalLogDirectory
 from penstock.storage.retention import SegmentAge, count_expired
 from penstock.storage.segment import Segment
-from penstock.storage.segment_files import remove_files
+from penstock.storage.segment_removal import remove_files
 from penstock.storage.swap import DELETED
 
 OnFailed = Callable[[LocalLogDirectory, OSError], None]
@@ -92,7 +92,7 @@ def _age(log: SegmentedLog, place: int) -> SegmentAge:
     segment = log.segments[place]
     newest = segment.max_timestamp
     return SegmentAge(
-        log.segments.end_of(place, log.log_end_offset),
+        log.segments.end_offset_of(place, log.log_end_offset),
         segment.size,
         newest if newest >= 0 else segment.created_ms,
     )

@@ -6,9 +6,9 @@ Works on a ProducerState and owns nothing. Live appends, recovery and replay app
 from penstock.protocol.batch import CONTROL, TRANSACTIONAL, BatchHeader, CorruptBatch
 from penstock.protocol.control import EndMarker, read_end_marker
 from penstock.storage.errors import CorruptRecords
+from penstock.storage.log_segments import LogSegments
 from penstock.storage.producer_snapshots import ProducerSnapshots
 from penstock.storage.producer_state_manager import BatchMetadata, ProducerStateManager
-from penstock.storage.segments import Segments
 from penstock.storage.transaction_index import AbortedTxn
 
 
@@ -96,7 +96,7 @@ def _apply_marker(
 def replay(
     producers: ProducerStateManager,
     snapshots: ProducerSnapshots,
-    segments: Segments,
+    segments: LogSegments,
     end_offset: int,
     now_ms: int,
 ) -> None:

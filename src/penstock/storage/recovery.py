@@ -22,15 +22,11 @@ from penstock.storage.leader_epoch_cache import (
 )
 from penstock.storage.log import SegmentedLog
 from penstock.storage.producer_replay import apply_batch
-from penstock.storage.segment import (
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    SUFFIXES,
-    TRANSACTION_INDEX_SUFFIX,
-    Segment,
-)
-from penstock.storage.segment_files import remove_files
+from penstock.storage.segment import MAX_RELATIVE_OFFSET, Segment
+from penstock.storage.segment_file import LOG_SUFFIX, SUFFIXES
+from penstock.storage.segment_removal import remove_files
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX
+from penstock.storage.transaction_index import TRANSACTION_INDEX_SUFFIX
 
 Report = Callable[[str], None]
 LEAST_JUMP = 2**30  # a leader's batch this far ahead may begin a segment of its own
@@ -181,8 +177,8 @@ class _Opening:
                 return
 
     def _check_transaction_index(self, segment: Segment) -> None:
-        if _name_of(segment.transaction_index_path) in self._names:
-            _ = segment.aborted  # raises where it does not decode
+        if _name_of(segment.transaction_index.path) in self._names:
+            _ = segment.transaction_index.entries  # raises where it does not decode
 
     def _forget(self) -> None:
         while len(self._log.segments):
@@ -334,7 +330,7 @@ class _Check:
         for segment in log.segments:
             if segment.is_active:
                 segment.rewrite_indexes()
-                segment.store_aborted()
+                segment.transaction_index.store()
                 if segment is not log.segments.active:
                     segment.seal()
                 log.unsynced_paths.update(segment.index_paths)
@@ -386,7 +382,7 @@ class _Check:
     def _follow_producer(self, segment: Segment, header: BatchHeader, content: memoryview) -> None:
         aborted = apply_batch(self._log.producers, header, content, self._now_ms)
         if aborted is not None:
-            segment.aborted.append(aborted)
+            segment.transaction_index.entries.append(aborted)
 
     def _look_closely(self, segment: Segment, position: int, header: BatchHeader) -> None:
         problem = self._find_contradiction(segment, header)

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from penstock.io.disk import READ, Disk
 from penstock.protocol.batch import MAX_OFFSET
 from penstock.storage.scan import Scan
-from penstock.storage.segment import LOG_SUFFIX, SUFFIXES, file_name
+from penstock.storage.segment_file import LOG_SUFFIX, SUFFIXES, file_name
 
 CLEANED = ".cleaned"
 SWAP = ".swap"

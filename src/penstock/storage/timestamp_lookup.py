@@ -11,12 +11,13 @@ from penstock.protocol.batch import CorruptBatch
 from penstock.protocol.records import Record, iter_records
 from penstock.storage.engine import TimestampAndOffset
 from penstock.storage.errors import CorruptRecords
-from penstock.storage.segment import LocatedBatch, Segment
-from penstock.storage.segments import Segments
+from penstock.storage.log_segments import LogSegments
+from penstock.storage.segment import Segment
+from penstock.storage.segment_file import LocatedBatch
 
 
 def find_by_time(
-    segments: Segments, timestamp_ms: int, *, start: int, end: int
+    segments: LogSegments, timestamp_ms: int, *, start: int, end: int
 ) -> TimestampAndOffset | None:
     """The first record in [start, end) whose timestamp is not below the asked one."""
     for segment in segments.starting_from(start):
@@ -31,7 +32,7 @@ def find_by_time(
     return None
 
 
-def find_max_timestamp(segments: Segments, *, start: int, end: int) -> TimestampAndOffset | None:
+def find_max_timestamp(segments: LogSegments, *, start: int, end: int) -> TimestampAndOffset | None:
     """The first record in [start, end) with the largest timestamp of all."""
     best: TimestampAndOffset | None = None
     for segment in segments.starting_from(start):

@@ -12,7 +12,7 @@ from penstock.storage.partition_metadata import PARTITION_METADATA_FILE, decode_
 from penstock.storage.producer_snapshot import decode, snapshot_name
 from penstock.storage.producer_state_manager import ProducerStateEntry
 from penstock.storage.recovery import LEAST_JUMP
-from penstock.storage.segment import LOG_SUFFIX, file_name
+from penstock.storage.segment_file import LOG_SUFFIX, file_name
 from penstock.storage.verify_order import BatchOrder
 from penstock.storage.verify_producers import ProducerReplay
 from penstock.storage.verify_segment import Progress, SegmentCheck

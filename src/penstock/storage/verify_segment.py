@@ -14,14 +14,10 @@ from penstock.protocol.records import iter_records
 from penstock.storage.errors import MalformedTransactionIndex
 from penstock.storage.findings import LogFindings
 from penstock.storage.log_files import Damage, SeenBatch, opened, walk_batches
-from penstock.storage.segment import (
-    LOG_SUFFIX,
-    MAX_RELATIVE_OFFSET,
-    TRANSACTION_INDEX_SUFFIX,
-    file_name,
-)
+from penstock.storage.segment import MAX_RELATIVE_OFFSET
+from penstock.storage.segment_file import LOG_SUFFIX, file_name
 from penstock.storage.sparse_index import OFFSET_INDEX, TIME_INDEX, IndexFormat
-from penstock.storage.transaction_index import ENTRY_BYTES, decode_entries
+from penstock.storage.transaction_index import ENTRY_BYTES, TRANSACTION_INDEX_SUFFIX, decode_entries
 from penstock.storage.verify_index import IndexFile, OffsetIndexCheck, TimeIndexCheck
 from penstock.storage.verify_order import BatchOrder
 from penstock.storage.verify_producers import ProducerReplay

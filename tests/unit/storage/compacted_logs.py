@@ -16,7 +16,7 @@ from penstock.storage.engine import AppendOrigin
 from penstock.storage.handles import Handles
 from penstock.storage.log import SegmentedLog
 from penstock.storage.producer_state_manager import ProducerStateEntry
-from penstock.storage.segment import LOG_SUFFIX
+from penstock.storage.segment_file import LOG_SUFFIX
 from penstock.testing.simulated_disk import SimulatedDisk
 
 FOLDER = "/data/table-0"

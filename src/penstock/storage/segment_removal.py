@@ -3,7 +3,8 @@
 from contextlib import suppress
 
 from penstock.io.disk import Disk
-from penstock.storage.segment import SUFFIXES, Segment, file_name
+from penstock.storage.segment import Segment
+from penstock.storage.segment_file import SUFFIXES, file_name
 from penstock.storage.swap import DELETED
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from penstock.storage.segment import Segment
 
 
-class Segments:
+class LogSegments:
     """Never empty once the log is open; the last one is active."""
 
     __slots__ = ("_bases", "_items", "active")
@@ -31,14 +31,14 @@ class Segments:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._items)
 
-    def place_of(self, offset: int) -> int:
+    def index_of(self, offset: int) -> int:
         """Of the segment that holds `offset` if any does: the last that begins at or before it."""
         return max(0, bisect_right(self._bases, offset) - 1)
 
     def starting_from(self, offset: int) -> list[Segment]:
-        return self._items[self.place_of(offset) :]
+        return self._items[self.index_of(offset) :]
 
-    def end_of(self, place: int, log_end_offset: int) -> int:
+    def end_offset_of(self, place: int, log_end_offset: int) -> int:
         """Where the segment's offsets end: the next one's begin."""
         return self._bases[place + 1] if place + 1 < len(self._bases) else log_end_offset
 
@@ -63,13 +63,13 @@ class Segments:
 
     def holds(self, run: list[Segment]) -> bool:
         """Whether just these stand side by side in the list."""
-        place = self.place_of(run[0].base_offset)
+        place = self.index_of(run[0].base_offset)
         held = self._items[place : place + len(run)]
         return len(held) == len(run) and all(a is b for a, b in zip(held, run, strict=True))
 
     def replace(self, run: list[Segment], new: Segment) -> None:
         assert self.holds(run), "only segments that stand side by side can be replaced"
-        place = self.place_of(run[0].base_offset)
+        place = self.index_of(run[0].base_offset)
         self._items[place : place + len(run)] = [new]
         self._bases[place : place + len(run)] = [new.base_offset]
         self._note_active()
