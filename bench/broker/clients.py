@@ -60,7 +60,7 @@ def _produce_with_java(
     command += ["--num-records", str(cell.records), "--payload-file", str(payloads)]
     said = _run([*command, "--command-property", *properties])
     found = [_RATE.match(line) for line in said.splitlines()]
-    totals = [each for each in found if each and int(each[1]) == cell.records]
+    totals = [match for match in found if match and int(match[1]) == cell.records]
     if not totals:
         raise ClientFailedError(f"{PERFORMANCE_CLASS} printed no total: {said[-1000:]}")
     return float(totals[-1][2])

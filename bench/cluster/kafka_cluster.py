@@ -79,7 +79,9 @@ class KafkaCluster:
             process.send_signal(signal.SIGTERM)
         late = [broker for broker in list(self._processes) if not self._try_end(broker)]
         if late and error is None:
-            tails = {each: self._log(each).read_text(errors="replace")[-1000:] for each in late}
+            tails = {
+                number: self._log(number).read_text(errors="replace")[-1000:] for number in late
+            }
             raise NodeFailedError(f"did not stop within {STOP_TIMEOUT_S:.0f} s: {tails}")
 
     def _try_end(self, broker: int) -> bool:

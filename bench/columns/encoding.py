@@ -59,8 +59,8 @@ def _encode(keys: pa.Array, values: pa.Array, codec: Codec, path: BulkPath, call
     written = 0
     for call in range(calls):
         chosen = partition_rows(keys, CALL_ROWS, PARTITIONS, sticky_start=call, path=path)
-        written += sum(each.records for each in encoder.add(chosen, keys, values, None))
-    written += sum(each.records for each in encoder.flush())
+        written += sum(batch.records for batch in encoder.add(chosen, keys, values, None))
+    written += sum(batch.records for batch in encoder.flush())
     assert written == calls * CALL_ROWS
 
 

@@ -75,10 +75,10 @@ def _figures(options: argparse.Namespace, shared: dict[str, Any]) -> Iterator[Fi
                 yield from run_child("micro_batches", {**small, "with_preset": with_preset})
     if "cold_start" in parts:
         for _ in range(max(options.rounds - 1, 1)):
-            for each in (JVM, OURS):
+            for name in (JVM, OURS):
                 # Ours needs no jars: that is part of the comparison.
-                jars = shared["class_path"] if each == JVM else ""
-                yield measure_cold_start({**small, "class_path": jars}, each)
+                jars = shared["class_path"] if name == JVM else ""
+                yield measure_cold_start({**small, "class_path": jars}, name)
 
 
 def _collect(figures: Iterable[Figure]) -> dict[str, dict[str, list[float]]]:

@@ -53,9 +53,9 @@ def _run(
     while query.isActive and len(query.recentProgress) <= batches:
         query.awaitTermination(1)
     query.stop()
-    found = [each for each in query.recentProgress if each["numInputRows"]]
+    found = [progress for progress in query.recentProgress if progress["numInputRows"]]
     assert len(found) > batches, query.exception()
-    return [each["durationMs"]["triggerExecution"] for each in found][1:]
+    return [progress["durationMs"]["triggerExecution"] for progress in found][1:]
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def _ratios(metric: str, medians: Mapping[str, float]) -> Iterator[tuple[str, fl
     elif metric == COLD_START:
         yield "on Penstock", round(medians[OWN] / medians[PEER], 3)
     else:
-        theirs, ours = (medians[Contender(each, KAFKA).name] for each in (JVM, OURS))
+        theirs, ours = (medians[Contender(name, KAFKA).name] for name in (JVM, OURS))
         yield "on Penstock", round(medians[OWN] / medians[PEER], 3)
         yield "on Kafka", round(ours / theirs, 3)
         yield "ours on Penstock to JVM on Kafka", round(medians[OWN] / theirs, 3)

@@ -87,7 +87,7 @@ class Works:
         writer = rows.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
         query = writer.trigger(availableNow=True).start()
         assert query.awaitTermination(QUERY_TIMEOUT_S)
-        assert sum(each["numInputRows"] for each in query.recentProgress) == count
+        assert sum(progress["numInputRows"] for progress in query.recentProgress) == count
         shutil.rmtree(checkpoint)
         return count
 

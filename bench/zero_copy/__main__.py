@@ -28,7 +28,7 @@ def _plot(results: dict[str, Any]) -> None:
     found = results["paths"][-1]
     groups: dict[str, dict[str, float]] = {"throughput": {}, "CPU time": {}, "system calls": {}}
     base = found["sendfile"]
-    for path in (each.value for each in SendPath):
+    for path in (path.value for path in SendPath):
         ours = found[path]
         groups["throughput"][path] = ours["throughput_ratio_to_sendfile"]["median"]
         groups["CPU time"][path] = ours["cpu_seconds_per_gb"] / base["cpu_seconds_per_gb"]

@@ -34,8 +34,8 @@ def measure(
         "slice_bytes": slice_bytes,
         **{
             path.value: {
-                "throughput_ratio_to_sendfile": ratio(fastest, [each.seconds for each in found]),
-                "mb_per_second": round(total_bytes / 1e6 / min(each.seconds for each in found)),
+                "throughput_ratio_to_sendfile": ratio(fastest, [spent.seconds for spent in found]),
+                "mb_per_second": round(total_bytes / 1e6 / min(spent.seconds for spent in found)),
                 "cpu_seconds_per_gb": _per_gb(found, total_bytes),
                 "system_calls_per_gb": calls[path],
             }

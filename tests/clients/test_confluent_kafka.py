@@ -84,7 +84,7 @@ class ConfluentKafka:
         deadline = time.monotonic() + READ_TIMEOUT_S
         while missing > 0 and time.monotonic() < deadline:
             found = self._consumer.consume(missing, timeout=1)  # returns early with that many
-            received += [_to_received(each) for each in found]
+            received += [_to_received(message) for message in found]
             missing -= len(found)
         self._consumer.unassign()
         return received

@@ -24,8 +24,10 @@ def started(
         pytest.skip(f"skipped: {error}")
     logs = tmp_path_factory.mktemp("java")
     clients = {
-        each.version: JavaClient(each, broker.bootstrap_servers, logs / f"{each.version}.log")
-        for each in resolved
+        clients.version: JavaClient(
+            clients, broker.bootstrap_servers, logs / f"{clients.version}.log"
+        )
+        for clients in resolved
     }
     yield clients
     for client in clients.values():

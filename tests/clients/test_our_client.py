@@ -278,7 +278,9 @@ def test_brokers_and_their_directories_are_described(broker: BrokerUnderTest) ->
         sizes = [directory.replicas[partition].size_bytes for directory in directories]
         assert sizes == [len(batch)]
         only = await client.admin.describe_log_dirs(partitions=[partition])
-        assert [set(each.replicas) for each in only[broker_id]] == [{partition}]
+        assert [set(dir_description.replicas) for dir_description in only[broker_id]] == [
+            {partition}
+        ]
         resource = Resource(ResourceKind.BROKER, str(broker_id))
         entries = (await client.admin.describe_configs([resource]))[resource]
         assert "log.retention.hours" in {entry.name for entry in entries}

@@ -229,8 +229,8 @@ def test_a_delivery_that_takes_too_long_says_what_stood_in_the_way() -> None:
 
 def test_no_thread_outlives_its_producer(broker: BrokerUnderTest) -> None:
     with penstock.Producer(broker.bootstrap_servers):
-        assert "penstock producer" in {each.name for each in threading.enumerate()}
-    assert "penstock producer" not in {each.name for each in threading.enumerate()}
+        assert "penstock producer" in {thread.name for thread in threading.enumerate()}
+    assert "penstock producer" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_what_is_sent_cannot_be_cancelled(broker: BrokerUnderTest) -> None:

@@ -165,7 +165,7 @@ def _count_left(cluster: Cluster) -> int:
     async def look(client: ClusterClient) -> int:
         ends = await client.list_offsets(dict.fromkeys(places, LATEST))
         committed = await client.groups.fetch_offsets(GROUP, places)
-        done = sum(committed[each].offset for each in places if each in committed)
+        done = sum(committed[tp].offset for tp in places if tp in committed)
         return sum(end.offset for end in ends.values()) - done
 
     return cluster.ask(look)
@@ -178,7 +178,7 @@ def wait_decided(cluster: Cluster, topic: str, partitions: int = PARTITIONS) -> 
     async def look(client: ClusterClient) -> list[tuple[int, int]]:
         ends = await client.list_offsets(wanted)
         stable = await client.list_offsets(wanted, isolation=IsolationLevel.READ_COMMITTED)
-        return [(stable[each].offset, ends[each].offset) for each in wanted]
+        return [(stable[tp].offset, ends[tp].offset) for tp in wanted]
 
     cluster.wait(lambda: cluster.ask(look), lambda seen: all(a == b for a, b in seen))
 

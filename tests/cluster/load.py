@@ -148,7 +148,7 @@ class Load:
         stored = self.read_all()
         for partition, numbers in stored.items():
             assert numbers == sorted(set(numbers)), f"partition {partition}: doubled or unordered"
-            wanted = {each for each in self.acknowledged if each % PARTITIONS == partition}
+            wanted = {number for number in self.acknowledged if number % PARTITIONS == partition}
             assert wanted <= set(numbers), f"lost: {sorted(wanted - set(numbers))[:5]}"
         for partition, offset in self._read_committed().items():
             assert offset >= self.committed.get(partition, 0), f"commit of {partition} lost"

@@ -108,7 +108,7 @@ def test_a_topic_is_deleted_and_made_anew_under_load(cluster: Cluster) -> None:
     assert before.isdisjoint(found)
     assert set(producer.delivered[known:]) <= set(found)
     for broker in BROKERS:
-        wait_stored(cluster, broker, "phoenix", [str(each) for each in found])
+        wait_stored(cluster, broker, "phoenix", [str(number) for number in found])
 
 
 def _find_topic_id(cluster: Cluster, topic: str) -> TopicId | None:

@@ -78,7 +78,7 @@ def cast(cluster: Cluster) -> tuple[int, int, int]:
     whose death would take longer."""
     before = cluster.leader(STATE_TOPIC, 0)
     controller = cluster.controller
-    holder = next(each for each in (1, 2, 3) if each not in (before, controller))
+    holder = next(number for number in (1, 2, 3) if number not in (before, controller))
     return before, 6 - before - holder, holder
 
 

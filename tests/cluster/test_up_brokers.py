@@ -135,7 +135,7 @@ def test_a_throttled_move_waits_until_it_is_let_go(up: UpProcess) -> None:
         for _ in range(6):
             producer.send_and_wait("heavy", bytes(500_000))
     (held,) = describe(servers, "heavy")["replicas"]
-    target = [each for each in (1, 2, 3) if each != held][:1]
+    target = [number for number in (1, 2, 3) if number != held][:1]
     move = ("cluster", "reassign", "heavy-0", "--to", str(target[0]))
     assert say(servers, *move, "--throttle", "1") == "heavy-0 moves\n"
     for _ in range(3):  # a command takes longer than the whole move would

@@ -154,7 +154,7 @@ class Dump(NamedTuple):
     def producers(self, snapshot: Path) -> list[DumpedProducer]:
         """The producers of one snapshot file."""
         found = [_PRODUCER.match(line) for line in self.section(snapshot).splitlines()]
-        return [_dumped_producer(each.groups()) for each in found if each]
+        return [_dumped_producer(match.groups()) for match in found if match]
 
     def _lines(self, directory: Path, suffix: str) -> Iterator[str]:
         for name, text in self._sections():

@@ -54,7 +54,7 @@ _LINE = re.compile(r"^\| offset: \d+ .* key: (?P<key>\{.*\}) payload: (?P<value>
 
 
 def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path: Path) -> None:
-    records = [each[1] for each in WRITTEN]
+    records = [record[1] for record in WRITTEN]
     records += [record._replace(value=None) for record in records]
     logs = OurLogs(tmp_path)
     log = logs.create(FOLDER, UUID(int=5))
@@ -63,7 +63,7 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
     logs.close()
     (file,) = (tmp_path / FOLDER).glob("*.log")
     shown = run_java(kafka_jars, DUMP_CLASS, "--files", str(file), "--offsets-decoder").out
-    found = [(each["key"], each["value"]) for each in _LINE.finditer(shown)]
+    found = [(match["key"], match["value"]) for match in _LINE.finditer(shown)]
     assert len(found) == len(records)
     for record, (key, value) in zip(records, found, strict=True):
         assert list(json.loads(key)["data"].values()) == list(record.key)

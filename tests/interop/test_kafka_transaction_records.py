@@ -67,7 +67,7 @@ def test_kafka_reads_our_records_as_we_mean_them(kafka_jars: KafkaJars, tmp_path
     logs.close()
     (file,) = (tmp_path / FOLDER).glob("*.log")
     shown = run_java(kafka_jars, DUMP_CLASS, "--files", str(file), "--transaction-log-decoder").out
-    found = [(each["key"], each["value"]) for each in _LINE.finditer(shown)]
+    found = [(match["key"], match["value"]) for match in _LINE.finditer(shown)]
     assert len(found) == len(records), shown
     for record, (key, value) in zip(records, found, strict=True):
         assert json.loads(key)["data"] == {"transactionalId": record.transactional_id}
@@ -115,7 +115,7 @@ def test_we_load_the_transactions_of_a_kafka_broker(kafka_jars: KafkaJars, tmp_p
     try:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("t", 2, 1)])["t"].result(30)
-        left = [_transact(broker.bootstrap, each) for each in ("committed", "aborted", "open")]
+        left = [_transact(broker.bootstrap, name) for name in ("committed", "aborted", "open")]
     finally:
         broker.kill()  # one is open still
     left.clear()

@@ -72,7 +72,7 @@ def test_each_partition_is_on_as_many_racks_as_there_can_be(case: Case) -> None:
     rack_of = {broker.id: broker.rack for broker in case.brokers}
     possible = min(case.factor, len(set(rack_of.values())))
     for replicas in case.assign():
-        assert len({rack_of[each] for each in replicas}) == possible
+        assert len({rack_of[broker] for broker in replicas}) == possible
 
 
 @given(case=cases(racks=(None,)))

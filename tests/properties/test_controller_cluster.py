@@ -56,14 +56,14 @@ class Tree:
     def write(self, decision: ControllerDecision, *, until: int | None = None) -> None:
         """All steps, or as many as a crash leaves."""
         for step in decision.writes[:until]:
-            for each in step:
-                assert isinstance(each, SetData)
-                if each.path == "/brokers/topics/t":
-                    self.topic = each.data
+            for create in step:
+                assert isinstance(create, SetData)
+                if create.path == "/brokers/topics/t":
+                    self.topic = create.data
                     continue
-                number = int(each.path.split("/")[-2])
-                assert each.version == self.versions[number], "written upon what was not known"
-                self.states[number] = each.data
+                number = int(create.path.split("/")[-2])
+                assert create.version == self.versions[number], "written upon what was not known"
+                self.states[number] = create.data
                 self.versions[number] += 1
 
     def read(self) -> tuple[PartitionState, ...]:
@@ -137,14 +137,14 @@ class Story:
         part = self.parts[number]
         if part.leader == NO_BROKER:
             return ControllerDecision(state=self.state)
-        others = [each for each in part.replicas if each != part.leader]
+        others = [broker for broker in part.replicas if broker != part.leader]
         wanted = (part.leader, *self.random.sample(others, self.random.randint(0, len(others))))
         change = AlterPartitionProposal(
             topic_id=self.state.topics["t"].topic_id,
             partition=number,
             leader_epoch=part.leader_epoch,
             partition_epoch=part.partition_epoch - (self.random.random() < 0.1),
-            in_sync=tuple(IsrMember(each, BrokerEpoch(-1)) for each in wanted),
+            in_sync=tuple(IsrMember(broker, BrokerEpoch(-1)) for broker in wanted),
         )
         decision, [outcome] = alter_partition(
             self.state,

@@ -46,7 +46,7 @@ def lives(draw: st.DrawFn) -> list[Live]:
         for broker, is_restarted in step.items():
             if is_restarted or broker not in found[-1]:
                 epochs[broker] += 1
-        found.append({each: node(each, epoch=epochs[each]) for each in sorted(step)})
+        found.append({broker: node(broker, epoch=epochs[broker]) for broker in sorted(step)})
     return found
 
 
@@ -67,7 +67,11 @@ def partitions_of(state: ClusterState) -> tuple[PartitionState, ...]:
 
 
 def stayed(before: Live, after: Live) -> set[BrokerId]:
-    return {each for each in after if each in before and before[each].epoch == after[each].epoch}
+    return {
+        broker
+        for broker in after
+        if broker in before and before[broker].epoch == after[broker].epoch
+    }
 
 
 @given(steps=lives(), assignment=assignments(), unclean=st.booleans())
@@ -123,10 +127,10 @@ def check_written(state: ClusterState, decision: ControllerDecision) -> None:
         if before != after
     }
     written = {
-        each.path: each.version
+        data.path: data.version
         for step in decision.writes
-        for each in step
-        if isinstance(each, SetData)
+        for data in step
+        if isinstance(data, SetData)
     }
     assert written == changed
 

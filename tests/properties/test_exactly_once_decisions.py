@@ -141,7 +141,10 @@ class Spark:
         yield
         # In any order, and this is the worst: what should not be aborted is lost.
         ends = [(abort, "aborted") for abort in follows.aborts]
-        for each, state in [*ends, *((each, "committed") for each in follows.commits)]:
+        for each, state in [
+            *ends,
+            *((prepared_state, "committed") for prepared_state in follows.commits),
+        ]:
             self.cluster.end(each, state)
             yield
 

@@ -133,8 +133,8 @@ def test_whoever_stays_keeps_all_when_one_leaves(
     settled = again(subscribers, ASSIGNORS["uniform"](subscribers, counts))
     rest = [each for place, each in enumerate(settled) if place != gone % len(settled)]
     assigned = ASSIGNORS["uniform"](rest, counts)
-    for each in rest:
-        assert is_within(each.had, assigned[each.member])
+    for subscriber in rest:
+        assert is_within(subscriber.had, assigned[subscriber.member])
 
 
 @given(group=groups(alike=True))
@@ -144,5 +144,7 @@ def test_only_what_a_newcomer_gets_moves(group: tuple[list[Subscriber], Counts])
     settled = again(subscribers, ASSIGNORS["uniform"](subscribers, counts))
     newcomer = Subscriber("newcomer", None, settled[0].topics, {})
     assigned = ASSIGNORS["uniform"]([*settled, newcomer], counts)
-    lost = sum(count(without(each.had, assigned[each.member])) for each in settled)
+    lost = sum(
+        count(without(subscriber.had, assigned[subscriber.member])) for subscriber in settled
+    )
     assert lost == count(assigned["newcomer"])

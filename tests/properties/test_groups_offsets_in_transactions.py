@@ -79,7 +79,7 @@ class Model:
             for key, value in records
         ]
         base_offset = self.table.put(
-            *(encode_record(each) for each in made),
+            *(encode_record(record) for record in made),
             pid=producer,
             transactional=producer != PLAIN,
         )

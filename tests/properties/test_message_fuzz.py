@@ -51,7 +51,7 @@ DAMAGES: list[Callable[[bytearray, random.Random], None]] = [flip, flip, cut, in
 def short_message(schema: type, source: random.Random) -> bytes:
     """Of several the shortest with something in it: damage then hits structure, not payload."""
     found = [encode(sample(schema, source, width=2)) for _ in range(6)]
-    return min((each for each in found if len(each) > 30), key=len, default=max(found, key=len))
+    return min((data for data in found if len(data) > 30), key=len, default=max(found, key=len))
 
 
 def damaged(encoded: bytes, source: random.Random) -> bytes:

@@ -219,7 +219,7 @@ class Broker(RuleBasedStateMachine):
             return
         log = partition.log
         own = log.durable_offset if self.is_synchronous else log.log_end_offset
-        ends = [led.ends.get(each, 0) for each in led.in_sync if each != ME]
+        ends = [led.ends.get(broker, 0) for broker in led.in_sync if broker != ME]
         led.term.committed = max(led.term.committed, min([own, *ends]))
         led.term.durable = max(led.term.durable, log.durable_offset)
 

@@ -230,7 +230,7 @@ class World:
             self.deliver_answer()
             self.deliver_marker()
         assert not self.coordinator.unmarked
-        assert all(each.is_answered for each in self.sent)
+        assert all(sent.is_answered for sent in self.sent)
 
     @property
     def is_asking(self) -> bool:

@@ -74,7 +74,7 @@ def test_a_bad_name_is_refused_with_what_is_allowed(
 
 
 def folders(data: Path) -> set[str]:
-    return {each.name for each in os.scandir(data) if each.is_dir()}
+    return {entry.name for entry in os.scandir(data) if entry.is_dir()}
 
 
 def test_the_longest_name_is_a_name(admin: AdminClient, broker: WatchedBroker) -> None:

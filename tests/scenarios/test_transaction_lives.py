@@ -143,9 +143,9 @@ def test_a_successor_in_the_last_epoch_gets_another_id_and_aborts_what_was_left(
 
 def test_old_and_new_clients_write_to_one_partition_in_turns(raw: RawClient, topic: str) -> None:
     old, new = Client(raw, f"{topic}-old", OLD), Client(raw, f"{topic}-new", NEW)
-    for each in (old, new):
-        assert each.init() is NONE
-        assert each.add(topic, 0) is NONE
+    for client in (old, new):
+        assert client.init() is NONE
+        assert client.add(topic, 0) is NONE
     for number in range(3):
         assert old.write(topic, 0, b"old %d" % number) is NONE
         assert new.write(topic, 0, b"new %d" % number) is NONE

@@ -49,7 +49,7 @@ def read(broker: penstock.Broker, topic: str, expected: int) -> list[bytes]:
     ) as consumer:
         found = [next(consumer) for _ in range(expected)]
         found += consumer.poll_batch(100, QUIET_S)
-        return [each.value or b"" for each in found]
+        return [message.value or b"" for message in found]
 
 
 def batch(*values: bytes) -> bytearray:
@@ -157,7 +157,7 @@ def test_a_prepared_transaction_outlives_its_producer_and_its_broker(
                 undecided = await client.list_offsets(
                     dict.fromkeys(names, LATEST), isolation=IsolationLevel.READ_COMMITTED
                 )
-                assert [each.offset for each in undecided.values()] == [0, 0]
+                assert [offset.offset for offset in undecided.values()] == [0, 0]
                 for _ in range(2):
                     await client.transactions.end(state, commit=commit)
                 with pytest.raises(RefusedByBroker) as refused:

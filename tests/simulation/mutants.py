@@ -124,7 +124,9 @@ def commit_over_the_stored_set() -> Iterator[None]:
     def stored_alone(
         stored: tuple[BrokerId, ...], proposed: tuple[BrokerId, ...] | None
     ) -> tuple[BrokerId, ...]:
-        return stored if proposed is None else tuple(each for each in stored if each in proposed)
+        return (
+            stored if proposed is None else tuple(broker for broker in stored if broker in proposed)
+        )
 
     with patch.object(partition_room, "maximal", stored_alone):
         yield

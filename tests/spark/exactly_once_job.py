@@ -189,7 +189,7 @@ def read_output(servers: str, topic: str) -> Output:
 
 def open_transactions(servers: str) -> list[str]:
     listed = ask(servers, lambda client: client.transactions.list_transactions(states=["Ongoing"]))
-    return [each.transactional_id for each in listed]
+    return [listing.transactional_id for listing in listed]
 
 
 if __name__ == "__main__":

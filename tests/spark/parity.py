@@ -100,8 +100,8 @@ def read_stream(
     finally:
         query.stop()
     ends = {
-        each["batchId"]: _plain_offsets(each["sources"][0]["endOffset"])
-        for each in query.recentProgress
+        progress["batchId"]: _plain_offsets(progress["sources"][0]["endOffset"])
+        for progress in query.recentProgress
     }
     filled = [number for number, rows in batches.items() if rows]
     return Streamed(

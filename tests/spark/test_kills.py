@@ -144,7 +144,7 @@ def running_tasks(spark: SparkSession) -> int:
     found = [
         tracker.getStageInfo(getactivestageid) for getactivestageid in tracker.getActiveStageIds()
     ]
-    return sum(each.numActiveTasks for each in found if each is not None)
+    return sum(stage_info.numActiveTasks for stage_info in found if stage_info is not None)
 
 
 def wait_failed(query: StreamingQuery) -> None:

@@ -204,7 +204,7 @@ def test_columns_are_those_of_the_jvm_connector(
     spark: SparkSession, corpus: Corpus, headers: str
 ) -> None:
     options = resolve(corpus, {"subscribe": corpus.events, "includeHeaders": headers})
-    theirs, ours = (load(spark, each, options).schema for each in FORMATS)
+    theirs, ours = (load(spark, name, options).schema for name in FORMATS)
     assert ours == theirs
 
 
@@ -222,7 +222,7 @@ def test_tasks_are_as_many_as_with_the_jvm_connector(
         "endingOffsets": offsets(dict(zip("012", PER_PARTITION, strict=True))),
     }
     options = resolve(corpus, {"subscribe": corpus.events, **places, **limits})
-    theirs, ours = (load(spark, each, options).rdd.getNumPartitions() for each in FORMATS)
+    theirs, ours = (load(spark, name, options).rdd.getNumPartitions() for name in FORMATS)
     assert ours == theirs
 
 
@@ -232,8 +232,8 @@ def test_records_gone_from_the_start_are_skipped_unless_that_must_fail(
     """A start below the log's is data loss: an error, or what is left."""
     start = json.dumps({corpus.trimmed: {"0": 2, "1": 0, "2": 4}})
     options = resolve(corpus, {"subscribe": corpus.trimmed, "startingOffsets": start})
-    for each in FORMATS:
-        left = read_batch(spark, each, {**options, "failOnDataLoss": "false"})
+    for name in FORMATS:
+        left = read_batch(spark, name, {**options, "failOnDataLoss": "false"})
         assert [row.offset for row in left if row.partition == 0] == list(range(TRIMMED_TO[0], 20))
         assert len(left) == 15
     theirs, ours = both(spark, options)
@@ -246,8 +246,8 @@ def test_filters_and_aggregates_above_the_source_agree(spark: SparkSession, corp
     """Spark may prune columns and push filters; the answer stays the same."""
     options = resolve(corpus, {"subscribe": corpus.events})
     answers = []
-    for each in FORMATS:
-        rows = load(spark, each, options)
+    for name in FORMATS:
+        rows = load(spark, name, options)
         rows.createOrReplaceTempView("events")
         found = spark.sql(
             "SELECT partition, count(*), max(offset), min(timestamp), sum(length(value))"

@@ -88,13 +88,13 @@ def write_twice(
     """The same rows through both formats, each into a topic of its own, once with each options."""
     servers = broker.bootstrap_servers
     found = []
-    for each in FORMATS:
-        create_topic(servers, f"{topic}-{each}", partitions=PARTITIONS)
-        place = {"kafka.bootstrap.servers": servers, "topic": f"{topic}-{each}"}
+    for name in FORMATS:
+        create_topic(servers, f"{topic}-{name}", partitions=PARTITIONS)
+        place = {"kafka.bootstrap.servers": servers, "topic": f"{topic}-{name}"}
         for options in asked:
-            refused = save(rows, each, {**place, **options})
+            refused = save(rows, name, {**place, **options})
             assert refused is None, refused
-        found.append(written(spark, servers, f"{topic}-{each}"))
+        found.append(written(spark, servers, f"{topic}-{name}"))
     return found
 
 
@@ -196,7 +196,7 @@ def test_refusals_are_those_of_the_jvm_connector(
 ) -> None:
     sql, options, word = REFUSED[name]
     asked = {"kafka.bootstrap.servers": corpus.servers, **options}
-    theirs, ours = (save(frame(spark, sql), each, asked) for each in FORMATS)
+    theirs, ours = (save(frame(spark, sql), name, asked) for name in FORMATS)
     assert theirs is not None, "the JVM's connector took it"
     assert ours is not None, "ours took it"
     assert word in ours.said

@@ -78,7 +78,7 @@ class Twins:
     def drain(self) -> Streamed:
         """What both gave, which must be the same."""
         theirs, ours = (
-            read_stream(self._spark, each, self._home / each, self._options) for each in FORMATS
+            read_stream(self._spark, name, self._home / name, self._options) for name in FORMATS
         )
         assert ours == theirs
         return ours
@@ -86,7 +86,7 @@ class Twins:
     def fail(self) -> Refused:
         """Both must; what ours said."""
         theirs, ours = (
-            stream_outcome(self._spark, each, self._home / each, self._options) for each in FORMATS
+            stream_outcome(self._spark, name, self._home / name, self._options) for name in FORMATS
         )
         assert isinstance(theirs, Refused), f"the JVM's connector gave {theirs}"
         assert isinstance(ours, Refused), f"ours gave {ours}"

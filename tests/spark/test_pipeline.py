@@ -63,10 +63,10 @@ sinks:
     }
     assert {total.lag for total in totals.values()} == {0}
     sent = records_of(broker, f"{topic_name}.out")
-    assert sorted(json.loads(bytes(each.value or b""))["ms"] for each in sent) == list(
+    assert sorted(json.loads(bytes(record.value or b""))["ms"] for record in sent) == list(
         range(50, 100)
     )
-    assert {bytes(each.key or b"") for each in sent} == {b"u%d" % n for n in range(7)}
+    assert {bytes(record.key or b"") for record in sent} == {b"u%d" % n for n in range(7)}
     assert set(json.loads(bytes(sent[0].value or b""))) == {"user", "ms"}
 
     table = spark.read.parquet(f"{tmp_path}/table").collect()
@@ -74,12 +74,12 @@ sinks:
     assert {str(row.day) for row in table} == {"2026-03-02"}
 
     dead = records_of(broker, f"{topic_name}.dead")
-    assert {bytes(each.value or b"") for each in dead} == {
+    assert {bytes(record.value or b"") for record in dead} == {
         b"no JSON",
         b'{"ms": "many"}',
         TWO_IN_ONE,
     }
-    (first,) = [each for each in dead if bytes(each.key or b"") == b"bad"]
+    (first,) = [record for record in dead if bytes(record.key or b"") == b"bad"]
     headers = {name: bytes(value or b"") for name, value in first.headers}
     assert headers["trace"] == b"7"
     assert headers["penstock.topic"] == topic_name.encode()
@@ -270,5 +270,5 @@ sinks:
     send(servers, topic_name, [Sent(b"10")])
     assert run(written, spark, broker, once=False, stop_when=1)["out"].rows == 1
     found = records_of(broker, f"{topic_name}.out")
-    assert [bytes(each.value or b"") for each in found] == [b"%d" % n for n in range(11)]
-    assert [bytes(each.key or b"") for each in found] == [b"%d" % n for n in range(11)]
+    assert [bytes(record.value or b"") for record in found] == [b"%d" % n for n in range(11)]
+    assert [bytes(record.key or b"") for record in found] == [b"%d" % n for n in range(11)]

@@ -174,13 +174,15 @@ def test_available_now_leaves_a_group_without_lag(
     query = copy.drain(topic, **options, **{"kafka.group.id": group})
     assert copy.numbers() == list(range(100))
     assert committed(broker, group) == {0: 50, 1: 50}
-    sizes = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+    sizes = [
+        progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]
+    ]
     assert sizes == [30, 30, 30, 10]
 
 
 def test_progress_tells_how_far_behind_a_query_is(copy: Copy, topic: str) -> None:
     query = copy.drain(topic, startingOffsets="earliest", maxOffsetsPerTrigger="30")
-    first = next(each for each in query.recentProgress if each["numInputRows"])
+    first = next(progress for progress in query.recentProgress if progress["numInputRows"])
     behind = source_behind(first["sources"][0])
     assert behind == (35, 35, 35.0, 70)
     last = source_behind(query.recentProgress[-1]["sources"][0])
@@ -190,7 +192,9 @@ def test_progress_tells_how_far_behind_a_query_is(copy: Copy, topic: str) -> Non
 
 def test_bytes_limit_a_micro_batch(copy: Copy, topic: str) -> None:
     query = copy.drain(topic, startingOffsets="earliest", maxBytesPerTrigger="1000")
-    sizes = [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+    sizes = [
+        progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]
+    ]
     assert sum(sizes) == 100
     assert len(sizes) > 2
     assert max(sizes) < 50

@@ -161,7 +161,7 @@ def finish(
     if not FINISHES_BY_COMMAND:
         tasks = SparkRunner(spark)
         keeper = keep(broker, folder, topic, run_tasks=tasks, task_records=story.records)
-        return sum(each.rows for each in keeper.drain())
+        return sum(progress.rows for progress in keeper.drain())
     with syncing(folder, broker, "--once") as process:
         out, errors = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0, errors

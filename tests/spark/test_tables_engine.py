@@ -73,8 +73,8 @@ def test_every_record_is_a_row_or_a_dead_letter(
     said = {"format": kind, "value": "json", "partition_by": ("day(_timestamp)",)}
     with kept(broker, tmp_path, topic_name, most_records=200, said=said) as keeper:
         done = keeper.drain()
-        assert [each.rows for each in done] == [200, 200, 100]
-        assert [each.lag for each in done] == [300, 100, 0]
+        assert [progress.rows for progress in done] == [200, 200, 100]
+        assert [progress.lag for progress in done] == [300, 100, 0]
         send(servers, topic_name, numbered(500, 100))
         assert keeper.drain()[0].rows == 100
 
@@ -301,8 +301,8 @@ def test_tables_are_followed_until_they_hold_what_was_there(
         note=lambda _: None,
     )
     follow([keeper.tables for keeper in keepers], client_of(broker), run_here, how)
-    assert [each.topic for each in shown] == [*names, *names]
-    assert [each.rows for each in shown] == [20, 20, 11, 11]
+    assert [progress.topic for progress in shown] == [*names, *names]
+    assert [progress.rows for progress in shown] == [20, 20, 11, 11]
 
 
 def test_a_sync_joins_small_files_and_deletes_old_ones_now_and_then(

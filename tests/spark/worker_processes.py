@@ -40,7 +40,7 @@ def _descendants(pid: int) -> Iterator[tuple[int, str]]:
 
 def _children(pid: int) -> list[tuple[int, str]]:
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    return [(each, _command(each)) for each in pids if _parent(each) == pid]
+    return [(number, _command(number)) for number in pids if _parent(number) == pid]
 
 
 def _parent(pid: int) -> int | None:

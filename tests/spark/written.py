@@ -50,9 +50,9 @@ def has_undecided(servers: str, topic: str) -> bool:
     async def look(client: ClusterClient) -> bool:
         wanted = dict.fromkeys(await _partitions(client, topic), LATEST)
         all_ends, stable_ends = [
-            await client.list_offsets(wanted, isolation=each) for each in IsolationLevel
+            await client.list_offsets(wanted, isolation=level) for level in IsolationLevel
         ]
-        return any(all_ends[each].offset != stable_ends[each].offset for each in wanted)
+        return any(all_ends[tp].offset != stable_ends[tp].offset for tp in wanted)
 
     return ask(servers, look)
 

@@ -20,22 +20,27 @@ class Member:
         self._consumer = Consumer(_settings(order))
 
         def on_lost(_: Any, places: list[TopicPartition]) -> None:
-            lost((each.topic, each.partition) for each in places)
+            lost((tp.topic, tp.partition) for tp in places)
 
         self._consumer.subscribe(
             order.topics if order.pattern is None else [order.pattern],
-            on_assign=lambda _, places: gained((each.topic, each.partition) for each in places),
+            on_assign=lambda _, places: gained((tp.topic, tp.partition) for tp in places),
             on_revoke=on_lost,
             on_lost=on_lost,
         )
 
     def poll(self, timeout_s: float) -> list[Read]:
         found = []
-        for each in self._consumer.consume(_BATCH, timeout_s):
-            error = each.error()
+        for message in self._consumer.consume(_BATCH, timeout_s):
+            error = message.error()
             if error is None:
-                value: Any = each.value()
-                place: Any = (each.topic(), each.partition(), each.offset(), value.decode())
+                value: Any = message.value()
+                place: Any = (
+                    message.topic(),
+                    message.partition(),
+                    message.offset(),
+                    value.decode(),
+                )
                 found.append(Read._make(place))
             elif not error.retriable() and error.code() not in _PASSING:
                 raise KafkaException(error)
@@ -53,7 +58,7 @@ class Member:
 
     def committed(self, places: Sequence[Place]) -> list[tuple[int, str | None] | None]:
         found = self._consumer.committed([TopicPartition(*place) for place in places], timeout=60)
-        return [None if each.offset < 0 else (each.offset, each.metadata or "") for each in found]
+        return [None if tp.offset < 0 else (tp.offset, tp.metadata or "") for tp in found]
 
     def leave(self) -> None:
         self._consumer.close()

@@ -116,7 +116,7 @@ class Member:
 
     @property
     def values(self) -> list[str]:
-        return [each.value for each in self.delivered]
+        return [delivered.value for delivered in self.delivered]
 
     def note(self, event: dict[str, Any]) -> None:
         kind, time_ns = event["event"], event["time_ns"]
@@ -255,7 +255,7 @@ class Stage:
 
     def release(self) -> None:
         """Let others have the processes of those who have left."""
-        for member in [each for each in self._present if each.has_left]:
+        for member in [member for member in self._present if member.has_left]:
             self.forget(member)
             self._pool.give_back(member.process, self.command)
 
@@ -286,7 +286,7 @@ class Stage:
 
         def is_settled() -> bool:
             owned = [member.owned for member in members]
-            return all(owned) and sorted(each for one in owned for each in one) == wanted
+            return all(owned) and sorted(tp for one in owned for tp in one) == wanted
 
         what = f"{len(members)} members share {len(wanted)} partitions"
         self.wait(is_settled, what, timeout_s=timeout_s)

@@ -315,8 +315,8 @@ class ClassicStory(GroupStory):
             shares = {frozenset(member.owned) for member in members}
             if assignor == "range":
                 expected = {
-                    frozenset(each for each in everything if each.partition < 2),
-                    frozenset(each for each in everything if each.partition == 2),
+                    frozenset(tp for tp in everything if tp.partition < 2),
+                    frozenset(tp for tp in everything if tp.partition == 2),
                 }
                 assert shares == expected
             elif assignor == "roundrobin":

@@ -34,7 +34,7 @@ def wait_decided(broker: BrokerUnderTest, places: Iterable[TopicPartition]) -> N
     async def look(client: ClusterClient) -> bool:
         ends = await client.list_offsets(wanted)
         stable = await client.list_offsets(wanted, isolation=IsolationLevel.READ_COMMITTED)
-        return all(stable[each].offset == ends[each].offset for each in wanted)
+        return all(stable[tp].offset == ends[tp].offset for tp in wanted)
 
     deadline = time.monotonic() + PATIENCE_S
     while not ask(broker, look):

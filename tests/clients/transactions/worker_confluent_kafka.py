@@ -88,7 +88,9 @@ class Worker:
         assert self._consumer is not None
         found: list[Any] = []
         while not found:
-            found = [each for each in self._consumer.consume(TAKE_MOST, 0.2) if _is_record(each)]
+            found = [
+                message for message in self._consumer.consume(TAKE_MOST, 0.2) if _is_record(message)
+            ]
         for each in found:
             reached = TopicPartition(each.topic(), each.partition(), each.offset() + 1)
             self._reached[each.partition()] = reached

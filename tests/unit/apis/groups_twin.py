@@ -106,7 +106,7 @@ class GroupsTwin:
         if self.code is not NONE:
             return FetchedOffsets(error=self.code)
         wanted = self.offsets if request.partitions is None else request.partitions
-        found = (self.offsets.get(each, FetchedOffset(each, -1, -1, "")) for each in wanted)
+        found = (self.offsets.get(tp, FetchedOffset(tp, -1, -1, "")) for tp in wanted)
         return FetchedOffsets(error=NONE, offsets=tuple(found), unstable=self.unstable)
 
     async def delete_offsets(

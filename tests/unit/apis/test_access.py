@@ -440,7 +440,7 @@ def test_answers_do_not_tell_whether_a_topic_exists(shared: ApiHarness, key: Api
     for there, never in zip(rows("there")[key], rows("never")[key], strict=True):
         version = max(version for version in APIS[key].versions if version in there.versions)
         told = [shared.send(key, version, **row.request).bytes[8:] for row in (there, never)]
-        assert len({each.replace(b"there", b"never") for each in told}) == 1
+        assert len({data.replace(b"there", b"never") for data in told}) == 1
 
 
 @pytest.fixture(name="shared", scope="module")

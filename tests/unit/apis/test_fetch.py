@@ -207,7 +207,7 @@ def append(
     harness.replicas.append(
         [(P0, memoryview(records))], acks=1, timeout_ms=0, origin=origin, done=done.extend
     )
-    assert [each.code for each in done] == [ErrorCode.NONE]
+    assert [appended.code for appended in done] == [ErrorCode.NONE]
 
 
 def transactional(producer_id: int, sequence: int) -> bytearray:

@@ -78,10 +78,10 @@ def flat(parts: list[Any]) -> list[Any]:
 def generic(version: int, given: list[FetchPartitionData], nodes: list[HintedBroker]) -> Any:
     shape = response_shape(KEY, version)
     topics: list[tuple[Any, list[Any]]] = []
-    for each in given:
-        if not topics or topics[-1][0] != each.asked.topic:
-            topics.append((each.asked.topic, []))
-        topics[-1][1].append(generic_partition(version, each))
+    for data in given:
+        if not topics or topics[-1][0] != data.asked.topic:
+            topics.append((data.asked.topic, []))
+        topics[-1][1].append(generic_partition(version, data))
     responses = tuple(
         shape["responses"](topic=topic, topic_id=topic, partitions=tuple(partitions))
         for topic, partitions in topics

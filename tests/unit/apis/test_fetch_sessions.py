@@ -268,7 +268,7 @@ def test_the_session_that_was_idle_longest_makes_room() -> None:
     sessions.begin(session_id=first, epoch=1, asked=())
     clock.advance_ms(1)
     assert make(sessions, 1) == 3
-    left = [sessions.begin(session_id=each, epoch=9, asked=()) for each in (first, second)]
+    left = [sessions.begin(session_id=number, epoch=9, asked=()) for number in (first, second)]
     errors = [context.choose([])[0].error for context in left]
     assert errors == [
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -281,8 +281,8 @@ def test_a_smaller_session_makes_room_for_a_larger_one_once_it_has_lived() -> No
     sessions = make_sessions(clock, max_sessions=2)
     large, small = make(sessions, 9), make(sessions, 3)
     clock.advance_ms(MIN_AGE_MS + 1)
-    for each in (large, small):
-        sessions.begin(session_id=each, epoch=1, asked=())
+    for number in (large, small):
+        sessions.begin(session_id=number, epoch=1, asked=())
     assert make(sessions, 3) == 0
     assert make(sessions, 4) == 3
     assert sessions.partition_count == 13

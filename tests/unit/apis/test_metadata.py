@@ -160,8 +160,8 @@ def described(version: int, number: int, state: PartitionState, has_failed: bool
     error = ErrorCode.NONE
     replicas, in_sync = state.replicas, state.in_sync
     if version == 0:
-        replicas = tuple(each for each in replicas if each == ME)
-        in_sync = tuple(each for each in in_sync if each == ME)
+        replicas = tuple(broker for broker in replicas if broker == ME)
+        in_sync = tuple(broker for broker in in_sync if broker == ME)
         if (replicas, in_sync) != (state.replicas, state.in_sync):
             error = ErrorCode.REPLICA_NOT_AVAILABLE
     if state.leader == OTHER:
@@ -175,7 +175,9 @@ def described(version: int, number: int, state: PartitionState, has_failed: bool
         "leader_epoch": state.leader_epoch,
         "replica_nodes": replicas,
         "isr_nodes": in_sync,
-        "offline_replicas": tuple(each for each in state.replicas if each != ME or has_failed),
+        "offline_replicas": tuple(
+            broker for broker in state.replicas if broker != ME or has_failed
+        ),
     }
 
 
@@ -460,7 +462,9 @@ def test_operations_are_told_to_who_asks_for_them(harness: ApiHarness, version: 
             include_topic_authorized_operations=True,
             include_cluster_authorized_operations=True,
         )
-        assert only(reply).topic_authorized_operations == sum(1 << each for each in everything)
+        assert only(reply).topic_authorized_operations == sum(
+            1 << operation for operation in everything
+        )
         if version <= 10:
             assert reply.cluster_authorized_operations & (1 << AclOperation.CLUSTER_ACTION)
     assert ask(harness, version, "orders").topics[0].topic_authorized_operations == NOT_ASKED

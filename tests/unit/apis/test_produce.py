@@ -186,8 +186,10 @@ def generic(
     endpoints: tuple[Any, ...] = ()
     if "node_endpoints" in shape:
         endpoints = tuple(
-            shape["node_endpoints"](node_id=each.id, host=each.host, port=each.port, rack=each.rack)
-            for each in nodes
+            shape["node_endpoints"](
+                node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in nodes
         )
     message = shape(responses=tuple(responses), throttle_time=timedelta(), node_endpoints=endpoints)
     return encode_response_frame(message, correlation_id=77)

@@ -170,7 +170,7 @@ def test_what_the_coordinator_says_reaches_the_client_in_words_it_knows(
     harness.verifier.codes[P1] = said
     sent = send(harness, {1: transactional(), 0: transactional()}, version=version)
     assert codes(sent) == [told, ErrorCode.NONE]
-    assert [harness.replicas.get(each).log_end_offset for each in (P0, P1)] == [1, 0]
+    assert [harness.replicas.get(tp).log_end_offset for tp in (P0, P1)] == [1, 0]
 
 
 def test_without_verification_only_version_2_asks(harness: ApiHarness) -> None:
@@ -308,7 +308,7 @@ def test_where_no_room_is_left_the_client_is_to_try_again_and_one_at_least_gets_
     for place in (0, 1):
         harness.verifier.answer(place)
     assert codes(first) == [ErrorCode.NONE]
-    assert [harness.replicas.get(each).log_end_offset for each in (P0, P1)] == [1, 0]
+    assert [harness.replicas.get(tp).log_end_offset for tp in (P0, P1)] == [1, 0]
     again = send(harness, {0: transactional(value=large, producer=PRODUCER + 1)})
     harness.verifier.answer(-1)
     assert codes(again) == [ErrorCode.NONE]

@@ -216,7 +216,7 @@ def test_brokers_ask_for_several_transactions_at_once(harness: ApiHarness, versi
     reply = harness.ask(ADD, version, **broker_asks(verify_only=True, ids=("t", "u")))
     codes = {P0: NONE, P1: ErrorCode.TRANSACTION_ABORTABLE}
     assert broker_codes(reply) == [("t", codes), ("u", codes)]
-    assert harness.transactions.asked == [("verify", each, 7, 3, (P0, P1)) for each in ("t", "u")]
+    assert harness.transactions.asked == [("verify", name, 7, 3, (P0, P1)) for name in ("t", "u")]
 
 
 def test_brokers_add_partitions_for_their_clients(harness: ApiHarness) -> None:

@@ -19,8 +19,8 @@ def test_who_holds_it_sends_slowly_and_who_is_added_fetches_slowly() -> None:
         AlterConfigOp("leader.replication.throttled.replicas", "4:1,4:2", ConfigOperation.APPEND),
         AlterConfigOp("follower.replication.throttled.replicas", "4:3", ConfigOperation.APPEND),
     ]
-    for each in (1, 2, 3):
-        assert changes[broker(each)] == [AlterConfigOp(name, "500") for name in RATES]
+    for number in (1, 2, 3):
+        assert changes[broker(number)] == [AlterConfigOp(name, "500") for name in RATES]
 
 
 def test_a_move_that_adds_nobody_names_no_fetcher() -> None:

@@ -29,9 +29,9 @@ class Coordinators:
         self.first, self.second = first, second
         self.coordinator = first
         Cluster(first, second)
-        for each in (first, second):
-            each.served |= SERVED | {DELETE: (0, 2)}
-            each.handlers[FIND] = self._find
+        for broker in (first, second):
+            broker.served |= SERVED | {DELETE: (0, 2)}
+            broker.handlers[FIND] = self._find
 
     def _find(self, asked: Asked) -> Answer:
         (key,) = asked.message.coordinator_keys
@@ -206,7 +206,7 @@ def test_groups_of_all_brokers_are_listed(run: Run) -> None:
             both.first.handlers[LIST] = lambda _: listed("b")
             both.second.handlers[LIST] = lambda _: listed("a", "c")
             found = await client.groups.list_groups()
-            assert [each.group for each in found] == ["a", "b", "c"]
+            assert [listing.group for listing in found] == ["a", "b", "c"]
             assert found[0] == GroupListing("a", "classic", "Stable", "consumer")
 
     run(story)

@@ -49,9 +49,9 @@ class Stage:
         self.code = ErrorCode.NONE  # of what the coordinator is asked, but for the id
         self.ongoing = (-1, -1)
         Cluster(coordinator, leader).leaders = {"t": [leader.id, leader.id]}
-        for each in (coordinator, leader):
-            each.served |= {FIND: (0, 4), INIT: (0, 6), ADD: (0, 5), END: (0, 5), LIST: (0, 1)}
-            each.handlers |= {FIND: self._find, PRODUCE: produced}
+        for broker in (coordinator, leader):
+            broker.served |= {FIND: (0, 4), INIT: (0, 6), ADD: (0, 5), END: (0, 5), LIST: (0, 1)}
+            broker.handlers |= {FIND: self._find, PRODUCE: produced}
         coordinator.handlers |= {INIT: self._init, ADD: self._add, END: self._end}
 
     def _find(self, asked: Asked) -> Answer:
@@ -130,9 +130,7 @@ def test_a_partition_that_was_not_added_is_before_its_first_batch(run: Run) -> N
     async def story() -> None:
         async with stage() as (made, client):
             transaction = await RawTransaction.begin(client, "x")
-            await asyncio.gather(
-                *(transaction.write(each, some_batch(1)) for each in (T0, T1, T0, T1))
-            )
+            await asyncio.gather(*(transaction.write(tp, some_batch(1)) for tp in (T0, T1, T0, T1)))
             added = [each.message.v3_and_below_topics[0].partitions for each in made.sent(ADD)]
             assert sorted(added) == [(0,), (1,)]
             assert len(made.sent(PRODUCE)) == 4
@@ -276,8 +274,8 @@ def test_transactions_are_listed_though_a_broker_has_gone_for_good(run: Run) -> 
 
     async def story() -> None:
         async with stage() as (made, client):
-            for each in (made.coordinator, made.leader):
-                each.handlers[LIST] = listed
+            for broker in (made.coordinator, made.leader):
+                broker.handlers[LIST] = listed
             assert len(await client.transactions.list_transactions()) == 2
             await made.leader.stop()
             (found,) = await client.transactions.list_transactions()

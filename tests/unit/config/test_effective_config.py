@@ -104,10 +104,10 @@ def test_dynamic_values_of_the_broker_win_over_the_clusters_and_these_over_the_f
     with_cluster = resolve_broker(static, dynamic_cluster=cluster)
     with_all = resolve_broker(static, dynamic_cluster=cluster, dynamic_broker=broker)
     found = [
-        each.get_effective("log.retention.ms") for each in (only_static, with_cluster, with_all)
+        config.get_effective("log.retention.ms") for config in (only_static, with_cluster, with_all)
     ]
-    assert [each.value for each in found] == [1, 2, 3]
-    assert [each.source for each in found] == [
+    assert [value.value for value in found] == [1, 2, 3]
+    assert [value.source for value in found] == [
         SettingSource.STATIC_BROKER,
         SettingSource.DYNAMIC_CLUSTER,
         SettingSource.DYNAMIC_BROKER,

@@ -87,7 +87,7 @@ def test_a_well_known_default_is_kafkas(name: str) -> None:
 
 
 def test_our_own_settings_are_marked_and_no_others() -> None:
-    assert {each.name: each.default for each in _ALL if each.own} == _PENSTOCKS_OWN
+    assert {setting.name: setting.default for setting in _ALL if setting.own} == _PENSTOCKS_OWN
 
 
 def test_a_name_declared_twice_is_an_error() -> None:
@@ -97,7 +97,7 @@ def test_a_name_declared_twice_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [each for each in _ALL if each.fallbacks], ids=lambda item: item.name
+    "setting", [setting for setting in _ALL if setting.fallbacks], ids=lambda item: item.name
 )
 def test_every_fallback_is_a_broker_setting_of_a_fitting_kind(setting: Setting) -> None:
     whole = {SettingKind.SHORT, SettingKind.INT, SettingKind.LONG}
@@ -135,27 +135,31 @@ def _names_read() -> set[str]:
     read = re.compile(r'(?:\["|_[a-z]+\((?:resolved, )?")([a-z]+(?:\.[a-z0-9]+)+)"[\])]')
     found = {name for path in rooms for name in read.findall(path.read_text())}
     by_name = {*GROUP_SOURCE_NAMES.values(), *TRANSACTION_SOURCE_NAMES.values()}
-    of_topics = {each for topic in INTERNAL_TOPICS.values() for each in topic.values()}
+    of_topics = {name for topic in INTERNAL_TOPICS.values() for name in topic.values()}
     factors = {f"{prefix}.replication.factor" for prefix in TOPIC_PREFIXES.values()}
     return found | by_name | of_topics | factors | {VERIFICATION}
 
 
 def test_every_idle_setting_says_why() -> None:
     reasons = ("accepted, not yet in effect", "accepted, no effect: ")
-    silent = [each.name for each in _ALL if not (each.active or each.effect.startswith(reasons))]
+    silent = [
+        setting.name
+        for setting in _ALL
+        if not (setting.active or setting.effect.startswith(reasons))
+    ]
     assert silent == []
 
 
 def test_every_setting_is_described_in_a_sentence() -> None:
-    assert [each.name for each in _ALL if not each.doc.endswith(".")] == []
+    assert [setting.name for setting in _ALL if not setting.doc.endswith(".")] == []
 
 
 def test_no_client_can_change_what_names_a_file_a_class_or_a_login() -> None:
     endings = (".location", ".file", ".url", ".path", ".class", ".class.name", ".cmd")
-    dangerous = {each.name for each in _ALL if each.kind is SettingKind.CLASS}
-    dangerous |= {each.name for each in _ALL if each.name.endswith(endings)}
+    dangerous = {setting.name for setting in _ALL if setting.kind is SettingKind.CLASS}
+    dangerous |= {setting.name for setting in _ALL if setting.name.endswith(endings)}
     dangerous |= {"log.dir", "log.dirs", "metric.reporters", "sasl.jaas.config"}
-    changeable = {each.name for each in _ALL if each.update is not UpdateMode.READ_ONLY}
+    changeable = {setting.name for setting in _ALL if setting.update is not UpdateMode.READ_ONLY}
     assert len(dangerous) > 20
     assert dangerous & changeable == set()
 
@@ -181,4 +185,4 @@ def test_a_listener_prefix_hides_a_setting_with_or_without_a_mechanism() -> None
 
 def test_the_document_names_every_setting() -> None:
     page = document()
-    assert [each.name for each in _ALL if f"- `{each.name}`" not in page] == []
+    assert [setting.name for setting in _ALL if f"- `{setting.name}`" not in page] == []

@@ -46,7 +46,7 @@ def change(
         partition=number,
         leader_epoch=LeaderEpoch(leader_epoch),
         partition_epoch=partition_epoch,
-        in_sync=tuple(IsrMember(BrokerId(each), BrokerEpoch(epoch)) for each in in_sync),
+        in_sync=tuple(IsrMember(BrokerId(number), BrokerEpoch(epoch)) for number in in_sync),
     )
 
 
@@ -171,6 +171,6 @@ def test_the_last_replica_of_a_move_that_catches_up_ends_it() -> None:
     assert (after.leader_epoch, after.partition_epoch) == (5, 9)
     assert after.leader != NO_BROKER
     [stop] = [e.request for e in decision.requests if isinstance(e.request, StopReplicaRequest)]
-    assert [str(each) for each in stop.partitions] == ["t-0"]
+    assert [str(tp) for tp in stop.partitions] == ["t-0"]
     led = {e.broker for e in decision.requests if isinstance(e.request, LeaderAndIsrRequest)}
     assert led == {1, 2}

@@ -125,7 +125,9 @@ class TestABrokerThatComesBack:
         decision = brokers_changed(state, alive(0) | alive(1, epoch=5), never)
         [lead, full] = [order.request for order in decision.requests if order.broker == 1]
         assert isinstance(lead, LeaderAndIsrRequest)
-        assert [each.tp.partition for each in lead.partitions] == [1]
+        assert [
+            leader_and_isr_partition.tp.partition for leader_and_isr_partition in lead.partitions
+        ] == [1]
         assert lead.broker_epoch == 5
         assert isinstance(full, UpdateMetadataRequest)
         assert full.is_full
@@ -161,7 +163,9 @@ def test_survivors_hear_of_their_new_roles_before_clients_do() -> None:
     decision = brokers_changed(state, alive(0), never)
     lead, news = [order.request for order in decision.requests]
     assert isinstance(lead, LeaderAndIsrRequest)
-    assert [each.state for each in lead.partitions] == [led(decision)]
+    assert [leader_and_isr_partition.state for leader_and_isr_partition in lead.partitions] == [
+        led(decision)
+    ]
     assert not lead.partitions[0].is_new
     assert isinstance(news, UpdateMetadataRequest)
     assert [each.name for each in news.topics] == ["t"]
@@ -221,7 +225,7 @@ class TestATopicThatIsBeingDeleted:
         stop, full = [order.request for order in decision.requests if order.broker == 1]
         assert isinstance(stop, StopReplicaRequest)
         assert stop.delete
-        assert [str(each) for each in stop.partitions] == ["t-0"]
+        assert [str(tp) for tp in stop.partitions] == ["t-0"]
         assert isinstance(full, UpdateMetadataRequest)
         assert [each.name for each in full.topics] == ["u"]
 

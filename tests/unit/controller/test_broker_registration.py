@@ -153,7 +153,7 @@ def test_producer_ids_of_two_brokers_are_all_different_and_come_in_blocks() -> N
         )
         assert len(set(given)) == len(given)
         assert set(given[::2]) >= set(range(BLOCK_SIZE))
-        blocks = {each // BLOCK_SIZE for each in given}
+        blocks = {number // BLOCK_SIZE for number in given}
         assert blocks == {0, 1, 2, 3}
 
     tell(story, 0, 1)

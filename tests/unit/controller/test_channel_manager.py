@@ -124,7 +124,7 @@ def test_numbers_grow_from_order_to_order_and_over_lives_and_a_copy_has_the_same
                 *outboxes.push([AddressedRequest(B, news(2)), AddressedRequest(B, news(3))])
             )
         later = post.channel.sent[tries:]
-        assert [each.broker_epoch for each in later] == [2, 2]
+        assert [request.broker_epoch for request in later] == [2, 2]
         assert post.channel.sent[0].number < later[0].number < later[1].number
 
     asyncio.run(story())

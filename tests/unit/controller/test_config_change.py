@@ -105,9 +105,9 @@ class TestABrokersSettings:
             "": {"log.retention.ms": "7"},
             "1": {"log.retention.ms": "8"},
         }
-        paths = [[each.path for each in step] for step in decision.writes]
+        paths = [[create.path for create in step] for step in decision.writes]
         assert paths == [["/config/brokers/<default>"], ["/config/brokers/1"]]
-        assert all(isinstance(each, Create) for step in decision.writes for each in step)
+        assert all(isinstance(create, Create) for step in decision.writes for create in step)
         last = decision.requests[-1].request
         assert isinstance(last, UpdateMetadataRequest)
         assert last.broker_configs == decision.state.broker_configs

@@ -137,10 +137,10 @@ def test_validation_answers_as_the_real_thing_and_writes_nothing() -> None:
                 validate_only=True,
                 timeout_ms=WAIT_MS,
             )
-            assert [code_of(each) for each in grown] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+            assert [code_of(error) for error in grown] == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
             changes = [setting(ConfigScope.TOPIC, "t", "retention.ms", "x")]
             altered = await controller.alter_configs(changes, validate_only=True)
-            assert [code_of(each) for each in altered] == [ErrorCode.INVALID_CONFIG]
+            assert [code_of(error) for error in altered] == [ErrorCode.INVALID_CONFIG]
             assert cluster.store.tree.zxid == zxid
             assert len(cluster.channel.twin().orders) == orders
 
@@ -535,7 +535,9 @@ def test_orders_are_counted_on_where_a_controller_leads_on_with_the_same_epoch()
         assert await create(controller, CreatableTopic(name="late")) == [ErrorCode.NONE]
         await controller.close()
         await running
-        orders = [(each.body.controller_epoch, each.number) for each in cluster.channel.sent]
+        orders = [
+            (request.body.controller_epoch, request.number) for request in cluster.channel.sent
+        ]
         assert orders == sorted(set(orders))
         assert len({epoch for epoch, _ in orders}) == 1
 

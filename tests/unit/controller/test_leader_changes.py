@@ -122,7 +122,7 @@ class TestImbalance:
 
     def test_is_of_a_broker_that_leads_too_few_of_its_own(self) -> None:
         found = find_imbalanced(self.led_elsewhere(2, 10), limit_percent=10)
-        assert [str(each) for each in found] == ["t-0", "t-1"]
+        assert [str(tp) for tp in found] == ["t-0", "t-1"]
 
     def test_up_to_the_limit_is_none(self) -> None:
         assert find_imbalanced(self.led_elsewhere(1, 10), limit_percent=10) == []
@@ -140,7 +140,7 @@ class TestImbalance:
 class TestABrokerThatIsAboutToLeave:
     def go(self, state: ClusterState, broker: int = 0) -> tuple[ControllerDecision, list[str]]:
         decision, left = controlled_shutdown(state, BrokerId(broker), BrokerEpoch(1))
-        return decision, [str(each) for each in left]
+        return decision, [str(tp) for tp in left]
 
     def test_hands_over_to_the_next_in_sync_replica(self) -> None:
         decision, left = self.go(one(partition(0, (0, 1, 2), (0, 2, 1)), 0, 1, 2))

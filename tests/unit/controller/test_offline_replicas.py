@@ -60,7 +60,7 @@ def test_the_next_in_sync_replica_leads_and_the_failed_one_is_not_in_sync() -> N
     assert summary(decision.state) == (1, 5, (1, 2))
     assert len(decision.writes) == 1
     assert {order.broker for order in decision.requests} == {0, 1, 2}
-    assert told_failed(decision) == {each: {T0: {0}} for each in (0, 1, 2)}
+    assert told_failed(decision) == {number: {T0: {0}} for number in (0, 1, 2)}
 
 
 def test_a_failed_follower_leaves_the_in_sync_set_and_the_leader_stays() -> None:

@@ -79,7 +79,7 @@ class TestAMoveThatBegins:
 
     def test_is_written_states_first_and_then_the_topic(self) -> None:
         decision = moved(START, move(2, 1))
-        writes = [each for step in decision.writes for each in step]
+        writes = [create for step in decision.writes for create in step]
         assert [write.path for write in writes] == [
             "/brokers/topics/t/partitions/0/state",
             "/brokers/topics/t",
@@ -130,10 +130,10 @@ class TestAMoveThatEnds:
         assert (after.leader, after.leader_epoch, after.in_sync) == (1, 5, (1,))
         assert stopped(decision) == [0]
         versions = [
-            each.version
+            data.version
             for step in decision.writes
-            for each in step
-            if isinstance(each, SetData) and each.path.endswith("state")
+            for data in step
+            if isinstance(data, SetData) and data.path.endswith("state")
         ]
         assert versions == [7, 8]
 

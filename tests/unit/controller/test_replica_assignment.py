@@ -10,13 +10,13 @@ from penstock.controller.replica_assignment import assign_replicas
 
 def test_leaders_go_round_and_followers_move_on_after_each_round() -> None:
     assignment = assign_replicas(
-        [node(each) for each in (0, 1, 2)], partitions=6, replication_factor=2, start=0, shift=0
+        [node(number) for number in (0, 1, 2)], partitions=6, replication_factor=2, start=0, shift=0
     )
     assert assignment == [(0, 1), (1, 2), (2, 0), (0, 2), (1, 0), (2, 1)]
 
 
 def test_the_start_turns_the_ring() -> None:
-    brokers = [node(each) for each in (5, 7, 9)]
+    brokers = [node(number) for number in (5, 7, 9)]
     assignment = assign_replicas(brokers, partitions=2, replication_factor=1, start=2, shift=0)
     assert assignment == [(9,), (5,)]
 
@@ -25,7 +25,7 @@ def test_a_partition_s_replicas_are_on_different_racks() -> None:
     racks = {0: "a", 1: "a", 2: "b", 3: "b"}
     brokers = [node(each, rack=rack) for each, rack in racks.items()]
     assignment = assign_replicas(brokers, partitions=8, replication_factor=2, start=0, shift=0)
-    assert all({racks[each] for each in replicas} == {"a", "b"} for replicas in assignment)
+    assert all({racks[broker] for broker in replicas} == {"a", "b"} for replicas in assignment)
 
 
 def test_brokers_without_a_rack_are_one_rack_together() -> None:

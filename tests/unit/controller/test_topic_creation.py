@@ -49,7 +49,7 @@ THREE = cluster_state(
 def create(
     *asked: CreatableTopic, state: ClusterState = THREE, given: Mapping[str, str] | None = None
 ) -> list[TopicState | ApiError]:
-    twice = find_duplicates(each.name for each in asked)
+    twice = find_duplicates(creatable_topic.name for creatable_topic in asked)
     return create_topics(state, asked, means(given=given), twice=twice)[1]
 
 
@@ -249,7 +249,7 @@ def test_leaders_and_followers_are_ordered_first_then_everybody_is_told() -> Non
     ]
     first = decision.requests[0].request
     assert isinstance(first, LeaderAndIsrRequest)
-    assert all(each.is_new for each in first.partitions)
+    assert all(leader_and_isr_partition.is_new for leader_and_isr_partition in first.partitions)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_the_state_of_transactions_can_be_written_by_as_many_brokers_as_there_ar
 
 
 def grow(*asked: NewPartitions, state: ClusterState = THREE) -> list[ApiError | None]:
-    twice = find_duplicates(each.name for each in asked)
+    twice = find_duplicates(partitions.name for partitions in asked)
     return create_partitions(state, asked, means(limit=100), twice=twice)[1]
 
 
@@ -346,7 +346,7 @@ def test_a_topic_grows_by_the_added_partitions_alone() -> None:
 
 
 def test_the_added_partitions_go_on_where_the_first_ones_ended() -> None:
-    parts = [partition(each, (each,), (each,)) for each in (1, 2, 0, 1)]
+    parts = [partition(number, (number,), (number,)) for number in (1, 2, 0, 1)]
     state = cluster_state(alive(0, 1, 2), topic("t", *parts))
     decision, _ = create_partitions(state, [NewPartitions(name="t", total=9)], means())
     leaders = [each.leader for each in decision.state.topics["t"].partitions]

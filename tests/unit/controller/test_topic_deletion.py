@@ -29,18 +29,18 @@ STATE = cluster_state(
 def test_a_deletion_begins_with_a_mark_and_orders_to_whoever_has_data() -> None:
     decision, answers = delete_topics(STATE, ["t", "u"], is_enabled=True)
     assert answers == [None, None]
-    assert [[each.path for each in step] for step in decision.writes] == [
+    assert [[create.path for create in step] for step in decision.writes] == [
         ["/admin/delete_topics/t"],
         ["/admin/delete_topics/u"],
     ]
-    assert all(isinstance(each, Create) for step in decision.writes for each in step)
+    assert all(isinstance(create, Create) for step in decision.writes for create in step)
     orders = {order.broker: order.request for order in decision.requests}
     assert len(orders) == len(decision.requests) == 2
     for broker, names in ((A, ["t-0", "t-1"]), (B, ["t-1", "u-0"])):
         order = orders[broker]
         assert isinstance(order, StopReplicaRequest)
         assert order.delete
-        assert [str(each) for each in order.partitions] == names
+        assert [str(tp) for tp in order.partitions] == names
     assert decision.state.deleting == {"t": {0, 1}, "u": {1}}
     assert decision.state.find_topic("t") is None
 
@@ -76,8 +76,8 @@ def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
         "/admin/delete_topics/u",
     ]
     decision = remove_topics(state, {"u": paths})
-    assert all(isinstance(each, Delete) for step in decision.writes for each in step)
-    steps = [[each.path for each in step] for step in decision.writes]
+    assert all(isinstance(create, Delete) for step in decision.writes for create in step)
+    steps = [[create.path for create in step] for step in decision.writes]
     assert steps[:-1] == [[path] for path in (paths[3], paths[2], paths[1])]
     assert steps[-1] == [paths[0], "/admin/delete_topics/u", "/config/topics/u"]
     assert set(decision.state.topics) == {"t", "kept"}
@@ -92,7 +92,7 @@ def test_the_tree_is_cleared_from_the_leaves_and_the_mark_goes_last() -> None:
 def test_of_a_topic_that_is_gone_but_for_its_mark_the_mark_goes() -> None:
     state = replace(STATE, deleting={"u": frozenset()})
     decision = remove_topics(state, {"u": ["/admin/delete_topics/u"]})
-    assert [[each.path for each in step] for step in decision.writes] == [
+    assert [[create.path for create in step] for step in decision.writes] == [
         ["/admin/delete_topics/u"]
     ]
 

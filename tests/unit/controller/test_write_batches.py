@@ -37,7 +37,7 @@ def test_steps_stay_whole_and_in_order_and_as_many_as_fit_go_together(
         gathered: list[WriteStep] = []
         while sum(map(len, gathered)) < len(batch):
             gathered.append(left.pop(0))
-        assert [each for step in gathered for each in step] == batch
+        assert [create for step in gathered for create in step] == batch
         size = sum(map(length, gathered))
         assert size <= LIMIT or len(gathered) == 1
         assert not left or size + length(left[0]) > LIMIT

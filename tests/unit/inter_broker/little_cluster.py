@@ -273,8 +273,8 @@ async def little_cluster(store: MetadataStore, *brokers: int) -> AsyncIterator[L
             await cluster.add(broker)
         await cluster.wait_joined()
         yield cluster
-        for each in cluster.brokers.values():
-            await each.stop()
+        for little_broker in cluster.brokers.values():
+            await little_broker.stop()
 
 
 def tell(story: Callable[[LittleCluster], Awaitable[None]], *brokers: int) -> None:

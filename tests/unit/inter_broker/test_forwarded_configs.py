@@ -89,4 +89,4 @@ def test_each_change_has_its_answer() -> None:
 )
 def test_an_answer_without_results_is_one_for_all(answer: PrivateResponse, code: ErrorCode) -> None:
     found = read_results(answer, [CHANGE, CHANGE])
-    assert [each.code for each in found if each is not None] == [code, code]
+    assert [error.code for error in found if error is not None] == [code, code]

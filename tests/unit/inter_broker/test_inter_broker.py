@@ -80,7 +80,7 @@ async def propose(
     topic = broker.cluster.find_topic("t")
     assert topic is not None
     answered: asyncio.Future[AlterPartitionResult] = asyncio.get_running_loop().create_future()
-    members = tuple(IsrMember(BrokerId(each), BrokerEpoch(-1)) for each in in_sync)
+    members = tuple(IsrMember(BrokerId(number), BrokerEpoch(-1)) for number in in_sync)
     broker.in_sync.propose(
         AlterPartitionProposal(
             topic.topic_id, T0.partition, state.leader_epoch, state.partition_epoch, members

@@ -22,7 +22,7 @@ class Bench:
     def __init__(self, tasks: asyncio.TaskGroup) -> None:
         self.asked: list[tuple[BrokerId, list[Item]]] = []
         self._answers: dict[BrokerId, asyncio.Queue[None]] = {
-            each: asyncio.Queue() for each in (ONE, TWO)
+            broker: asyncio.Queue() for broker in (ONE, TWO)
         }
         self.gathering: RequestBatcher[Item] = RequestBatcher(
             self._ask, key=lambda item: item.key, run=self._run
@@ -79,8 +79,8 @@ def test_what_comes_while_a_broker_is_asked_goes_with_its_next_request() -> None
 def test_two_of_one_key_go_one_after_the_other() -> None:
     async def story(bench: Bench) -> None:
         first, second, other = Item("a", 1), Item("a", 2), Item("b", 3)
-        for each in (first, second, other):
-            bench.gathering.try_add(ONE, each)
+        for item in (first, second, other):
+            bench.gathering.try_add(ONE, item)
         await settle()
         assert bench.asked == [(ONE, [first, other])]
         await bench.answer(ONE)
@@ -95,7 +95,7 @@ def test_a_request_has_a_bound_and_so_has_what_waits() -> None:
         many = [Item(str(number), number) for number in range(gathering.MAX_WAITING + 1)]
         assert bench.gathering.try_add(ONE, Item("first", 0))
         await settle()
-        taken = [bench.gathering.try_add(ONE, each) for each in many]
+        taken = [bench.gathering.try_add(ONE, item) for item in many]
         assert taken == [True] * gathering.MAX_WAITING + [False]
         await bench.answer(ONE)
         assert bench.asked[1][1] == many[: gathering.ITEMS_AT_ONCE]

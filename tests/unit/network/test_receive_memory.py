@@ -152,7 +152,7 @@ def test_copies_count_and_one_is_always_possible() -> None:
     assert memory.try_keep(1) is None
     first.release()
     small = [memory.try_keep(SHARED_BYTES // 2) for _ in range(5)]  # of twice SHARED_BYTES
-    assert [each is not None for each in small] == [True] * 4 + [False]
+    assert [kept is not None for kept in small] == [True] * 4 + [False]
 
 
 def test_readers_go_on_one_by_one_while_copies_hold_the_memory() -> None:

@@ -127,7 +127,7 @@ class Delayed(RuleBasedStateMachine):
         statistics = self.delayed.statistics()
         assert statistics.delayed == len(self.wheel) == len(waiting)
         assert statistics.watches == sum(len(operation.keys) for operation in waiting)
-        assert statistics.watched_keys == len({key for each in waiting for key in each.keys})
+        assert statistics.watched_keys == len({key for reach in waiting for key in reach.keys})
         ended = statistics.completed_at_once + statistics.completed + statistics.expired
         assert ended + statistics.cancelled + statistics.delayed == len(self.all)
 

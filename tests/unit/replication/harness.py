@@ -135,7 +135,7 @@ class ReplicationHarness:
                 controller_epoch=ControllerEpoch(controller_epoch),
                 broker_epoch=BrokerEpoch(broker_epoch),
                 partitions=tuple(
-                    LeaderAndIsrPartition(each, topic_id, state, is_new) for each in partitions
+                    LeaderAndIsrPartition(tp, topic_id, state, is_new) for tp in partitions
                 ),
             )
         )
@@ -198,8 +198,8 @@ class ReplicationHarness:
         batch: bytearray | None = None,
     ) -> Sent:
         batches = [
-            (each, memoryview(some_batch(records) if batch is None else batch[:]))
-            for each in partitions
+            (tp, memoryview(some_batch(records) if batch is None else batch[:]))
+            for tp in partitions
         ]
         sent = Sent()
         sent.waiting = self.replicas.append(
@@ -235,7 +235,7 @@ class Sent:
 
     @property
     def codes(self) -> list[ErrorCode]:
-        return [each.code for each in self.answer]
+        return [appended.code for appended in self.answer]
 
 
 def some_batch(

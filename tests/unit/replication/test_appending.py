@@ -51,7 +51,7 @@ def test_answers_stand_in_the_order_of_their_batches_whatever_fails_between() ->
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         NONE,
     ]
-    assert [each.base_offset for each in sent.answer] == [-1, 0, -1, 0]
+    assert [appended.base_offset for appended in sent.answer] == [-1, 0, -1, 0]
     [answer] = harness.append(P0, batch=damaged).answer
     assert answer[:4] == (ErrorCode.CORRUPT_MESSAGE, -1, -1, 0)
     assert "CRC" in (answer.message or "")
@@ -147,7 +147,7 @@ def test_a_time_out_names_only_the_partitions_that_were_late() -> None:
     harness.clock.advance_ms(1)
     late = ErrorCode.REQUEST_TIMED_OUT
     assert sent.codes == [late, NONE, late]
-    assert [each.base_offset for each in sent.answer] == [0, 0, 0]  # written they are
+    assert [appended.base_offset for appended in sent.answer] == [0, 0, 0]  # written they are
     harness.follower_has(1, P0)
     assert len(sent.answers) == 1
 
@@ -230,9 +230,9 @@ def test_synchronous_writes_during_a_round_share_the_next() -> None:
     later = [harness.append(P0) for _ in range(10)]
     harness.background.run_one()
     assert first.is_answered
-    assert not any(each.is_answered for each in later)
+    assert not any(sent.is_answered for sent in later)
     harness.background.run_one()
-    assert all(each.is_answered for each in later)
+    assert all(sent.is_answered for sent in later)
     assert harness.background.ran == 2
 
 
@@ -394,7 +394,9 @@ def test_a_failed_directory_costs_its_own_partitions_only() -> None:
     expected = [storage_error if name in lost else NONE for name in names]
     sent = harness.append(*names)
     assert sent.codes == expected
-    assert all(each.message is None for each in sent.answer)  # the disk is nobody's business
+    assert all(
+        appended.message is None for appended in sent.answer
+    )  # the disk is nobody's business
     harness.disk.heal()
     assert harness.append(*names).codes == expected
     roles = {partition.tp: partition.role for partition in harness.replicas.statistics().partitions}

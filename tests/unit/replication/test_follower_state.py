@@ -227,7 +227,9 @@ def test_one_partition_rests_and_the_others_go_on() -> None:
     harness.order(P1, leader=OTHER, replicas=BOTH)
     first, second = harness.following.list_wanted(OTHER)
     harness.following.take(OTHER, first, answer(error=ErrorCode.KAFKA_STORAGE_ERROR))
-    assert [each.partition for each in harness.following.list_wanted(OTHER)] == [second.partition]
+    assert [fetch_from.partition for fetch_from in harness.following.list_wanted(OTHER)] == [
+        second.partition
+    ]
     (report,) = harness.reports
     assert "KAFKA_STORAGE_ERROR" in report
 

@@ -37,7 +37,9 @@ class Controller:
 
     @property
     def wanted(self) -> list[tuple[int, ...]]:
-        return [tuple(each.broker_id for each in proposal.in_sync) for proposal, _ in self.asked]
+        return [
+            tuple(member.broker_id for member in proposal.in_sync) for proposal, _ in self.asked
+        ]
 
     def answer(self, code: ErrorCode, state: AlterPartitionState | None = None) -> None:
         self.asked[-1][1](AlterPartitionResult(code, state))
@@ -45,7 +47,7 @@ class Controller:
     def store(self) -> None:
         """As asked, in the next partition epoch."""
         proposal, _ = self.asked[-1]
-        members = tuple(each.broker_id for each in proposal.in_sync)
+        members = tuple(member.broker_id for member in proposal.in_sync)
         epoch = proposal.partition_epoch + 1
         self.answer(ErrorCode.NONE, AlterPartitionState(ME, proposal.leader_epoch, members, epoch))
 

@@ -62,7 +62,9 @@ def follower(replicas: str, rate: int) -> ReplicationHarness:
 
 
 def wanted(harness: ReplicationHarness) -> list[TopicPartition]:
-    return [each.partition for each in harness.replicas.follower_state.list_wanted(OTHER)]
+    return [
+        fetch_from.partition for fetch_from in harness.replicas.follower_state.list_wanted(OTHER)
+    ]
 
 
 def fetch(harness: ReplicationHarness, *, high_watermark: int) -> None:

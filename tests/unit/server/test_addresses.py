@@ -47,7 +47,7 @@ def test_an_advertised_port_of_zero_is_the_bound_one() -> None:
 
 def test_a_listener_on_every_address_is_registered_by_the_machines_name() -> None:
     addresses = addresses_of(listeners="PLAINTEXT://:9092")
-    assert [each.host for each in addresses.registered] == [socket.gethostname()]
+    assert [endpoint.host for endpoint in addresses.registered] == [socket.gethostname()]
 
 
 def test_several_listeners_keep_their_names_and_protocols() -> None:
@@ -56,7 +56,7 @@ def test_several_listeners_keep_their_names_and_protocols() -> None:
         listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         inter_broker_listener_name="INSIDE",
     )
-    assert [(each.listener, each.protocol) for each in addresses.bound] == [
+    assert [(endpoint.listener, endpoint.protocol) for endpoint in addresses.bound] == [
         ("INSIDE", "PLAINTEXT"),
         ("OUTSIDE", "PLAINTEXT"),
     ]

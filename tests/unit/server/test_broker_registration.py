@@ -65,8 +65,8 @@ async def members(cluster: Cluster, *brokers: int) -> AsyncIterator[list[Member]
         found = [await _start(cluster, broker, tasks) for broker in brokers]
         await settled()
         yield found
-        for each in found:
-            await each.controller.close()
+        for member in found:
+            await member.controller.close()
 
 
 async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Member:
@@ -87,7 +87,7 @@ async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Mem
 
 
 def leading(found: list[Member]) -> list[int]:
-    return [each.broker for each in found if each.controller.find_state() is not None]
+    return [member.broker for member in found if member.controller.find_state() is not None]
 
 
 async def make_topic(controller: Controller, name: str) -> ErrorCode:
@@ -146,9 +146,9 @@ def test_sessions_that_end_one_after_the_other_leave_one_cluster() -> None:
             assert state is not None
             assert sorted(state.brokers) == [1, 2, 3]
             assert same_facts((await cluster.reread()).state, state)
-            assert sum(len(each.epochs) for each in found) == 3 + rounds
-            for each in found:
-                assert each.epochs == sorted(set(each.epochs))
+            assert sum(len(member.epochs) for member in found) == 3 + rounds
+            for member in found:
+                assert member.epochs == sorted(set(member.epochs))
             assert all(part.leader > 0 for part in state.topics["t"].partitions)
 
     tell(story)
@@ -180,7 +180,7 @@ def test_the_end_of_a_session_is_told_by_its_watches_too() -> None:
         await session.exists("/nowhere", told.append)
         await session.close()
         await settled()
-        assert [each.kind for each in told] == [EventKind.SESSION_ENDED]
+        assert [event.kind for event in told] == [EventKind.SESSION_ENDED]
 
     tell(story)
 

@@ -242,7 +242,7 @@ def test_the_topic_is_created_once_however_many_ask() -> None:
 
     assert asyncio.run(ask()) == [NONE] * 5
     assert log.partition_count() == 5
-    assert [each.name for each in administrator.asked] == [OFFSETS_TOPIC]
+    assert [topic.name for topic in administrator.asked] == [OFFSETS_TOPIC]
 
 
 def test_a_topic_that_cannot_be_created_is_told_of_and_asked_for_again() -> None:
@@ -283,4 +283,4 @@ def test_replicas_are_as_asked_for_or_as_many_as_there_are_brokers(
     )
     administrator = Administrator(harness)
     asyncio.run(log_of(harness, administrator).ensure_topic())
-    assert [each.replication_factor for each in administrator.asked] == [factor]
+    assert [topic.replication_factor for topic in administrator.asked] == [factor]

@@ -38,9 +38,9 @@ def test_another_replica_leads_wherever_the_controller_is(leader: int) -> None:
         assert append(broken) is ErrorCode.NONE
         break_disk(broken)
         everybody = cluster.brokers.values()
-        await until(lambda: all(seen(each).leader == other for each in everybody))
-        assert all(seen(each).in_sync == (other,) for each in everybody)
-        await until(lambda: all(each.cluster.failed == {T0: {leader}} for each in everybody))
+        await until(lambda: all(seen(broker).leader == other for broker in everybody))
+        assert all(seen(broker).in_sync == (other,) for broker in everybody)
+        await until(lambda: all(broker.cluster.failed == {T0: {leader}} for broker in everybody))
         assert append(cluster.brokers[other]) is ErrorCode.NONE
         assert append(broken) is ErrorCode.KAFKA_STORAGE_ERROR
 

@@ -92,9 +92,9 @@ def test_a_log_that_never_had_a_checkpoint_of_epochs_does_not_wait_for_one(broke
     broker.append(epoch=5)
     later = broker.after(broker.disk.survivor_of_kill())
     synced = [
-        each.path
-        for each in later.disk.trace
-        if each.kind in (OperationKind.SYNC, OperationKind.RENAME)
+        operation.path
+        for operation in later.disk.trace
+        if operation.kind in (OperationKind.SYNC, OperationKind.RENAME)
     ]
     assert not [path for path in synced if path.startswith(FOLDER)]
     assert later.log.latest_epoch == 5

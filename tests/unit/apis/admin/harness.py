@@ -359,7 +359,7 @@ def node(broker: BrokerId, *endpoints: Endpoint, rack: str | None = None) -> Bro
 
 def build(entity: type, values: Mapping[str, Any]) -> Any:
     """kio's class from plain mappings; a field that it does not have is the test's mistake."""
-    fields = {each.name: each for each in describe_fields(entity)}
+    fields = {shape.name: shape for shape in describe_fields(entity)}
     assert values.keys() <= fields.keys(), f"{entity.__name__} has only {sorted(fields)}"
     defaults = {"timeout": timedelta(seconds=30)} if "timeout" in fields else {}
     made = {name: _build_field(fields[name].entity, value) for name, value in values.items()}

@@ -104,10 +104,10 @@ class TableLog:
         self.terms[partition] = Term()
 
     def _answer(self, is_due: Callable[[Waiting], bool], code: ErrorCode) -> None:
-        due = [each for each in self._waiting if is_due(each)]
-        self._waiting = [each for each in self._waiting if each not in due]
-        for each in due:
-            each.done(code)
+        due = [waiting for waiting in self._waiting if is_due(waiting)]
+        self._waiting = [waiting for waiting in self._waiting if waiting not in due]
+        for waiting in due:
+            waiting.done(code)
 
     def raw(self, partition: int = 0) -> bytes:
         return b"".join(content for _, content in iter_batches(self.tables[partition].log))
@@ -242,7 +242,7 @@ class Desk:
         """A code for each, in order."""
         request = commit_request(*commits, group=group, member=member, generation=generation)
         codes = await self.coordinator.commit(request)
-        return [codes[each.partition] for each in commits]
+        return [codes[offset_commit.partition] for offset_commit in commits]
 
     async def commit_in_transaction(
         self,
@@ -260,7 +260,7 @@ class Desk:
                 find_refusal=lambda: refusal,
             )
         )
-        return [codes[each.partition] for each in commits]
+        return [codes[offset_commit.partition] for offset_commit in commits]
 
     async def end_transaction(
         self, producer: int, *, commit: bool, epoch: int = 0, partition: int = 0

@@ -210,7 +210,9 @@ class ClassicConsumer:
         told = {member.member: read_subscription(member.metadata) for member in members}
         had = {member: identified(each.owned, topics) for member, each in told.items()}
         shares: dict[str, Partitions] = {member: {} for member in told}
-        for name in sorted({topic for each in told.values() for topic in each.topics}):
+        for name in sorted(
+            {topic for subscription in told.values() for topic in subscription.topics}
+        ):
             view = topics.find(name)
             takers = sorted(member for member, each in told.items() if name in each.topics)
             for partition in range(0 if view is None else view.partitions):

@@ -42,8 +42,8 @@ def scene_in(state: ClassicState) -> Scene:
     leader = Client(desk, "anna", instance="anna-1")
     follower = Client(desk, "ben")
     other = Client(desk, "cleo")
-    for each in (leader, follower, other):
-        each.come()
+    for client in (leader, follower, other):
+        client.come()
     desk.pass_time(6000)  # where some came others are waited for
     if state is ClassicState.COMPLETING_REBALANCE:
         return Scene(desk, leader, follower)
@@ -51,7 +51,9 @@ def scene_in(state: ClassicState) -> Scene:
     if state is ClassicState.PREPARING_REBALANCE:
         other.leave()
     elif state is ClassicState.EMPTY:
-        desk.leave(*(LeavingMember(each.id, each.instance) for each in (leader, follower, other)))
+        desk.leave(
+            *(LeavingMember(client.id, client.instance) for client in (leader, follower, other))
+        )
     elif state is ClassicState.DEAD:
         desk.release(ErrorCode.NOT_COORDINATOR)
     return Scene(desk, leader, follower)

@@ -171,8 +171,8 @@ def test_those_who_wait_for_an_assignment_are_called_back_when_a_member_comes() 
     assert waiting.error is ErrorCode.REBALANCE_IN_PROGRESS
     assert anna.assign().error is ErrorCode.REBALANCE_IN_PROGRESS
     rejoin(anna, ben, cleo)
-    assert [each.synced.assignment for each in (anna, ben, cleo) if each.synced] == [
-        work_of(each.id, 3) for each in (anna, ben, cleo)
+    assert [client.synced.assignment for client in (anna, ben, cleo) if client.synced] == [
+        work_of(client.id, 3) for client in (anna, ben, cleo)
     ]
 
 

@@ -61,7 +61,7 @@ def test_members_that_do_not_join_again_in_time_are_left_behind() -> None:
     keep_alive(desk, anna, for_ms=REBALANCE_MS - 3000)
     assert arrival.waits, "the one that is awaited is alive"
     keep_alive(desk, anna, for_ms=3000)
-    assert {each.id for each in (ben, cleo)} == set(desk.group.members)
+    assert {client.id for client in (ben, cleo)} == set(desk.group.members)
     assert call.answer.leader == ben.id, "a leader that did not come leads no more"
     assert anna.heartbeat() is ErrorCode.UNKNOWN_MEMBER_ID
 

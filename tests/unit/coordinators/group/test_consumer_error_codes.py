@@ -50,8 +50,8 @@ def scene_in(state: ConsumerState) -> Scene:
     if state is ConsumerState.ASSIGNING:
         cleo.leave()
     elif state is ConsumerState.EMPTY:
-        for each in (anna, bob, cleo):
-            each.leave()
+        for consumer in (anna, bob, cleo):
+            consumer.leave()
     return Scene(desk, anna, bob)
 
 

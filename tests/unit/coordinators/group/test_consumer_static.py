@@ -119,6 +119,6 @@ def test_one_that_left_while_it_had_to_give_up_some_has_given_them_up() -> None:
     again.join()
     settle(again, bob, carl)
     assert again.work | bob.work | carl.work == {f"orders-{number}" for number in range(4)}
-    assert sorted(len(each.work) for each in (again, bob, carl)) == [1, 1, 2]
+    assert sorted(len(consumer.work) for consumer in (again, bob, carl)) == [1, 1, 2]
     desk.pass_time(desk.config.consumer_session_timeout_ms - 1)
     assert len(desk.living.members) == 3

@@ -61,7 +61,7 @@ def test_offsets_of_partitions_that_do_not_exist_are_refused_one_by_one() -> Non
     async def story(desk: Desk) -> None:
         beyond, nowhere = TopicPartition("orders", 4), TopicPartition("nowhere", 0)
         below = TopicPartition("orders", -1)
-        codes = await desk.commit(*(commit_of(each, 1) for each in (T0, beyond, nowhere, below)))
+        codes = await desk.commit(*(commit_of(tp, 1) for tp in (T0, beyond, nowhere, below)))
         assert codes == [NONE, *[ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3]
         assert await desk.fetch_all() == {T0: 1}
 
@@ -237,7 +237,7 @@ def test_groups_are_listed_by_state_and_kind_whatever_the_case() -> None:
         async def names(states: set[str], kinds: set[str]) -> list[str]:
             listed = await desk.coordinator.list_groups(frozenset(states), frozenset(kinds))
             assert listed[0] is NONE
-            return [each.group for each in listed[1]]
+            return [listing.group for listing in listed[1]]
 
         assert await names(set(), set()) == ["members", "simple"]
         assert await names({"stable"}, set()) == ["members"]

@@ -312,7 +312,7 @@ def test_a_kind_of_record_that_is_not_known_is_told_from_damage(version: int) ->
         decode_record(key, b"")
 
 
-@pytest.mark.parametrize(("record", "key", "value"), [each[1:] for each in WRITTEN])
+@pytest.mark.parametrize(("record", "key", "value"), [record[1:] for record in WRITTEN])
 def test_every_part_of_a_record_is_needed_and_nothing_may_follow(
     record: GroupRecord, key: str, value: str
 ) -> None:

@@ -166,7 +166,7 @@ def test_a_group_of_open_transactions_alone_is_seen_and_can_be_deleted() -> None
     async def story(desk: Desk) -> None:
         await desk.commit_in_transaction(commit_of(T0, 5), producer=PRODUCER)
         _, listed = await desk.coordinator.list_groups(frozenset(), frozenset())
-        assert [each.group for each in listed] == [GROUP]
+        assert [listing.group for listing in listed] == [GROUP]
         assert await desk.coordinator.delete_group(GROUP) is NONE
         assert await desk.end_transaction(PRODUCER, commit=True) is NONE
         assert await desk.fetch(T0) == [-1]  # a deletion is not undone by a commit of before

@@ -140,7 +140,10 @@ def test_groups_of_the_tree_are_listed_described_and_deleted() -> None:
         await desk.settle_member("members", "orders")
         code, listed = await desk.coordinator.list_groups(frozenset(), frozenset())
         assert code is NONE
-        assert {each.group: each.state for each in listed} == {GROUP: "Empty", "members": "Stable"}
+        assert {listing.group: listing.state for listing in listed} == {
+            GROUP: "Empty",
+            "members": "Stable",
+        }
         assert (await desk.coordinator.describe(GROUP)).state == "Empty"
         assert await desk.coordinator.delete_group(GROUP) is NONE
         assert await desk.session.exists(f"/consumers/{GROUP}") is None

@@ -49,8 +49,8 @@ def test_what_the_one_before_has_open_is_aborted_first() -> None:
         assert desk.known().state is State.COMPLETE_ABORT
         # Fenced once, and bumped once for the new one (KAFKA-19367).
         assert await desk.producer() == (old.id, old.epoch + 2)
-        for each in (T0, T1):
-            (marker,) = desk.partitions.markers[each]
+        for tp in (T0, T1):
+            (marker,) = desk.partitions.markers[tp]
             assert marker.producer == (old.id, old.epoch + 1)
             assert not marker.commit
 

@@ -163,7 +163,7 @@ def test_more_partitions_than_a_record_can_hold_are_refused() -> None:
     async def story(desk: Desk) -> None:
         who = await desk.producer()
         many = [TopicPartition("t" * 200 + str(number), 0) for number in range(10_000)]
-        desk.partitions.markers.update({each: [] for each in many})
+        desk.partitions.markers.update({tp: [] for tp in many})
         assert await desk.add(who, *many) is ErrorCode.UNKNOWN_SERVER_ERROR
         assert desk.known().state is State.EMPTY
         assert "'payments' takes" in desk.reports[-1]

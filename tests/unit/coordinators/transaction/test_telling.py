@@ -47,8 +47,8 @@ def test_every_partition_is_told_and_then_it_is_over() -> None:
         after = await ended(desk)
         assert desk.known().state is State.COMPLETE_COMMIT
         assert not desk.known().partitions
-        for each in (T0, T1, U0):
-            assert desk.partitions.markers[each] == [(after, True, 0)]
+        for tp in (T0, T1, U0):
+            assert desk.partitions.markers[tp] == [(after, True, 0)]
         assert desk.shard.untold == 0
 
     told(story)
@@ -133,7 +133,7 @@ def test_what_does_not_get_through_is_sent_again_and_only_that(code: ErrorCode) 
         for _ in range(3):
             desk.clock.advance_ms(LONGEST_PAUSE_MS)
         assert desk.known().state is State.PREPARE_COMMIT
-        assert {each.partitions for each in desk.partitions.sent[1:]} == {(T1,)}
+        assert {entry.partitions for entry in desk.partitions.sent[1:]} == {(T1,)}
         del desk.partitions.refusals[T1]
         desk.clock.advance_ms(LONGEST_PAUSE_MS)
         assert desk.known().state is State.COMPLETE_COMMIT
@@ -202,7 +202,7 @@ def test_a_partition_that_knows_better_is_told_to_people_once_and_asked_seldom(
         assert "'payments'" in line
         assert f"orders-1: {code.name}" in line
         assert "penstock transaction find-hanging" in line
-        assert [each.partitions for each in desk.partitions.sent[1:]] == [(T1,)] * 3
+        assert [entry.partitions for entry in desk.partitions.sent[1:]] == [(T1,)] * 3
         assert desk.known().state is State.PREPARE_COMMIT
         del desk.partitions.refusals[T1]
         desk.clock.advance_ms(REFUSED_PAUSE_MS)
@@ -265,7 +265,7 @@ def test_what_a_partition_knows_better_holds_up_no_other_of_the_transaction() ->
         await ended(desk)
         del desk.partitions.refusals[T0]
         desk.clock.advance_ms(FIRST_PAUSE_MS)
-        assert [len(desk.partitions.markers[each]) for each in (T0, T1, U0)] == [1, 0, 1]
+        assert [len(desk.partitions.markers[tp]) for tp in (T0, T1, U0)] == [1, 0, 1]
 
     told(story)
 
@@ -339,8 +339,8 @@ def test_the_next_coordinator_tells_what_the_last_one_decided(commit: bool) -> N
         async with Desk(log, partitions=partitions).running(leader_epoch=3) as desk:
             await desk.turns()
             assert desk.known().state.is_complete
-            for each in (T0, T1, U0):
-                (marker,) = (one for one in partitions.markers[each] if one.coordinator_epoch == 3)
+            for tp in (T0, T1, U0):
+                (marker,) = (one for one in partitions.markers[tp] if one.coordinator_epoch == 3)
                 assert marker.commit is commit
 
     asyncio.run(story())
@@ -373,7 +373,7 @@ def test_a_later_epoch_of_leading_shows_in_markers() -> None:
     async def story(desk: Desk) -> None:
         desk.coordinator.take_partition(0, 8)  # still the same time of leading
         await ended(desk)
-        assert {each.coordinator_epoch for each in desk.partitions.sent} == {8}
+        assert {entry.coordinator_epoch for entry in desk.partitions.sent} == {8}
 
     told(story)
 

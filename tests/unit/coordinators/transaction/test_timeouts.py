@@ -34,8 +34,8 @@ def test_one_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
         desk.clock.advance_ms(10_000)
         await desk.turns()
         assert desk.known().state is State.COMPLETE_ABORT
-        for each in (T0, T1):
-            (marker,) = desk.partitions.markers[each]
+        for tp in (T0, T1):
+            (marker,) = desk.partitions.markers[tp]
             assert (marker.producer, marker.commit) == ((who.id, who.epoch + 1), False)
         assert await desk.add(who, T0) is FENCED
         assert (await desk.end(who, version=OLD_END)).code is FENCED
@@ -86,7 +86,7 @@ def test_it_counts_from_the_first_partition_on() -> None:
     assert is_late(started, 1_501)
 
 
-@pytest.mark.parametrize("state", [each for each in State if each is not State.ONGOING])
+@pytest.mark.parametrize("state", [number for number in State if number is not State.ONGOING])
 def test_only_what_is_open_can_be_late(state: State) -> None:
     assert not is_late(in_state(state), 10**15)
 

@@ -67,8 +67,8 @@ def test_what_was_left_is_ended_by_whoever_kept_it() -> None:
             ended = await desk.end(new, commit=commit)
             assert ended == EndTxnReply(NONE, new.id, new.epoch + 1)
             await desk.turns()
-            for each in (T0, T1):
-                (marker,) = desk.partitions.markers[each]
+            for tp in (T0, T1):
+                (marker,) = desk.partitions.markers[tp]
                 assert (marker.producer, marker.commit) == ((new.id, new.epoch + 1), commit)
             assert await desk.end(new, commit=commit) == ended  # its answer was lost
             assert await desk.add(ProducerIdAndEpoch(*ended[1:]), T0) is NONE
@@ -107,10 +107,10 @@ def test_who_left_it_is_fenced_and_so_is_who_kept_it_before() -> None:
         first = await desk.producer(two_phase=True, keep_prepared=True)
         second = await desk.producer(two_phase=True, keep_prepared=True)
         assert (first.epoch, second.epoch) == (1, 2)
-        for each in (old, first):
-            assert await desk.add(each, T1) is FENCED
-            assert (await desk.end(each)).code is FENCED
-            codes = await desk.coordinator.verify_partitions(TX, each.id, each.epoch, [T0])
+        for epoch in (old, first):
+            assert await desk.add(epoch, T1) is FENCED
+            assert (await desk.end(epoch)).code is FENCED
+            codes = await desk.coordinator.verify_partitions(TX, epoch.id, epoch.epoch, [T0])
             assert codes == {T0: FENCED}
         assert (await desk.end(second)).code is NONE
 

@@ -143,12 +143,12 @@ def test_no_batch_is_larger_than_its_bound(path: BulkPath) -> None:
     contents = [b"%04d" % number * 20 for number in range(100)]
     sent = list(writing.add(to(*[0, 1] * 50), None, values(*contents), None))
     sent += writing.flush()
-    assert [len(each.data) for each in sent if len(each.data) > 1_000] == []
+    assert [len(batch.data) for batch in sent if len(batch.data) > 1_000] == []
     found = read(sent)
     assert [record.value for record in found[0]] == contents[::2]
     assert [record.value for record in found[1]] == contents[1::2]
     # Ten of 87 or 88 bytes and the header fit in 1,000: the bound is used.
-    assert [each.records for each in sent if each.partition == 0] == [10, 10, 10, 10, 10]
+    assert [batch.records for batch in sent if batch.partition == 0] == [10, 10, 10, 10, 10]
 
 
 @BOTH
@@ -158,7 +158,7 @@ def test_a_record_larger_than_a_batch_goes_alone_and_in_its_place(path: BulkPath
     writing = encoder(path, batch_bytes=1_000)
     sent = list(writing.add(all_to(0, 4), None, values(b"a", large, b"b", b"c"), headers))
     sent += writing.flush()
-    assert [each.records for each in sent] == [1, 1, 1, 1]
+    assert [batch.records for batch in sent] == [1, 1, 1, 1]
     found = read(sent)[0]
     assert [record.value for record in found] == [b"a", large, b"b", b"c"]
     assert found[2].headers == (("h" * 3_000, b"x" * 3_000),)
@@ -182,7 +182,7 @@ def test_content_that_does_not_shrink_stays_within_the_bound(path: BulkPath) -> 
         contents = [noise[at : at + 500] for at in range(0, 50_000, 500)]
         sent = list(writing.add(all_to(0, 100), None, values(*contents), None))
         sent += writing.flush()
-        assert max(len(each.data) for each in sent) <= 10_000
+        assert max(len(batch.data) for batch in sent) <= 10_000
         assert [record.value for record in read(sent)[0]] == contents
 
 
@@ -192,7 +192,7 @@ def test_batches_of_many_partitions_do_not_fill_the_memory() -> None:
     rows = MAX_OPEN_BYTES // len(content) + 2
     partitions = np.arange(rows, dtype=np.int32)
     sent = list(writing.add(partitions, None, pa.array([content] * rows, pa.binary()), None))
-    assert sorted(each.partition for each in sent) == list(range(rows))
+    assert sorted(batch.partition for batch in sent) == list(range(rows))
     assert list(writing.flush()) == []
 
 

@@ -110,7 +110,7 @@ def test_many_operations_are_in_flight_at_once(
     partition = TopicPartition(penstock_topic, 0)
     batch = build_batch([Record(0, 5, None, b"one")])
     sent = [client.start(lambda item: item.produce(partition, batch)) for _ in range(50)]
-    assert sorted(each.result(30).base_offset for each in sent) == list(range(50))
+    assert sorted(future.result(30).base_offset for future in sent) == list(range(50))
 
 
 def test_nobody_there_is_said_within_the_time_given() -> None:

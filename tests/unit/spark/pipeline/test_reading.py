@@ -39,8 +39,8 @@ def problems(text: str, files: dict[str, str] | None = None) -> list[str]:
     with pytest.raises(PipelineInvalid) as failure:
         read(text, files)
     told = str(failure.value).splitlines()
-    assert all(each.startswith("clicks.yaml:") for each in told)
-    return [each.removeprefix("clicks.yaml:") for each in told]
+    assert all(name.startswith("clicks.yaml:") for name in told)
+    return [name.removeprefix("clicks.yaml:") for name in told]
 
 
 SINK = """
@@ -348,7 +348,7 @@ sinks:
 settings: {shuffle: 1}
 """
     )
-    assert [each.split(":")[0] for each in found] == ["2", "4", "7", "9", "11", "12"]
+    assert [name.split(":")[0] for name in found] == ["2", "4", "7", "9", "11", "12"]
     assert "cannot be used in SQL" in found[1]
     assert "is the name of what is in line 5 already" in found[2]
     assert "its checkpoint /same is that of two; each needs its own" in found[4]

@@ -51,7 +51,7 @@ def test_each_partition_gets_its_batches_in_order(client: BlockingClient, topic:
     outbox.flush()
     for partition in (TopicPartition(topic, number) for number in range(PARTITIONS)):
         expected = [[f"{n}", "more"] for n in range(partition.partition, 60, PARTITIONS)]
-        assert values_in(client, partition) == [each for pair in expected for each in pair]
+        assert values_in(client, partition) == [name for pair in expected for name in pair]
         assert outbox.end_offsets[partition] == 40
 
 

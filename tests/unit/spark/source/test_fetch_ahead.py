@@ -118,7 +118,7 @@ def pieces(log: TwinLog, start: int, end: int, rules: FetchConfig = RULES) -> li
 
 
 def places(found: Sequence[FetchedPiece]) -> list[tuple[int, int]]:
-    return [(each.start, each.end) for each in found]
+    return [(piece.start, piece.end) for piece in found]
 
 
 def test_pieces_follow_each_other_to_the_end() -> None:
@@ -130,7 +130,7 @@ def test_the_next_request_is_under_way_before_a_piece_is_decoded() -> None:
     log = TwinLog((0, 4), (5, 9), end=10)
     found = iter(FetchAhead(cast("BlockingClient", log), OffsetRange(PARTITION, 0, 10), RULES))
     next(found)
-    assert [each.offset for each in log.asked] == [0, 5]
+    assert [fetch_from.offset for fetch_from in log.asked] == [0, 5]
     next(found)
     assert len(log.asked) == 2  # nothing is left to ask for
 
@@ -218,7 +218,7 @@ def test_other_errors_are_told() -> None:
 def test_requests_ask_for_about_what_is_left() -> None:
     log = TwinLog((0, 9_999), (10_000, 10_009), (999_999, 999_999), end=1_000_000)
     pieces(log, 0, 10_020)
-    assert [each.max_bytes for each in log.asked] == [1024 * 1024, 64 * 1024, 64 * 1024]
+    assert [fetch_from.max_bytes for fetch_from in log.asked] == [1024 * 1024, 64 * 1024, 64 * 1024]
     log.asked.clear()
     pieces(log, 0, 1_000_000)
     assert log.asked[1].max_bytes == RULES.fetch_bytes

@@ -21,8 +21,8 @@ NOON_MS = 1_767_268_800_000
 
 def left(*filters: ds.Filter) -> list[tuple[str, int, int]]:
     return [
-        (str(each.tp), each.start, each.end)
-        for each in narrow_ranges(RANGES, parse_filters(filters))
+        (str(offset_range.tp), offset_range.start, offset_range.end)
+        for offset_range in narrow_ranges(RANGES, parse_filters(filters))
     ]
 
 

@@ -125,8 +125,8 @@ def test_pieces_cover_the_ranges_without_gap_or_overlap(
         assert own[0].start == whole.start
         assert own[-1].end == whole.end
         assert all(one.end == other.start for one, other in pairwise(own))
-        assert all(each.size for each in own)
-        assert max_records is None or all(each.size <= max_records for each in own)
+        assert all(offset_range.size for offset_range in own)
+        assert max_records is None or all(offset_range.size <= max_records for offset_range in own)
     total = sum(range_.size for range_ in ranges)
     assert len(pieces) >= min(min_partitions or 0, total)
 

@@ -19,7 +19,7 @@ def log(penstock_broker: penstock.Broker) -> Log:
 
 
 def letters(text: str) -> list[bytes]:
-    return [each.encode() for each in text]
+    return [name.encode() for name in text]
 
 
 # Where a query begins, also after a crash.
@@ -388,7 +388,7 @@ def test_a_deleted_topic_is_data_loss(log: Log) -> None:
     log.write(0, letters("a"))
     both = {"subscribePattern": f"{log.topic}.*", "startingOffsets": "earliest"}
     strict, lenient = (
-        Query(log.options(**both, failOnDataLoss=each)) for each in ("true", "false")
+        Query(log.options(**both, failOnDataLoss=name)) for name in ("true", "false")
     )
     strict.drain()
     lenient.drain()
@@ -439,8 +439,8 @@ def test_available_now_goes_on_without_partitions_it_began_with_only_if_told_to(
     log.write(0, letters("abcd"))
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "2"}
     strict, lenient = (
-        Query(log.options(**options, failOnDataLoss=each), available_now=True)
-        for each in ("true", "false")
+        Query(log.options(**options, failOnDataLoss=name), available_now=True)
+        for name in ("true", "false")
     )
     assert values(strict.run_batch()) == values(lenient.run_batch()) == letters("ab")
     log.delete()

@@ -26,7 +26,7 @@ def parse(
 def test_rows_stay_beside_their_values() -> None:
     values = [b'{"a": 1}', None, b"bad", b' {"a": 3}\n', b'{"b": 1}']
     parsed = parse(values, "a INT")
-    assert parsed.columns.to_pylist() == [{"a": each} for each in (1, None, None, 3, None)]
+    assert parsed.columns.to_pylist() == [{"a": number} for number in (1, None, None, 3, None)]
     assert parsed.bad == {2: "it is no JSON: Expecting value: line 1 column 1 (char 0)"}
 
 

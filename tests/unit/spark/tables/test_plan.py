@@ -66,7 +66,12 @@ def test_old_and_live_meet_without_gap_or_overlap(
     wanted = OffsetRange(P0, start, start + size)
     known = None if held is None else HeldRange(min(held), max(held))
     parts = cut(wanted, known)
-    covered = [offset for each in parts if each for offset in range(each.start, each.end)]
+    covered = [
+        offset
+        for offset_range in parts
+        if offset_range
+        for offset in range(offset_range.start, offset_range.end)
+    ]
     assert covered == list(range(wanted.start, wanted.end))
     if known is not None and parts.past is not None:
         assert known.start <= parts.past.start < parts.past.end <= known.end

@@ -97,7 +97,7 @@ def test_files_are_replaced_in_one_commit(store: TableStore) -> None:
     old = store.parts()
     store.commit(TableChange(write(store, 0, 4), old, {0: HeldRange(0, 4)}))
     assert rows_of(store) == [0, 1, 2, 3]
-    assert not {each.path for each in old} & {part.path for part in store.parts()}
+    assert not {part.path for part in old} & {part.path for part in store.parts()}
 
 
 def test_columns_come_and_structs_grow(store: TableStore) -> None:

@@ -52,7 +52,7 @@ def settled(work: Work) -> list[str]:
     """When the markers of all that was ended are written: a coordinator answers before that."""
     client, partition = shared_client(ClientSettings(work.servers)), TopicPartition(work.topic, 0)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    while len({end_offset(client, partition, each) for each in IsolationLevel}) > 1:
+    while len({end_offset(client, partition, level) for level in IsolationLevel}) > 1:
         assert time.monotonic() < deadline, "undecided"
         time.sleep(0.01)
     return seen(work)

@@ -88,7 +88,7 @@ def wait_until_timed_out(work: Work) -> None:
         listed = client.run(
             lambda cluster: cluster.transactions.list_transactions(states=["CompleteAbort"])
         )
-        if any(work.query in each.transactional_id for each in listed):
+        if any(work.query in listing.transactional_id for listing in listed):
             return
         time.sleep(0.01)
     raise AssertionError("it is open still")

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.xdist_group("exactly-once sink")
 
 def test_rows_show_when_the_driver_has_committed_and_not_before(work: Work) -> None:
     prepared = work.write_all()
-    assert not any(each.is_timed for each in prepared)
+    assert not any(transaction.is_timed for transaction in prepared)
     assert seen(work) == []
     assert undecided(work) == 3
     work.commit(prepared)
@@ -60,7 +60,7 @@ def test_batches_follow_each_other_under_the_same_ids(work: Work) -> None:
 def test_of_two_attempts_of_a_task_the_one_that_reported_counts(work: Work) -> None:
     lost = work.write(0)
     prepared = work.write_all()
-    assert lost.state not in [each.state for each in prepared]
+    assert lost.state not in [transaction.state for transaction in prepared]
     work.commit(prepared)
     assert settled(work) == sorted(work.values())
     assert undecided(work) == 0
@@ -84,7 +84,7 @@ def test_an_aborted_batch_leaves_nothing(work: Work) -> None:
 def test_a_batch_that_was_decided_is_not_aborted_any_more(work: Work) -> None:
     """Spark asks for an abort when a commit has failed, however far it had come."""
     prepared = work.write_all()
-    decide_only(work, [each.state for each in prepared])
+    decide_only(work, [transaction.state for transaction in prepared])
     assert seen(work) == []
     abort_batch(work.options, work.query, work.batch)
     assert settled(work) == sorted(work.values())
@@ -93,7 +93,7 @@ def test_a_batch_that_was_decided_is_not_aborted_any_more(work: Work) -> None:
 
 def test_a_driver_that_comes_late_finishes_what_the_other_has_decided(work: Work) -> None:
     late, other = work.write_all(), work._replace(run="run-2")
-    decide_only(work, [each.state for each in other.write_all()])
+    decide_only(work, [transaction.state for transaction in other.write_all()])
     work.commit(late)
     assert settled(work) == sorted(work.values())
     assert undecided(work) == 0
@@ -165,7 +165,7 @@ def test_a_driver_killed_at_every_point_writes_each_row_once(work: Work, tmp_pat
 def test_without_two_phase_commit_a_batch_counts_once_too(plain_broker: penstock.Broker) -> None:
     work = work_on(plain_broker)
     prepared = work.write_all()
-    assert all(each.is_timed for each in prepared)
+    assert all(transaction.is_timed for transaction in prepared)
     work.commit(prepared)
     again = work._replace(run="run-2")
     again.commit(again.write_all())

@@ -50,7 +50,7 @@ def test_killed_batch_writes_are_ended_by_whoever_writes_next(work: Work, tmp_pa
 
 def test_dead_queries_are_ended_by_hand_when_they_are_old_enough(work: Work) -> None:
     decided, dead = (work._replace(query=f"{work.query}-{name}") for name in ("decided", "dead"))
-    decide_only(decided, [each.state for each in decided.write_all()])
+    decide_only(decided, [transaction.state for transaction in decided.write_all()])
     dead._replace(batch=7).write_all()
     assert seen(work) == []
     assert end_orphaned_transactions(work.servers, older_than_ms=HOUR_MS) == []
