@@ -53,9 +53,7 @@ def epochs(cluster: Cluster) -> list[int]:
 
 
 def count_sessions_lost(cluster: Cluster) -> int:
-    return sum(
-        cluster.logs(broker).count("the session with the tree has ended") for broker in BROKERS
-    )
+    return sum(cluster.logs(broker).count("ZooKeeper session expired") for broker in BROKERS)
 
 
 def find_leader(cluster: Cluster) -> int:

@@ -49,7 +49,7 @@ class Services:
     report: Callable[[str], None]  # one line for whoever watches the broker
     static_config: RawConfig = EMPTY_RAW_CONFIG  # the broker's own file and --set, as given
     inter_broker: InterBroker | None = None  # None: this broker takes nothing from others
-    verify_transaction: VerifiesTransactions = field(default_factory=NobodyVerifies)
+    get_transaction_verifier: Callable[[], VerifiesTransactions] = NobodyVerifies  # likewise
     metadata_responses: MetadataResponseCache = field(default_factory=MetadataResponseCache)
 
     @property

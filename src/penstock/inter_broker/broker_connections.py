@@ -5,7 +5,7 @@ ConnectionError: what was asked may have been done or not.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.client.address import Address
 from penstock.client.call import Call, PrivateCall
@@ -19,6 +19,13 @@ from penstock.protocol.private_keys import PrivateKey
 from penstock.protocol.private_response import PrivateResponse
 
 CONNECT_TIMEOUT_MS = 5_000
+
+
+class BrokerCalls(Protocol):
+    """Sends Kafka's requests to other brokers."""
+
+    async def call(self, node: BrokerNode, call: Call, *, timeout_ms: int) -> Any:
+        """The decoded response; ConnectionError if there is none."""
 
 
 class BrokerConnections:

@@ -6,8 +6,8 @@ led by others, or by nobody, once its session has ended.
 
 from collections.abc import Awaitable, Callable
 
-from penstock.config.effective_config import EffectiveConfig
 from penstock.controller.interface import Membership
+from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.controller_client import ControllerClient
 from penstock.inter_broker.messages.controlled_shutdown import (
     CONTROLLED_SHUTDOWN_VERSIONS,
@@ -30,32 +30,32 @@ class ControlledShutdown:
         self,
         controller: ControllerClient,
         *,
-        cluster: MetadataCache,
+        metadata: MetadataCache,
         membership: Membership,  # of the controller here
-        settings: Callable[[], EffectiveConfig],
+        config: Callable[[], InterBrokerConfig],
         wait_ms: Callable[[int], Awaitable[None]],
         report: Callable[[str], None],
     ) -> None:
         self._controller = controller
-        self._cluster = cluster
+        self._metadata = metadata
         self._membership = membership
-        self._settings = settings
+        self._config = config
         self._wait_ms = wait_ms
         self._report = report
 
     async def hand_over(self, broker_epoch: BrokerEpoch) -> bool:
         """True when this broker leads nothing any more that others can lead."""
-        settings = self._settings()
-        if not settings["controlled.shutdown.enable"] or len(self._cluster.brokers) < 2:
+        config = self._config()
+        if not config.controlled_shutdown_enable or len(self._metadata.brokers) < 2:
             return True
-        attempts = int(str(settings["controlled.shutdown.max.retries"]))
+        attempts = config.controlled_shutdown_max_retries
         for number in range(attempts):
             problem = await self._try(broker_epoch)
             if problem is None:
                 return True
             self._report(f"attempt {number + 1} of {attempts} to hand leaders over: {problem}")
             if number + 1 < attempts:
-                await self._wait_ms(int(str(settings["controlled.shutdown.retry.backoff.ms"])))
+                await self._wait_ms(config.controlled_shutdown_retry_backoff_ms)
         return False
 
     async def _try(self, broker_epoch: BrokerEpoch) -> str | None:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from penstock.apis.transactions.marker_append import Codes, Wanted
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
-from penstock.config.effective_config import EffectiveConfig
 from penstock.coordinators.transaction.dependencies import MarkerCallback, TxnMarkerEntry
-from penstock.inter_broker.broker_connections import BrokerConnections
+from penstock.inter_broker.broker_connections import BrokerCalls
+from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.request_batcher import RequestBatcher
 from penstock.model.cluster import BrokerId
 from penstock.model.errors import ErrorCode, known_error
@@ -46,17 +46,17 @@ class MarkerSender:
         self,
         own_id: BrokerId,
         *,
-        cluster: MetadataCache,
+        metadata: MetadataCache,
         write_here: Callable[[Sequence[Wanted]], Awaitable[list[Codes]]],
-        peers: BrokerConnections | None,  # None: a single node
-        settings: Callable[[], EffectiveConfig],
+        brokers: BrokerCalls,
+        config: Callable[[], InterBrokerConfig],
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._own_id = own_id
-        self._cluster = cluster
+        self._metadata = metadata
         self._write_here = write_here
-        self._peers = peers
-        self._settings = settings
+        self._brokers = brokers
+        self._config = config
         self._run = run
         # A producer's next transaction waits for this one's markers: of each there is one at most,
         # but what a fenced one left may still be on its way.
@@ -86,10 +86,10 @@ class MarkerSender:
 
     def _place_of(self, name: TopicPartition) -> BrokerId | ErrorCode:
         """The broker that leads, or why there is none."""
-        if not self._cluster.has_partition(name):
+        if not self._metadata.has_partition(name):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        leader = self._cluster.topics[name.topic].partitions[name.partition].leader
-        return leader if leader in self._cluster.brokers else ErrorCode.LEADER_NOT_AVAILABLE
+        leader = self._metadata.topics[name.topic].partitions[name.partition].leader
+        return leader if leader in self._metadata.brokers else ErrorCode.LEADER_NOT_AVAILABLE
 
     async def _write_own(self, parts: Sequence[_Part]) -> None:
         answers = await self._write_here([_wanted(part) for part in parts])
@@ -98,14 +98,13 @@ class MarkerSender:
 
     async def _send(self, broker: BrokerId, parts: Sequence[_Part]) -> None:
         """Returns when all have been told."""
-        node = self._cluster.brokers.get(broker)
-        timeout_ms = self._settings()["request.timeout.ms"]
-        assert isinstance(timeout_ms, int)
+        node = self._metadata.brokers.get(broker)
         try:
-            if node is None or self._peers is None:
+            if node is None:
                 raise ConnectionError(f"broker {broker} is not there any more")
             # Longer than the leader waits for its replicas.
-            answer = await self._peers.call(node, _call(parts), timeout_ms=2 * timeout_ms)
+            timeout_ms = 2 * self._config().request_timeout_ms
+            answer = await self._brokers.call(node, _call(parts), timeout_ms=timeout_ms)
         except ConnectionError:
             for part in parts:
                 part.tell_all(ErrorCode.NETWORK_EXCEPTION)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.apis.transaction_service import Verified
 from penstock.client.call import Call
 from penstock.client.data_calls import group_numbers
-from penstock.config.effective_config import EffectiveConfig
 from penstock.coordinators.runtime.dependencies import CoordinatorTimers
 from penstock.coordinators.runtime.key_hash import partition_for
-from penstock.inter_broker.broker_connections import BrokerConnections
+from penstock.inter_broker.broker_connections import BrokerCalls
+from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.request_batcher import RequestBatcher
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode, known_error
@@ -52,18 +52,18 @@ class TransactionVerifier:
         self,
         own_id: BrokerId,
         *,
-        cluster: MetadataCache,
+        metadata: MetadataCache,
         get_coordinator: "Callable[[], TransactionService]",
-        peers: BrokerConnections | None,  # None: a single node
-        settings: Callable[[], EffectiveConfig],
+        brokers: BrokerCalls,
+        config: Callable[[], InterBrokerConfig],
         timers: CoordinatorTimers,
         run: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._own_id = own_id
-        self._cluster = cluster
+        self._metadata = metadata
         self._get_coordinator = get_coordinator
-        self._peers = peers
-        self._settings = settings
+        self._brokers = brokers
+        self._config = config
         self._timers = timers
         self._run = run
         self._gathering: RequestBatcher[_Question] = RequestBatcher(
@@ -94,19 +94,19 @@ class TransactionVerifier:
             question.done(question.all_with(ErrorCode.NETWORK_EXCEPTION))
 
     def _find_coordinator(self, transactional_id: str) -> BrokerId | None:
-        topic = self._cluster.find_topic(TRANSACTIONS_TOPIC)
+        topic = self._metadata.find_topic(TRANSACTIONS_TOPIC)
         if topic is None:
             return None
         leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
-        return leader if leader in self._cluster.brokers else None
+        return leader if leader in self._metadata.brokers else None
 
     def _settle(self, question: _Question, codes: _Codes) -> None:
         """Told, or asked again where the transaction before is just being ended."""
-        rest_ms = int(str(self._settings()["add.partitions.to.txn.retry.backoff.ms"]))
+        config = self._config()
+        rest_ms = config.add_partitions_retry_backoff_ms
         rested_ms = question.rested_ms + rest_ms
-        most_ms = int(str(self._settings()["add.partitions.to.txn.retry.backoff.max.ms"]))
         is_early = question.adds and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
-        if is_early and rested_ms <= most_ms:
+        if is_early and rested_ms <= config.add_partitions_retry_backoff_max_ms:
             again = question._replace(rested_ms=rested_ms)
             self._timers.add_after(rest_ms, lambda: self._ask(again))
             return
@@ -133,12 +133,12 @@ class TransactionVerifier:
             self._settle(question, codes(question))
 
     async def _call(self, broker: BrokerId, asked: Sequence[_Question]) -> _CodesOf:
-        node = self._cluster.brokers.get(broker)
-        if node is None or self._peers is None:
+        node = self._metadata.brokers.get(broker)
+        if node is None:
             return lambda each: each.all_with(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        timeout_ms = int(str(self._settings()["request.timeout.ms"]))
+        timeout_ms = self._config().request_timeout_ms
         try:
-            answer = await self._peers.call(
+            answer = await self._brokers.call(
                 node, _add_partitions_call(asked), timeout_ms=timeout_ms
             )
         except ConnectionError:

@@ -1,22 +1,28 @@
-"""A broker's standing in its cluster: session, registration and candidacy, over any sessions.
+"""Keeps the broker registered and running for controller, over any number of ZooKeeper sessions.
 
-What is done with a leadership is the controller's. A connection that is lost is waited for; a
-session that has ended is followed by another, and with it the broker has a new epoch: a new life.
+What the elected controller does is `controller`'s concern. A lost connection is waited for; an
+expired session is replaced, and the broker registers again with a new broker epoch.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from penstock.controller.broker_registration import controller_election, register_broker
 from penstock.controller.controller import Controller
+from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
 from penstock.metadata_store.election import Election
 from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 from penstock.metadata_store.interface import MetadataStore, Session, SessionId, SessionState
+from penstock.model.cluster import BrokerEpoch, BrokerId, BrokerNode, Endpoint
+from penstock.server.config import ServerConfig
+from penstock.server.context import BrokerContext
 from penstock.server.current_session import CurrentSession
+from penstock.server.metadata_store import BrokerMetadataStore
 
 RETRY_PAUSE_S = 0.2
 
-# Registers the broker with a session; `own` are those of its earlier lives.
+# Registers the broker with a session; the list has the sessions of its earlier registrations.
 Register = Callable[[Session, list[SessionId]], Awaitable[None]]
 
 
@@ -26,14 +32,16 @@ class BrokerRegistration:
     def __init__(
         self,
         *,
-        coordination: MetadataStore,
+        broker_id: BrokerId,
+        store: MetadataStore,
         session: CurrentSession,
         controller: Controller,
         register: Register,
         make_election: Callable[[Session], Election],
         report: Callable[[str], None],
     ) -> None:
-        self._coordination = coordination
+        self._broker_id = broker_id
+        self._store = store
         self._session = session
         self._controller = controller
         self._register = register
@@ -41,7 +49,7 @@ class BrokerRegistration:
         self._report = report
         self._own_sessions: list[SessionId] = []
         self._is_registered = False
-        self._stirred = asyncio.Event()  # the session's state has changed
+        self._state_changed = asyncio.Event()  # of the session
         session.current.listen(self._on_state)
 
     async def run(self) -> None:
@@ -54,7 +62,7 @@ class BrokerRegistration:
                 await self._wait_connected()
             except SessionExpired:
                 self._is_registered = False
-                await self.open_another()
+                await self.replace_session()
 
     async def register(self) -> None:
         await self._register(self._session.current, self._own_sessions)
@@ -62,18 +70,18 @@ class BrokerRegistration:
         self._is_registered = True
 
     async def _wait_connected(self) -> None:
-        """Or until the session has ended; one that comes and goes is not asked in a spin."""
+        """Until connected or expired; the pause keeps a flapping connection from a busy loop."""
         await asyncio.sleep(RETRY_PAUSE_S)
         while self._session.state is SessionState.SUSPENDED and not self._controller.is_closing:
-            self._stirred.clear()
+            self._state_changed.clear()
             with suppress(TimeoutError):  # the broker may stop meanwhile
-                await asyncio.wait_for(self._stirred.wait(), RETRY_PAUSE_S)
+                await asyncio.wait_for(self._state_changed.wait(), RETRY_PAUSE_S)
 
-    async def open_another(self) -> None:
-        self._report("the session with the tree has ended: registering anew")
+    async def replace_session(self) -> None:
+        self._report(f"ZooKeeper session expired; re-registering broker {self._broker_id}")
         while not self._controller.is_closing:
             try:
-                session = await self._coordination.open_session()
+                session = await self._store.open_session()
             except ConnectionLoss:
                 await asyncio.sleep(RETRY_PAUSE_S)
                 continue
@@ -83,4 +91,40 @@ class BrokerRegistration:
             return
 
     def _on_state(self, state: SessionState) -> None:
-        self._stirred.set()
+        self._state_changed.set()
+
+
+def build_registration(
+    context: BrokerContext,
+    *,
+    store: BrokerMetadataStore,
+    controller: Controller,
+    handler: ControllerRequestHandler,
+    endpoints: tuple[Endpoint, ...],
+) -> BrokerRegistration:
+    async def register(session: Session, own_sessions: list[SessionId]) -> None:
+        node = BrokerNode(
+            id=context.broker_id,
+            epoch=BrokerEpoch(-1),
+            endpoints=endpoints,
+            rack=ServerConfig.from_broker(context.config()).rack,
+        )
+        epoch = await register_broker(
+            session, node, now_ms=context.wall_ms(), own_sessions=own_sessions
+        )
+        handler.set_broker_epoch(epoch)
+
+    return BrokerRegistration(
+        broker_id=context.broker_id,
+        store=store.store,
+        session=store.session,
+        controller=controller,
+        register=register,
+        make_election=lambda session: make_election(context, session),
+        report=context.report,
+    )
+
+
+def make_election(context: BrokerContext, session: Session) -> Election:
+    policy = ServerConfig.from_broker(context.config()).controller_election
+    return controller_election(session, context.broker_id, now_ms=context.wall_ms(), policy=policy)

@@ -7,14 +7,12 @@ sync.
 import asyncio
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
-from penstock.config.effective_config import EffectiveConfig, SettingSource
+from penstock.config.effective_config import SettingSource
 from penstock.controller.interface import ApiError, CreatableTopic, CreatesTopics
 from penstock.coordinators.runtime.dependencies import (
     NOT_WRITTEN,
     Append,
-    CoordinatorTimers,
     Done,
     LogChunk,
     LogEnds,
@@ -24,10 +22,9 @@ from penstock.model.ids import Offset, TopicPartition
 from penstock.model.slices import FileSlice
 from penstock.purgatory.delayed_operations import PurgatoryFull
 from penstock.replication.delayed_produce import PartitionAppended
-from penstock.replication.metadata_cache import MetadataCache
 from penstock.replication.partition import Partition, PartitionLeadership
-from penstock.replication.replica_manager import Clock, ReplicaManager
 from penstock.replication.storage_errors import as_refusal
+from penstock.server.context import BrokerContext
 from penstock.storage.engine import AppendOrigin
 from penstock.storage.errors import StorageError
 
@@ -38,10 +35,6 @@ _ALL_IN_SYNC = -1
 _NO_LOG = LogEnds(0, 0, 0)
 
 
-class LoopClock(CoordinatorTimers, Clock, Protocol):
-    """`waiting.LoopTimers`, or a clock that tests move."""
-
-
 class ReplicatedCoordinatorLog:
     """A `state_topics.StateLog`. Owned by the event loop."""
 
@@ -50,30 +43,26 @@ class ReplicatedCoordinatorLog:
         topic: str,
         *,
         replication_factor: str,  # the setting that says it
-        replicas: ReplicaManager,
-        cluster: MetadataCache,
         administration: CreatesTopics,
-        clock: Clock,
-        settings: Callable[[], EffectiveConfig],
-        report: Callable[[str], None],
+        context: BrokerContext,
         pread: Pread = os.pread,
     ) -> None:
         self._topic = topic
         self._replication_factor = replication_factor
         self._names: dict[int, TopicPartition] = {}
-        self._replicas = replicas
-        self._cluster = cluster
+        self._replicas = context.replicas
+        self._metadata = context.metadata
         self._administration = administration
-        self._clock = clock
-        self._settings = settings
-        self._report = report
+        self._timers = context.timers
+        self._config = context.config
+        self._report = context.report
         self._pread = pread
         self._creation = asyncio.Lock()
 
     # -- the topic -------------------------------------------------------------------------
 
     def partition_count(self) -> int | None:
-        topic = self._cluster.find_topic(self._topic)
+        topic = self._metadata.find_topic(self._topic)
         return None if topic is None else len(topic.partitions)
 
     async def ensure_topic(self) -> ErrorCode:
@@ -96,11 +85,11 @@ class ReplicatedCoordinatorLog:
 
     def _choose_replication_factor(self) -> int:
         """As it was asked for; where nobody said how many, no more than there are brokers."""
-        wanted = self._settings().get_effective(self._replication_factor)
+        wanted = self._config().get_effective(self._replication_factor)
         assert isinstance(wanted.value, int)
         if wanted.source is not SettingSource.DEFAULT:
             return wanted.value
-        return max(1, min(wanted.value, len(self._cluster.brokers)))
+        return max(1, min(wanted.value, len(self._metadata.brokers)))
 
     # -- a partition -----------------------------------------------------------------------
 
@@ -155,7 +144,7 @@ class ReplicatedCoordinatorLog:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         waiting = _UntilCommitted(found, found.leadership, offset, done)
-        deadline_ms = self._clock.now_ms() + timeout_ms
+        deadline_ms = self._timers.now_ms() + timeout_ms
         try:
             self._replicas.fetch_purgatory.try_complete_else_watch(
                 waiting, (found.tp,), deadline_ms

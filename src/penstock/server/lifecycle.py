@@ -12,7 +12,8 @@ from typing import Any
 from penstock.config.raw_config import ConfigError, RawConfig
 from penstock.io.disk import Disk, RealDisk
 from penstock.metadata_store.errors import ConnectionLoss
-from penstock.server.broker_server import BrokerServer, StartRefused
+from penstock.server.broker_server import BrokerServer
+from penstock.server.errors import StartRefused
 from penstock.server.warm_up import everything, warm_up
 from penstock.server.watchdog import Watchdog
 from penstock.storage.errors import DirectoryFailed

@@ -1,4 +1,4 @@
-"""Says whose a data directory is, and refuses another's: `meta.properties`, as Kafka writes it."""
+"""Reads and writes meta.properties; rejects a log dir that belongs to another broker or cluster."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,31 +13,31 @@ from penstock.storage.partition_metadata import (
 
 
 class WrongOwner(Exception):
-    """The directory belongs to another broker or cluster."""
+    """The log directory belongs to another broker or cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryOwner:
-    broker_id: int | None  # None: no directory says
+    broker_id: int | None  # None: no directory names one
     cluster_id: str | None
 
 
 def read_owner(disk: Disk, directories: Sequence[str]) -> DirectoryOwner:
-    """Whom the directories name; WrongOwner where they name several."""
+    """What all directories agree on; WrongOwner if they name different brokers or clusters."""
     broker_ids: dict[int, str] = {}
     cluster_ids: dict[str, str] = {}
     for directory in directories:
-        stamp = read_meta_properties(disk, directory)
-        if stamp is not None and stamp.node_id is not None:
-            broker_ids.setdefault(stamp.node_id, directory)
-        if stamp is not None and stamp.cluster_id is not None:
-            cluster_ids.setdefault(stamp.cluster_id, directory)
-    for what, found in (("broker", broker_ids), ("cluster", cluster_ids)):
-        if len(found) > 1:
-            places = ", ".join(f"{value} ({directory})" for value, directory in found.items())
+        stored = read_meta_properties(disk, directory)
+        if stored is not None and stored.node_id is not None:
+            broker_ids.setdefault(stored.node_id, directory)
+        if stored is not None and stored.cluster_id is not None:
+            cluster_ids.setdefault(stored.cluster_id, directory)
+    for kind, owners in (("broker", broker_ids), ("cluster", cluster_ids)):
+        if len(owners) > 1:
+            listed = ", ".join(f"{owner} ({directory})" for owner, directory in owners.items())
             raise WrongOwner(
-                f"the data directories belong to more than one {what}: {places}; give each "
-                f"{what} its own log.dirs"
+                f"the data directories belong to more than one {kind}: {listed}; give each "
+                f"{kind} its own log.dirs"
             )
     return DirectoryOwner(
         broker_id=next(iter(broker_ids), None), cluster_id=next(iter(cluster_ids), None)
@@ -57,12 +57,12 @@ def check_owner(owner: DirectoryOwner, *, broker_id: int, cluster_id: str, direc
         )
 
 
-def stamp(disk: Disk, directories: Sequence[str], *, broker_id: int, cluster_id: str) -> None:
-    """Write it where it is missing or says less."""
+def write_owner(disk: Disk, directories: Sequence[str], *, broker_id: int, cluster_id: str) -> None:
+    """Write the file where it is missing or incomplete; a directory keeps its own id."""
     for directory in directories:
-        found = read_meta_properties(disk, directory)
-        if found is None or found.node_id is None or found.cluster_id is None:
-            directory_id = uuid4() if found is None else found.directory_id
+        stored = read_meta_properties(disk, directory)
+        if stored is None or stored.node_id is None or stored.cluster_id is None:
+            directory_id = uuid4() if stored is None else stored.directory_id
             write_meta_properties(
                 disk,
                 directory,

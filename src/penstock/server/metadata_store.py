@@ -1,45 +1,82 @@
-"""Which tree a broker has: ZooKeeper's where `zookeeper.connect` names one, or its own on disk."""
+"""The broker's metadata store: ZooKeeper if `zookeeper.connect` names one, else the embedded one.
 
-from collections.abc import Callable, Mapping
+Holds the store and the broker's session. Retries here are for start-up only; a running broker's
+callers decide for themselves how long to wait.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.config.zookeeper import ZooKeeperConfig
 from penstock.io.disk import Disk
-from penstock.metadata_store.interface import MetadataStore
+from penstock.metadata_store.interface import MetadataStore, Session
+from penstock.server.current_session import CurrentSession
+from penstock.server.startup_retry import retry_at_startup
 
-COORDINATION_FOLDER = ".coordination"  # in the first data directory
+EMBEDDED_FOLDER = ".coordination"  # in the first log directory
+
+Answer = TypeVar("Answer")
 
 
-async def open_tree(
-    resolved: Mapping[str, Any],
+class BrokerMetadataStore:
+    """Owned by the event loop; `close` at a clean stop."""
+
+    def __init__(self, store: MetadataStore, session: Session, *, startup_timeout_ms: int) -> None:
+        self.store = store
+        self.session = CurrentSession(session)
+        self.startup_timeout_ms = startup_timeout_ms  # 0: the embedded store does not come back
+
+    async def ask_at_startup(self, ask: Callable[[Session], Awaitable[Answer]]) -> Answer:
+        """`ask` may run twice: it is retried when the connection or the session is lost."""
+        return await retry_at_startup(
+            lambda: ask(self.session), self._open_session, timeout_ms=self.startup_timeout_ms
+        )
+
+    async def _open_session(self) -> None:
+        self.session.current = await self.store.open_session()
+
+    async def close(self) -> None:
+        await self.session.close()
+        await self.store.close()
+
+
+async def open_broker_store(
+    config: Mapping[str, Any],
     *,
     disk: Disk,
     directory: str,
     executor: Executor,
     report: Callable[[str], None],
-) -> MetadataStore:
-    """CoordinationError where it cannot be had; the message says what to do."""
-    config = find_zookeeper(resolved)
-    if config is not None:
-        # Only here: a single node needs none of what this loads.
+) -> BrokerMetadataStore:
+    """MetadataStoreError if it cannot be opened; the message says what to do."""
+    zookeeper = find_zookeeper(config)
+    store: MetadataStore
+    if zookeeper is not None:
+        # Imported here because a single broker needs none of it.
         from penstock.metadata_store.zookeeper.store import ZooKeeperMetadataStore
 
-        return await ZooKeeperMetadataStore.open(config, report=report)
-    from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
+        store = await ZooKeeperMetadataStore.open(zookeeper, report=report)
+    else:
+        from penstock.metadata_store.embedded.store import EmbeddedMetadataStore
 
-    return await EmbeddedMetadataStore.open(
-        disk, f"{directory}/{COORDINATION_FOLDER}", executor=executor, report=report
+        store = await EmbeddedMetadataStore.open(
+            disk, f"{directory}/{EMBEDDED_FOLDER}", executor=executor, report=report
+        )
+    return BrokerMetadataStore(
+        store,
+        await store.open_session(),
+        startup_timeout_ms=0 if zookeeper is None else zookeeper.session_timeout_ms,
     )
 
 
-def find_zookeeper(resolved: Mapping[str, Any]) -> ZooKeeperConfig | None:
-    """None for a node of its own."""
-    connect = resolved["zookeeper.connect"]
+def find_zookeeper(config: Mapping[str, Any]) -> ZooKeeperConfig | None:
+    """None for a single broker with the embedded store."""
+    connect = config["zookeeper.connect"]
     if not connect:
         return None
     return ZooKeeperConfig.parse(
         connect,
-        session_timeout_ms=resolved["zookeeper.session.timeout.ms"],
-        connection_timeout_ms=resolved["zookeeper.connection.timeout.ms"],
+        session_timeout_ms=config["zookeeper.session.timeout.ms"],
+        connection_timeout_ms=config["zookeeper.connection.timeout.ms"],
     )

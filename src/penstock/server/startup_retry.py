@@ -1,7 +1,7 @@
-"""Asks the tree while a broker starts: a lost connection is waited for, an ended session replaced.
+"""Retries metadata store requests while a broker starts.
 
-Not for a broker that serves: the patience of `standing` has no end. Invariant: what is asked here
-may be asked twice.
+A lost connection is waited for, an expired session replaced. Not for a running broker:
+`BrokerRegistration` retries without end. Invariant: a request made here may run twice.
 """
 
 import asyncio
@@ -13,31 +13,34 @@ from penstock.metadata_store.errors import ConnectionLoss, SessionExpired
 RETRY_PAUSE_S = 0.1
 
 Answer = TypeVar("Answer")
-OpenAnother = Callable[[], Awaitable[None]]  # a session, in place of one that has ended
+OpenSession = Callable[[], Awaitable[None]]  # replaces a session that has expired
 
 
-async def ask_patiently(
-    ask: Callable[[], Awaitable[Answer]], open_another: OpenAnother, *, patience_ms: int
+async def retry_at_startup(
+    ask: Callable[[], Awaitable[Answer]], open_session: OpenSession, *, timeout_ms: int
 ) -> Answer:
-    """ConnectionLost once the tree has been away for as long as that."""
-    patience = _Patience(patience_ms)
+    """ConnectionLoss once the store has been unreachable for `timeout_ms`."""
+    budget = _RetryBudget(timeout_ms)
     while True:
         try:
             return await ask()
         except ConnectionLoss as error:
-            await patience.pause(error)
+            await budget.pause(error)
         except SessionExpired as error:
-            await patience.pause(error)
-            await patience.renew(error, open_another)
+            await budget.pause(error)
+            await budget.replace_session(error, open_session)
 
 
-class _Patience:
-    """What is left of it. A pause counts for what it was meant to be: a process that was frozen in
-    it has not waited, and finds its session ended as a rule."""
+class _RetryBudget:
+    """The time left for retries.
 
-    def __init__(self, whole_ms: int) -> None:
-        self._whole_ms = whole_ms
-        self._left_s = whole_ms / 1000
+    A pause counts as its nominal length, because a process that was frozen during a pause has not
+    waited for the store, and usually finds its session expired.
+    """
+
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
+        self._left_s = timeout_ms / 1000
 
     async def pause(self, error: ConnectionLoss | SessionExpired) -> None:
         if self._left_s <= 0:
@@ -45,22 +48,22 @@ class _Patience:
         await asyncio.sleep(RETRY_PAUSE_S)
         self._left_s -= RETRY_PAUSE_S
 
-    async def renew(self, error: SessionExpired, open_another: OpenAnother) -> None:
-        """Or not: whoever asks again is told so."""
+    async def replace_session(self, error: SessionExpired, open_session: OpenSession) -> None:
+        """Try once; without a new session the next attempt fails the same way."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
             async with asyncio.timeout(max(self._left_s, RETRY_PAUSE_S)):
-                await open_another()
+                await open_session()
         except TimeoutError:
             raise self._give_up(error) from error
         except ConnectionLoss:
             self._left_s -= loop.time() - began_s
 
     def _give_up(self, error: ConnectionLoss | SessionExpired) -> ConnectionLoss:
-        if not self._whole_ms:
+        if not self._timeout_ms:
             return ConnectionLoss(str(error))
         return ConnectionLoss(
-            f"the broker was starting and its tree went away for {self._whole_ms / 1000:g} s "
-            f"({error}); start it again when ZooKeeper answers"
+            f"ZooKeeper was unreachable for {self._timeout_ms / 1000:g} s while the broker "
+            f"started ({error}); start it again when ZooKeeper answers"
         )

@@ -17,7 +17,7 @@ from penstock.apis.preload import load_ahead
 
 CALM_S = 2.0
 PAUSES_PER_STEP = 4
-_LATER_MODULES = ("penstock.server.group_wiring", "penstock.storage.compaction")
+_LATER_MODULES = ("penstock.server.group_coordinator", "penstock.storage.compaction")
 
 
 async def warm_up(steps: Iterator[None], *, calm_s: float = CALM_S) -> None:

@@ -304,7 +304,7 @@ class ApiHarness:
             get_groups=lambda: self.groups,
             get_transactions=lambda: self.transactions,
             wall_ms=lambda: self.wall_ms,
-            verify_transaction=self.verifier,
+            get_transaction_verifier=lambda: self.verifier,
         )
         self.dispatcher = Dispatcher(APIS, self.services)
         self.connection = FakeConnection()

@@ -15,6 +15,7 @@ from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
+from penstock.config.cached_config import CachedConfig
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
 from penstock.controller.broker_registration import controller_election, register_broker
@@ -23,6 +24,7 @@ from penstock.controller.producer_ids import BlockProducerIds
 from penstock.inter_broker.alter_partition_client import AlterPartitionClient
 from penstock.inter_broker.apis.registry import load_private_api
 from penstock.inter_broker.broker_connections import BrokerConnections
+from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.controlled_shutdown import ControlledShutdown
 from penstock.inter_broker.controller_client import ControllerClient
 from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
@@ -127,15 +129,16 @@ class LittleBroker:
         self.replicas.listen_for_log_failures(self.failures.note)
         self.leaving = ControlledShutdown(
             to_controller,
-            cluster=self.cluster,
+            metadata=self.cluster,
             membership=self.controller,
-            settings=self.settings,
+            config=CachedConfig(self.settings, InterBrokerConfig.from_broker),
             wait_ms=sleep_ms,
             report=self.reports.append,
         )
         self._serve()
         self.standing = BrokerRegistration(
-            coordination=self._store,
+            broker_id=self.id,
+            store=self._store,
             session=self.current,
             controller=self.controller,
             register=self._register,

@@ -11,11 +11,11 @@ from tests.unit.inter_broker.other_brokers import (
     OTHER,
     Neighbourhood,
     neighbourhood,
-    settings_of,
 )
 
 from penstock.apis.transactions.marker_append import Codes, Wanted
 from penstock.coordinators.transaction.dependencies import TxnMarkerEntry
+from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.marker_sender import MarkerSender
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
@@ -53,10 +53,10 @@ class Bench:
         around.lead("orders", ME, OTHER, GONE)
         self.sender = MarkerSender(
             ME,
-            cluster=around.cluster,
+            metadata=around.cluster,
             write_here=self._write,
-            peers=around.peers,
-            settings=lambda: settings_of({}),
+            brokers=around.peers,
+            config=InterBrokerConfig,
             run=around.run,
         )
 

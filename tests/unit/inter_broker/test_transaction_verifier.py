@@ -13,9 +13,9 @@ from tests.unit.inter_broker.other_brokers import (
     OTHER,
     Neighbourhood,
     neighbourhood,
-    settings_of,
 )
 
+from penstock.inter_broker.config import InterBrokerConfig
 from penstock.inter_broker.transaction_verifier import TransactionVerifier
 from penstock.model.cluster import TRANSACTIONS_TOPIC, BrokerId
 from penstock.model.errors import ErrorCode
@@ -35,19 +35,16 @@ class Bench:
         self.other = around.other
         self.other.served[KEY] = (0, 5)
         self.own = TransactionsTwin()
-        self.settings = settings_of(
-            {
-                "add.partitions.to.txn.retry.backoff.ms": "1",
-                "add.partitions.to.txn.retry.backoff.max.ms": "3",
-            }
+        self.config = InterBrokerConfig(
+            add_partitions_retry_backoff_ms=1, add_partitions_retry_backoff_max_ms=3
         )
         around.lead(TRANSACTIONS_TOPIC, coordinator)
         self.verifier = TransactionVerifier(
             ME,
-            cluster=around.cluster,
+            metadata=around.cluster,
             get_coordinator=lambda: self.own,
-            peers=around.peers,
-            settings=lambda: self.settings,
+            brokers=around.peers,
+            config=lambda: self.config,
             timers=timers,
             run=around.run,
         )

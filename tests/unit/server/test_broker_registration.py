@@ -74,7 +74,8 @@ async def _start(cluster: Cluster, broker: int, tasks: asyncio.TaskGroup) -> Mem
     controller = cluster.controller(broker, session=session.current)
     member = Member(broker, controller, session)
     standing = BrokerRegistration(
-        coordination=cluster.store,
+        broker_id=BrokerId(broker),
+        store=cluster.store,
         session=session,
         controller=controller,
         register=member.register,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from tests.unit.replication.harness import ME, OTHER, THIRD, ReplicationHarness, some_batch
+from tests.unit.server.contexts import broker_context
 
 from penstock.config.log_config import LogConfig
 from penstock.controller.interface import (
@@ -34,7 +35,7 @@ COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))
 
 
 class Administrator:
-    """Creates the offsets topic in the stage's view, or refuses to."""
+    """Creates the offsets topic in the harness's view, or refuses to."""
 
     def __init__(self, harness: ReplicationHarness, refused: ApiError | None = None) -> None:
         self.harness = harness
@@ -75,12 +76,8 @@ def log_of(
     return ReplicatedCoordinatorLog(
         OFFSETS_TOPIC,
         replication_factor="offsets.topic.replication.factor",
-        replicas=harness.replicas,
-        cluster=harness.cluster,
         administration=administrator or Administrator(harness),
-        clock=harness.clock,
-        settings=lambda: harness.settings,
-        report=harness.reports.append,
+        context=broker_context(harness),
         pread=harness.disk.pread,
     )
 
@@ -186,12 +183,8 @@ def test_a_log_that_cannot_be_read_is_refused_not_raised_at_the_broker() -> None
     log = ReplicatedCoordinatorLog(
         OFFSETS_TOPIC,
         replication_factor="offsets.topic.replication.factor",
-        replicas=harness.replicas,
-        cluster=harness.cluster,
         administration=Administrator(harness),
-        clock=harness.clock,
-        settings=lambda: harness.settings,
-        report=harness.reports.append,
+        context=broker_context(harness),
         pread=broken,
     )
     with pytest.raises(Refusal, match="the disk has gone"):

@@ -7,7 +7,7 @@ from penstock.server.meta_properties import (
     WrongOwner,
     check_owner,
     read_owner,
-    stamp,
+    write_owner,
 )
 from penstock.storage.partition_metadata import (
     MetaProperties,
@@ -29,15 +29,15 @@ def make_disk(*directories: str) -> SimulatedDisk:
 def test_a_new_directory_has_no_owner_and_gets_one() -> None:
     disk = make_disk("/data")
     assert read_owner(disk, ["/data"]) == DirectoryOwner(broker_id=None, cluster_id=None)
-    stamp(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
+    write_owner(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
     assert read_owner(disk, ["/data"]) == DirectoryOwner(broker_id=7, cluster_id=CLUSTER)
 
 
 def test_stamping_again_keeps_the_directorys_own_id() -> None:
     disk = make_disk("/data")
-    stamp(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
+    write_owner(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
     first = read_meta_properties(disk, "/data")
-    stamp(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
+    write_owner(disk, ["/data"], broker_id=7, cluster_id=CLUSTER)
     assert read_meta_properties(disk, "/data") == first
 
 

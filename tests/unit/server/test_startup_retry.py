@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from penstock.metadata_store.errors import ConnectionLoss, NoNode, SessionExpired
-from penstock.server.startup_retry import RETRY_PAUSE_S, ask_patiently
+from penstock.server.startup_retry import RETRY_PAUSE_S, retry_at_startup
 
 LONG_MS, SHORT_MS = 60_000, 300
 
@@ -33,9 +33,9 @@ class Tree:
             raise ConnectionLoss("not yet")
 
 
-def asked_of(tree: Tree, patience_ms: int) -> str:
+def asked_of(tree: Tree, timeout_ms: int) -> str:
     ask: Callable[[], Awaitable[str]] = tree.ask
-    return asyncio.run(ask_patiently(ask, tree.open_another, patience_ms=patience_ms))
+    return asyncio.run(retry_at_startup(ask, tree.open_another, timeout_ms=timeout_ms))
 
 
 def test_a_connection_that_is_lost_is_waited_for() -> None:
@@ -55,8 +55,8 @@ def test_a_session_that_cannot_be_replaced_in_time_is_given_up() -> None:
         await asyncio.Event().wait()
 
     tree = Tree(SessionExpired(7))
-    with pytest.raises(ConnectionLoss, match=r"away for 0\.3 s"):
-        asyncio.run(ask_patiently(tree.ask, never, patience_ms=SHORT_MS))
+    with pytest.raises(ConnectionLoss, match=r"unreachable for 0\.3 s"):
+        asyncio.run(retry_at_startup(tree.ask, never, timeout_ms=SHORT_MS))
 
 
 def test_a_process_that_was_frozen_has_not_waited() -> None:
@@ -66,14 +66,17 @@ def test_a_process_that_was_frozen_has_not_waited() -> None:
     async def frozen() -> str:
         loop = asyncio.get_running_loop()
         loop.call_later(RETRY_PAUSE_S / 2, time.sleep, 2 * SHORT_MS / 1000)
-        return await ask_patiently(tree.ask, tree.open_another, patience_ms=SHORT_MS)
+        return await retry_at_startup(tree.ask, tree.open_another, timeout_ms=SHORT_MS)
 
     assert asyncio.run(frozen()) == "here"
 
 
 def test_patience_ends_and_says_what_it_waited_for() -> None:
     tree = Tree(ConnectionLoss("there is no connection"))
-    with pytest.raises(ConnectionLoss, match=r"away for 0\.3 s \(there is no connection\)"):
+    with pytest.raises(
+        ConnectionLoss,
+        match=r"unreachable for 0\.3 s while the broker started \(there is no connection\)",
+    ):
         asked_of(tree, SHORT_MS)
     assert tree.asked > 1
 

@@ -58,7 +58,7 @@ class TransactionCheck:
             self._take(codes)
             done()
 
-        self._services.verify_transaction.verify(
+        self._services.get_transaction_verifier().verify(
             self._transactional_id,
             self._producer_id,
             self._producer_epoch,

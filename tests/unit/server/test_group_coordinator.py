@@ -8,12 +8,14 @@ from uuid import UUID
 
 import pytest
 from tests.unit.replication.harness import ME, OTHER, ReplicationHarness
+from tests.unit.server.contexts import broker_context
 from tests.unit.server.test_coordinator_log import Administrator
 
 from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import resolve_broker
 from penstock.config.raw_config import RawConfig
 from penstock.coordinators.group.config import GroupConfig
+from penstock.coordinators.group.coordinator import GroupCoordinator
 from penstock.coordinators.group.dependencies import TopicView
 from penstock.coordinators.group.offsets.zookeeper_coordinator import ZooKeeperGroupCoordinator
 from penstock.coordinators.group.requests import CommitOffsets, FetchOffsets, OffsetCommit
@@ -28,8 +30,7 @@ from penstock.model.cluster import (
 )
 from penstock.model.errors import ErrorCode
 from penstock.model.ids import LeaderEpoch, TopicId, TopicPartition
-from penstock.server.group_wiring import Groups
-from penstock.testing.manual_clock import ManualClock
+from penstock.server.group_coordinator import MetadataTopics, build_group_coordinator
 
 NONE = ErrorCode.NONE
 GROUP = "g"
@@ -38,42 +39,39 @@ OFFSETS = TopicPartition(OFFSETS_TOPIC, 0)
 OFFSETS_ID = TopicId(UUID(int=99))
 
 
-class Bench:
+class Harness:
+    coordinator: GroupCoordinator  # while running
+
     def __init__(self, **broker: str) -> None:
-        given = {name.replace("_", "."): text for name, text in broker.items()}
-        self.harness = ReplicationHarness(broker=given)
-        self.clock = ManualClock()
-        self.groups = Groups(
-            broker_id=ME,
-            replicas=self.harness.replicas,
-            cluster=self.harness.cluster,
-            administration=Administrator(self.harness),
-            session=cast("Session", None),
-            timers=self.clock,
-            settings=lambda: self.harness.settings,
-            wall_ms=lambda: 1_700_000_000_000,
-            report=self.harness.reports.append,
-        )
+        overrides = {name.replace("_", "."): text for name, text in broker.items()}
+        self.replication = ReplicationHarness(broker=overrides)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Bench"]:
+    async def running(self) -> AsyncIterator["Harness"]:
         async with asyncio.TaskGroup() as tasks:
-            self.groups.start(tasks)
+            self.coordinator = self.build(tasks)
             try:
                 yield self
             finally:
-                self.groups.stop()
+                self.coordinator.close()
+
+    def build(self, tasks: asyncio.TaskGroup) -> GroupCoordinator:
+        return build_group_coordinator(
+            broker_context(self.replication, tasks),
+            administration=Administrator(self.replication),
+            session=cast("Session", None),
+        )
 
     def lead(self, leader: BrokerId = ME, epoch: int = 0) -> None:
         """As the controller does it: the order first, then the news."""
-        self.harness.order(
+        self.replication.order(
             OFFSETS, leader=leader, epoch=epoch, replicas=(ME, OTHER), in_sync=(leader,)
         )
         state = PartitionState(leader, LeaderEpoch(epoch), (ME, OTHER), (leader,))
         self.tell(topic(OFFSETS_TOPIC, OFFSETS_ID, state))
 
     def tell(self, *topics: TopicState, is_full: bool = False, **more: Any) -> None:
-        self.harness.cluster.apply(
+        self.replication.cluster.apply(
             UpdateMetadataRequest(
                 controller_id=ME,
                 controller_epoch=ControllerEpoch(1),
@@ -85,13 +83,13 @@ class Bench:
 
     async def commit(self, *partitions: TopicPartition) -> list[ErrorCode]:
         offsets = tuple(OffsetCommit(partition, 5, -1, "") for partition in partitions)
-        codes = await self.groups.coordinator.commit(
+        codes = await self.coordinator.commit(
             CommitOffsets(group=GROUP, member="", instance=None, generation=-1, offsets=offsets)
         )
         return [codes[partition] for partition in partitions]
 
     async def fetch(self) -> set[TopicPartition]:
-        answer = await self.groups.coordinator.fetch(
+        answer = await self.coordinator.fetch(
             FetchOffsets(group=GROUP, member=None, member_epoch=-1, partitions=None)
         )
         assert answer.error is NONE
@@ -109,91 +107,79 @@ def numbered(number: int) -> TopicId:
 
 def test_a_partition_is_served_while_it_is_led() -> None:
     async def story() -> None:
-        async with Bench().running() as bench:
-            bench.tell(topic("t", numbered(1)))
-            assert await bench.commit(T0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-            bench.lead()
-            assert await bench.commit(T0) == [NONE]
-            bench.lead(OTHER, epoch=1)
-            assert await bench.commit(T0) == [ErrorCode.NOT_COORDINATOR]
+        async with Harness().running() as harness:
+            harness.tell(topic("t", numbered(1)))
+            assert await harness.commit(T0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+            harness.lead()
+            assert await harness.commit(T0) == [NONE]
+            harness.lead(OTHER, epoch=1)
+            assert await harness.commit(T0) == [ErrorCode.NOT_COORDINATOR]
 
     asyncio.run(story())
 
 
 def test_a_coordinator_that_comes_late_finds_what_is_led_already() -> None:
     async def story() -> None:
-        first = Bench()
-        first.tell(topic("t", numbered(1)))
-        first.lead()
-        async with first.running():
-            late = Groups(
-                broker_id=ME,
-                replicas=first.harness.replicas,
-                cluster=first.harness.cluster,
-                administration=Administrator(first.harness),
-                session=cast("Session", None),
-                timers=first.clock,
-                settings=lambda: first.harness.settings,
-                wall_ms=lambda: 1_700_000_000_000,
-                report=first.harness.reports.append,
-            )
-            assert late.coordinator.statistics().shards == 1
-            late.stop()
+        harness = Harness()
+        harness.tell(topic("t", numbered(1)))
+        harness.lead()
+        async with harness.running():
+            assert harness.coordinator.statistics().shards == 1
 
     asyncio.run(story())
 
 
 def test_offsets_of_a_deleted_topic_go() -> None:
     async def story() -> None:
-        async with Bench().running() as bench:
-            bench.tell(topic("t", numbered(1)), topic("u", numbered(2)))
-            bench.lead()
-            assert await bench.commit(T0, U0) == [NONE, NONE]
-            bench.tell(topic("u", numbered(2)))  # a change of it, not another topic
-            assert await bench.fetch() == {T0, U0}
-            bench.tell(deleted_topics=("t",))
-            assert await bench.fetch() == {U0}
+        async with Harness().running() as harness:
+            harness.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            harness.lead()
+            assert await harness.commit(T0, U0) == [NONE, NONE]
+            harness.tell(topic("u", numbered(2)))  # a change of it, not another topic
+            assert await harness.fetch() == {T0, U0}
+            harness.tell(deleted_topics=("t",))
+            assert await harness.fetch() == {U0}
 
     asyncio.run(story())
 
 
 def test_offsets_of_a_topic_made_anew_under_its_name_go() -> None:
     async def story() -> None:
-        async with Bench().running() as bench:
-            bench.tell(topic("t", numbered(1)), topic("u", numbered(2)))
-            bench.lead()
-            await bench.commit(T0, U0)
-            bench.tell(topic("t", numbered(3)))
-            assert await bench.fetch() == {U0}
-            assert await bench.commit(T0) == [NONE]
-            bench.tell(topic("t", numbered(3)))
-            assert await bench.fetch() == {T0, U0}
+        async with Harness().running() as harness:
+            harness.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            harness.lead()
+            await harness.commit(T0, U0)
+            harness.tell(topic("t", numbered(3)))
+            assert await harness.fetch() == {U0}
+            assert await harness.commit(T0) == [NONE]
+            harness.tell(topic("t", numbered(3)))
+            assert await harness.fetch() == {T0, U0}
 
     asyncio.run(story())
 
 
 def test_a_new_controllers_first_word_tells_what_has_gone_meanwhile() -> None:
     async def story() -> None:
-        async with Bench().running() as bench:
-            bench.tell(topic("t", numbered(1)), topic("u", numbered(2)))
-            bench.lead()
-            await bench.commit(T0, U0)
+        async with Harness().running() as harness:
+            harness.tell(topic("t", numbered(1)), topic("u", numbered(2)))
+            harness.lead()
+            await harness.commit(T0, U0)
             state = PartitionState(ME, LeaderEpoch(0), (ME, OTHER), (ME,))
             offsets = topic(OFFSETS_TOPIC, OFFSETS_ID, state)
-            bench.tell(topic("u", numbered(2)), offsets, is_full=True)
-            assert await bench.fetch() == {U0}
-            bench.tell(topic("u", numbered(2)), offsets, is_full=True)
-            assert await bench.fetch() == {U0}
+            harness.tell(topic("u", numbered(2)), offsets, is_full=True)
+            assert await harness.fetch() == {U0}
+            harness.tell(topic("u", numbered(2)), offsets, is_full=True)
+            assert await harness.fetch() == {U0}
 
     asyncio.run(story())
 
 
 def test_the_topics_that_groups_know_are_the_clusters() -> None:
     async def story() -> None:
-        async with Bench().running() as bench:
-            bench.tell(topic("t", numbered(1)))
-            bench.lead()
-            topics = bench.groups.topics
+        async with Harness().running() as harness:
+            harness.tell(topic("t", numbered(1)))
+            harness.lead()
+            topics = MetadataTopics(harness.replication.cluster)
             assert topics.find("t") == TopicView(numbered(1), 1)
             assert topics.find("u") is None
             assert topics.find_name(numbered(1)) == "t"
@@ -202,11 +188,11 @@ def test_the_topics_that_groups_know_are_the_clusters() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(("storage", "in_tree"), [("kafka", False), ("zookeeper", True)])
-def test_offsets_are_kept_where_the_broker_is_told_to(storage: str, in_tree: bool) -> None:
+@pytest.mark.parametrize(("storage", "in_zookeeper"), [("kafka", False), ("zookeeper", True)])
+def test_offsets_are_kept_where_the_broker_is_told_to(storage: str, in_zookeeper: bool) -> None:
     async def story() -> None:
-        bench = Bench(offsets_storage=storage)
-        assert isinstance(bench.groups.coordinator, ZooKeeperGroupCoordinator) is in_tree
+        async with Harness(offsets_storage=storage).running() as harness:
+            assert isinstance(harness.coordinator, ZooKeeperGroupCoordinator) is in_zookeeper
 
     asyncio.run(story())
 

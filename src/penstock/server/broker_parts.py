@@ -1,0 +1,191 @@
+"""Builds the parts of a broker whose logs are recovered, in the order of their dependencies.
+
+Only builds: `broker_server` starts and stops them. Coordinators are built lazily: on the first
+client request, or when this broker becomes leader of a partition of the internal topic.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.apis.data.fetch_sessions import FetchSessions
+from penstock.apis.dispatcher import Dispatcher
+from penstock.apis.registry import APIS
+from penstock.apis.services import Services
+from penstock.config.raw_config import RawConfig
+from penstock.controller.controller import Controller
+from penstock.controller.producer_ids import BlockProducerIds
+from penstock.inter_broker.controller_request_handler import ControllerRequestHandler
+from penstock.model.cluster import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Endpoint
+from penstock.model.producer_ids import ProducerIds
+from penstock.security.authorizer import AllowAll
+from penstock.server.broker_registration import make_election
+from penstock.server.cluster_links import ClusterLinks, build_cluster_links
+from penstock.server.config import ServerConfig
+from penstock.server.context import BrokerContext
+from penstock.server.coordinator_leadership import build_when_leading
+from penstock.server.dynamic_config import DynamicBrokerConfig
+from penstock.server.lazy import Lazy
+from penstock.server.metadata_store import BrokerMetadataStore
+from penstock.storage.engine import Engine
+
+if TYPE_CHECKING:
+    from penstock.apis.transactions.marker_append import Codes, Wanted
+    from penstock.coordinators.group.coordinator import GroupCoordinator
+    from penstock.coordinators.transaction.coordinator import TransactionCoordinator
+    from penstock.inter_broker.transaction_verifier import TransactionVerifier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerParts:
+    handler: ControllerRequestHandler
+    links: ClusterLinks
+    controller: Controller
+    group_coordinator: "Lazy[GroupCoordinator]"
+    transaction_coordinator: "Lazy[TransactionCoordinator]"
+    dispatcher: Dispatcher  # closed to clients until the broker is ready
+    advertised: dict[str, Endpoint]  # to be filled once the listeners are bound
+
+
+def build_parts(
+    context: BrokerContext,
+    *,
+    raw_config: RawConfig,
+    dynamic_config: DynamicBrokerConfig,
+    cluster_id: str,
+    store: BrokerMetadataStore,
+    engine: Engine,
+) -> BrokerParts:
+    handler = ControllerRequestHandler(
+        context.broker_id,
+        replicas=context.replicas,
+        cluster=context.metadata,
+        settings=dynamic_config,
+        report=context.report,
+    )
+    links = build_cluster_links(context, handler)
+    controller = _build_controller(context, raw_config, links, store)
+    producer_ids = BlockProducerIds(store.session, context.broker_id)
+    groups = _lazy_group_coordinator(context, links, store)
+    transactions: Lazy[TransactionCoordinator] = Lazy(
+        lambda: _build_transaction_coordinator(context, links, producer_ids, services)
+    )
+    build_when_leading(transactions, TRANSACTIONS_TOPIC, context)
+    verifier: Lazy[TransactionVerifier] = Lazy(
+        lambda: _build_verifier(context, links, transactions)
+    )
+    advertised: dict[str, Endpoint] = {}
+    services = Services(
+        broker_id=context.broker_id,
+        cluster_id=cluster_id,
+        metadata=context.metadata,
+        replicas=context.replicas,
+        engine=engine,
+        administration=links.administration,
+        get_groups=groups.get,
+        get_transactions=transactions.get,
+        get_transaction_verifier=verifier.get,
+        producer_ids=producer_ids,
+        authorizer=AllowAll(),
+        timers=context.timers,
+        wall_ms=context.wall_ms,
+        effective_config=context.config,
+        advertised=advertised,
+        fetch_sessions=FetchSessions(
+            max_sessions=ServerConfig.from_broker(context.config()).fetch_session_slots
+        ),
+        run=context.run,
+        report=context.report,
+        static_config=raw_config,
+        inter_broker=links.inter_broker,
+    )
+    return BrokerParts(
+        handler=handler,
+        links=links,
+        controller=controller,
+        group_coordinator=groups,
+        transaction_coordinator=transactions,
+        dispatcher=Dispatcher(APIS, services, is_open=False),
+        advertised=advertised,
+    )
+
+
+def _build_controller(
+    context: BrokerContext,
+    raw_config: RawConfig,
+    links: ClusterLinks,
+    store: BrokerMetadataStore,
+) -> Controller:
+    controller = Controller(
+        session=store.session.current,
+        election=make_election(context, store.session.current),
+        channel=links.channel,
+        broker_id=context.broker_id,
+        static=raw_config,
+        report=context.report,
+    )
+    links.join(controller)
+    return controller
+
+
+def _lazy_group_coordinator(
+    context: BrokerContext, links: ClusterLinks, store: BrokerMetadataStore
+) -> "Lazy[GroupCoordinator]":
+    def build() -> "GroupCoordinator":
+        from penstock.server.group_coordinator import build_group_coordinator
+
+        return build_group_coordinator(
+            context, administration=links.administration, session=store.session
+        )
+
+    coordinator = Lazy(build)
+    if ServerConfig.from_broker(context.config()).keeps_offsets_in_zookeeper:
+        coordinator.get()  # it forgets deleted topics even if no client ever asks for a group
+    else:
+        build_when_leading(coordinator, OFFSETS_TOPIC, context)
+    return coordinator
+
+
+def _build_transaction_coordinator(
+    context: BrokerContext, links: ClusterLinks, producer_ids: ProducerIds, services: Services
+) -> "TransactionCoordinator":
+    from penstock.apis.transactions.marker_append import write_markers
+    from penstock.config.cached_config import CachedConfig
+    from penstock.inter_broker.config import InterBrokerConfig
+    from penstock.inter_broker.marker_sender import MarkerSender
+    from penstock.server.transaction_coordinator import build_transaction_coordinator
+
+    async def write_here(markers: "Sequence[Wanted]") -> "list[Codes]":
+        return await write_markers(services, markers)
+
+    return build_transaction_coordinator(
+        context,
+        administration=links.administration,
+        producer_ids=producer_ids,
+        markers=MarkerSender(
+            context.broker_id,
+            metadata=context.metadata,
+            write_here=write_here,
+            brokers=links.open_connections(),
+            config=CachedConfig(context.config, InterBrokerConfig.from_broker),
+            run=context.run,
+        ),
+    )
+
+
+def _build_verifier(
+    context: BrokerContext, links: ClusterLinks, transactions: "Lazy[TransactionCoordinator]"
+) -> "TransactionVerifier":
+    from penstock.config.cached_config import CachedConfig
+    from penstock.inter_broker.config import InterBrokerConfig
+    from penstock.inter_broker.transaction_verifier import TransactionVerifier
+
+    return TransactionVerifier(
+        context.broker_id,
+        metadata=context.metadata,
+        get_coordinator=transactions.get,
+        brokers=links.open_connections(),
+        config=CachedConfig(context.config, InterBrokerConfig.from_broker),
+        timers=context.timers,
+        run=context.run,
+    )

@@ -1,0 +1,50 @@
+"""What the parts of one broker share: identity, config, clocks, log, metadata, replicas, tasks.
+
+Not a registry: parts that only some need (controller, coordinators, listeners) are passed as
+arguments. Built once, before all parts, and owned by the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from penstock.config.effective_config import EffectiveConfig
+from penstock.model.cluster import BrokerId
+from penstock.purgatory.timing_wheel import Timer
+from penstock.replication.metadata_cache import MetadataCache
+from penstock.replication.replica_manager import Clock, ReplicaManager
+
+Report = Callable[[str], None]
+
+
+class BrokerTimers(Clock, Protocol):
+    """`purgatory.LoopTimers`, or a clock that tests advance."""
+
+    def add_after(
+        self, delay_ms: int, value: Callable[[], None], /
+    ) -> Timer[Callable[[], None]]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerContext:
+    broker_id: BrokerId
+    config: Callable[[], EffectiveConfig]  # the effective broker config as of now
+    timers: BrokerTimers
+    wall_ms: Callable[[], int]
+    metadata: MetadataCache
+    replicas: ReplicaManager
+    tasks: asyncio.TaskGroup  # a task that fails ends the broker
+    report: Report  # one line to the broker's log
+    # Set once the recovered logs are flushed: coordinators load their state only then.
+    logs_ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.create_task(work)
+
+    def run_when_logs_ready(self, work: Callable[[], Coroutine[Any, Any, None]], name: str) -> None:
+        async def wait_and_run() -> None:
+            await self.logs_ready.wait()
+            await work()
+
+        self.tasks.create_task(wait_and_run(), name=name)

@@ -1,0 +1,45 @@
+"""Builds the network server and binds the broker's listeners. It does not accept yet."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from penstock.apis.dispatcher import Dispatcher
+from penstock.config.effective_config import EffectiveConfig
+from penstock.network.limits import NetworkLimits
+from penstock.network.server import Server
+from penstock.purgatory.loop_timers import LoopTimers
+from penstock.server.addresses import Addresses, bound_addresses, listeners_of
+from penstock.server.errors import StartRefused
+
+
+def build_server(
+    dispatcher: Dispatcher,
+    config: EffectiveConfig,
+    *,
+    timers: LoopTimers,
+    max_connections: int,  # that the process's file descriptors allow
+    report: Callable[[str], None],
+) -> Server:
+    limits = NetworkLimits.from_broker(config)
+    return Server(
+        on_request=dispatcher.on_request,
+        timers=timers,
+        limits=replace(limits, max_connections=min(limits.max_connections, max_connections)),
+        report=report,
+    )
+
+
+def bind_listeners(server: Server, config: EffectiveConfig) -> Addresses:
+    bound = []
+    for listener in listeners_of(config):
+        try:
+            host, port = server.bind(listener.name, listener.host, listener.port)
+        except OSError as error:
+            address = f"{listener.host or '*'}:{listener.port}"
+            raise StartRefused(
+                f"listener {listener.name} cannot listen on {address} ({error.strerror}); "
+                f"choose another address with --listen or listeners, or stop the process that "
+                f"uses it"
+            ) from error
+        bound.append(listener._replace(host=host, port=port))
+    return bound_addresses(config, bound)

@@ -1,0 +1,28 @@
+"""A BrokerContext around the harness of replication's tests."""
+
+import asyncio
+from typing import cast
+
+from tests.unit.replication.harness import ME, ReplicationHarness
+
+from penstock.server.context import BrokerContext
+
+WALL_MS = 1_700_000_000_000
+
+
+def broker_context(
+    harness: ReplicationHarness, tasks: asyncio.TaskGroup | None = None
+) -> BrokerContext:
+    """Without `tasks` nothing can run in it."""
+    context = BrokerContext(
+        broker_id=ME,
+        config=lambda: harness.settings,
+        timers=harness.clock,
+        wall_ms=lambda: WALL_MS,
+        metadata=harness.cluster,
+        replicas=harness.replicas,
+        tasks=cast("asyncio.TaskGroup", tasks),
+        report=harness.reports.append,
+    )
+    context.logs_ready.set()
+    return context
