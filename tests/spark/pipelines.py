@@ -1,4 +1,4 @@
-"""Pipelines for tests: written as a file, run on the tests' Spark, and what came of it."""
+"""Pipelines for tests: written to a file, run on the tests' Spark, and their output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.spark.pipeline.spec import Pipeline
 
 
 class Written(NamedTuple):
-    """A pipeline's file, in a folder of its own."""
+    """A pipeline's file in its own folder."""
 
     path: Path
     text: str
@@ -42,7 +42,7 @@ def write_pipeline(folder: Path, text: str, names: Mapping[str, str] | None = No
 def run_once(
     written: Written, spark: SparkSession, broker: penstock.Broker
 ) -> dict[str, QueryTotals]:
-    """Everything that is there, read and written."""
+    """Reads and writes all available data."""
     return run(written, spark, broker)
 
 
@@ -54,7 +54,7 @@ def run(
     once: bool = True,
     stop_when: int | None = None,
 ) -> dict[str, QueryTotals]:
-    """`stop_when`: ends when a query has read so many rows."""
+    """`stop_when` ends the run once this many rows have been read."""
     stop, rows = threading.Event(), 0
 
     def show(progress: PipelineProgress) -> None:
@@ -63,20 +63,20 @@ def run(
         if stop_when is not None and rows >= stop_when:
             stop.set()
 
-    asked = PipelineRun(
+    options = PipelineRun(
         bootstrap=broker.bootstrap_servers, once=once, stop=stop, show=show, note=lambda _: None
     )
-    totals = run_pipeline(written.read(), spark, asked)
+    totals = run_pipeline(written.read(), spark, options)
     assert not spark.streams.active
     return totals
 
 
 def records_of(broker: penstock.Broker, topic: str) -> list[Record]:
-    found = read_records(broker.bootstrap_servers, topic)
-    return [record for number in sorted(found) for record in found[number]]
+    by_partition = read_records(broker.bootstrap_servers, topic)
+    return [record for partition in sorted(by_partition) for record in by_partition[partition]]
 
 
 def values_of(broker: penstock.Broker, topic: str) -> list[Any]:
-    """Of JSON, sorted by their texts."""
+    """JSON values, sorted by their text."""
     values = sorted(bytes(record.value or b"") for record in records_of(broker, topic))
     return [json.loads(value) for value in values]

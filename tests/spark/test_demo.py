@@ -1,4 +1,4 @@
-"""`make demo`, as a newcomer runs it, with fewer clicks."""
+"""`make demo` with fewer clicks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEMO = Path(__file__).parents[2] / "examples" / "clickstream" / "demo.py"
 
 
 @pytest.mark.usefixtures("java")
-def test_the_demo_holds_all_its_steps_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_demo_succeeds_and_cleans_up(tmp_path: Path) -> None:
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "JAVA_HOME")}
     result = subprocess.run(
         [sys.executable, DEMO],

@@ -1,4 +1,4 @@
-"""Pipelines on a real Spark and broker: what is in topics and tables afterwards."""
+"""Pipelines on a real Spark and broker: the resulting topics and tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import penstock
 
 def click(number: int) -> bytes:
     at = f"2026-03-02T09:{number % 3:02}:00Z"
-    page = "/a} {" if number == 60 else "/a"  # what stands in a string ends no value
+    page = "/a} {" if number == 60 else "/a"  # braces inside a string do not end the value
     return json.dumps({"user": f"u{number % 7}", "page": page, "at": at, "ms": number}).encode()
 
 
-TWO_IN_ONE = click(1) + click(2)  # Spark alone would read the first and forget the second
+TWO_IN_ONE = click(1) + click(2)  # Spark itself would parse the first and ignore the second
 
 
-def test_json_goes_through_sql_to_a_topic_and_a_table_and_bad_values_aside(
+def test_json_flows_through_sql_to_topic_table_and_dead_letters(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -58,7 +58,7 @@ sinks:
         {"topic": topic_name},
     )
     totals = run_once(written, spark, broker)
-    assert {name: each.rows for name, each in totals.items()} == {
+    assert {name: query_totals.rows for name, query_totals in totals.items()} == {
         **dict.fromkeys(("topic", "table", "clicks.dead-letter"), 103)
     }
     assert {total.lag for total in totals.values()} == {0}
@@ -85,15 +85,18 @@ sinks:
     assert headers["penstock.topic"] == topic_name.encode()
     assert (headers["penstock.partition"], headers["penstock.offset"]) == (b"1", b"50")
 
-    # The next run reads on where this one ended, and the group's offsets say where that is.
+    # The next run continues where this one ended, which the group's committed offsets show.
     committed = ask(servers, lambda client: client.groups.fetch_offsets(f"{topic_name}-group"))
-    assert {p.partition: each.offset for p, each in committed.items()} == {0: 50, 1: 53}
+    assert {p.partition: committed_offset.offset for p, committed_offset in committed.items()} == {
+        0: 50,
+        1: 53,
+    }
     send(servers, topic_name, [Sent(click(100))])
     assert run_once(written, spark, broker)["table"].rows == 1
     assert spark.read.parquet(f"{tmp_path}/table").count() == 101
 
 
-def test_an_aggregate_is_written_whenever_it_has_changed(
+def test_update_mode_writes_changed_aggregates(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -151,7 +154,7 @@ def avro(number: int) -> dict[str, object]:
     return {"id": number, "note": note, "at": at, "lines": [{"sku": f"s{number}"}]}
 
 
-def test_avro_comes_in_and_goes_out_as_it_was(
+def test_avro_round_trip_is_unchanged(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -183,11 +186,11 @@ sinks:
         {"topic": topic_name},
     )
     run_once(written, spark, broker)
-    found = [bytes(record.value or b"") for record in records_of(broker, f"{topic_name}.out")]
-    assert sorted(found) == sorted(values)
+    records = [bytes(record.value or b"") for record in records_of(broker, f"{topic_name}.out")]
+    assert sorted(records) == sorted(values)
 
 
-def test_what_is_no_stream_is_written_once(
+def test_batch_sources_are_written_once_per_run(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -220,7 +223,7 @@ sinks:
     assert sorted(row.name for row in spark.table("known_names").collect()) == ["Ann", "Bob"]
 
 
-def test_tables_of_the_catalog_are_written_and_read(
+def test_catalog_tables_are_written_and_read(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     create_topic(broker.bootstrap_servers, topic_name)
@@ -249,7 +252,7 @@ sinks:
     assert sorted(r.value for r in spark.read.json(f"{tmp_path}/copied").collect()) == ["1", "2"]
 
 
-def test_a_running_pipeline_ends_when_it_is_stopped_and_goes_on_later(
+def test_stopped_pipeline_continues_in_the_next_run(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -269,6 +272,6 @@ sinks:
     assert run(written, spark, broker, once=False, stop_when=10)["out"].rows == 10
     send(servers, topic_name, [Sent(b"10")])
     assert run(written, spark, broker, once=False, stop_when=1)["out"].rows == 1
-    found = records_of(broker, f"{topic_name}.out")
-    assert [bytes(record.value or b"") for record in found] == [b"%d" % n for n in range(11)]
-    assert [bytes(record.key or b"") for record in found] == [b"%d" % n for n in range(11)]
+    records = records_of(broker, f"{topic_name}.out")
+    assert [bytes(record.value or b"") for record in records] == [b"%d" % n for n in range(11)]
+    assert [bytes(record.key or b"") for record in records] == [b"%d" % n for n in range(11)]

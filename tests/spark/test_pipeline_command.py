@@ -1,4 +1,4 @@
-"""`penstock pipeline run` as a user runs it: a process, its output, its end."""
+"""`penstock pipeline run` as a process: its output and its exit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import penstock
 from penstock.config.java import JavaHome
 
 PENSTOCK = str(Path(sys.executable).parent / "penstock")
-TIMEOUT_S = 400  # a busy machine takes minutes for what takes half of one
+TIMEOUT_S = 400  # takes half a minute, but minutes on a busy machine
 SMALL = """
 settings:
   spark.driver.memory: 1g
@@ -33,7 +33,7 @@ settings:
 def started(
     folder: Path, broker: penstock.Broker, *arguments: str
 ) -> Iterator[subprocess.Popen[str]]:
-    """Ended with the test, whatever becomes of it."""
+    """Kills the process when the test ends."""
     process = subprocess.Popen(
         [PENSTOCK, "pipeline", "run", *arguments],
         stdout=subprocess.PIPE,
@@ -49,7 +49,7 @@ def started(
             process.kill()
 
 
-def test_it_shows_progress_and_stops_at_the_first_ctrl_c(
+def test_run_shows_progress_and_stops_at_the_first_ctrl_c(
     java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers
@@ -77,7 +77,7 @@ sinks:
         out, errors = process.communicate(timeout=TIMEOUT_S)
     assert progress.startswith("out: batch 0, 1,000 rows, ")
     assert progress.endswith(" rows/s, lag 0\n")
-    assert (process.returncode, errors) == (0, "stopping; the next run goes on from here\n")
+    assert (process.returncode, errors) == (0, "stopping; the next run continues from here\n")
     assert [line.split()[:3] for line in out.splitlines()] == [
         ["sink", "batches", "rows"],
         ["out", "1", "1000"],
@@ -109,7 +109,7 @@ def to_topic():
 
 
 @pytest.mark.skipif(not is_long(), reason="starts Spark Connect twice")
-def test_python_with_sparks_declarative_api_reads_on_with_each_run(
+def test_declared_pipeline_continues_with_each_run(
     java: JavaHome, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     servers = broker.bootstrap_servers

@@ -1,4 +1,4 @@
-"""What a user is told when a pipeline cannot work: what, where, what next; no stack of Spark's."""
+"""Error messages of a pipeline that cannot run: what, where, what next; no stack trace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SQL_STARTS_AT = 9
 
 
 @pytest.mark.parametrize(
-    ("sql", "line", "told"),
+    ("sql", "line", "expected"),
     [
         ("SELECT user\nFORM clicks", 2, "SQL of view slow: Syntax error at or near 'clicks'"),
         ("SELECT user,\n  mss\nFROM clicks", 2, "with name `mss` cannot be resolved. Did you mean"),
@@ -39,14 +39,14 @@ SQL_STARTS_AT = 9
         ("SELECT ms + 'a', nofun(ms)\nFROM clicks", 1, "`nofun`"),
     ],
 )
-def test_sql_that_spark_refuses_is_told_with_the_files_line(
+def test_sql_errors_are_reported_with_the_files_line(
     spark: SparkSession,
     broker: penstock.Broker,
     tmp_path: Path,
     topic_name: str,
     sql: str,
     line: int,
-    told: str,
+    expected: str,
 ) -> None:
     indented = "\n".join(f"    {line}" for line in sql.splitlines())
     written = write_pipeline(tmp_path, SQL, {"topic": topic_name, "sql": indented})
@@ -54,7 +54,7 @@ def test_sql_that_spark_refuses_is_told_with_the_files_line(
         run_once(written, spark, broker)
     (message,) = str(failure.value).splitlines()
     assert message.startswith(f"p.yaml:{SQL_STARTS_AT + line - 1}: SQL of view slow: ")
-    assert told in message
+    assert expected in message
     assert "SQLSTATE" not in message
     assert "Project" not in message
 
@@ -72,7 +72,7 @@ sinks:
 """
 
 
-def test_an_aggregate_that_cannot_be_appended_is_told_with_its_sink(
+def test_aggregate_that_cannot_be_appended_is_reported_with_its_sink(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     create_topic(broker.bootstrap_servers, topic_name)
@@ -94,10 +94,10 @@ sinks:
 """
 
 
-def test_a_value_that_is_no_json_stops_all_queries_with_its_place(
+def test_value_that_is_not_json_stops_all_queries_and_is_located(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
-    """Also where the query looks at no column of the value."""
+    """Even if the query reads no column of the value."""
     create_topic(broker.bootstrap_servers, topic_name, partitions=3)
     send(broker.bootstrap_servers, topic_name, [Sent(b'{"ms": 1}', partition=2)] * 2)
     send(broker.bootstrap_servers, topic_name, [Sent(b"oh <no>", partition=2)])
@@ -106,14 +106,14 @@ def test_a_value_that_is_no_json_stops_all_queries_with_its_place(
         run(written, spark, broker, once=False)
     assert str(failure.value) == (
         "p.yaml:9: counted: JSON of the schema of source clicks was expected in topic "
-        f"{topic_name}, partition 2, offset 2, but the value begins with oh <no>; put the record "
+        f"{topic_name}, partition 2, offset 2, but the value starts with oh <no>; put the record "
         "right, or add `dead_letter: TOPIC` to the source to keep such records aside, or "
         "`bad_values: skip` to drop them"
     )
     assert not spark.streams.active
 
 
-def test_a_topic_that_is_gone_while_it_is_read_is_told_in_a_sentence(
+def test_topic_that_does_not_exist_fails_with_one_sentence(
     spark: SparkSession, broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     written = write_pipeline(tmp_path, ONE_SINK, {"topic": topic_name, "mode": "complete"})
@@ -133,7 +133,7 @@ def command(*arguments: str, bootstrap: str = "127.0.0.1:1") -> tuple[int, str, 
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_a_missing_topic_is_told_before_spark_starts(
+def test_missing_topic_is_reported_before_spark_starts(
     broker: penstock.Broker, tmp_path: Path, topic_name: str
 ) -> None:
     written = write_pipeline(tmp_path, ONE_SINK, {"topic": topic_name, "mode": "complete"})
@@ -145,9 +145,9 @@ def test_a_missing_topic_is_told_before_spark_starts(
     )
 
 
-def test_an_unreachable_broker_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_unreachable_broker_is_reported_before_spark_starts(tmp_path: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listened to: nobody answers
+        taken.bind(("127.0.0.1", 0))  # bound but not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         written = write_pipeline(tmp_path, ONE_SINK, {"topic": "clicks", "mode": "complete"})
         status, _, errors = command("run", str(written.path), bootstrap=address)

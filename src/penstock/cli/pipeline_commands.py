@@ -1,4 +1,4 @@
-"""`penstock pipeline`: run and check a pipeline's file on Spark, or begin a new one."""
+"""`penstock pipeline`: run a pipeline on Spark, check its file, or write a new one."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.spark.pipeline.progress import QueryTotals
     from penstock.spark.pipeline.spec import Pipeline
 
-app = command_group("PipelineRun pipelines from topics to topics, tables and files on Spark.")
+app = command_group("Run pipelines on Spark, from topics to topics, tables and files.")
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="YAML with SQL, or Python with pyspark.pipelines.")
@@ -37,13 +37,13 @@ RemoteOption = Annotated[
     str | None, typer.Option("--remote", metavar="URL", help="A Spark Connect server: sc://host.")
 ]
 
-_STOPPING = "stopping; the next run goes on from here"
+_STOPPING = "stopping; the next run continues from here"
 
-_RUN_HELP = """Run a pipeline until Ctrl-C; with --once, until it has read what is there now.
+_RUN_HELP = """Run a pipeline until Ctrl-C; with --once, until it has read all available data.
 
 FILE is YAML with SQL (see `penstock pipeline init`), or Python with Spark's declarative API, which
-always runs once. Where it has come to is kept under ./penstock-checkpoints, beside Spark's log: the
-next run goes on from there.
+always runs once. Checkpoints are kept under ./penstock-checkpoints, beside Spark's log; the next
+run continues from there.
 
 \b
 Examples:
@@ -52,10 +52,10 @@ Examples:
   penstock pipeline run clicks.yaml --master spark://host:7077
 """
 
-_CHECK_HELP = """Say what is wrong with a pipeline's file, with line numbers; run nothing.
+_CHECK_HELP = """Report mistakes in a pipeline's file with line numbers; run nothing.
 
-Reads the file alone, in a moment. With --topics it asks the cluster for the topics as well, with
---sql it has Spark look at the SQL.
+Reads only the file, which is instant. --topics also checks that the topics exist, --sql has Spark
+check the SQL.
 
 \b
 Examples:
@@ -63,7 +63,7 @@ Examples:
   penstock pipeline check clicks.yaml --topics --sql
 """
 
-_INIT_HELP = """Write a pipeline's file to begin with, with everything explained in it.
+_INIT_HELP = """Write an example pipeline that explains every setting.
 
 \b
 Examples:
@@ -78,62 +78,64 @@ def run(
     file: FileArgument,
     master: MasterOption = None,
     remote: RemoteOption = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Read the available data, then end.")
+    ] = False,
     bootstrap: BootstrapOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    place = _place(master, remote)
+    target = _spark_target(master, remote)
     as_json = wants_json(ctx, as_json)
-    with _failures_told():
+    with _exit_on_errors():
         if file.suffix == ".py":
-            totals = _run_python(file, place, _address(ctx, bootstrap), as_json)
+            totals = _run_python(file, target, _address(ctx, bootstrap), as_json)
         else:
             pipeline = _read(file)
             address = _address(ctx, bootstrap, pipeline.bootstrap)
-            totals = _run_yaml(pipeline, place, address, once, as_json)
+            totals = _run_yaml(pipeline, target, address, once, as_json)
     show_totals(totals, as_json=as_json)
 
 
 class SparkTarget(NamedTuple):
-    """Where Spark runs. At most one is given."""
+    """Where Spark runs. At most one is set."""
 
     master: str | None
     remote: str | None
 
 
 def _run_yaml(
-    pipeline: "Pipeline", place: SparkTarget, bootstrap: str, once: bool, as_json: bool
+    pipeline: "Pipeline", target: SparkTarget, bootstrap: str, once: bool, as_json: bool
 ) -> "Mapping[str, QueryTotals]":
     from penstock.spark.pipeline.preflight import check_topics
 
     check_topics(pipeline, bootstrap)
     stop = threading.Event()
     with (
-        _session(pipeline, place) as spark,
+        _session(pipeline, target) as spark,
         stopped_by_signals(stop, _STOPPING),
         progress_display(as_json=as_json) as show,
     ):
         from penstock.spark.pipeline.run import PipelineRun, run_pipeline
 
-        asked = PipelineRun(bootstrap=bootstrap, once=once, stop=stop, show=show, note=note)
-        return run_pipeline(pipeline, spark, asked)
+        options = PipelineRun(bootstrap=bootstrap, once=once, stop=stop, show=show, note=note)
+        return run_pipeline(pipeline, spark, options)
 
 
 @contextmanager
-def _session(pipeline: "Pipeline", place: SparkTarget) -> "Iterator[SparkSession]":
+def _session(pipeline: "Pipeline", target: SparkTarget) -> "Iterator[SparkSession]":
     from penstock.spark.pipeline.launch import log_file_of, pipeline_session
 
     log_file = log_file_of(pipeline.checkpoints, pipeline.name)
     note(f"starting Spark for pipeline {pipeline.name}; its log is {log_file}")
     low_latency = pipeline.low_latency
     with pipeline_session(
-        pipeline.name, pipeline.settings, log_file, low_latency=low_latency, **place._asdict()
+        pipeline.name, pipeline.settings, log_file, low_latency=low_latency, **target._asdict()
     ) as spark:
         yield spark
 
 
 def _run_python(
-    file: Path, place: SparkTarget, bootstrap: str, as_json: bool
+    file: Path, target: SparkTarget, bootstrap: str, as_json: bool
 ) -> "Mapping[str, QueryTotals]":
     from penstock.spark.pipeline.declared import (
         DeclaredPipeline,
@@ -149,13 +151,13 @@ def _run_python(
     declared = DeclaredPipeline.of(file, bootstrap)
     note(f"starting Spark for {file}; its log is {declared.log_file}")
     stop = threading.Event()
-    if place.remote is not None:
+    if target.remote is not None:
         with stopped_by_signals(stop, _STOPPING):
-            run_declared(declared, place.remote, stop=stop, note=note)
+            run_declared(declared, target.remote, stop=stop, note=note)
             return {}
     settings = server_settings(declared)
     with (
-        pipeline_session(file.stem, settings, declared.log_file, master=place.master) as spark,
+        pipeline_session(file.stem, settings, declared.log_file, master=target.master) as spark,
         stopped_by_signals(stop, _STOPPING),
         progress_display(as_json=as_json) as show,
     ):
@@ -168,16 +170,14 @@ def _run_python(
 def check(
     ctx: typer.Context,
     file: FileArgument,
-    topics: Annotated[
-        bool, typer.Option("--topics", help="Ask the cluster whether they are there.")
-    ] = False,
-    sql: Annotated[bool, typer.Option("--sql", help="Have Spark look at the SQL.")] = False,
+    topics: Annotated[bool, typer.Option("--topics", help="Check that the topics exist.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Have Spark check the SQL.")] = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     bootstrap: BootstrapOption = None,
 ) -> None:
-    place = _place(master, remote)
-    with _failures_told():
+    target = _spark_target(master, remote)
+    with _exit_on_errors():
         if file.suffix == ".py":
             from penstock.spark.pipeline.declared import check_declared
 
@@ -190,12 +190,12 @@ def check(
 
                 check_topics(pipeline, address)
             if sql:
-                _check_sql(pipeline, place, address)
-    print(f"{file}: nothing is wrong")
+                _check_sql(pipeline, target, address)
+    print(f"{file}: no problems found")
 
 
-def _check_sql(pipeline: "Pipeline", place: SparkTarget, bootstrap: str) -> None:
-    with _session(pipeline, place) as spark:
+def _check_sql(pipeline: "Pipeline", target: SparkTarget, bootstrap: str) -> None:
+    with _session(pipeline, target) as spark:
         from penstock.spark.pipeline.build import build_flow, build_sources_and_views
 
         build_sources_and_views(pipeline, spark, bootstrap)
@@ -206,7 +206,7 @@ def _check_sql(pipeline: "Pipeline", place: SparkTarget, bootstrap: str) -> None
 @app.command(help=_INIT_HELP)
 def init(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Where to write it.")
+        Path | None, typer.Argument(metavar="[FILE]", help="File to write.  [default: stdout]")
     ] = None,
 ) -> None:
     from importlib.resources import files
@@ -220,7 +220,7 @@ def init(
             out.write(text)
     except OSError as error:
         fail(f"cannot write {file}: {error.strerror}", 1)
-    print(f"wrote {file}; change it, then: penstock pipeline run {file}")
+    print(f"wrote {file}; edit it, then: penstock pipeline run {file}")
 
 
 app.command(help=PREPARE_HELP)(prepare)
@@ -234,28 +234,28 @@ def _read(file: Path) -> "Pipeline":
     except OSError as error:
         fail(f"cannot read {file}: {error.strerror}", 2)
     except UnicodeDecodeError:
-        fail(f"cannot read {file}: it is no UTF-8 text", 2)
+        fail(f"cannot read {file}: not UTF-8 text", 2)
     return read_pipeline(str(file), text, lambda name: (file.parent / name).read_text())
 
 
-def _address(ctx: typer.Context, given: str | None, in_file: str | None = None) -> str:
-    """The nearest of: the command line, the file, the environment, this machine."""
-    said = given or (ctx.obj.bootstrap if isinstance(ctx.obj, Shared) else None)
-    return get_bootstrap(ctx, said or in_file)
+def _address(ctx: typer.Context, option: str | None, in_file: str | None = None) -> str:
+    """The address from the command line, else the file, the environment, or the default."""
+    on_command_line = option or (ctx.obj.bootstrap if isinstance(ctx.obj, Shared) else None)
+    return get_bootstrap(ctx, on_command_line or in_file)
 
 
-def _place(master: str | None, remote: str | None) -> SparkTarget:
+def _spark_target(master: str | None, remote: str | None) -> SparkTarget:
     if master is not None and remote is not None:
-        fail("say where Spark runs with --master or with --remote, not with both", 2)
+        fail("use --master or --remote, not both", 2)
     return SparkTarget(master, remote)
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
-    """Without a stack trace: 2 for what is wrong with the file, 1 for what the world says."""
+def _exit_on_errors() -> Iterator[None]:
+    """Prints errors without a stack trace; exits with 2 if the file is wrong, else with 1."""
     from penstock.config.java import JavaMissing
     from penstock.spark.failures import SparkWorkFailed
-    from penstock.spark.pipeline.document import MissingYaml
+    from penstock.spark.pipeline.document import YamlMissing
     from penstock.spark.pipeline.problems import PipelineInvalid
 
     try:
@@ -264,5 +264,5 @@ def _failures_told() -> Iterator[None]:
         for line in str(error).splitlines():
             typer.echo(f"penstock: {line}", err=True)
         raise typer.Exit(2) from None
-    except (SparkWorkFailed, JavaMissing, MissingYaml) as error:
+    except (SparkWorkFailed, JavaMissing, YamlMissing) as error:
         fail(str(error), 1)

@@ -1,5 +1,5 @@
-"""How a running pipeline gets on, on stderr: a table that changes where a person is watching, else
-lines. With --json an object for each micro-batch on stdout.
+"""Progress of a running pipeline on stderr: a live table on a terminal, otherwise lines. With
+--json, an object per micro-batch on stdout.
 """
 
 import sys
@@ -22,7 +22,7 @@ _COLUMNS = ("sink", "batch", "rows", "rows/s", "lag", "ms")
 
 @contextmanager
 def progress_display(*, as_json: bool) -> Iterator["Show"]:
-    """A function to be told of every micro-batch."""
+    """Yields a function that shows a micro-batch."""
     if as_json:
         yield lambda progress: show_json(progress._asdict())
     elif sys.stderr.isatty():
@@ -33,7 +33,7 @@ def progress_display(*, as_json: bool) -> Iterator["Show"]:
 
 
 class _Lines:
-    """A line for a sink's batch, but no more than one a second each: batches can be short."""
+    """Prints at most one line per second for each sink, because batches can be short."""
 
     def __init__(self) -> None:
         self._last_s: dict[str, float] = {}
@@ -91,13 +91,13 @@ def _drawn(latest: "Mapping[str, PipelineProgress]", rows: Mapping[str, int]) ->
 
 
 def note(text: str) -> None:
-    """Something else that happens."""
+    """Prints a message about another event."""
     print(text, file=sys.stderr, flush=True)
 
 
 def show_totals(totals: "Mapping[str, QueryTotals]", *, as_json: bool) -> None:
     if as_json:
-        show_json({"sinks": {sink: _as_json(each) for sink, each in totals.items()}})
+        show_json({"sinks": {sink: _as_json(total) for sink, total in totals.items()}})
         return
     rows = [[sink, t.batches, t.rows, round(t.rows_per_s), t.lag] for sink, t in totals.items()]
     if rows:

@@ -1,13 +1,13 @@
-"""`penstock pipeline prepare`: an archive of Spark's classes, so that Spark starts sooner."""
+"""`penstock pipeline prepare`: builds a class archive so that Spark starts faster."""
 
 from penstock.cli.connect import fail
 from penstock.cli.pipeline_progress import note
 
-PREPARE_HELP = """Make Spark start in half the time on this machine: once, in about a minute.
+PREPARE_HELP = """Halve Spark's start-up time on this machine; takes about a minute, once.
 
-Keeps the classes that Spark loads in an archive, about 160 MB beside the installed packages, which
-Java maps when it starts. Every Spark that Penstock starts uses it; another PySpark or another Java
-needs its own.
+Stores the classes that Spark loads in an archive of about 160 MB beside the installed packages,
+which Java maps at start-up. Every Spark that Penstock starts uses it; another PySpark or Java
+version needs its own.
 
 \b
 Examples:
@@ -28,10 +28,10 @@ def prepare() -> None:
         check_spark()
         with Broker() as broker:
             _fill(broker.bootstrap_servers)
-            place = make_archive(broker.bootstrap_servers, _TOPIC, note)
+            archive = make_archive(broker.bootstrap_servers, _TOPIC, note)
     except (ArchiveFailed, JavaMissing, SparkMissing) as error:
         fail(str(error), 1)
-    print(f"wrote {place}, {place.stat().st_size >> 20} MiB: Sparks of Penstock start with it now")
+    print(f"wrote {archive}, {archive.stat().st_size >> 20} MiB; Penstock now starts Spark with it")
 
 
 def _fill(bootstrap: str) -> None:

@@ -1,6 +1,6 @@
-"""What commands that start Spark share: where it runs, and how failures end.
+"""Shared by commands that start Spark: the --master option and error handling.
 
-Exit code 2 for what cannot be meant, 1 for what the world says; in one line, without a trace.
+Exit code 2 for invalid arguments, 1 for other errors; one line, without a stack trace.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ MasterOption = Annotated[
 
 @contextmanager
 def exit_on_spark_errors() -> Iterator[None]:
-    """Of jobs and tables."""
+    """Prints errors of jobs and tables, and exits."""
     from penstock.client.errors import ClientError
     from penstock.config.java import JavaMissing
     from penstock.spark.errors import SparkSourceError
@@ -28,7 +28,7 @@ def exit_on_spark_errors() -> Iterator[None]:
     from penstock.spark.tables.errors import BadTableOption
 
     try:
-        with _spark_errors_told():
+        with _exit_on_pyspark_errors():
             yield
     except (JobRefused, BadTableOption) as error:
         fail(str(error), 2)
@@ -37,8 +37,8 @@ def exit_on_spark_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _spark_errors_told() -> Iterator[None]:
-    """Spark's own, in words; and where there is no Spark."""
+def _exit_on_pyspark_errors() -> Iterator[None]:
+    """Prints Spark's own errors in short, and fails if PySpark is not installed."""
     from penstock.spark.pipeline.launch import check_spark
 
     check_spark()

@@ -172,7 +172,7 @@ def _sync(asked: TableOptions, run: _Run, *, as_json: bool) -> None:
     try:
         with (
             _session(run.folder, run.master) as spark,
-            stopped_by_signals(stop, "stopping; the next run goes on from here"),
+            stopped_by_signals(stop, "stopping; the next run continues from here"),
         ):
             follow(tables, client, _tasks_on(spark), how)
     finally:

@@ -1,4 +1,4 @@
-"""`penstock pipeline check` and `init`, and what `run` refuses without Spark and broker."""
+"""`penstock pipeline check` and `init`, and what `run` rejects before Spark starts."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ def command(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def test_a_good_file_is_said_to_be_good(tmp_path: Path) -> None:
+def test_check_accepts_a_valid_file(tmp_path: Path) -> None:
     file = tmp_path / "clicks.yaml"
     file.write_text(GOOD)
-    assert command("check", str(file)) == (0, f"{file}: nothing is wrong\n", "")
+    assert command("check", str(file)) == (0, f"{file}: no problems found\n", "")
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
-def test_a_bad_file_is_told_line_by_line(verb: str, tmp_path: Path) -> None:
+def test_invalid_file_is_reported_line_by_line(verb: str, tmp_path: Path) -> None:
     file = tmp_path / "clicks.yaml"
     file.write_text(GOOD.replace("topic: clicks", "topic: clicks, grup: g").replace("from", "frm"))
     status, out, errors = command(verb, str(file))
@@ -35,7 +35,7 @@ def test_a_bad_file_is_told_line_by_line(verb: str, tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     missing = tmp_path / "no.yaml"
     assert command("run", str(missing)) == (
         2,
@@ -44,19 +44,17 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     )
     binary = tmp_path / "binary.yaml"
     binary.write_bytes(b"\xff\xfe\x00")
-    assert (
-        command("check", str(binary))[2] == f"penstock: cannot read {binary}: it is no UTF-8 text\n"
-    )
+    assert command("check", str(binary))[2] == f"penstock: cannot read {binary}: not UTF-8 text\n"
 
 
-def test_python_that_is_none_is_told_with_its_line(tmp_path: Path) -> None:
+def test_invalid_python_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "clicks.py"
     file.write_text("import os\n\ndef clicks(:\n")
     status, _, errors = command("check", str(file))
-    assert (status, errors) == (2, f"penstock: {file}:3: this is no Python: invalid syntax\n")
+    assert (status, errors) == (2, f"penstock: {file}:3: not valid Python: invalid syntax\n")
 
 
-def test_a_new_file_is_good_and_is_never_written_over_another(tmp_path: Path) -> None:
+def test_init_writes_a_valid_file_and_never_overwrites(tmp_path: Path) -> None:
     file = tmp_path / "new.yaml"
     status, out, _ = command("init", str(file))
     assert status == 0
@@ -69,4 +67,4 @@ def test_a_new_file_is_good_and_is_never_written_over_another(tmp_path: Path) ->
 def test_master_and_remote_exclude_each_other(tmp_path: Path) -> None:
     status, _, errors = command("run", "x.yaml", "--master", "local", "--remote", "sc://host")
     assert status == 2
-    assert "not with both" in errors
+    assert "not both" in errors

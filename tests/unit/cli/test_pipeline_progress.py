@@ -1,4 +1,4 @@
-"""What is shown of a running pipeline, to people and to programs."""
+"""Progress of a running pipeline, on a terminal, as lines and as JSON."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ FIRST = PipelineProgress(sink="out", batch=0, rows=1000, rows_per_s=2000.0, batc
 TOTALS = {"out": QueryTotals(batches=2, rows=2000, busy_ms=1000, lag=0, last_batch=1)}
 
 
-def test_short_batches_get_no_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_limited_to_one_per_second_and_sink(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_display(as_json=False) as show:
         show(FIRST)
         show(FIRST._replace(batch=1))
@@ -28,7 +28,7 @@ def test_short_batches_get_no_line_each(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_programs_get_an_object_for_every_batch(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_an_object_per_batch(capsys: pytest.CaptureFixture[str]) -> None:
     with progress_display(as_json=True) as show:
         show(FIRST)
         show(FIRST._replace(batch=1))
@@ -41,7 +41,7 @@ def test_programs_get_an_object_for_every_batch(capsys: pytest.CaptureFixture[st
     }
 
 
-def test_a_person_sees_a_table_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_terminal_shows_a_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = pty.openpty()
     with open(writer, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
@@ -55,12 +55,12 @@ def test_a_person_sees_a_table_that_changes(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _read_all(reader: int) -> Iterator[str]:
-    """What a terminal got whose other side is closed: then reading fails."""
+    """Everything written to the terminal; reading fails once its other side is closed."""
     with open(reader, errors="replace") as terminal, contextlib.suppress(OSError):
         yield from terminal
 
 
-def test_totals_are_a_table_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_totals_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     show_totals(TOTALS, as_json=False)
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines == [

@@ -1,5 +1,5 @@
-"""Pipelines: one file says what is read, how it is changed and where it goes; Spark does it.
+"""Pipelines: one file declares sources, SQL and sinks; Spark runs it.
 
 Reading and checking a file (`document`, `reading`, `spec`, `checks`) needs no Spark. `build`,
-`values`, `writing` and `run` import PySpark: whoever needs them imports them late.
+`values`, `writing` and `run` import PySpark, so callers import them lazily.
 """

@@ -1,6 +1,6 @@
-"""A pipeline's sources and views as Spark's DataFrames and temporary views. Runs no query.
+"""Builds a pipeline's sources and views as Spark DataFrames and temporary views. Runs no query.
 
-What Spark refuses is said with the file's line; what Spark adds around it is left out.
+Errors from Spark are reported with the file's line and without Spark's own decoration.
 """
 
 from collections.abc import Iterator
@@ -31,16 +31,16 @@ FORMAT = "penstock"
 
 
 class Flow(NamedTuple):
-    """Rows on their way to a sink."""
+    """The rows that go to a sink."""
 
     sink: Sink
     rows: "DataFrame"
 
 
 def build_sources_and_views(pipeline: Pipeline, spark: "SparkSession", bootstrap: str) -> None:
-    """Each becomes a temporary view; a view may use what stands above it."""
+    """Registers each as a temporary view; a view may use the sources and the views above it."""
     for source in pipeline.sources:
-        with _told_with_line(pipeline, source.line, f"source {source.name}"):
+        with _errors_with_line(pipeline, source.line, f"source {source.name}"):
             _read(source, spark, bootstrap).createOrReplaceTempView(source.name)
     for view in pipeline.views:
         query(pipeline, spark, view.sql, f"view {view.name}").createOrReplaceTempView(view.name)
@@ -53,9 +53,9 @@ def build_flow(pipeline: Pipeline, spark: "SparkSession", sink: Sink) -> Flow:
     else:
         rows = spark.table(sink.reads)
     if isinstance(sink.target, TopicTarget):
-        with _told_with_line(pipeline, sink.line, what):
+        with _errors_with_line(pipeline, sink.line, what):
             rows = records_of(rows, sink.target)
-            _ = rows.schema  # Spark Connect looks at it only when asked
+            _ = rows.schema  # Spark Connect analyses it only on demand
     return Flow(sink, rows)
 
 
@@ -68,7 +68,7 @@ def build_dead_letters(pipeline: Pipeline, spark: "SparkSession", bootstrap: str
 
 
 def query(pipeline: Pipeline, spark: "SparkSession", sql: Sql, what: str) -> "DataFrame":
-    """What is wrong with the SQL is told with the line that it is in."""
+    """Runs the SQL; an error is reported with the line of the file that it is in."""
     try:
         rows = spark.sql(sql.text)
         _ = rows.schema
@@ -80,7 +80,7 @@ def query(pipeline: Pipeline, spark: "SparkSession", sql: Sql, what: str) -> "Da
 
 
 @contextmanager
-def _told_with_line(pipeline: Pipeline, line: int, what: str) -> Iterator[None]:
+def _errors_with_line(pipeline: Pipeline, line: int, what: str) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:

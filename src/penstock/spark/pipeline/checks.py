@@ -1,4 +1,6 @@
-"""What parts of a pipeline say about each other and to the connector. Asks no cluster, no Spark."""
+"""Checks the parts of a pipeline against each other and against the connector's options. Needs
+neither a cluster nor Spark.
+"""
 
 from collections.abc import Iterable
 
@@ -15,7 +17,7 @@ from penstock.spark.pipeline.connector_options import (
 from penstock.spark.pipeline.problems import Problems, listed, suggest
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
-    PLACE_COLUMNS,
+    RECORD_COLUMNS,
     BadValuePolicy,
     Encoding,
     FileSource,
@@ -33,7 +35,7 @@ from penstock.spark.sink.options import parse_sink_options
 from penstock.spark.source.options import ReadMode as ReadMode
 from penstock.spark.source.options import parse_source_options
 
-_ANY_BOOTSTRAP = "127.0.0.1:9092"  # where the file names none: it may come with the command
+_ANY_BOOTSTRAP = "127.0.0.1:9092"  # if the file names none: the command line may
 
 
 def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
@@ -49,40 +51,42 @@ def check_pipeline(pipeline: Pipeline, problems: Problems) -> None:
 
 
 def _check_names(pipeline: Pipeline, problems: Problems) -> None:
-    """Spark's names know no case."""
+    """Names must be unique, ignoring case, as Spark does."""
     lines: dict[str, int] = {}
-    for each in (*pipeline.sources, *pipeline.views):
-        first = lines.setdefault(each.name.lower(), each.line)
-        if first != each.line:
-            problems.add(each.line, f"{each.name!r} is the name of what is in line {first} already")
+    for relation in (*pipeline.sources, *pipeline.views):
+        first = lines.setdefault(relation.name.lower(), relation.line)
+        if first != relation.line:
+            problems.add(
+                relation.line, f"the name {relation.name!r} is already used in line {first}"
+            )
 
 
 def _check_watermark(source: Source, watermark: Watermark, problems: Problems) -> None:
     where = f"source {source.name}"
     if not source.is_stream:
         problems.add(watermark.line, f"{where}: only a stream has a watermark; add `stream: true`")
-    known = _find_columns(source)
-    if known is not None and watermark.column.lower() not in {name.lower() for name in known}:
+    columns = _find_columns(source)
+    if columns is not None and watermark.column.lower() not in {name.lower() for name in columns}:
         problems.add(
             watermark.line,
             f"{where}: there is no column {watermark.column!r} for the watermark"
-            f"{suggest(watermark.column, known)}; there are: {listed(known)}",
+            f"{suggest(watermark.column, columns)}; there are: {listed(columns)}",
         )
 
 
 def _find_columns(source: Source) -> list[str] | None:
-    """None where only Spark can tell."""
+    """The source's columns; None if only Spark knows them."""
     if isinstance(source, FileSource):
         return None if source.columns is None else column_names(source.columns)
     if not isinstance(source, TopicSource):
         return None
-    place = [*PLACE_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
+    metadata = [*RECORD_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
     value = source.value
     if value.encoding in (Encoding.TEXT, Encoding.BINARY):
-        return ["value", *place]
+        return ["value", *metadata]
     if value.columns is not None:
-        return [*column_names(value.columns), *place]
-    return None if value.avro is None else [*avro_columns(value.avro), *place]
+        return [*column_names(value.columns), *metadata]
+    return None if value.avro is None else [*avro_columns(value.avro), *metadata]
 
 
 def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Problems) -> None:
@@ -91,7 +95,7 @@ def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Probl
     _check_topic_names(named, source.line, where, problems)
     if source.dead_letter in source.topics:
         problems.add(
-            source.line, f"{where}: its dead letters would come back: name another topic for them"
+            source.line, f"{where}: it reads its own dead-letter topic: name another topic"
         )
     _check_reserved(source.options, where, problems)
     _check_value_columns(source, where, problems)
@@ -106,11 +110,11 @@ def _check_topic_source(source: TopicSource, pipeline: Pipeline, problems: Probl
 def _check_value_columns(source: TopicSource, where: str, problems: Problems) -> None:
     value = source.value
     if value.columns is not None:
-        taken = {*PLACE_COLUMNS, HEADERS_COLUMN}.intersection(column_names(value.columns))
+        taken = {*RECORD_COLUMNS, HEADERS_COLUMN}.intersection(column_names(value.columns))
         if taken:
             problems.add(
                 value.line,
-                f"{where}: columns {listed(taken)} are the record's own place; rename yours",
+                f"{where}: columns {listed(taken)} are the record's own metadata; rename yours",
             )
     is_plain = value.encoding in (Encoding.TEXT, Encoding.BINARY)
     if is_plain and source.bad_values is not BadValuePolicy.FAIL:
@@ -124,12 +128,12 @@ def _check_value_columns(source: TopicSource, where: str, problems: Problems) ->
 def _check_sink(sink: Sink, pipeline: Pipeline, problems: Problems) -> None:
     where = f"sink {sink.name}"
     if isinstance(sink.reads, str):
-        known = [each.name for each in (*pipeline.sources, *pipeline.views)]
-        if sink.reads.lower() not in {name.lower() for name in known}:
+        names = [relation.name for relation in (*pipeline.sources, *pipeline.views)]
+        if sink.reads.lower() not in {name.lower() for name in names}:
             problems.add(
                 sink.line,
-                f"{where}: there is no source or view {sink.reads!r}{suggest(sink.reads, known)}; "
-                f"there are: {listed(known) or 'none'}",
+                f"{where}: there is no source or view {sink.reads!r}{suggest(sink.reads, names)}; "
+                f"there are: {listed(names) or 'none'}",
             )
     if isinstance(sink.target, FileTarget) and sink.mode in (
         OutputMode.UPDATE,
@@ -137,8 +141,9 @@ def _check_sink(sink: Sink, pipeline: Pipeline, problems: Problems) -> None:
     ):
         problems.add(
             sink.line,
-            f"{where}: files can only be added to, not be changed ({sink.mode}): drop `mode:` and "
-            "give an aggregate's source a watermark, so that windows are written when they close",
+            f"{where}: files can only be appended to, so mode {sink.mode} is impossible: drop "
+            "`mode:` and give an aggregate's source a watermark, so that windows are written when "
+            "they close",
         )
     if isinstance(sink.target, TopicTarget):
         _check_topic_target(sink.target, sink, pipeline, problems)
@@ -155,7 +160,7 @@ def _check_topic_target(
     except SparkSourceError as error:
         problems.add(_line_of(error, sink.options, sink.line), f"{where}: {error}")
     if sink.mode is OutputMode.OVERWRITE:
-        problems.add(sink.line, f"{where}: a topic is only ever appended to: drop `mode:`")
+        problems.add(sink.line, f"{where}: a topic can only be appended to: drop `mode:`")
 
 
 def _check_topic_names(names: Iterable[str], line: int, where: str, problems: Problems) -> None:
@@ -170,7 +175,7 @@ def _check_reserved(options: Options, where: str, problems: Problems) -> None:
     for name, option in options.items():
         instead = RESERVED.get(plain_name(name))
         if instead is not None:
-            problems.add(option.line, f"{where}: option {name} has a place of its own: {instead}")
+            problems.add(option.line, f"{where}: option {name} has its own entry: {instead}")
 
 
 def _check_checkpoints(sinks: Iterable[Sink], problems: Problems) -> None:
@@ -180,8 +185,8 @@ def _check_checkpoints(sinks: Iterable[Sink], problems: Problems) -> None:
         if other is not sink:
             problems.add(
                 sink.line,
-                f"sink {sink.name}: its checkpoint {sink.checkpoint} is that of {other.name}; "
-                "each needs its own",
+                f"sink {sink.name}: its checkpoint {sink.checkpoint} is also that of sink "
+                f"{other.name}; each sink needs its own",
             )
 
 

@@ -1,23 +1,23 @@
-"""What a pipeline asks of `format("penstock")`, as its options. Pure.
+"""The options with which a pipeline uses `format("penstock")`. Pure.
 
-Unlike the connector itself, a pipeline reads committed records alone unless it is told otherwise.
+Unlike the connector itself, a pipeline reads only committed records by default.
 """
 
 from collections.abc import Mapping
 
 from penstock.spark.pipeline.spec import Options, Sink, TopicSource, TopicTarget
 
-# What has a place of its own in the file, and where. Names in lower case, without `kafka.`.
+# Options that have their own entry in the file. Names in lower case, without `kafka.`.
 RESERVED = {
-    "bootstrap.servers": "say it as `bootstrap:` at the top of the file",
-    "subscribe": "say it as `topic:`",
-    "subscribepattern": "say it as `topic_pattern:`",
-    "startingoffsets": "say it as `start:`",
-    "startingtimestamp": "say it as `start:`",
-    "includeheaders": "say it as `headers: true`",
-    "group.id": "say it as `group:`",
-    "publishgroupoffsets": "a pipeline publishes those of its `group:` itself",
-    "topic": "say it as `topic:`",
+    "bootstrap.servers": "use `bootstrap:` at the top of the file",
+    "subscribe": "use `topic:`",
+    "subscribepattern": "use `topic_pattern:`",
+    "startingoffsets": "use `start:`",
+    "startingtimestamp": "use `start:`",
+    "includeheaders": "use `headers: true`",
+    "group.id": "use `group:`",
+    "publishgroupoffsets": "a pipeline publishes the offsets of its `group:` itself",
+    "topic": "use `topic:`",
 }
 _ISOLATION = "kafka.isolation.level"
 
@@ -27,9 +27,9 @@ def plain_name(option: str) -> str:
 
 
 def source_options(source: TopicSource, bootstrap: str, *, headers: bool = False) -> dict[str, str]:
-    """`headers`: also those that the file does not ask for."""
+    """`headers`: read headers even if the file does not ask for them."""
     kind, topics = source.subscription
-    given = {
+    options = {
         "kafka.bootstrap.servers": bootstrap,
         kind: topics,
         **source.start,
@@ -37,16 +37,16 @@ def source_options(source: TopicSource, bootstrap: str, *, headers: bool = False
         **values_of(source.options),
     }
     if source.group is not None:
-        given["kafka.group.id"] = source.group
-        given["publishGroupOffsets"] = "false"  # `group_progress` knows of all queries
-    if not any(plain_name(each) == plain_name(_ISOLATION) for each in source.options):
-        given[_ISOLATION] = "read_committed"
-    return given
+        options["kafka.group.id"] = source.group
+        options["publishGroupOffsets"] = "false"  # `group_progress` does it for all queries
+    if not any(plain_name(name) == plain_name(_ISOLATION) for name in source.options):
+        options[_ISOLATION] = "read_committed"
+    return options
 
 
 def sink_options(target: TopicTarget, sink: Sink, bootstrap: str) -> dict[str, str]:
-    place = {"kafka.bootstrap.servers": bootstrap, "topic": target.topic}
-    return {**place, **values_of(sink.options)}
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": target.topic}
+    return {**options, **values_of(sink.options)}
 
 
 def values_of(options: Options) -> Mapping[str, str]:

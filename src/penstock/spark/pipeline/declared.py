@@ -1,8 +1,8 @@
-"""Pipelines in Python: Spark's declarative API, run by Spark's own runner in a process of its own.
+"""Pipelines in Python, with Spark's declarative API, run by Spark's own runner in a child process.
 
-The runner speaks Spark Connect only. Unless it is told of a server, one is started here, on a free
-port of this machine and with a password, and asked how its queries get on. A run reads what is
-there, and ends.
+The runner speaks only Spark Connect. Without a given server, one is started in this process, on a
+free local port and with a token, and polled for the progress of its queries. A run reads the
+available data and ends.
 """
 
 import json
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 (the name of a variable)
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
 _SERVICE = "org.apache.spark.sql.connect.service.SparkConnectService$"
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 
 
 class DeclaredPipeline(NamedTuple):
     file: Path
-    folder: Path  # of its checkpoints, absolute
+    folder: Path  # for checkpoints, absolute
     bootstrap: str
 
     @classmethod
@@ -49,27 +49,28 @@ class DeclaredPipeline(NamedTuple):
 
 
 def check_declared(file: Path) -> None:
-    """Whether it is Python at all; what it declares is for Spark to see."""
+    """Checks only that the file is valid Python; Spark checks what it declares."""
     try:
         compile(file.read_text(), str(file), "exec", dont_inherit=True)
     except OSError as error:
         raise PipelineFailed(f"cannot read {file}: {error.strerror}") from None
     except (SyntaxError, UnicodeDecodeError) as error:
         line = getattr(error, "lineno", None) or 1
-        problem = Problem(line, f"this is no Python: {getattr(error, 'msg', error)}")
+        problem = Problem(line, f"not valid Python: {getattr(error, 'msg', error)}")
         raise PipelineInvalid(str(file), [problem]) from None
 
 
 def server_settings(
     declared: DeclaredPipeline, environment: MutableMapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """For a session that is a server of Spark Connect too; its password is in the environment."""
+    """Settings for a session that is also a Spark Connect server; its token is in the
+    environment."""
     environment.setdefault(_TOKEN, secrets.token_hex())
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
-        # The next run finds the tables of this one.
+        # A persistent catalog, so that the next run finds the tables of this one.
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.javax.jdo.option.ConnectionURL": (
             f"jdbc:derby:;databaseName={declared.folder}/catalog;create=true"
@@ -78,9 +79,10 @@ def server_settings(
 
 
 def server_address(spark: "SparkSession") -> str:
-    jvm: Any = spark._jvm  # noqa: SLF001 (Spark tells the port nowhere else)
+    jvm: Any = spark._jvm  # noqa: SLF001 (Spark offers the port nowhere else)
     service = getattr(getattr(jvm, _SERVICE), "MODULE$")
-    return f"sc://localhost:{service.localPort()}"  # by this name only, no TLS is asked for
+    # Only for this host name Spark does not require TLS
+    return f"sc://localhost:{service.localPort()}"
 
 
 def run_declared(
@@ -91,7 +93,7 @@ def run_declared(
     note: Callable[[str], None],
     watch: "QueryWatch | None" = None,
 ) -> None:
-    """Until everything that was there is read, or `stop` is set. Raises QueryFailed."""
+    """Runs until all available data is read, or `stop` is set. Raises QueryFailed."""
     spec = declared.folder / "spark-pipeline.yml"
     spec.write_text(json.dumps(specification(declared), indent=2))  # JSON is YAML
     environment = {
@@ -110,12 +112,12 @@ def run_declared(
             text=True,
             errors="backslashreplace",
             env=environment,
-            process_group=0,  # Ctrl-C is for this process to pass on
+            process_group=0,  # this process forwards Ctrl-C
         ) as process,
     ):
         assert process.stdout is not None
-        lines, said = _said(process.stdout, log.write, note), list[str]()
-        reader = Thread(target=said.extend, args=(lines,))
+        lines, output = _log_lines(process.stdout, log.write, note), list[str]()
+        reader = Thread(target=output.extend, args=(lines,))
         reader.start()
         try:
             _wait(process, stop, watch)
@@ -124,12 +126,12 @@ def run_declared(
             process.wait()
             reader.join()
     if process.returncode and not stop.is_set():
-        reason = explain("".join(said))
-        raise QueryFailed(f"{declared.file}: {reason}; more is in {declared.log_file}")
+        reason = explain("".join(output))
+        raise QueryFailed(f"{declared.file}: {reason}; see {declared.log_file} for details")
 
 
 def specification(declared: DeclaredPipeline) -> dict[str, object]:
-    """What Spark's runner reads."""
+    """The specification file that Spark's runner reads."""
     include = os.path.relpath(declared.file.absolute(), declared.folder)
     return {
         "name": declared.file.stem,
@@ -138,10 +140,10 @@ def specification(declared: DeclaredPipeline) -> dict[str, object]:
     }
 
 
-def _said(
+def _log_lines(
     lines: Iterable[str], write: Callable[[str], object], note: Callable[[str], None]
 ) -> Iterator[str]:
-    """What the runner says has the time in front; anything else is a trace."""
+    """Logs every line, and notes those with a timestamp: the others belong to stack traces."""
     for line in lines:
         write(line)
         if _STAMP.match(line):
@@ -150,32 +152,32 @@ def _said(
 
 
 def _wait(process: "subprocess.Popen[str]", stop: Event, watch: "QueryWatch | None") -> None:
-    while process.poll() is None and not stop.wait(_LOOK_EVERY_S):
+    while process.poll() is None and not stop.wait(_POLL_S):
         if watch is not None:
-            watch.look()
+            watch.poll()
     if watch is not None:
-        watch.look()
+        watch.poll()
 
 
 class QueryWatch:
-    """The queries of a server in this process's Java, whoever started them."""
+    """Progress of all streaming queries in this process's JVM, whoever started them."""
 
     def __init__(self, spark: "SparkSession", show: Callable[[PipelineProgress], None]) -> None:
         self._spark: Any = spark
         self._show = show
-        self._seen: dict[str, Any] = {}  # a query tells of its last batch when it has ended
+        self._seen: dict[str, Any] = {}  # a query reports its last batch only after it has ended
         self.totals: dict[str, QueryTotals] = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         shared = self._spark._jsparkSession.sharedState()  # noqa: SLF001 (of all sessions)
         for query in shared.activeStreamingQueries().values():
             self._seen.setdefault(str(query.runId()), query)
         for query in self._seen.values():
-            for told in query.recentProgress():
-                self._note(str(query.name()), json.loads(told.json()))
+            for progress in query.recentProgress():
+                self._record(str(query.name()), json.loads(progress.json()))
 
-    def _note(self, name: str, told: dict[str, Any]) -> None:
-        progress = read_progress(name, told)
+    def _record(self, name: str, progress_json: dict[str, Any]) -> None:
+        progress = read_progress(name, progress_json)
         before = self.totals.get(name, QueryTotals())
         if progress.batch > before.last_batch:
             self.totals[name] = before.after(progress)

@@ -1,7 +1,7 @@
-"""YAML as sections whose every entry knows its line. Knows nothing about pipelines.
+"""YAML as sections in which every entry has its line number. Independent of pipelines.
 
-Each entry that is read is ticked off: what is left when a section is `done` is a mistake of the
-writer's, never ignored.
+Entries are marked when they are read: an entry that is left when a section is `done` is reported as
+a mistake, never ignored.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,15 +18,15 @@ _INT = "tag:yaml.org,2002:int"
 
 class Text(NamedTuple):
     value: str
-    line: int  # of its first character that counts: a block's text begins after its `|`
+    line: int  # of its first character: the text of a block starts after its `|`
 
 
-class MissingYaml(ImportError):
+class YamlMissing(ImportError):
     """PyYAML is not installed."""
 
 
 def read_document(file: str, text: str, problems: Problems) -> "Section":
-    """The file's top section. What is no YAML is raised at once: nothing more can be said."""
+    """The file's top section. Invalid YAML raises at once, because nothing else can be checked."""
     yaml = _import_yaml()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -46,7 +46,7 @@ def _import_yaml() -> Any:
     try:
         import yaml
     except ImportError:
-        raise MissingYaml(
+        raise YamlMissing(
             "pipelines need PyYAML, which comes with: pip install 'penstock[spark]'"
         ) from None
     return yaml
@@ -57,7 +57,7 @@ def _syntax_problem(error: Any) -> Problem:
     what = getattr(error, "problem", None) or str(error)
     context = getattr(error, "context", None)
     where = f" ({context})" if context else ""
-    return Problem(mark.line + 1 if mark else 1, f"this is no YAML: {what}{where}")
+    return Problem(mark.line + 1 if mark else 1, f"not valid YAML: {what}{where}")
 
 
 def _line(node: Any) -> int:
@@ -65,11 +65,12 @@ def _line(node: Any) -> int:
 
 
 class Section:
-    """One mapping of the file. `find_` gives None where an entry is absent, or wrong and noted."""
+    """One mapping of the file. `find_` returns None if an entry is absent, or wrong and
+    reported."""
 
     def __init__(self, node: Any, what: str, problems: Problems, line: int = 1) -> None:
         self.what = what  # for messages: "source clicks"
-        self.line = line  # of its name
+        self.line = line  # of its key
         self.problems = problems
         self._entries: dict[str, Any] = {}
         self._key_lines: dict[str, int] = {}
@@ -83,7 +84,7 @@ class Section:
         elif key.value in self._entries:
             first = self._key_lines[key.value]
             self.problems.add(
-                _line(key), f"{self.what}: {key.value!r} is said already in line {first}"
+                _line(key), f"{self.what}: {key.value!r} is already given in line {first}"
             )
         else:
             self._entries[key.value] = value
@@ -96,7 +97,7 @@ class Section:
         return list(self._entries)
 
     def line_of(self, name: str) -> int:
-        """Of the entry's name; of the section where it is absent."""
+        """The line of the entry's key, or of the section if the entry is absent."""
         return self._key_lines.get(name, self.line)
 
     def wrong(self, name: str, message: str) -> None:
@@ -115,7 +116,7 @@ class Section:
         if node.tag == _NULL or not node.value.strip():
             self.wrong(name, f"{name!r} is empty: give it a value or leave it out")
             return None
-        # The text of `|` and `>` begins in the line after the sign.
+        # The text of `|` and `>` starts on the next line.
         return Text(node.value, _line(node) + (node.style in ("|", ">")))
 
     def find_value(self, name: str) -> str | None:
@@ -151,20 +152,20 @@ class Section:
             return None
 
     def find_texts(self, name: str) -> list[str] | None:
-        """A list, or one value alone."""
+        """A list of values; a single value is a list of one."""
         if self.is_text(name):
             value = self.find_value(name)
             return None if value is None else [value]
         node = self._find(name)
         if node is None:
             return None
-        if node.id != "sequence" or not all(each.id == "scalar" for each in node.value):
+        if node.id != "sequence" or not all(item.id == "scalar" for item in node.value):
             self.wrong(name, f"{name!r} must be a list of values: [a, b]")
             return None
         if not node.value:
             self.wrong(name, f"{name!r} is an empty list")
             return None
-        return [str(each.value) for each in node.value]
+        return [str(item.value) for item in node.value]
 
     def find_section(self, name: str, what: str | None = None) -> "Section | None":
         node = self._find(name)
@@ -176,14 +177,14 @@ class Section:
         return Section(node, what or f"{self.what}, {name}", self.problems, self.line_of(name))
 
     def texts(self) -> Iterator[tuple[str, Text]]:
-        """Every entry as a single value: of sections whose names are the user's."""
+        """Every entry as a single value, for sections whose keys the user chooses."""
         for name in self.names():
             text = self.find_text(name)
             if text is not None:
                 yield name, text
 
     def plain(self) -> Mapping[str, Any]:
-        """The section as YAML's own values, for what is passed on whole."""
+        """The section as plain YAML values."""
         from yaml.constructor import SafeConstructor
 
         self._read.update(self._entries)
@@ -194,18 +195,18 @@ class Section:
         }
 
     def give_up(self) -> None:
-        """What is wrong is noted; what else is here cannot be judged."""
+        """Reports no further mistakes in this section: the rest cannot be judged."""
         self._read.update(self._entries)
 
     def done(self) -> None:
-        """Whatever was not asked for is not known."""
-        known = self._read
+        """Reports every entry that was not read as unknown."""
+        expected = self._read
         for name in self._entries:
-            if name not in known:
+            if name not in expected:
                 self.wrong(
                     name,
-                    f"{name!r} is not known here{suggest(name, known)}; "
-                    f"what there is: {listed(known)}",
+                    f"{name!r} is not expected here{suggest(name, expected)}; "
+                    f"possible are: {listed(expected)}",
                 )
 
     def _find(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Spans of time as people write them (`10s`, `5 minutes`) into the words that Spark takes."""
+"""Parses durations such as `10s` or `5 minutes` into Spark's interval strings."""
 
 import re
 
@@ -20,7 +20,7 @@ _SPAN = re.compile(r"(\d+)\s*([a-z]+)", re.IGNORECASE)
 
 
 def find_span(text: str) -> str | None:
-    """None: not a span. `0 seconds` is one."""
+    """Spark's interval string, or None if the text is not a duration. `0 seconds` is one."""
     match = _SPAN.fullmatch(text.strip())
     if match is None:
         return None

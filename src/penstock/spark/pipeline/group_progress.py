@@ -1,7 +1,7 @@
-"""How far a pipeline has come with what its groups read: as far as its slowest query. Pure.
+"""The offsets that a pipeline publishes for its consumer groups: those of its slowest query. Pure.
 
-Each sink is a query that reads the topics by itself. If every one published its own place, the
-group's offsets would jump to and fro, and promise more than was written.
+Each sink is a query that reads the topics on its own. If every query published its own offsets, the
+group's offsets would jump back and forth, and be ahead of what was written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,38 +16,38 @@ class GroupProgress:
     """Owned by one run."""
 
     def __init__(self, pipeline: Pipeline, queries: Iterable[str]) -> None:
-        self._sources = [each for each in pipeline.topic_sources() if each.group is not None]
-        self._ends: dict[str, Offsets] = {}  # by query: everything before is written
-        self._silent = set(queries)  # have not said yet what they read
+        self._sources = [source for source in pipeline.topic_sources() if source.group is not None]
+        self._ends: dict[str, Offsets] = {}  # by query: everything before them is written
+        self._without_batch = set(queries)  # have not completed a batch yet
 
     def note(self, query: str, ends: Offsets) -> None:
-        self._silent.discard(query)
+        self._without_batch.discard(query)
         self._ends[query] = ends
 
-    def places(self, *, is_final: bool = False) -> dict[str, Offsets]:
-        """By group. Nothing before every query has told of a batch, unless none will any more."""
-        if self._silent and not is_final:
+    def offsets(self, *, is_final: bool = False) -> dict[str, Offsets]:
+        """Offsets by group; empty until every query has completed a batch or the run is over."""
+        if self._without_batch and not is_final:
             return {}
         slowest = _slowest(self._ends.values())
-        found: dict[str, dict[TopicPartition, int]] = {}
+        by_group: dict[str, dict[TopicPartition, int]] = {}
         for source in self._sources:
             assert source.group is not None
-            mine = {each: at for each, at in slowest.items() if _reads(source, each.topic)}
-            if mine:
-                found.setdefault(source.group, {}).update(mine)
-        return dict(found)
+            read = {tp: offset for tp, offset in slowest.items() if _reads(source, tp.topic)}
+            if read:
+                by_group.setdefault(source.group, {}).update(read)
+        return dict(by_group)
 
 
 def _slowest(ends: Iterable[Offsets]) -> Mapping[TopicPartition, int]:
     slowest: dict[TopicPartition, int] = {}
     for offsets in ends:
-        for each, offset in offsets.items():
-            slowest[each] = min(offset, slowest.get(each, offset))
+        for tp, offset in offsets.items():
+            slowest[tp] = min(offset, slowest.get(tp, offset))
     return slowest
 
 
 def _reads(source: TopicSource, topic: str) -> bool:
-    kind, what = source.subscription
+    kind, topics = source.subscription
     if kind == "subscribePattern":
-        return compile_pattern(kind, what).search(topic) is not None
+        return compile_pattern(kind, topics).search(topic) is not None
     return topic in source.topics

@@ -1,6 +1,7 @@
-"""A Spark session for a pipeline, with all that Spark and its Java print in a log file.
+"""A Spark session for a pipeline, with the output of Spark and its JVM redirected to a log file.
 
-Not for the connector: any session has that. What the user reads is the pipeline's own.
+Only for Penstock's commands: the connector works in any session. The terminal shows only the
+pipeline's own messages.
 """
 
 import logging
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Short batches, looked at twice a second: none is to be missed.
+    # Batches may be short and are polled twice a second: keep enough of them.
     "spark.sql.streaming.numRecentProgressUpdates": "1000",
 }
 
@@ -37,7 +38,8 @@ def pipeline_session(
     remote: str | None = None,
     low_latency: bool = True,
 ) -> Iterator["SparkSession"]:
-    """Stopped at the end. `remote`: a Spark Connect server; `master`: anything that Spark knows."""
+    """Stops the session on exit. `remote` is a Spark Connect server, `master` any Spark master
+    URL."""
     check_spark()
     log_file.parent.mkdir(parents=True, exist_ok=True)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -59,7 +61,7 @@ def pipeline_session(
 
 
 def log_file_of(checkpoints: str, name: str) -> Path:
-    """Beside the checkpoints, if these are on this machine."""
+    """`spark.log` beside the checkpoints if they are local, else in the default folder."""
     local = checkpoints.removeprefix("file://")
     folder = DEFAULT_CHECKPOINTS if "://" in local else local
     return Path(folder) / name / "spark.log"
@@ -76,7 +78,7 @@ def check_spark() -> None:
 
 @contextmanager
 def errors_into(log_file: Path) -> Iterator[None]:
-    """What is started meanwhile writes its stderr there for as long as it lives."""
+    """Redirects stderr to the file. Processes started meanwhile keep writing to it."""
     sys.stderr.flush()
     before = os.dup(2)
     log = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -1,4 +1,4 @@
-"""What is wrong with a pipeline's file, each with its line. Nothing is repaired here."""
+"""Mistakes in a pipeline's file, each with its line. Only reports, repairs nothing."""
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
@@ -6,38 +6,41 @@ from typing import NamedTuple
 
 
 class Problem(NamedTuple):
-    line: int  # counted from 1, as editors do
-    message: str  # what, and what to write instead
+    line: int  # counted from 1, as in editors
+    message: str  # what is wrong, and what to write instead
 
 
 class PipelineInvalid(ValueError):
-    """A file that cannot be run. Its text has a line for each problem, in the file's order."""
+    """The file cannot be run. The text has one line per problem, ordered by line number."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file = file
         self.problems = sorted(problems)
-        super().__init__("\n".join(f"{file}:{each.line}: {each.message}" for each in self.problems))
+        super().__init__(
+            "\n".join(f"{file}:{problem.line}: {problem.message}" for problem in self.problems)
+        )
 
 
 class Problems:
-    """Gathers them, so that a file is put right in one go. Owned by the one reading."""
+    """Collects all problems of a file, so that it can be corrected in one go. Owned by one
+    reading."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self._found: list[Problem] = []
+        self._problems: list[Problem] = []
 
     def add(self, line: int, message: str) -> None:
-        self._found.append(Problem(line, message))
+        self._problems.append(Problem(line, message))
 
     def check(self) -> None:
-        """Raises what was found."""
-        if self._found:
-            raise PipelineInvalid(self.file, self._found)
+        """Raises PipelineInvalid if there are problems."""
+        if self._problems:
+            raise PipelineInvalid(self.file, self._problems)
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
-    """` (did you mean X?)`, or nothing when nothing is near."""
-    near = get_close_matches(name, list(known), n=1)
+def suggest(name: str, names: Iterable[str]) -> str:
+    """` (did you mean X?)`, or an empty string if no name is similar."""
+    near = get_close_matches(name, list(names), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 

@@ -1,4 +1,4 @@
-"""What a running query says about itself, as a few figures. Pure: Spark's JSON comes in."""
+"""A streaming query's progress, parsed from Spark's JSON. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ class PipelineProgress(NamedTuple):
 
     sink: str
     batch: int
-    rows: int  # that came in
+    rows: int  # read
     rows_per_s: float
     batch_ms: int
-    lag: int | None  # records that the topics hold and that were not read yet; None: not known
+    lag: int | None  # records in the topics that are not read yet; None: not known
 
 
 class QueryTotals(NamedTuple):
-    """Of a query since this run began."""
+    """Totals of a query since the run started."""
 
     batches: int = 0
     rows: int = 0
@@ -42,45 +42,45 @@ class QueryTotals(NamedTuple):
         return self.rows * 1000 / self.busy_ms if self.busy_ms else 0.0
 
 
-def read_progress(sink: str, told: Mapping[str, Any]) -> PipelineProgress:
+def read_progress(sink: str, progress_json: Mapping[str, Any]) -> PipelineProgress:
     """From the JSON of Spark's StreamingQueryProgress."""
-    batch_ms = int(told.get("durationMs", {}).get("triggerExecution", 0))
-    rows = int(told.get("numInputRows", 0))
+    batch_ms = int(progress_json.get("durationMs", {}).get("triggerExecution", 0))
+    rows = int(progress_json.get("numInputRows", 0))
     return PipelineProgress(
         sink=sink,
-        batch=int(told["batchId"]),
+        batch=int(progress_json["batchId"]),
         rows=rows,
         rows_per_s=rows * 1000 / batch_ms if batch_ms else 0.0,
         batch_ms=batch_ms,
-        lag=_lag(told.get("sources", [])),
+        lag=_lag(progress_json.get("sources", [])),
     )
 
 
-def end_offsets(told: Mapping[str, Any]) -> Offsets:
-    """Of all topics that the query reads; the slower where it reads one twice."""
+def end_offsets(progress_json: Mapping[str, Any]) -> Offsets:
+    """End offsets of all topics of the query; the lower ones if it reads a topic twice."""
     ends: dict[TopicPartition, int] = {}
-    for source in told.get("sources", []):
-        for place, offset in (_offsets(source.get("endOffset")) or {}).items():
-            ends[place] = min(offset, ends.get(place, offset))
+    for source in progress_json.get("sources", []):
+        for tp, offset in (_offsets(source.get("endOffset")) or {}).items():
+            ends[tp] = min(offset, ends.get(tp, offset))
     return ends
 
 
 def _lag(sources: list[Mapping[str, Any]]) -> int | None:
-    lags = [each for each in map(_lag_of, sources) if each is not None]
+    lags = [lag for lag in map(_lag_of, sources) if lag is not None]
     return sum(lags) if lags else None
 
 
 def _lag_of(source: Mapping[str, Any]) -> int | None:
-    """None where offsets are not those of topics."""
+    """None if the source's offsets are not topic offsets."""
     end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
     if end is None or latest is None:
         return None
-    return sum(max(0, offset - end.get(place, offset)) for place, offset in latest.items())
+    return sum(max(0, offset - end.get(tp, offset)) for tp, offset in latest.items())
 
 
-def _offsets(told: Any) -> Offsets | None:
+def _offsets(offset_json: Any) -> Offsets | None:
     try:
-        parsed = json.loads(told) if isinstance(told, str) else told
+        parsed = json.loads(offset_json) if isinstance(offset_json, str) else offset_json
         return read_offset(parsed).offsets if isinstance(parsed, Mapping) else None
     except (ValueError, TypeError, AttributeError):
         return None

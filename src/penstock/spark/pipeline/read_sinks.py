@@ -1,8 +1,8 @@
-"""The sinks of a pipeline's file: a topic, files, a table or a format that needs no place."""
+"""Reads the sinks of a pipeline's file: a topic, files, a table or a format without a target."""
 
 from penstock.spark.pipeline.document import Section
 from penstock.spark.pipeline.read_values import (
-    Reading,
+    ParseContext,
     find_sql,
     read_options,
     read_value_format,
@@ -19,22 +19,22 @@ from penstock.spark.pipeline.spec import (
     TopicTarget,
 )
 
-_PLACES = ("topic", "path", "table")
+_TARGETS = ("topic", "path", "table")
 DEFAULT_FORMAT = "parquet"
 
 
-def read_sink(name: str, section: Section, reading: Reading) -> Sink | None:
-    """None: it is wrong, and noted."""
+def read_sink(name: str, section: Section, context: ParseContext) -> Sink | None:
+    """None if the sink is wrong, which is reported."""
     reads = _read_input(section)
-    target = _read_target(section, reading)
+    target = _read_target(section, context)
     sink = Sink(
         name=name,
         line=section.line,
         reads=reads or "",
         target=target or FormatTarget(format=""),
         mode=section.find_choice("mode", OutputMode),
-        trigger=reading.find_span(section, "trigger") or reading.trigger,
-        checkpoint=section.find_value("checkpoint") or f"{reading.folder}/{name}",
+        trigger=context.find_span(section, "trigger") or context.trigger,
+        checkpoint=section.find_value("checkpoint") or f"{context.folder}/{name}",
         options=read_options(section),
     )
     return sink if reads and target else None
@@ -47,30 +47,30 @@ def _read_input(section: Section) -> str | Sql | None:
     return name or query
 
 
-def _read_target(section: Section, reading: Reading) -> Target | None:
-    places = [place for place in _PLACES if place in section]
-    if len(places) > 1 or not (places or "format" in section):
+def _read_target(section: Section, context: ParseContext) -> Target | None:
+    targets = [name for name in _TARGETS if name in section]
+    if len(targets) > 1 or not (targets or "format" in section):
         section.wrong(
-            places[-1] if places else "",
-            "needs exactly one of topic, path and table, or a format that needs no place (console)",
+            targets[-1] if targets else "",
+            "needs exactly one of topic, path and table, or a format without a target (console)",
         )
         section.give_up()
         return None
-    if places == ["topic"]:
-        return _read_topic(section, reading)
-    if places == ["path"]:
+    if targets == ["topic"]:
+        return _read_topic(section, context)
+    if targets == ["path"]:
         return _read_files(section)
-    if places == ["table"]:
+    if targets == ["table"]:
         return _read_table(section)
     format_name = section.find_value("format")
     return FormatTarget(format=format_name) if format_name else None
 
 
-def _read_topic(section: Section, reading: Reading) -> TopicTarget | None:
+def _read_topic(section: Section, context: ParseContext) -> TopicTarget | None:
     topic = section.find_value("topic")
     target = TopicTarget(
         topic=topic or "",
-        value=read_value_format(section, reading, default=Encoding.JSON, needs_columns=False),
+        value=read_value_format(section, context, default=Encoding.JSON, needs_columns=False),
         key=find_sql(section, "key"),
         headers=find_sql(section, "headers"),
         partition=find_sql(section, "partition"),

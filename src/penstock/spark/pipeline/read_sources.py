@@ -1,4 +1,4 @@
-"""The sources of a pipeline's file: a topic, files or a table, each with what it understands."""
+"""Reads the sources of a pipeline's file: a topic, files or a table, each with its own entries."""
 
 import json
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from typing import Any
 
 from penstock.spark.pipeline.document import Section
 from penstock.spark.pipeline.read_values import (
+    ParseContext,
     PlainEncoding,
-    Reading,
     read_columns,
     read_options,
     read_value_format,
@@ -29,8 +29,8 @@ _STARTS = ("earliest", "latest", "group")
 DEFAULT_START = "earliest"
 
 
-def read_source(name: str, section: Section, reading: Reading) -> Source | None:
-    """None: it is wrong, and noted."""
+def read_source(name: str, section: Section, context: ParseContext) -> Source | None:
+    """None if the source is wrong, which is reported."""
     kinds = [kind for kind in _KINDS if kind in section]
     if len(kinds) != 1:
         section.wrong(
@@ -40,13 +40,15 @@ def read_source(name: str, section: Section, reading: Reading) -> Source | None:
         section.give_up()
         return None
     if kinds == ["path"]:
-        return _read_files(name, section, reading)
+        return _read_files(name, section, context)
     if kinds == ["table"]:
-        return _read_table(name, section, reading)
-    return _read_topic(name, section, reading, kinds[0])
+        return _read_table(name, section, context)
+    return _read_topic(name, section, context, kinds[0])
 
 
-def _read_topic(name: str, section: Section, reading: Reading, kind: str) -> TopicSource | None:
+def _read_topic(
+    name: str, section: Section, context: ParseContext, kind: str
+) -> TopicSource | None:
     named = section.find_texts(kind)
     dead_letter = section.find_value("dead_letter")
     group = section.find_value("group")
@@ -55,7 +57,7 @@ def _read_topic(name: str, section: Section, reading: Reading, kind: str) -> Top
         line=section.line,
         subscription=_subscription(kind, named or []),
         topics=() if kind == "topic_pattern" else tuple(named or []),
-        value=read_value_format(section, reading, default=Encoding.TEXT, needs_columns=True),
+        value=read_value_format(section, context, default=Encoding.TEXT, needs_columns=True),
         key=Encoding(section.find_choice("key", PlainEncoding) or PlainEncoding.TEXT),
         start=_read_start(section, group),
         group=group,
@@ -63,7 +65,7 @@ def _read_topic(name: str, section: Section, reading: Reading, kind: str) -> Top
         dead_letter=dead_letter,
         has_headers=section.find_flag("headers", default=False),
         is_stream=section.find_flag("stream", default=True),
-        watermark=read_watermark(section, reading),
+        watermark=read_watermark(section, context),
         options=read_options(section),
     )
     if kind == "topic_pattern" and named is not None and len(named) > 1:
@@ -78,18 +80,18 @@ def _subscription(kind: str, named: list[str]) -> tuple[str, str]:
 
 
 def _read_bad_values(section: Section, dead_letter: str | None) -> BadValuePolicy:
-    said = section.find_choice("bad_values", BadValuePolicy)
+    policy = section.find_choice("bad_values", BadValuePolicy)
     if dead_letter is not None:
-        if said not in (None, BadValuePolicy.DEAD_LETTER):
-            section.wrong("bad_values", f"{said} does not go with a dead_letter topic; drop one")
+        if policy not in (None, BadValuePolicy.DEAD_LETTER):
+            section.wrong("bad_values", f"{policy} contradicts the dead_letter topic; drop one")
         return BadValuePolicy.DEAD_LETTER
-    if said is BadValuePolicy.DEAD_LETTER:
+    if policy is BadValuePolicy.DEAD_LETTER:
         section.wrong("bad_values", "name the topic instead: `dead_letter: TOPIC`")
-    return said or BadValuePolicy.FAIL
+    return policy or BadValuePolicy.FAIL
 
 
 def _read_start(section: Section, group: str | None) -> Mapping[str, str]:
-    """The connector's options for where a new query begins."""
+    """The connector's options for where a new query starts."""
     if "start" not in section or section.is_text("start"):
         return _start_at(section, section.find_value("start") or DEFAULT_START, group)
     offsets = section.find_section("start")
@@ -98,7 +100,7 @@ def _read_start(section: Section, group: str | None) -> Mapping[str, str]:
 
 def _start_at(section: Section, start: str, group: str | None) -> Mapping[str, str]:
     if start == "group" and group is None:
-        section.wrong("start", "to start where a group has read to, name it: `group: NAME`")
+        section.wrong("start", "to start at a group's offsets, name the group: `group: NAME`")
         return {}
     if start in _STARTS:
         return {"startingOffsets": start}
@@ -132,7 +134,7 @@ def _are_offsets(partitions: Any) -> bool:
     )
 
 
-def _read_files(name: str, section: Section, reading: Reading) -> FileSource | None:
+def _read_files(name: str, section: Section, context: ParseContext) -> FileSource | None:
     path = section.find_value("path")
     format_name = section.find_value("format")
     if "format" not in section:
@@ -144,22 +146,22 @@ def _read_files(name: str, section: Section, reading: Reading) -> FileSource | N
         format=format_name or "",
         columns=read_columns(section, "schema"),
         is_stream=section.find_flag("stream", default=False),
-        watermark=read_watermark(section, reading),
+        watermark=read_watermark(section, context),
         options=read_options(section),
     )
     if source.is_stream and "schema" not in section:
-        section.wrong("stream", "files as a stream need a `schema:`, since none are there at first")
+        section.wrong("stream", "a stream of files needs a `schema:`: there may be no files yet")
     return source if path and format_name else None
 
 
-def _read_table(name: str, section: Section, reading: Reading) -> TableSource | None:
+def _read_table(name: str, section: Section, context: ParseContext) -> TableSource | None:
     table = section.find_value("table")
     source = TableSource(
         name=name,
         line=section.line,
         table=table or "",
         is_stream=section.find_flag("stream", default=False),
-        watermark=read_watermark(section, reading),
+        watermark=read_watermark(section, context),
         options=read_options(section),
     )
     return source if table else None

@@ -1,4 +1,4 @@
-"""What sources and sinks have in common: formats of values, spans of time, options."""
+"""Reads what sources and sinks have in common: value formats, durations, options."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from penstock.spark.pipeline.durations import find_span
 from penstock.spark.pipeline.problems import Problems
 from penstock.spark.pipeline.spec import Encoding, Option, Options, Sql, ValueFormat, Watermark
 
-REGISTRY_PREFIX_BYTES = 5  # a zero and the schema's number
+REGISTRY_PREFIX_BYTES = 5  # a zero byte and the schema's id
 
 
 class PlainEncoding(StrEnum):
@@ -22,12 +22,12 @@ class PlainEncoding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """What parts of the file take over from its top."""
+class ParseContext:
+    """What the sections of a file inherit from its top level."""
 
     problems: Problems
     read_file: Callable[[str], str]
-    folder: str = ""  # of the pipeline's checkpoints
+    folder: str = ""  # for the pipeline's checkpoints
     trigger: str | None = None
 
     def within(self, *, folder: str, trigger: str | None) -> Self:
@@ -40,7 +40,7 @@ class Reading:
         span = find_span(value)
         if span is None:
             section.wrong(
-                name, f"{name!r} is {value!r}, but must be a span of time, as in `10 seconds`"
+                name, f"{name!r} is {value!r}, but must be a duration, as in `10 seconds`"
             )
         return span
 
@@ -50,7 +50,8 @@ def read_options(section: Section, name: str = "options") -> Options:
     if options is None:
         return {}
     return {
-        each: Option(value=text.value, line=options.line_of(each)) for each, text in options.texts()
+        option_name: Option(value=text.value, line=options.line_of(option_name))
+        for option_name, text in options.texts()
     }
 
 
@@ -59,12 +60,12 @@ def find_sql(section: Section, name: str) -> Sql | None:
     return Sql(text=text.value, line=text.line) if text else None
 
 
-def read_watermark(section: Section, reading: Reading) -> Watermark | None:
+def read_watermark(section: Section, context: ParseContext) -> Watermark | None:
     watermark = section.find_section("watermark")
     if watermark is None:
         return None
     column = watermark.find_value("column")
-    delay = reading.find_span(watermark, "delay")
+    delay = context.find_span(watermark, "delay")
     watermark.done()
     for name in ("column", "delay"):
         if name not in watermark:
@@ -75,14 +76,14 @@ def read_watermark(section: Section, reading: Reading) -> Watermark | None:
 
 
 def read_columns(section: Section, name: str) -> str | None:
-    """Spark's DDL from a text, or from `name: type` lines."""
+    """Spark's DDL, given as text or as `name: type` lines."""
     if name not in section:
         return None
     if section.is_text(name):
         ddl = section.find_value(name) or ""
     else:
         columns = section.find_section(name)
-        ddl = to_ddl({each: text.value for each, text in columns.texts()}) if columns else ""
+        ddl = to_ddl({column: text.value for column, text in columns.texts()}) if columns else ""
     if not ddl:
         return None
     try:
@@ -94,9 +95,9 @@ def read_columns(section: Section, name: str) -> str | None:
 
 
 def read_value_format(
-    section: Section, reading: Reading, *, default: Encoding, needs_columns: bool
+    section: Section, context: ParseContext, *, default: Encoding, needs_columns: bool
 ) -> ValueFormat:
-    """`value: text`, or a section of its own with a format and a schema."""
+    """Reads `value: text`, or a section with a format and a schema."""
     line = section.line_of("value")
     if "value" not in section or section.is_text("value"):
         encoding = section.find_choice("value", Encoding) or default
@@ -106,13 +107,13 @@ def read_value_format(
     inner = section.find_section("value")
     if inner is None:
         return ValueFormat(encoding=default, line=line, options={})
-    found = _read_format_section(inner, reading, default, needs_columns)
+    value_format = _read_format_section(inner, context, default, needs_columns)
     inner.done()
-    return found
+    return value_format
 
 
 def _read_format_section(
-    inner: Section, reading: Reading, default: Encoding, needs_columns: bool
+    inner: Section, context: ParseContext, default: Encoding, needs_columns: bool
 ) -> ValueFormat:
     encoding = inner.find_choice("format", Encoding) or default
     columns, avro, skip_bytes, options = None, None, 0, {}
@@ -122,7 +123,7 @@ def _read_format_section(
         if needs_columns and "schema" not in inner:
             inner.wrong("schema", _needs_schema(encoding))
     elif encoding is Encoding.AVRO:
-        avro = _read_avro(inner, reading)
+        avro = _read_avro(inner, context)
         skip_bytes = REGISTRY_PREFIX_BYTES * inner.find_flag("registry_prefix", default=False)
     return ValueFormat(
         encoding=encoding,
@@ -140,11 +141,11 @@ def _needs_schema(encoding: Encoding) -> str:
     return "Avro needs its schema: value: {format: avro, schema_file: click.avsc}"
 
 
-def _read_avro(inner: Section, reading: Reading) -> Any:
+def _read_avro(inner: Section, context: ParseContext) -> Any:
     name = "schema_file" if "schema_file" in inner else "schema"
     text = inner.find_value(name)
     if name == "schema_file" and text is not None:
-        text = _load(inner, reading, text)
+        text = _load(inner, context, text)
     elif name not in inner:
         inner.wrong(name, _needs_schema(Encoding.AVRO))
     if text is None:
@@ -153,19 +154,19 @@ def _read_avro(inner: Section, reading: Reading) -> Any:
         schema = json.loads(text)
         avro_columns(schema)
     except ValueError as error:
-        reason = str(error) if isinstance(error, AvroUnsupported) else f"no JSON: {error}"
+        reason = str(error) if isinstance(error, AvroUnsupported) else f"not valid JSON: {error}"
         inner.wrong(name, f"{name!r}: {reason}")
         return None
     return schema
 
 
-def _load(inner: Section, reading: Reading, name: str) -> str | None:
+def _load(inner: Section, context: ParseContext, name: str) -> str | None:
     try:
-        return reading.read_file(name)
+        return context.read_file(name)
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         inner.wrong(
             "schema_file",
-            f"cannot read {name}: {reason}; it is looked for beside the pipeline's file",
+            f"cannot read {name}: {reason}; the path is relative to the pipeline's file",
         )
         return None

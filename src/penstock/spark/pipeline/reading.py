@@ -1,6 +1,6 @@
-"""A pipeline's file into its values. Every mistake is gathered with its line; nothing is run.
+"""Reads a pipeline's file into a `Pipeline`. Collects every mistake with its line; runs nothing.
 
-Files that it names (schemas) come through `read_file`, so that reading is a function of texts.
+Files that it names (schemas) are read through `read_file`, so that reading itself does no I/O.
 """
 
 import re
@@ -12,7 +12,7 @@ from penstock.spark.pipeline.document import Section, read_document
 from penstock.spark.pipeline.problems import Problems
 from penstock.spark.pipeline.read_sinks import read_sink
 from penstock.spark.pipeline.read_sources import read_source
-from penstock.spark.pipeline.read_values import Reading
+from penstock.spark.pipeline.read_values import ParseContext
 from penstock.spark.pipeline.spec import (
     DEFAULT_CHECKPOINTS,
     Pipeline,
@@ -27,23 +27,24 @@ _TABLE = re.compile(r"[A-Za-z_]\w*")
 
 
 def read_pipeline(file: str, text: str, read_file: Callable[[str], str]) -> Pipeline:
-    """Raises PipelineInvalid with all that is wrong. `read_file` takes names as the file says."""
+    """Raises PipelineInvalid with all problems. `read_file` takes file names as they are
+    written."""
     problems = Problems(file)
     document = read_document(file, text, problems)
-    pipeline = _read(document, Reading(problems=problems, read_file=read_file))
+    pipeline = _read(document, ParseContext(problems=problems, read_file=read_file))
     check_pipeline(pipeline, problems)
     problems.check()
     return pipeline
 
 
-def _read(document: Section, reading: Reading) -> Pipeline:
-    file = reading.problems.file
+def _read(document: Section, context: ParseContext) -> Pipeline:
+    file = context.problems.file
     name = document.find_value("pipeline") or PurePath(file).stem
     if not _FOLDER.fullmatch(name):
-        document.wrong("pipeline", f"{name!r} cannot name a folder: use letters, digits, - _ and .")
+        document.wrong("pipeline", f"{name!r} is no folder name: use letters, digits, - _ and .")
     checkpoints = document.find_value("checkpoints") or DEFAULT_CHECKPOINTS
-    reading = reading.within(
-        folder=f"{checkpoints.rstrip('/')}/{name}", trigger=reading.find_span(document, "trigger")
+    context = context.within(
+        folder=f"{checkpoints.rstrip('/')}/{name}", trigger=context.find_span(document, "trigger")
     )
     pipeline = Pipeline(
         file=file,
@@ -52,9 +53,9 @@ def _read(document: Section, reading: Reading) -> Pipeline:
         checkpoints=checkpoints.rstrip("/"),
         low_latency=document.find_flag("low_latency", default=True),
         settings=_read_settings(document),
-        sources=_read_sources(document, reading),
+        sources=_read_sources(document, context),
         views=_read_views(document),
-        sinks=_read_sinks(document, reading),
+        sinks=_read_sinks(document, context),
     )
     document.done()
     return pipeline
@@ -66,19 +67,19 @@ def _read_settings(document: Section) -> Mapping[str, str]:
         return {}
     for name in section.names():
         if not name.startswith("spark."):
-            section.wrong(name, f"{name!r} is no setting of Spark's: those begin with `spark.`")
+            section.wrong(name, f"{name!r} is not a Spark setting: names start with `spark.`")
     return {name: text.value for name, text in section.texts()}
 
 
-def _read_sources(document: Section, reading: Reading) -> tuple[Source, ...]:
-    found = []
+def _read_sources(document: Section, context: ParseContext) -> tuple[Source, ...]:
+    sources = []
     for name, section in _named_sections(document, "sources", "source"):
         _check_table_name(document, section, name)
-        source = read_source(name, section, reading)
+        source = read_source(name, section, context)
         section.done()
         if source is not None:
-            found.append(source)
-    return tuple(found)
+            sources.append(source)
+    return tuple(sources)
 
 
 def _read_views(document: Section) -> tuple[PipelineView, ...]:
@@ -96,26 +97,26 @@ def _read_views(document: Section) -> tuple[PipelineView, ...]:
     return tuple(views)
 
 
-def _read_sinks(document: Section, reading: Reading) -> tuple[Sink, ...]:
-    found = []
+def _read_sinks(document: Section, context: ParseContext) -> tuple[Sink, ...]:
+    sinks = []
     for name, section in _named_sections(document, "sinks", "sink"):
         if not _FOLDER.fullmatch(name):
-            section.wrong(name, "its name cannot name a folder: use letters, digits, - _ and .")
-        sink = read_sink(name, section, reading)
+            section.wrong(name, "its name is no folder name: use letters, digits, - _ and .")
+        sink = read_sink(name, section, context)
         section.done()
         if sink is not None:
-            found.append(sink)
+            sinks.append(sink)
     if "sinks" not in document:
         document.wrong("sinks", "there are no `sinks:`, so nothing would be written")
-    return tuple(found)
+    return tuple(sinks)
 
 
 def _named_sections(document: Section, name: str, what: str) -> list[tuple[str, Section]]:
     group = document.find_section(name, name)
     if group is None:
         return []
-    found = [(each, group.find_section(each, f"{what} {each}")) for each in group.names()]
-    return [(each, section) for each, section in found if section is not None]
+    sections = [(entry, group.find_section(entry, f"{what} {entry}")) for entry in group.names()]
+    return [(entry, section) for entry, section in sections if section is not None]
 
 
 def _check_table_name(

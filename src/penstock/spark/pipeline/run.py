@@ -1,6 +1,6 @@
-"""Runs a pipeline: starts its queries, tells how they get on, stops them together.
+"""Runs a pipeline: starts its queries, reports their progress, stops them together.
 
-Invariant: when this returns or raises, no query of the pipeline runs any more.
+Invariant: when this returns or raises, no query of the pipeline is still running.
 """
 
 import json
@@ -33,27 +33,28 @@ from penstock.spark.source.group_offsets import GroupOffsetPublisher
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOOK_EVERY_S = 0.5
+_POLL_S = 0.5
 _PLANNED_EVERY_S = 0.05
 _PLANNED_WITHIN_S = 60.0
-_NOT_PLANNED = ("Initializing StreamExecution", "Initializing sources")  # as Spark says it
+_NOT_PLANNED = ("Initializing StreamExecution", "Initializing sources")  # Spark's status messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineRun:
-    """How a pipeline is run this time."""
+    """The options of one run of a pipeline."""
 
     bootstrap: str
-    once: bool  # read what is there now, then end
-    stop: threading.Event  # whoever sets it ends the run
-    show: Callable[[PipelineProgress], None]  # each micro-batch
-    note: Callable[[str], None]  # what else happens, in words
+    once: bool  # read the available data, then end
+    stop: threading.Event  # set it to end the run
+    show: Callable[[PipelineProgress], None]  # called for each micro-batch
+    note: Callable[[str], None]  # called with messages about other events
 
 
 def run_pipeline(
     pipeline: Pipeline, spark: "SparkSession", run: PipelineRun
 ) -> dict[str, QueryTotals]:
-    """What each query has done. Raises PipelineInvalid or QueryFailed, with all queries stopped."""
+    """Returns each query's totals. Raises PipelineInvalid or QueryFailed, with all queries
+    stopped."""
     build_sources_and_views(pipeline, spark, run.bootstrap)
     flows = [build_flow(pipeline, spark, sink) for sink in pipeline.sinks]
     flows += build_dead_letters(pipeline, spark, run.bootstrap)
@@ -74,20 +75,23 @@ def _run_streams(
     watch = _Watch(pipeline, [flow.sink.name for flow in flows], run)
     try:
         for flow in flows:
-            # One by one: those that run must be known when the next one fails.
+            # One by one, so that the running ones can be stopped when the next one fails.
             queries.append(start_query(pipeline, flow, run.bootstrap, once=run.once))
             _wait_until_planned(queries[-1], run.stop)
-        watch.until_the_end(queries)
+        watch.wait(queries)
     finally:
         for query in queries:
             query.running.stop()
-        watch.look_at(queries, is_final=True)
+        watch.poll(queries, is_final=True)
     return watch.totals
 
 
 def _wait_until_planned(query: Query, stop: threading.Event) -> None:
-    """The next query starts when this one's Python process is there: Spark gives each ten seconds
-    to start, which several at once may need on a small or busy machine."""
+    """Waits for the query's Python process before the next query starts.
+
+    Spark gives each process ten seconds to start, which is too short for several at once on a
+    small or busy machine.
+    """
     deadline = time.monotonic() + _PLANNED_WITHIN_S
     while query.running.isActive and time.monotonic() < deadline:
         if query.running.status["message"] not in _NOT_PLANNED or stop.wait(_PLANNED_EVERY_S):
@@ -95,7 +99,7 @@ def _wait_until_planned(query: Query, stop: threading.Event) -> None:
 
 
 class _Watch:
-    """What is known of the queries of one run."""
+    """Follows the queries of one run."""
 
     def __init__(self, pipeline: Pipeline, names: Sequence[str], run: PipelineRun) -> None:
         self.totals = {name: QueryTotals() for name in names}
@@ -104,39 +108,39 @@ class _Watch:
         self._groups = GroupProgress(pipeline, names)
         self._published: dict[str, GroupOffsetPublisher] = {}
 
-    def until_the_end(self, queries: Sequence[Query]) -> None:
-        """All have ended, one has failed, or the run is stopped."""
+    def wait(self, queries: Sequence[Query]) -> None:
+        """Returns when all queries have ended or the run is stopped; raises if one fails."""
         active = list(queries)
         while active and not self._run.stop.is_set():
-            self._run.stop.wait(_LOOK_EVERY_S)
+            self._run.stop.wait(_POLL_S)
             ended = [query for query in active if not query.running.isActive]
-            self.look_at(active)
+            self.poll(active)
             for query in ended:
                 self._check_end(query)
                 active.remove(query)
 
-    def look_at(self, queries: Sequence[Query], *, is_final: bool = False) -> None:
+    def poll(self, queries: Sequence[Query], *, is_final: bool = False) -> None:
         for query in queries:
-            self._look_at(query)
-        for group, offsets in self._groups.places(is_final=is_final).items():
+            self._poll(query)
+        for group, offsets in self._groups.offsets(is_final=is_final).items():
             if group not in self._published:
                 client = shared_client(ClientSettings(self._run.bootstrap))
                 self._published[group] = GroupOffsetPublisher(client, group)
             self._published[group].publish(offsets)
 
-    def _look_at(self, query: Query) -> None:
-        """The batches since the last look, as far as Spark remembers them."""
+    def _poll(self, query: Query) -> None:
+        """Records the batches since the last poll, as far as Spark keeps them."""
         last = query.running.lastProgress
         if last is None or last.batchId <= self.totals[query.name].last_batch:
             return
-        for told in query.running.recentProgress:
-            if told.batchId > self.totals[query.name].last_batch:
-                self._note(query.name, json.loads(told.json))
+        for progress in query.running.recentProgress:
+            if progress.batchId > self.totals[query.name].last_batch:
+                self._record(query.name, json.loads(progress.json))
 
-    def _note(self, name: str, told: dict[str, object]) -> None:
-        progress = read_progress(name, told)
+    def _record(self, name: str, progress_json: dict[str, object]) -> None:
+        progress = read_progress(name, progress_json)
         self.totals[name] = self.totals[name].after(progress)
-        self._groups.note(name, end_offsets(told))
+        self._groups.note(name, end_offsets(progress_json))
         self._run.show(progress)
 
     def _check_end(self, query: Query) -> None:

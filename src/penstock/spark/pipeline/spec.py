@@ -1,6 +1,6 @@
-"""A pipeline as values: what a file says, checked and with defaults filled in. No YAML, no Spark.
+"""A pipeline as values: its file's content, checked and with defaults. No YAML, no Spark.
 
-Lines are those of the file, for messages about what only Spark can find wrong.
+Line numbers are kept for errors that only Spark can find.
 """
 
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-# What a topic's source adds to the columns of the value: where a record lies.
-PLACE_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
+# The record's metadata, which a topic source adds to the columns of the value.
+RECORD_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 HEADERS_COLUMN = "_headers"
 DEFAULT_CHECKPOINTS = "penstock-checkpoints"
 
 
 class Encoding(StrEnum):
-    """How the bytes of a key or value are to be understood."""
+    """How the bytes of a key or value are decoded."""
 
     JSON = "json"
     AVRO = "avro"
@@ -24,7 +24,7 @@ class Encoding(StrEnum):
 
 
 class BadValuePolicy(StrEnum):
-    """What becomes of a pipeline whose record does not parse."""
+    """What a pipeline does with a record that does not parse."""
 
     FAIL = "fail"
     SKIP = "skip"
@@ -35,13 +35,13 @@ class OutputMode(StrEnum):
     APPEND = "append"
     UPDATE = "update"
     COMPLETE = "complete"
-    OVERWRITE = "overwrite"  # of what is no stream
+    OVERWRITE = "overwrite"  # only without a stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sql:
     text: str
-    line: int  # where its first line is
+    line: int  # of its first line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +57,16 @@ Options = Mapping[str, Option]
 class ValueFormat:
     encoding: Encoding
     line: int
-    columns: str | None = None  # of JSON: Spark's DDL, "user STRING, at TIMESTAMP"
-    avro: Any = None  # Avro's schema, as JSON gives it
-    skip_bytes: int = 0  # before an Avro value: 5 where a registry's id is
-    options: Options  # of Spark's JSON reader or writer
+    columns: str | None = None  # JSON: Spark's DDL, "user STRING, at TIMESTAMP"
+    avro: Any = None  # Avro schema, as parsed JSON
+    skip_bytes: int = 0  # before an Avro value: 5 with a schema registry's prefix
+    options: Options  # for Spark's JSON reader or writer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
     column: str
-    delay: str  # as Spark writes it: "10 minutes"
+    delay: str  # Spark's interval string: "10 minutes"
     line: int
 
 
@@ -75,7 +75,7 @@ class TopicSource:
     name: str
     line: int
     subscription: tuple[str, str]  # the connector's option and its value
-    topics: tuple[str, ...]  # those that are named; none with a pattern
+    topics: tuple[str, ...]  # empty with a pattern
     value: ValueFormat
     key: Encoding  # text or binary
     start: Mapping[str, str]  # the connector's options
@@ -124,7 +124,7 @@ class PipelineView:
 class TopicTarget:
     topic: str
     value: ValueFormat
-    key: Sql | None  # an expression, as are the others
+    key: Sql | None  # an expression, like the two below
     headers: Sql | None
     partition: Sql | None
 
@@ -145,7 +145,7 @@ class TableTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatTarget:
-    """A format of Spark's that needs no place: console, noop, or a data source with options."""
+    """A Spark format without a path or table: console, noop, or a data source with options."""
 
     format: str
 
@@ -157,7 +157,7 @@ Target = TopicTarget | FileTarget | TableTarget | FormatTarget
 class Sink:
     name: str
     line: int
-    reads: str | Sql  # the name of a source or view, or a query of its own
+    reads: str | Sql  # the name of a source or view, or a query
     target: Target
     mode: OutputMode | None  # None: append
     trigger: str | None
@@ -178,10 +178,10 @@ class Pipeline:
     sinks: tuple[Sink, ...]
 
     def topic_sources(self) -> list[TopicSource]:
-        return [each for each in self.sources if isinstance(each, TopicSource)]
+        return [source for source in self.sources if isinstance(source, TopicSource)]
 
     def dead_letter_sink(self, source: TopicSource) -> Sink | None:
-        """Of the query that carries what does not parse; None: the file asks for none."""
+        """The sink for the source's records that do not parse; None if it has no dead_letter."""
         if source.dead_letter is None:
             return None
         name = f"{source.name}.dead-letter"

@@ -1,7 +1,7 @@
-"""Records into columns and columns into records, with Spark's functions. Starts nothing.
+"""Converts records to columns and columns to records, with Spark's functions. Runs no query.
 
-A value that does not parse never becomes a row: the source fails, skips it, or it becomes a
-dead letter, as the file says. A record without a value (a tombstone) is a row of nulls.
+A value that does not parse never becomes a row: the source fails, skips it, or sends it to the
+dead-letter topic, as the file says. A record without a value (a tombstone) is a row of nulls.
 """
 
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from penstock.spark.codec.ddl_columns import quoted, to_ddl
 from penstock.spark.pipeline.connector_options import values_of
 from penstock.spark.pipeline.spec import (
     HEADERS_COLUMN,
-    PLACE_COLUMNS,
+    RECORD_COLUMNS,
     BadValuePolicy,
     Encoding,
     TopicSource,
@@ -31,34 +31,34 @@ _BAD = "_penstock_bad"
 _PARSED = "_penstock_parsed"
 _WHOLE = "_penstock_whole"
 _ONCE = "_penstock_once"
-# What may stand behind an object in JSON; anything else is text of a string, or a second value.
+# A `}` followed by anything but white space, `,`, `]` or `}`: inside a string, or a second value.
 _MAYBE_MORE = r"\}\s*[^\s,\]}]"
 
 
 def good_rows(source: TopicSource, records: "DataFrame") -> "DataFrame":
-    """The columns of the value, then where the record lies."""
-    place = _place(source)
+    """The columns of the value, followed by the record's metadata."""
+    metadata = _record_columns(source)
     if source.value.encoding is Encoding.BINARY:
-        return records.select("value", *place)
+        return records.select("value", *metadata)
     if source.value.encoding is Encoding.TEXT:
-        return records.select(f.col("value").cast("string").alias("value"), *place)
-    parsed = _parsed(source.value, records, [*place, f.col("value")])
+        return records.select(f.col("value").cast("string").alias("value"), *metadata)
+    parsed = _parsed(source.value, records, [*metadata, f.col("value")])
     checked = parsed.where(_keeps(source) & (f.col(_ONCE) >= 0))
-    names = [*PLACE_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
+    names = [*RECORD_COLUMNS, *([HEADERS_COLUMN] * source.has_headers)]
     return checked.select(f"{_PARSED}.*", *names).drop(_BAD)
 
 
 def dead_letters(source: TopicSource, records: "DataFrame", pipeline: str) -> "DataFrame":
-    """What does not parse, as it came, with where it came from in its headers."""
-    place = [f.col(name) for name in ("key", "value", "headers", "topic", "partition", "offset")]
-    parsed = _parsed(source.value, records, place)
+    """Records that do not parse, unchanged except for headers with the error and the origin."""
+    names = ("key", "value", "headers", "topic", "partition", "offset")
+    parsed = _parsed(source.value, records, [f.col(name) for name in names])
     return parsed.where(_is_bad() & (f.col(_ONCE) >= 0)).select(
         "key", "value", f.concat(_own_headers(), _reasons(source, pipeline)).alias("headers")
     )
 
 
 def records_of(rows: "DataFrame", target: TopicTarget) -> "DataFrame":
-    """Columns as the sink takes them: key, value, headers, partition."""
+    """The columns that the sink takes: key, value, headers, partition."""
     columns = [_value(rows, target.value).alias("value")]
     if target.key is not None:
         columns.append(_bytes_or_text(rows, f.expr(target.key.text)).alias("key"))
@@ -76,22 +76,25 @@ def value_ddl(value: ValueFormat) -> str:
     return value.columns if value.columns is not None else to_ddl(avro_columns(value.avro))
 
 
-def _place(source: TopicSource) -> list["Column"]:
+def _record_columns(source: TopicSource) -> list["Column"]:
     key = f.col("key") if source.key is Encoding.BINARY else f.col("key").cast("string")
-    where = [f.col(name.removeprefix("_")).alias(name) for name in PLACE_COLUMNS[1:]]
+    where = [f.col(name.removeprefix("_")).alias(name) for name in RECORD_COLUMNS[1:]]
     headers = [f.col("headers").alias(HEADERS_COLUMN)] if source.has_headers else []
-    return [key.alias(PLACE_COLUMNS[0]), *where, *headers]
+    return [key.alias(RECORD_COLUMNS[0]), *where, *headers]
 
 
 def _parsed(value: ValueFormat, records: "DataFrame", kept: list["Column"]) -> "DataFrame":
-    """With `_ONCE`, which differs each time it is computed: Spark then leaves conditions on what
-    was parsed behind the parsing, instead of parsing twice to have them first."""
+    """The parsed value, with a nondeterministic column `_ONCE`.
+
+    That keeps Spark from pushing filters on parsed columns below the parsing, which would parse
+    every value twice.
+    """
     whole = _is_whole(value).alias(_WHOLE)
     return records.select(*kept, _parse(value).alias(_PARSED), whole, f.rand().alias(_ONCE))
 
 
 def _parse(value: ValueFormat) -> "Column":
-    """The value's columns and one more: what is wrong with it, or null."""
+    """A struct of the value's columns plus the parse error, or null."""
     ddl = f"{value_ddl(value)}, {quoted(_BAD)} STRING"
     if value.encoding is Encoding.AVRO:
         result = StructType.fromDDL(ddl)
@@ -102,8 +105,11 @@ def _parse(value: ValueFormat) -> "Column":
 
 
 def _is_whole(value: ValueFormat) -> "Column":
-    """Spark reads the first JSON value and is silent about what follows it. As the one element of
-    an array, a value with something behind it is none; asked only where it looks like that."""
+    """Whether nothing follows the JSON value: Spark parses the first one and ignores the rest.
+
+    Parsed as the only element of an array, a value with something behind it fails. That is done
+    only for values that look suspicious.
+    """
     if value.encoding is not Encoding.JSON:
         return f.lit(True)
     text = f.rtrim(f.col("value").cast("string"))
@@ -135,7 +141,7 @@ def _complaint(source: TopicSource) -> "Column":
         f.col("_partition").cast("string"),
         f.lit(", offset "),
         f.col("_offset").cast("string"),
-        f.lit(", but the value begins with "),
+        f.lit(", but the value starts with "),
         f.substring(f.col("value").cast("string"), 1, 60),
     )
 
@@ -150,7 +156,7 @@ def _reasons(source: TopicSource, pipeline: str) -> "Column":
     reason = f.when(
         f.lit(source.value.encoding is Encoding.AVRO), f.col(f"{_PARSED}.{_BAD}")
     ).otherwise(f.lit(kind))
-    told = {
+    headers = {
         "penstock.error": reason,
         "penstock.pipeline": f.lit(pipeline),
         "penstock.source": f.lit(source.name),
@@ -158,7 +164,7 @@ def _reasons(source: TopicSource, pipeline: str) -> "Column":
         "penstock.partition": f.col("partition").cast("string"),
         "penstock.offset": f.col("offset").cast("string"),
     }
-    return f.array(*(_header(name, value) for name, value in told.items()))
+    return f.array(*(_header(name, value) for name, value in headers.items()))
 
 
 def _header(name: str, value: "Column") -> "Column":
@@ -168,7 +174,7 @@ def _header(name: str, value: "Column") -> "Column":
 def _value(rows: "DataFrame", value: ValueFormat) -> "Column":
     if value.encoding in (Encoding.TEXT, Encoding.BINARY):
         return f.col("value")
-    names = [name for name in rows.columns if name not in (*PLACE_COLUMNS, HEADERS_COLUMN)]
+    names = [name for name in rows.columns if name not in (*RECORD_COLUMNS, HEADERS_COLUMN)]
     whole = f.struct(*(f.col(quoted(name)) for name in names))
     if value.encoding is Encoding.AVRO:
         return avro_encoder(value.avro, value.skip_bytes)(whole)

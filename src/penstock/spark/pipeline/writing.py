@@ -1,4 +1,4 @@
-"""Rows to where they go: a stream becomes a query that runs on, anything else is written once."""
+"""Writes rows to their target: streams as streaming queries, everything else once."""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,7 +68,7 @@ def _start(writer: "DataStreamWriter", sink: Sink, bootstrap: str) -> "Streaming
 def write_once(pipeline: Pipeline, flow: Flow, bootstrap: str) -> None:
     sink = flow.sink
     if sink.mode in (OutputMode.UPDATE, OutputMode.COMPLETE):
-        raise _invalid(pipeline, sink, f"{sink.mode} is for streams, and what it reads is none")
+        raise _invalid(pipeline, sink, f"mode {sink.mode} needs a stream, but it reads none")
     try:
         _save(flow.rows.write.mode(sink.mode or OutputMode.APPEND), sink, bootstrap)
     except PySparkException as error:

@@ -1,4 +1,4 @@
-"""What a pipeline asks of the connector."""
+"""The connector options of a pipeline's sources and sinks."""
 
 from penstock.spark.pipeline.connector_options import sink_options, source_options
 from penstock.spark.pipeline.reading import read_pipeline
@@ -10,7 +10,7 @@ def read(source: str) -> Pipeline:
     return read_pipeline("p.yaml", text, lambda name: name)
 
 
-def test_committed_records_alone_are_read_unless_the_file_says_otherwise() -> None:
+def test_source_reads_only_committed_records_by_default() -> None:
     (source,) = read("topics: [a, b]").topic_sources()
     assert source_options(source, "h:1") == {
         "kafka.bootstrap.servers": "h:1",
@@ -25,7 +25,7 @@ def test_committed_records_alone_are_read_unless_the_file_says_otherwise() -> No
         assert [v for k, v in options.items() if "isolation" in k] == ["read_uncommitted"]
 
 
-def test_a_groups_offsets_are_published_by_the_pipeline_and_not_by_each_query() -> None:
+def test_group_offsets_are_published_by_the_pipeline_not_by_its_queries() -> None:
     (source,) = read("topic_pattern: 'a.*', group: g, start: group").topic_sources()
     options = source_options(source, "h:1", headers=True)
     assert options["subscribePattern"] == "a.*"
@@ -33,7 +33,7 @@ def test_a_groups_offsets_are_published_by_the_pipeline_and_not_by_each_query() 
     assert (options["startingOffsets"], options["includeHeaders"]) == ("group", "true")
 
 
-def test_dead_letters_have_a_sink_of_their_own() -> None:
+def test_dead_letters_have_their_own_sink() -> None:
     pipeline = read("topic: a, dead_letter: d, value: {format: json, schema: n INT}")
     sink = pipeline.dead_letter_sink(pipeline.topic_sources()[0])
     assert sink is not None

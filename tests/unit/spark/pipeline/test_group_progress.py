@@ -1,4 +1,4 @@
-"""A group's offsets are those of the slowest query that reads for it."""
+"""A group's offsets are those of its slowest query."""
 
 from penstock.model.ids import TopicPartition
 from penstock.spark.pipeline.group_progress import GroupProgress
@@ -20,18 +20,18 @@ sinks:
 CLICKS, TAPS, QUIET = (TopicPartition(topic, 0) for topic in ("clicks", "taps", "quiet"))
 
 
-def test_nothing_is_told_before_every_query_has_told_of_a_batch() -> None:
+def test_no_offsets_before_every_query_has_completed_a_batch() -> None:
     progress = GroupProgress(PIPELINE, ["a", "b"])
     progress.note("a", {CLICKS: 10})
-    assert progress.places() == {}
-    assert progress.places(is_final=True) == {"web": {CLICKS: 10}}
+    assert progress.offsets() == {}
+    assert progress.offsets(is_final=True) == {"web": {CLICKS: 10}}
     progress.note("b", {CLICKS: 7})
-    assert progress.places() == {"web": {CLICKS: 7}}
+    assert progress.offsets() == {"web": {CLICKS: 7}}
     progress.note("b", {CLICKS: 12})
-    assert progress.places() == {"web": {CLICKS: 10}}
+    assert progress.offsets() == {"web": {CLICKS: 10}}
 
 
-def test_each_group_gets_the_topics_of_its_sources_alone() -> None:
+def test_group_gets_only_the_topics_of_its_sources() -> None:
     progress = GroupProgress(PIPELINE, ["a"])
     progress.note("a", {CLICKS: 1, TAPS: 2, QUIET: 3})
-    assert progress.places() == {"web": {CLICKS: 1}, "all": {TAPS: 2}}
+    assert progress.offsets() == {"web": {CLICKS: 1}, "all": {TAPS: 2}}

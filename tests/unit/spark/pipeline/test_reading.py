@@ -1,4 +1,4 @@
-"""A pipeline's file: what a good one says, and what is told, with its line, of a bad one."""
+"""Reading a pipeline's file: the values of a valid one, the problems of an invalid one."""
 
 import json
 from pathlib import Path
@@ -35,12 +35,12 @@ def read(text: str, files: dict[str, str] | None = None) -> Pipeline:
 
 
 def problems(text: str, files: dict[str, str] | None = None) -> list[str]:
-    """What is told, a line each, without the name of the file."""
+    """The reported problems, one per line, without the file's name."""
     with pytest.raises(PipelineInvalid) as failure:
         read(text, files)
-    told = str(failure.value).splitlines()
-    assert all(name.startswith("clicks.yaml:") for name in told)
-    return [name.removeprefix("clicks.yaml:") for name in told]
+    lines = str(failure.value).splitlines()
+    assert all(line.startswith("clicks.yaml:") for line in lines)
+    return [line.removeprefix("clicks.yaml:") for line in lines]
 
 
 SINK = """
@@ -49,7 +49,7 @@ sinks:
 """
 
 
-def test_a_short_file_has_defaults_for_all_that_it_does_not_say() -> None:
+def test_short_file_gets_defaults() -> None:
     pipeline = read("sources:\n  clicks: {topic: clicks}\n" + SINK)
     (source,) = pipeline.topic_sources()
     (sink,) = pipeline.sinks
@@ -62,7 +62,7 @@ def test_a_short_file_has_defaults_for_all_that_it_does_not_say() -> None:
     assert (sink.mode, sink.trigger) == (None, None)
 
 
-def test_everything_that_can_be_said_is_understood() -> None:
+def test_every_entry_is_read() -> None:
     pipeline = read(
         """
 pipeline: web
@@ -129,12 +129,12 @@ sinks:
         ("2026-01-31T14:45:00+01:00", {"startingTimestamp": "1769867100000"}),
     ],
 )
-def test_a_start_is_a_word_or_a_time(start: str, options: dict[str, str]) -> None:
+def test_start_is_a_keyword_or_a_time(start: str, options: dict[str, str]) -> None:
     pipeline = read(f"sources:\n  clicks: {{topic: clicks, start: '{start}'}}\n" + SINK)
     assert pipeline.topic_sources()[0].start == options
 
 
-def test_sql_knows_the_line_of_its_first_line_in_every_style_of_yaml() -> None:
+def test_sql_has_its_line_in_every_yaml_style() -> None:
     pipeline = read(
         """
 views:
@@ -154,7 +154,7 @@ sinks:
     assert lines == {"plain": 3, "block": 5, "folded": 8, "quoted": 10}
 
 
-def test_avro_comes_from_the_file_or_from_beside_it() -> None:
+def test_avro_schema_is_inline_or_in_a_file() -> None:
     for value in (f"schema: '{AVRO}'", "schema_file: click.avsc, registry_prefix: true"):
         text = f"sources:\n  clicks: {{topic: clicks, value: {{format: avro, {value}}}}}\n"
         (source,) = read(text + SINK, {"click.avsc": AVRO}).topic_sources()
@@ -163,17 +163,17 @@ def test_avro_comes_from_the_file_or_from_beside_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("", "1: the file is empty: `penstock pipeline init`"),
         ("- a\n- b\n", "1: a pipeline is a list of `name: value` lines, with `sinks:`"),
-        ("a: b: c\n", "1: this is no YAML: mapping values are not allowed here"),
-        ("sinks:\n\tout: 1\n", "2: this is no YAML: found character '\\t' that cannot start any "),
+        ("a: b: c\n", "1: not valid YAML: mapping values are not allowed here"),
+        ("sinks:\n\tout: 1\n", "2: not valid YAML: found character '\\t' that cannot start any "),
         ("sources:\n  clicks: {topic: clicks}\n", "1: the file: there are no `sinks:`, so nothing"),
     ],
 )
-def test_a_file_that_is_none_is_told_as_such(text: str, told: str) -> None:
-    assert problems(text)[0].startswith(told)
+def test_invalid_yaml_is_reported(text: str, expected: str) -> None:
+    assert problems(text)[0].startswith(expected)
 
 
 SOURCE_MISTAKES = [
@@ -183,9 +183,9 @@ SOURCE_MISTAKES = [
     ("topic: a/b", "2: source clicks: "),
     (
         "topic: clicks\n    grup: g",
-        "4: source clicks: 'grup' is not known here (did you mean 'group'?)",
+        "4: source clicks: 'grup' is not expected here (did you mean 'group'?)",
     ),
-    ("topic: clicks\n    topic: taps", "4: source clicks: 'topic' is said already in line 3"),
+    ("topic: clicks\n    topic: taps", "4: source clicks: 'topic' is already given in line 3"),
     (
         "topic: clicks\n    value: jsn",
         "4: source clicks: 'value' is 'jsn', but must be one of: avro,",
@@ -202,7 +202,7 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    value: {format: json, schema: _offset INT}",
-        "4: source clicks: columns _offset are the record's own place; rename yours",
+        "4: source clicks: columns _offset are the record's own metadata; rename yours",
     ),
     (
         "topic: clicks\n    value: {format: avro, schema_file: no.avsc}",
@@ -210,7 +210,7 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    value: {format: avro, schema: '[1'}",
-        "4: source clicks, value: 'schema': no JSON: ",
+        "4: source clicks, value: 'schema': not valid JSON: ",
     ),
     (
         "topic: clicks\n    start: yesterday",
@@ -218,7 +218,7 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    start: group",
-        "4: source clicks: to start where a group has read to, name",
+        "4: source clicks: to start at a group's offsets, name",
     ),
     (
         "topic: clicks\n    start: {clicks: 5}",
@@ -234,11 +234,11 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    dead_letter: clicks\n    value: {format: json, schema: a INT}",
-        "2: source clicks: its dead letters would come back: name another topic",
+        "2: source clicks: it reads its own dead-letter topic: name another topic",
     ),
     (
         "topic: clicks\n    dead_letter: d\n    bad_values: skip\n    value: {format: avro}",
-        "5: source clicks: skip does not go with a dead_letter topic; drop one",
+        "5: source clicks: skip contradicts the dead_letter topic; drop one",
     ),
     (
         "topic: clicks\n    watermark: {column: at}",
@@ -246,12 +246,12 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    watermark: {column: at, delay: soon}",
-        "4: source clicks, watermark: 'delay' is 'soon', but must be a span of time",
+        "4: source clicks, watermark: 'delay' is 'soon', but must be a duration",
     ),
     ("path: x", "2: source clicks: files need a `format:`: parquet"),
     (
         "path: x\n    format: csv\n    stream: true",
-        "5: source clicks: files as a stream need a `schema",
+        "5: source clicks: a stream of files needs a `schema",
     ),
     (
         "path: x\n    format: csv\n    watermark: {column: at, delay: 1m}",
@@ -283,17 +283,17 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    options:\n      subscribe: taps",
-        "5: source clicks: option subscribe has a place of its own: say it as `topic:`",
+        "5: source clicks: option subscribe has its own entry: use `topic:`",
     ),
 ]
 
 
-@pytest.mark.parametrize(("lines", "told"), SOURCE_MISTAKES)
-def test_a_mistake_in_a_source_is_told_with_its_line(lines: str, told: str) -> None:
-    found = problems(
+@pytest.mark.parametrize(("lines", "expected"), SOURCE_MISTAKES)
+def test_mistake_in_a_source_is_reported_with_its_line(lines: str, expected: str) -> None:
+    reported = problems(
         f"sources:\n  clicks:\n    {lines}\nsinks:\n  out: {{query: X, format: noop}}\n"
     )
-    assert found[0].startswith(told)
+    assert reported[0].startswith(expected)
 
 
 SINK_MISTAKES = [
@@ -305,10 +305,10 @@ SINK_MISTAKES = [
         "from: clicks\n    topic: out\n    mode: upsert",
         "7: sink out: 'mode' is 'upsert', but must be",
     ),
-    ("from: clicks\n    path: out\n    mode: update", "4: sink out: files can only be added to"),
+    ("from: clicks\n    path: out\n    mode: update", "4: sink out: files can only be appended to"),
     (
         "from: clicks\n    topic: out\n    mode: overwrite",
-        "4: sink out: a topic is only ever appended",
+        "4: sink out: a topic can only be appended",
     ),
     (
         "from: clicks\n    topic: out\n    trigger: often",
@@ -316,7 +316,7 @@ SINK_MISTAKES = [
     ),
     (
         "from: clicks\n    topic: out\n    tigger: 1s",
-        "7: sink out: 'tigger' is not known here (did you",
+        "7: sink out: 'tigger' is not expected here (did",
     ),
     (
         "from: clicks\n    topic: out\n    options:\n      kafka.acks: some",
@@ -325,15 +325,15 @@ SINK_MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "told"), SINK_MISTAKES)
-def test_a_mistake_in_a_sink_is_told_with_its_line(lines: str, told: str) -> None:
+@pytest.mark.parametrize(("lines", "expected"), SINK_MISTAKES)
+def test_mistake_in_a_sink_is_reported_with_its_line(lines: str, expected: str) -> None:
     text = f"sources:\n  clicks: {{topic: clicks}}\nsinks:\n  out:\n    {lines}\n"
-    found = problems(text)
-    assert found[0].startswith(told)
+    reported = problems(text)
+    assert reported[0].startswith(expected)
 
 
-def test_all_mistakes_are_told_at_once_in_the_files_order() -> None:
-    found = problems(
+def test_all_mistakes_are_reported_in_line_order() -> None:
+    reported = problems(
         """
 tigger: 1s
 sources:
@@ -348,11 +348,11 @@ sinks:
 settings: {shuffle: 1}
 """
     )
-    assert [name.split(":")[0] for name in found] == ["2", "4", "7", "9", "11", "12"]
-    assert "cannot be used in SQL" in found[1]
-    assert "is the name of what is in line 5 already" in found[2]
-    assert "its checkpoint /same is that of two; each needs its own" in found[4]
-    assert "'shuffle' is no setting of Spark's" in found[5]
+    assert [problem.split(":")[0] for problem in reported] == ["2", "4", "7", "9", "11", "12"]
+    assert "cannot be used in SQL" in reported[1]
+    assert "is already used in line 5" in reported[2]
+    assert "its checkpoint /same is also that of sink two; each sink needs its own" in reported[4]
+    assert "'shuffle' is not a Spark setting" in reported[5]
 
 
 @pytest.mark.parametrize(
@@ -363,6 +363,6 @@ settings: {shuffle: 1}
     ],
     ids=lambda path: path.name,
 )
-def test_every_example_is_a_good_pipeline(path: Path) -> None:
+def test_every_example_is_a_valid_pipeline(path: Path) -> None:
     pipeline = read_pipeline(str(path), path.read_text(), lambda n: (path.parent / n).read_text())
     assert pipeline.sinks

@@ -1,4 +1,4 @@
-"""Spans of time and progress: small functions of texts."""
+"""Durations, and progress parsed from Spark's JSON."""
 
 import pytest
 
@@ -21,11 +21,11 @@ from penstock.spark.pipeline.progress import QueryTotals, read_progress
         ("1 fortnight", None),
     ],
 )
-def test_a_span_of_time_becomes_sparks_words(text: str, span: str | None) -> None:
+def test_duration_becomes_a_spark_interval(text: str, span: str | None) -> None:
     assert find_span(text) == span
 
 
-def told(batch: int, *, end: object, latest: object, rows: int = 300) -> dict[str, object]:
+def progress_json(batch: int, *, end: object, latest: object, rows: int = 300) -> dict[str, object]:
     return {
         "batchId": batch,
         "numInputRows": rows,
@@ -34,24 +34,26 @@ def told(batch: int, *, end: object, latest: object, rows: int = 300) -> dict[st
     }
 
 
-def test_lag_is_what_the_topics_hold_and_was_not_read() -> None:
+def test_lag_counts_unread_records() -> None:
     end = {"clicks": {"0": 10, "1": 5}, "@start": {"clicks": {"0": 0}}}
-    progress = read_progress("out", told(4, end=end, latest={"clicks": {"0": 12, "1": 8}}))
+    progress = read_progress("out", progress_json(4, end=end, latest={"clicks": {"0": 12, "1": 8}}))
     assert (progress.batch, progress.rows, progress.rows_per_s) == (4, 300, 1500.0)
     assert progress.lag == 5
 
 
-def test_offsets_as_text_are_read_too_and_others_have_no_lag() -> None:
-    as_text = told(1, end='{"clicks": {"0": 1}}', latest='{"clicks": {"0": 2}}')
+def test_offsets_may_be_json_text_and_other_sources_have_no_lag() -> None:
+    as_text = progress_json(1, end='{"clicks": {"0": 1}}', latest='{"clicks": {"0": 2}}')
     assert read_progress("out", as_text).lag == 1
     for end, latest in (({"logOffset": 3}, {"logOffset": 4}), (None, None), ("x", "y"), (3, 4)):
-        assert read_progress("out", told(1, end=end, latest=latest)).lag is None
+        assert read_progress("out", progress_json(1, end=end, latest=latest)).lag is None
 
 
-def test_totals_add_up_batches() -> None:
+def test_totals_sum_batches() -> None:
     totals = QueryTotals()
     for batch in (0, 1):
         offsets = {"clicks": {"0": batch}}
-        totals = totals.after(read_progress("out", told(batch, end=offsets, latest=offsets)))
+        totals = totals.after(
+            read_progress("out", progress_json(batch, end=offsets, latest=offsets))
+        )
     assert totals == QueryTotals(batches=2, rows=600, busy_ms=400, lag=0, last_batch=1)
     assert totals.rows_per_s == 1500.0
