@@ -48,7 +48,7 @@ class Deferred:
     def run(self, work: Callable[[], None]) -> None:
         self._waiting.append(work)
 
-    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    def run_all(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
         for item in items:
             function(item)
 

@@ -91,7 +91,7 @@ class Deferred:
     def run(self, work: Callable[[], None]) -> None:
         self.waiting.append(work)
 
-    def each(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
+    def run_all(self, function: Callable[[Any], None], items: Iterable[Any]) -> None:
         for item in items:
             function(item)
 

@@ -35,7 +35,7 @@ class FlushThreads:
         self._rounds.shutdown(wait=False)
         self._items.shutdown(wait=False)
 
-    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    def run_all(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
         several = list(items)
         if len(several) == 1:
             function(several[0])  # an executor hop costs more than it gives

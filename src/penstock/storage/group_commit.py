@@ -1,7 +1,7 @@
-"""Group commit: one flusher per log directory makes many logs durable in one round, off the owner.
+"""Group commit: one flusher per log directory syncs many logs in one round, off the owner thread.
 
-While a round runs, requests gather for the next, so that a slow disk makes rounds larger instead of
-queues longer. A log waits at most once, whatever the number of its callers.
+Requests that arrive during a round are served by the next, so that a slow disk makes rounds larger
+instead of queues longer. A log is queued at most once, however many callers wait for it.
 """
 
 import os
@@ -15,7 +15,7 @@ from penstock.model.slices import Releasable
 from penstock.storage.errors import LogFenced, OffsetOutOfRange, StorageError
 from penstock.storage.handles import Handles
 from penstock.storage.leader_epoch_cache import EPOCH_FILE, encode_epochs
-from penstock.storage.log import SegmentedLog
+from penstock.storage.local_log import LocalLog
 
 Item = TypeVar("Item")
 Done = Callable[[StorageError | None], None]
@@ -24,37 +24,37 @@ MAX_LOGS_A_ROUND = 256  # bounds the descriptors that a round holds
 
 
 class Background(Protocol):
-    """Where work goes that may wait for the disk."""
+    """Runs work that may block on the disk."""
 
     def run(self, work: Callable[[], None]) -> None:
-        """Soon, off the owner thread; errors stop the process's owner, not just the work."""
+        """Run it soon, off the owner thread; an error stops the broker, not just the work."""
 
-    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
-        """All items, in parallel where possible; raises the first error after all have ended."""
+    def run_all(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+        """Run all items, in parallel where possible; raise the first error after all have ended."""
 
 
 class Inline:
-    """No threads: the caller waits. For tools, tests and simulation."""
+    """No threads: runs the work in the caller. For tools, tests and simulation."""
 
     def run(self, work: Callable[[], None]) -> None:
         work()
 
-    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    def run_all(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
         for item in items:
             function(item)
 
 
 class _Share(NamedTuple):
-    """One log's part of a round, taken on the owner so that the background touches no log."""
+    """One log's part of a round, collected on the owner so that the background touches no log."""
 
-    log: SegmentedLog
+    log: LocalLog
     upto: Offset
     generation: int
     descriptors: tuple[int, ...]
     paths: tuple[str, ...]
     lease: Releasable
     epochs: bytes | None
-    folders: tuple[str, ...]  # in which names changed
+    folders: tuple[str, ...]  # whose names changed
 
 
 class GroupCommit:
@@ -73,31 +73,31 @@ class GroupCommit:
         self._background = background
         self._post = post
         self._on_failed = on_failed
-        # A round holds a file of each: some of those that may be open are left to readers.
+        # A round holds a file of each log open; leave half of the descriptors to readers.
         self._logs_a_round = max(1, min(MAX_LOGS_A_ROUND, handles.descriptor_capacity // 2))
-        self._waiting: dict[SegmentedLog, Callers] = {}
-        self._served: dict[SegmentedLog, Callers] = {}  # by the round that is running
+        self._waiting: dict[LocalLog, Callers] = {}
+        self._served: dict[LocalLog, Callers] = {}  # by the round that is running
 
-    def request(self, log: SegmentedLog, upto: Offset, done: Done) -> None:
+    def request(self, log: LocalLog, upto: Offset, done: Done) -> None:
         self._waiting.setdefault(log, []).append((upto, done))
         self._start_round()
 
-    def flush_all(self, logs: Iterable[SegmentedLog]) -> None:
-        """For closing: everything in as few rounds as the descriptors allow."""
+    def flush_all(self, logs: Iterable[LocalLog]) -> None:
+        """Before closing: sync everything in as few rounds as the descriptors allow."""
         for log in logs:
             self._waiting.setdefault(log, [])
         self._start_round()
 
-    def cut(self, log: SegmentedLog, end_offset: Offset) -> None:
-        """The log is about to end here: who waits for more than that waits in vain."""
+    def cut(self, log: LocalLog, end_offset: Offset) -> None:
+        """The log is about to end here: callers that wait for later offsets get an error now."""
         for callers in (self._waiting.get(log, []), self._served.get(log, [])):
-            lost = [caller for caller in callers if caller[0] > end_offset]
+            cut_off = [caller for caller in callers if caller[0] > end_offset]
             callers[:] = [caller for caller in callers if caller[0] <= end_offset]
-            for upto, done in lost:
+            for upto, done in cut_off:
                 done(OffsetOutOfRange(upto, log.log_start_offset, end_offset))
 
     def _start_round(self) -> None:
-        """Unless one is running, which starts the next when it ends."""
+        """Start a round unless one is running; that one starts the next when it ends."""
         while self._waiting and not self._served:
             shares: list[_Share] = []
             try:
@@ -113,14 +113,14 @@ class GroupCommit:
                 self._background.run(partial(self._sync, shares))
 
     def _refuse_failed(self, shares: list[_Share]) -> None:
-        """Logs that were deleted or fenced while they waited take no part."""
+        """Drop the logs that were deleted or fenced while they waited."""
         for share in [share for share in shares if share.log.failure is not None]:
             share.lease.release()
             shares.remove(share)
         for log in [log for log in self._served if log.failure is not None]:
             _refuse(log, self._served.pop(log))
 
-    def _share(self, log: SegmentedLog) -> _Share:
+    def _share(self, log: LocalLog) -> _Share:
         dirty = log.segments.starting_from(log.durable_offset)
         epochs = encode_epochs(log.epochs.entries) if log.epochs.dirty else None
         log.epochs.dirty = False
@@ -130,7 +130,7 @@ class GroupCommit:
         paths += [log.segments.active.transaction_index.path, *log.unsynced_paths]
         log.unsynced_paths.clear()
         log.dirty_since_ms = None
-        # Before the files are opened: to open one may close another that nobody holds.
+        # Lease before opening the files: opening one may close another that is not leased.
         lease = self._handles.lease(*(segment.file for segment in dirty))
         return _Share(
             log,
@@ -146,7 +146,7 @@ class GroupCommit:
     def _sync(self, shares: list[_Share]) -> None:
         error: OSError | None = None
         try:
-            self._background.each(self._sync_share, shares)
+            self._background.run_all(self._sync_share, shares)
         except OSError as problem:
             error = problem
         self._post(partial(self._finish, shares, error))
@@ -160,7 +160,7 @@ class GroupCommit:
             self._sync_names(share)
         except FileNotFoundError:
             if share.log.failure is None:
-                raise  # not deleted: its folder has vanished
+                raise  # not deleted: its folder has disappeared
 
     def _sync_names(self, share: _Share) -> None:
         if share.epochs is not None:
@@ -170,8 +170,10 @@ class GroupCommit:
             self._disk.sync_directory(folder)
 
     def _write_epochs(self, share: _Share, content: bytes) -> None:
-        """Not those from before a cut: recovery would take them against the batches after it. A
-        cut counts up the generation before it waits for its turn to write."""
+        """Skip epochs from before a cut: recovery would believe them over the batches after it.
+
+        A cut increments the generation before it waits for the lock to write.
+        """
         if share.log.generation == share.generation:
             replace_file(self._disk, f"{share.log.directory}/{EPOCH_FILE}", content)
 
@@ -180,7 +182,7 @@ class GroupCommit:
         for share in shares:
             share.lease.release()
         if error is not None:
-            # After a failed sync the kernel may have dropped the data: nothing here is sure now.
+            # After a failed sync the kernel may have dropped the data: fail the whole directory.
             self._on_failed(error)
         for share in shares:
             self._settle(share, served[share.log])
@@ -194,32 +196,32 @@ class GroupCommit:
         if log.generation == share.generation:
             log.durable_offset = max(log.durable_offset, share.upto)
         elif share.epochs is not None:
-            log.epochs.dirty = True  # the round left them to the cut, which may not have
+            log.epochs.dirty = True  # the round left them to the cut, which may not have written
         for upto, done in callers:
             if log.durable_offset >= upto:
                 done(None)
             elif upto > log.log_end_offset:
-                # Asked for while the log was being cut: no round would ever come to it.
+                # Requested while the log was being cut: no round would ever reach it.
                 done(OffsetOutOfRange(upto, log.log_start_offset, log.log_end_offset))
             else:
-                # The log was cut meanwhile, or more was appended than this round saw.
+                # The log was cut meanwhile, or the request is newer than this round.
                 self._waiting.setdefault(log, []).append((upto, done))
 
 
-def _refuse(log: SegmentedLog, callers: Callers) -> None:
+def _refuse(log: LocalLog, callers: Callers) -> None:
     assert log.failure is not None
     for _, done in callers:
         done(LogFenced(log.tp, log.failure))
 
 
-def _folders_to_sync(log: SegmentedLog) -> tuple[str, ...]:
-    """Its own, and the one above it while its own name there may be in memory only."""
+def _folders_to_sync(log: LocalLog) -> tuple[str, ...]:
+    """The log's folder, and its parent while the folder's name may not be on disk."""
     folders = (log.directory,) if log.names_changed else ()
     return (*folders, os.path.dirname(log.directory)) if log.is_folder_new else folders
 
 
 def sync_path(disk: Disk, path: str) -> None:
-    """Sync a file that may have gone with its segment meanwhile."""
+    """Sync a file that may have been removed with its segment meanwhile."""
     try:
         descriptor = disk.open(path, APPEND)
     except FileNotFoundError:

@@ -40,6 +40,7 @@ from penstock.storage.errors import (
 )
 from penstock.storage.group_commit import Background, GroupCommit, Inline
 from penstock.storage.handles import Handles
+from penstock.storage.local_log import LocalLog
 from penstock.storage.log import SegmentedLog
 from penstock.storage.log_directory import LocalLogDirectory
 from penstock.storage.maintenance_jobs import CheckpointJob, RemovalJob, RetentionJob
@@ -226,7 +227,7 @@ class SegmentedEngine:
             topic_id=topic_id,
             config=config,
             on_rolled=self._flush_sealed,
-            on_failed=lambda _, error: self._fail_directory(directory, error),
+            on_failed=partial(self._fail_directory, directory),
             before_cut=partial(self._before_cut, directory),
             snapshot_names=sorted(names),
         )
@@ -234,7 +235,7 @@ class SegmentedEngine:
     def _before_cut(
         self,
         directory: LocalLogDirectory,
-        log: SegmentedLog,
+        log: LocalLog,
         end_offset: Offset,
         kept_below: Offset,
     ) -> None:
@@ -341,10 +342,11 @@ class SegmentedEngine:
         else:
             self._committers[self._homes[log.tp].path].request(log, upto, done)
 
-    def _flush_sealed(self, log: SegmentedLog) -> None:
-        """A sealed segment is made durable in the background, whatever the flush settings."""
-        if log.tp in self._homes:
-            self.flush(log, log.log_end_offset, _ignore)
+    def _flush_sealed(self, log: LocalLog) -> None:
+        """Sync a sealed segment in the background, regardless of the flush settings."""
+        home = self._homes.get(log.tp)
+        if home is not None and log.failure is None and log.durable_offset < log.log_end_offset:
+            self._committers[home.path].request(log, log.log_end_offset, _ignore)
 
     def _fail_directory(self, directory: LocalLogDirectory, error: OSError) -> None:
         if directory.failure is None:
@@ -473,7 +475,7 @@ class _JoinedEach:
     """Rounds run in the caller's thread, their files side by side: closing waits for the disk."""
 
     def __init__(self, background: Background) -> None:
-        self.each = background.each
+        self.run_all = background.run_all
 
     def run(self, work: Callable[[], None]) -> None:
         work()

@@ -50,7 +50,7 @@ class Deferred:
     def run(self, work: Callable[[], None]) -> None:
         self.rounds.append(work)
 
-    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    def run_all(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
         for item in items:
             function(item)
 

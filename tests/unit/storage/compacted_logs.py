@@ -37,9 +37,6 @@ def directly(function: Callable[[], Result]) -> Result:
 
 
 def make_log(disk: Disk, config: LogConfig) -> SegmentedLog:
-    def fail(log: SegmentedLog, error: OSError) -> None:
-        log.failure = error
-
     return SegmentedLog(
         disk=disk,
         handles=Handles(disk),
@@ -48,7 +45,7 @@ def make_log(disk: Disk, config: LogConfig) -> SegmentedLog:
         topic_id=TopicId(UUID(int=1)),
         config=config,
         on_rolled=lambda log: None,
-        on_failed=fail,
+        on_failed=lambda error: None,
         before_cut=lambda log, end_offset, kept_below: None,
     )
 

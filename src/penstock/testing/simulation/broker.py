@@ -281,7 +281,7 @@ class SlowDisk:
     def run(self, work: Callable[[], None]) -> None:
         self._broker.later(self._broker.world.random.randint(1, 8), work)
 
-    def each(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
+    def run_all(self, function: Callable[[Item], None], items: Iterable[Item]) -> None:
         for item in items:
             function(item)
 
