@@ -1,5 +1,5 @@
-"""How Spark finds `format("penstock")` by itself: it imports every package named `pyspark_*` and
-takes its `DefaultSource`. Nothing else is here.
+"""Lets Spark find `format("penstock")` without registration: Spark imports every package named
+`pyspark_*` and takes its `DefaultSource`. Contains nothing else.
 """
 
 from penstock.spark.data_source import PenstockDataSource as DefaultSource

@@ -1,7 +1,7 @@
-"""Drivers of one query, some of them thought dead, decide and end at the same time, step by step,
-and are killed anywhere: each batch is committed once and whole. One that is alone may go on after a
-failed commit, as a user's function does that ignores errors: then a batch that was not decided may
-be missing, but none in part."""
+"""Concurrent drivers of one query, some of them taken for dead, decide and end transactions step by
+step and are killed anywhere: each batch is committed once and whole. A single driver may go on
+after a failed commit, like a user's function that ignores errors: then an undecided batch may be
+missing, but never in part."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Steps = Generator[None, None, None]
 
 
 class FencedError(Exception):
-    """A later driver has begun."""
+    """A later driver has fenced this one."""
 
 
-class TroubleError(Exception):
-    """The cluster cannot be reached for a while."""
+class UnreachableError(Exception):
+    """The cluster is unreachable for a while."""
 
 
 class Cluster:
-    """What brokers keep: decisions, who may write them, and transactions."""
+    """The brokers' state: decisions, the epoch that may write them, and transactions."""
 
     def __init__(self) -> None:
         self.decisions: list[CommitDecision] = []
@@ -52,8 +52,8 @@ class Cluster:
         self.batches[state] = run, batch
         return state
 
-    def still_open(self) -> list[TransactionalProducerId]:
-        return [each for each, state in self.states.items() if state == "open"]
+    def ongoing(self) -> list[TransactionalProducerId]:
+        return [producer for producer, state in self.states.items() if state == "open"]
 
     def fence(self) -> int:
         self.epoch += 1
@@ -67,21 +67,23 @@ class Cluster:
             raise FencedError
         self.decisions.append(decision)
 
-    def end(self, each: TransactionalProducerId, state: str) -> None:
-        """As a coordinator does: the same again is no error, and who aborts ignores errors."""
+    def end(self, producer: TransactionalProducerId, state: str) -> None:
+        """Like a coordinator: repeating is no error, and aborts ignore errors."""
         if state == "committed":
-            assert self.states[each] != "aborted", f"{each} was to be committed and is lost"
-        if self.states[each] == "open":
-            self.states[each] = state
+            assert self.states[producer] != "aborted", f"{producer} was to be committed and is lost"
+        if self.states[producer] == "open":
+            self.states[producer] = state
 
 
 @dataclass
 class Spark:
-    """Its log of batches that were done; drivers share the checkpoint."""
+    """Spark's commit log; all drivers share the checkpoint."""
 
     cluster: Cluster = field(default_factory=Cluster)
     done: int = -1
-    skipped: set[int] = field(default_factory=set)  # batches that a driver has not seen committed
+    skipped: set[int] = field(
+        default_factory=set
+    )  # batches whose commit failed for a driver that went on
     runs: dict[int, Steps] = field(default_factory=dict)
     numbers: Iterable[int] = field(default_factory=count)
 
@@ -95,7 +97,7 @@ class Spark:
         while True:
             try:
                 yield from self.write(number, batch)
-            except TroubleError:
+            except UnreachableError:
                 self.skipped.add(batch)
             except (FencedError, AbortedByAnotherRun, StaleBatch):
                 yield from self.recover()
@@ -111,18 +113,18 @@ class Spark:
             yield
         yield from self.commit(PreparedBatch("q", batch, tuple(prepared)))
 
-    def commit(self, asked: PreparedBatch) -> Steps:
-        epoch, last, found = yield from self.begin()
-        still_open = dict.fromkeys([*found, *asked.prepared])
-        yield from self.carry_out(plan_commit(last, asked, still_open), epoch)
+    def commit(self, batch: PreparedBatch) -> Steps:
+        epoch, last, listed = yield from self.begin()
+        ongoing = dict.fromkeys([*listed, *batch.transactions])
+        yield from self.carry_out(plan_commit(last, batch, ongoing), epoch)
 
     def recover(self) -> Steps:
-        epoch, last, found = yield from self.begin()
+        epoch, last, ongoing = yield from self.begin()
         try:
-            yield from self.carry_out(plan_recovery(last, found), epoch)
-        except (FencedError, TroubleError):
+            yield from self.carry_out(plan_recovery(last, ongoing), epoch)
+        except (FencedError, UnreachableError):
             return
-        assert not set(found) & set(self.cluster.still_open())
+        assert not set(ongoing) & set(self.cluster.ongoing())
 
     def begin(
         self,
@@ -131,21 +133,18 @@ class Spark:
         yield
         last = self.cluster.last()
         yield
-        found = self.cluster.still_open()
+        ongoing = self.cluster.ongoing()
         yield
-        return epoch, last, found
+        return epoch, last, ongoing
 
-    def carry_out(self, follows: CommitPlan, epoch: int) -> Steps:
-        if follows.is_new:
-            self.cluster.write(follows.decision, epoch)
+    def carry_out(self, plan: CommitPlan, epoch: int) -> Steps:
+        if plan.is_new:
+            self.cluster.write(plan.decision, epoch)
         yield
-        # In any order, and this is the worst: what should not be aborted is lost.
-        ends = [(abort, "aborted") for abort in follows.aborts]
-        for each, state in [
-            *ends,
-            *((prepared_state, "committed") for prepared_state in follows.commits),
-        ]:
-            self.cluster.end(each, state)
+        # Any order is allowed; aborts first is the worst, because a wrong abort loses data.
+        ends = [(producer, "aborted") for producer in plan.aborts]
+        for producer, state in [*ends, *((producer, "committed") for producer in plan.commits)]:
+            self.cluster.end(producer, state)
             yield
 
     def advance(self, number: int, steps: int) -> None:
@@ -154,22 +153,22 @@ class Spark:
                 del self.runs[number]
                 return
 
-    def trouble(self, number: int) -> None:
+    def disconnect(self, number: int) -> None:
         try:
-            self.runs[number].throw(TroubleError())
-        except (TroubleError, StopIteration):
+            self.runs[number].throw(UnreachableError())
+        except (UnreachableError, StopIteration):
             del self.runs[number]
 
 
 def check(spark: Spark, upto: int) -> None:
     cluster = spark.cluster
-    assert not cluster.still_open()
+    assert not cluster.ongoing()
     writers: dict[int, list[int]] = {}
-    for each, state in cluster.states.items():
-        run, batch = cluster.batches[each]
+    for producer, state in cluster.states.items():
+        run, batch = cluster.batches[producer]
         if state == "committed" and batch >= 0:
             writers.setdefault(batch, []).append(run)
-    decided = {decision.batch for decision in cluster.decisions}
+    decided = {decision.batch_id for decision in cluster.decisions}
     missing = set(range(upto + 1)) - writers.keys()
     assert missing <= spark.skipped - decided
     for batch, runs in writers.items():
@@ -177,8 +176,8 @@ def check(spark: Spark, upto: int) -> None:
         assert len(set(runs)) == 1
 
 
-# Drivers mostly go on.
-KINDS = [*["advance"] * 9, "start", "start", "kill", "stray", "trouble"]
+# Drivers mostly advance.
+KINDS = [*["advance"] * 9, "start", "start", "kill", "stray", "disconnect"]
 ACTIONS = st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(1, 14))
 HISTORIES = st.lists(ACTIONS, min_size=20, max_size=80)
 
@@ -188,32 +187,32 @@ HISTORIES = st.lists(ACTIONS, min_size=20, max_size=80)
 def test_each_batch_is_committed_once_and_whole(
     actions: list[tuple[str, int, int]], is_swept: bool
 ) -> None:
-    live_through(actions, is_swept=is_swept)
+    run_history(actions, is_swept=is_swept)
 
 
-def live_through(actions: list[tuple[str, int, int]], *, is_swept: bool) -> None:
-    """Then one more driver, alone, has to bring all to a good end, perhaps after another query has
-    ended what was left."""
+def run_history(actions: list[tuple[str, int, int]], *, is_swept: bool) -> None:
+    """Afterwards one more driver, alone, must complete everything, perhaps after another query has
+    ended the orphaned transactions."""
     spark = Spark()
     spark.start()
     for kind, which, steps in actions:
         running = sorted(spark.runs)
         if kind == "start" and len(running) < 4:
             spark.start()
-        elif kind == "stray":  # of a task that was killed, or tried twice
+        elif kind == "stray":  # the transaction of a task that was killed or retried
             spark.cluster.open(-1, -1)
         elif running and kind == "advance":
             spark.advance(running[which % len(running)], steps)
-        elif len(running) == 1 and kind == "trouble":
-            spark.trouble(*running)
+        elif len(running) == 1 and kind == "disconnect":
+            spark.disconnect(*running)
         elif running and kind == "kill":
             del spark.runs[running[which % len(running)]]
     spark.runs.clear()
     if is_swept:
         list(spark.recover())
-        assert not spark.cluster.still_open()
+        assert not spark.cluster.ongoing()
     last, wanted = spark.start(), spark.done + 1
     while spark.done < wanted:
-        assert last in spark.runs, "the only driver was refused"
+        assert last in spark.runs, "the only driver was rejected"
         spark.advance(last, 1)
     check(spark, wanted)

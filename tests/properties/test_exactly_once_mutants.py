@@ -1,8 +1,9 @@
-"""The rules about decisions, taken out one at a time: drivers that run against each other must
-come to harm without each of them, or it would be lost unseen.
+"""Mutants of the two-phase commit, each without one rule: concurrent drivers must lose or
+duplicate a batch without it, or the rule could be dropped unnoticed.
 
-That a new batch's decision names what it aborts is not among them: nobody could ask for a later
-batch with those, while one run at a time uses a checkpoint or Spark stops at a failed commit."""
+One rule has no mutant: that a new batch's decision names the transactions it aborts. Nobody can
+prepare a later batch with those while one run at a time uses a checkpoint or Spark stops at a
+failed commit."""
 
 from __future__ import annotations
 
@@ -17,96 +18,96 @@ from hypothesis import strategies as st
 from tests.profile import scaled
 from tests.properties import test_exactly_once_decisions as histories
 
-from penstock.spark.sink.exactly_once import two_phase_commit as decisions
+from penstock.spark.sink.exactly_once import two_phase_commit
 
 
 class Mutant(NamedTuple):
     rule: str
     text: str  # once in the module
-    instead: str
+    replacement: str
 
 
 MUTANTS = [
     Mutant(
-        "what was decided for a batch stays so",
-        "is_repeated = asked.batch == last.batch",
-        "is_repeated = False",
+        "the decision on a batch is final",
+        "is_rerun = batch.batch_id == last.batch_id",
+        "is_rerun = False",
     ),
     Mutant(
-        "of a batch that is run again, the second writing is aborted",
-        "candidates = dict.fromkeys([*still_open, *asked.prepared])",
-        "candidates = dict.fromkeys(() if is_repeated else [*still_open, *asked.prepared])",
+        "a rerun of a decided batch is aborted",
+        "candidates = dict.fromkeys([*ongoing, *batch.transactions])",
+        "candidates = dict.fromkeys(() if is_rerun else [*ongoing, *batch.transactions])",
     ),
     Mutant(
-        "what is undecided and was not reported is aborted",
-        "candidates = dict.fromkeys([*still_open, *asked.prepared])",
-        "candidates = dict.fromkeys(asked.prepared)",
+        "undecided transactions that no task reported are aborted",
+        "candidates = dict.fromkeys([*ongoing, *batch.transactions])",
+        "candidates = dict.fromkeys(batch.transactions)",
     ),
     Mutant(
-        "what was decided before is finished",
-        "committed = last.committed if is_repeated else (*asked.prepared, *unfinished)",
-        "committed = last.committed if is_repeated else asked.prepared",
+        "a new commit finishes the previous decision",
+        "committed = last.committed if is_rerun else (*batch.transactions, *unfinished)",
+        "committed = last.committed if is_rerun else batch.transactions",
     ),
     Mutant(
-        "what was decided before and is not finished stands in the next decision",
-        "decision = CommitDecision(asked.batch, committed, aborts, is_timed)",
-        "decision = CommitDecision(asked.batch, asked.prepared, aborts, is_timed)",
+        "the next decision repeats unfinished commits",
+        "decision = CommitDecision(batch.batch_id, committed, aborts, has_timeout)",
+        "decision = CommitDecision(batch.batch_id, batch.transactions, aborts, has_timeout)",
     ),
     Mutant(
-        "what is aborted stands in the decision when a batch is run again",
+        "a rerun records its aborts in the decision",
         "decision = _with_aborted(last, aborts)",
         "decision = last",
     ),
     Mutant(
-        "what is aborted stands in the decision of who gives up",
+        "recovery records its aborts in the decision",
         "return CommitPlan(_with_aborted(last, aborts), bool(aborts), commits, aborts)",
         "return CommitPlan(last, bool(aborts), commits, aborts)",
     ),
     Mutant(
-        "the decision is written before anything is aborted, in a commit",
-        "return CommitPlan(decision, bool(aborts) or not is_repeated, committed, aborts)",
-        "return CommitPlan(decision, not is_repeated, committed, aborts)",
+        "a commit writes the decision before it aborts",
+        "return CommitPlan(decision, bool(aborts) or not is_rerun, committed, aborts)",
+        "return CommitPlan(decision, not is_rerun, committed, aborts)",
     ),
     Mutant(
-        "the decision is written before anything is aborted, by who gives up",
+        "recovery writes the decision before it aborts",
         "return CommitPlan(_with_aborted(last, aborts), bool(aborts), commits, aborts)",
         "return CommitPlan(_with_aborted(last, aborts), False, commits, aborts)",
     ),
     Mutant(
-        "the decision about a batch is written before it is committed",
-        "return CommitPlan(decision, bool(aborts) or not is_repeated, committed, aborts)",
+        "the decision on a batch is written before it is committed",
+        "return CommitPlan(decision, bool(aborts) or not is_rerun, committed, aborts)",
         "return CommitPlan(decision, bool(aborts), committed, aborts)",
     ),
     Mutant(
-        "what was aborted is kept until the next batch is decided",
+        "aborts are kept until the next batch is decided",
         "aborted = tuple(dict.fromkeys([*last.aborted, *aborts]))",
         "aborted = aborts",
     ),
     Mutant(
-        "who gives up does not abort what was decided",
-        "aborts = tuple(each for each in still_open if each not in last.committed)",
-        "aborts = tuple(still_open)",
+        "recovery does not abort what was decided",
+        "aborts = tuple(state for state in ongoing if state not in last.committed)",
+        "aborts = tuple(ongoing)",
     ),
     Mutant(
-        "who gives up finishes what was decided",
-        "commits = tuple(each for each in last.committed if each in still_open)\n    aborts",
+        "recovery finishes what was decided",
+        "commits = tuple(state for state in last.committed if state in ongoing)\n    aborts",
         "commits = ()\n    aborts",
     ),
-    Mutant("an older batch is refused", "if asked.batch < last.batch:", "if False:"),
+    Mutant("a stale batch is rejected", "if batch.batch_id < last.batch_id:", "if False:"),
     Mutant(
-        "who was given up cannot decide",
-        "if overruled and asked.batch != last.batch:",
+        "a driver whose transactions were aborted cannot commit",
+        "if aborted and batch.batch_id != last.batch_id:",
         "if False:",
     ),
 ]
-MOST = scaled(test=3_000, verify=20_000, release=20_000)
+MAX_EXAMPLES = scaled(test=3_000, verify=20_000, release=20_000)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda item: item.rule)
-def test_without_this_rule_a_batch_is_lost_or_written_twice(
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.rule)
+def test_without_this_rule_a_batch_is_lost_or_duplicated(
     mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    planted = load_without(mutant, tmp_path / "planted.py")
+    mutated = load_mutant(mutant, tmp_path / "mutated.py")
     for name in (
         "PreparedBatch",
         "StaleBatch",
@@ -114,24 +115,30 @@ def test_without_this_rule_a_batch_is_lost_or_written_twice(
         "plan_commit",
         "plan_recovery",
     ):
-        monkeypatch.setattr(histories, name, getattr(planted, name))
+        monkeypatch.setattr(histories, name, getattr(mutated, name))
 
     @settings(
-        max_examples=MOST, database=None, derandomize=True, deadline=None, phases=[Phase.generate]
+        max_examples=MAX_EXAMPLES,
+        database=None,
+        derandomize=True,
+        deadline=None,
+        phases=[Phase.generate],
     )
     @given(histories.HISTORIES, st.booleans())
-    def look(actions: list[tuple[str, int, int]], is_swept: bool) -> None:
-        histories.live_through(actions, is_swept=is_swept)
+    def run(actions: list[tuple[str, int, int]], is_swept: bool) -> None:
+        histories.run_history(actions, is_swept=is_swept)
 
     with pytest.raises(AssertionError):
-        look()
+        run()
 
 
-def load_without(mutant: Mutant, file: Path) -> ModuleType:
-    source = Path(decisions.__file__).read_text()
-    assert source.count(mutant.text) == 1, "the rule is written otherwise: change the mutant, too"
-    file.write_text(source.replace(mutant.text, mutant.instead))
-    spec = importlib.util.spec_from_file_location("planted", file)
+def load_mutant(mutant: Mutant, file: Path) -> ModuleType:
+    source = Path(two_phase_commit.__file__).read_text()
+    assert source.count(mutant.text) == 1, (
+        "the rule is written differently now: change the mutant, too"
+    )
+    file.write_text(source.replace(mutant.text, mutant.replacement))
+    spec = importlib.util.spec_from_file_location("mutated", file)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""The log in Spark: `format("penstock")`, its source, its sink, and pipelines on them.
+"""Penstock in Spark: the data source `format("penstock")`, with pipelines, tables and jobs on it.
 
-Executors import this room with client, protocol, config and model alone: they need no broker.
+Executors need no broker: this package imports only client, protocol, config and model.
 """

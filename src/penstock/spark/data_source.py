@@ -1,7 +1,7 @@
-# ruff: noqa: N802 - methods have the names that Spark calls
-"""`format("penstock")` as Spark sees it: what can be read and written, and by whom.
+# ruff: noqa: N802 - Spark names these methods
+"""The data source `format("penstock")`: gives Spark its schema, readers and writers.
 
-Imported in every process of Spark's that looks for data sources, so that it imports little itself.
+Every Spark process that looks for data sources imports this module, so it imports little itself.
 """
 
 from functools import partial

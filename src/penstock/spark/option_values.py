@@ -1,6 +1,6 @@
-"""The options of a read or write, as Spark hands them over, and typed values out of them.
+"""Parses the raw options of a read or write into typed values.
 
-Knows no option by name but for near misses. Names are compared without case, as Spark does.
+Knows no option by name, except to catch near misses. Names are case-insensitive, as in Spark.
 """
 
 import difflib
@@ -16,9 +16,9 @@ _DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
 _UNIT_MS = {"us": 0.001, "ms": 1, "": 1, "s": 1_000, "m": 60_000, "min": 60_000}
 _UNIT_MS |= {"h": 3_600_000, "d": 86_400_000}
 _NEAR = 0.85
-_VERY_NEAR = 0.9  # of Kafka's own names, which resemble each other
-# Kafka's names that resemble names of ours and mean something else: nothing here needs them.
-_KAFKAS_OTHERS = frozenset(
+_VERY_NEAR = 0.9  # for Kafka's own names, which resemble each other
+# Kafka configs that resemble ours and mean something else; not needed here.
+_UNRELATED_KAFKA_CONFIGS = frozenset(
     (
         "fetch.min.bytes",
         "fetch.max.wait.ms",
@@ -31,19 +31,19 @@ _KAFKAS_OTHERS = frozenset(
 
 class RawOptions:
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in options.items()}
+        self._values = {name.lower(): value for name, value in options.items()}
         self._spelling = {name.lower(): name for name in options}
 
     def find(self, name: str) -> str | None:
-        """The value, without white space around it."""
-        value = self._given.get(name.lower())
+        """The value, without surrounding whitespace."""
+        value = self._values.get(name.lower())
         return None if value is None else value.strip()
 
     def find_kafka(self, name: str) -> str | None:
-        """Of the client, given as `kafka.<name>` or as `<name>`."""
+        """A Kafka client config, set as `kafka.<name>` or as `<name>`."""
         prefixed, plain = self.find(_KAFKA + name), self.find(name)
         if prefixed is not None and plain is not None and prefixed != plain:
-            raise BadOption(name, plain, f"kafka.{name} says {prefixed!r}: give one of the two")
+            raise BadOption(name, plain, f"kafka.{name} is {prefixed!r}: set only one of the two")
         return plain if prefixed is None else prefixed
 
     def positive(self, name: str) -> int | None:
@@ -69,7 +69,7 @@ class RawOptions:
         return default if text is None else pick(name, text, values)
 
     def duration_ms(self, name: str, default: int) -> int:
-        """`500ms`, `15m`; a bare number counts milliseconds."""
+        """`500ms`, `15m`; a bare number is in milliseconds."""
         text = self.find(name)
         if text is None:
             return default
@@ -79,23 +79,23 @@ class RawOptions:
             raise BadOption(name, text, "write a time such as 500ms, 30s, 15m or 1h")
         return round(int(match[1]) * unit_ms)
 
-    def refuse_near_misses(self, own: Collection[str], of_client: Collection[str]) -> None:
-        """A name that is almost one of ours would be ignored without a word. Others may be meant
-        for somebody else. `of_client` are Kafka's, which may have `kafka.` before them."""
-        names = {name.lower(): name for name in (*own, *of_client)}
-        for given, value in self._given.items():
-            plain = given.removeprefix(_KAFKA)
-            if given in names or plain in names or plain in _KAFKAS_OTHERS:
+    def reject_near_misses(self, own: Collection[str], kafka: Collection[str]) -> None:
+        """A misspelt option would be ignored silently. Other names may be meant for somebody else.
+        `kafka` are client configs, which may have the prefix `kafka.`."""
+        names = {name.lower(): name for name in (*own, *kafka)}
+        for option, value in self._values.items():
+            plain = option.removeprefix(_KAFKA)
+            if option in names or plain in names or plain in _UNRELATED_KAFKA_CONFIGS:
                 continue
-            near = difflib.get_close_matches(given, names, n=1, cutoff=_NEAR)
-            if plain != given or not near:
-                near = difflib.get_close_matches(plain, of_client, n=1, cutoff=_VERY_NEAR)
+            near = difflib.get_close_matches(option, names, n=1, cutoff=_NEAR)
+            if plain != option or not near:
+                near = difflib.get_close_matches(plain, kafka, n=1, cutoff=_VERY_NEAR)
             if near:
                 meant = names[near[0]]
                 raise BadOption(
-                    self._spelling[given],
+                    self._spelling[option],
                     value,
-                    f"there is none of this name: {_KAFKA * (plain != given)}{meant}?",
+                    f"there is no such option; did you mean {_KAFKA * (plain != option)}{meant}?",
                 )
 
     def _whole(self, name: str, text: str | None, *, least: int) -> int | None:
@@ -106,12 +106,12 @@ class RawOptions:
         except ValueError:
             value = least - 1
         if value < least:
-            raise BadOption(name, text, f"write a whole number from {least} on")
+            raise BadOption(name, text, f"write a whole number, at least {least}")
         return value
 
 
 def pick(name: str, text: str, values: Mapping[str, _Value]) -> _Value:
-    """One of a few words, in any case."""
+    """One of a few words, case-insensitive."""
     try:
         return values[text.lower()]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Typed values out of a user's options."""
+"""Typed values from a user's options."""
 
 import pytest
 
@@ -6,16 +6,16 @@ from penstock.spark.errors import BadOption
 from penstock.spark.option_values import RawOptions
 
 
-def test_names_are_found_in_any_case() -> None:
-    given = RawOptions({"MaxOffsetsPerTrigger": " 7 "})
-    assert given.positive("maxOffsetsPerTrigger") == 7
+def test_option_names_are_case_insensitive() -> None:
+    raw = RawOptions({"MaxOffsetsPerTrigger": " 7 "})
+    assert raw.positive("maxOffsetsPerTrigger") == 7
 
 
-def test_the_prefix_of_kafka_may_be_left_out() -> None:
+def test_kafka_prefix_is_optional() -> None:
     assert RawOptions({"kafka.group.id": "a"}).find_kafka("group.id") == "a"
     assert RawOptions({"group.id": "a"}).find_kafka("group.id") == "a"
     assert RawOptions({"group.id": "a", "kafka.group.id": "a"}).find_kafka("group.id") == "a"
-    with pytest.raises(BadOption, match="give one of the two"):
+    with pytest.raises(BadOption, match="set only one of the two"):
         RawOptions({"group.id": "a", "kafka.group.id": "b"}).find_kafka("group.id")
 
 
@@ -37,7 +37,7 @@ def test_durations_have_units(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "15 apples", "-1s", "1.5s"])
-def test_durations_that_cannot_be_are_refused(text: str) -> None:
+def test_invalid_durations_are_rejected(text: str) -> None:
     with pytest.raises(BadOption, match="a time such as"):
         RawOptions({"maxTriggerDelay": text}).duration_ms("maxTriggerDelay", 1)
 
@@ -50,24 +50,24 @@ def test_flags_are_true_or_false() -> None:
 
 
 OWN = ("maxOffsetsPerTrigger",)
-OF_CLIENT = ("group.id", "isolation.level", "fetch.max.bytes", "retry.backoff.ms")
+KAFKA = ("group.id", "isolation.level", "fetch.max.bytes", "retry.backoff.ms")
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("option", "meant"),
     [
         ("maxOffsetPerTrigger", "maxOffsetsPerTrigger"),
         ("kafka.isolation.levle", "kafka.isolation.level"),
         ("isolation_level", "isolation.level"),
     ],
 )
-def test_a_near_miss_is_refused_as_it_was_spelt(given: str, meant: str) -> None:
-    with pytest.raises(BadOption, match=rf"option {given}='1'.* {meant}\?"):
-        RawOptions({given: "1"}).refuse_near_misses(OWN, OF_CLIENT)
+def test_near_miss_is_rejected_with_the_option_it_means(option: str, meant: str) -> None:
+    with pytest.raises(BadOption, match=rf"option {option}='1'.* {meant}\?"):
+        RawOptions({option: "1"}).reject_near_misses(OWN, KAFKA)
 
 
 @pytest.mark.parametrize(
     "name", ["path", "kafka.group.id", "kafka.fetch.min.bytes", "kafka.retry.backoff.max.ms"]
 )
-def test_what_is_known_or_for_somebody_else_is_let_pass(name: str) -> None:
-    RawOptions({name: "x"}).refuse_near_misses(OWN, OF_CLIENT)
+def test_other_options_pass(name: str) -> None:
+    RawOptions({name: "x"}).reject_near_misses(OWN, KAFKA)

@@ -1,7 +1,7 @@
-"""Avro's schemas as Spark's types. Pure; values are read and written in `avro_values`.
+"""Avro schemas as Spark types. Pure; `avro_values` reads and writes the values.
 
-Types are those that Spark's own Avro module gives. Logical types that have no type of their own
-there (times, UUIDs, durations) are read as what they are stored as, as Avro's specification asks.
+The types are those of Spark's own Avro module. Logical types without a Spark type (times, UUIDs,
+durations) are read as their underlying type, as Avro's specification requires.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ _NAMED = ("record", "enum", "fixed")
 
 
 class AvroUnsupported(ValueError):
-    """A schema that is none, or that Spark's types cannot hold; the text says where."""
+    """An invalid schema, or one without a Spark type; the message says where."""
 
 
 def avro_columns(schema: Any) -> dict[str, str]:
@@ -40,9 +40,9 @@ def avro_columns(schema: Any) -> dict[str, str]:
 
 
 def without_unused_logical_types(schema: Any) -> Any:
-    """The schema for reading and writing values: only logical types that have a type here."""
+    """The schema for reading and writing values, without logical types that have no Spark type."""
     if isinstance(schema, list):
-        return [without_unused_logical_types(each) for each in schema]
+        return [without_unused_logical_types(branch) for branch in schema]
     if not isinstance(schema, Mapping):
         return schema
     kept = {name: without_unused_logical_types(value) for name, value in schema.items()}
@@ -53,7 +53,7 @@ def without_unused_logical_types(schema: Any) -> Any:
 
 
 class _Types:
-    """One walk through a schema. Remembers the names that it has defined."""
+    """One traversal of a schema. Remembers the named types it has defined."""
 
     def __init__(self) -> None:
         self._named: dict[str, str | None] = {}  # None: being defined
@@ -61,13 +61,13 @@ class _Types:
     def fields(self, record: Mapping[str, Any], where: str, space: str | None) -> dict[str, str]:
         name, space = _full_name(record, space)
         self._named[name] = None
-        found: dict[str, str] = {}
+        fields: dict[str, str] = {}
         for field in _list(record, "fields", where):
             if not isinstance(field, Mapping) or "name" not in field or "type" not in field:
                 raise AvroUnsupported(f"{where}: each field needs a name and a type: {field!r}")
-            found[field["name"]] = self.of(field["type"], f"{where}.{field['name']}", space)
-        self._named[name] = _struct(found)
-        return found
+            fields[field["name"]] = self.of(field["type"], f"{where}.{field['name']}", space)
+        self._named[name] = _struct(fields)
+        return fields
 
     def of(self, schema: Any, where: str, space: str | None) -> str:
         if isinstance(schema, str):
@@ -75,20 +75,22 @@ class _Types:
         if isinstance(schema, list):
             return self._union(schema, where, space)
         if not isinstance(schema, Mapping):
-            raise AvroUnsupported(f"{where}: {schema!r} is no Avro type")
+            raise AvroUnsupported(f"{where}: {schema!r} is not an Avro type")
         return self._complex(schema, where, space)
 
     def _by_name(self, name: str, where: str, space: str | None) -> str:
         if name in _PRIMITIVES:
             return _PRIMITIVES[name]
         full = name if "." in name or not space else f"{space}.{name}"
-        known = full if full in self._named else name
-        if known not in self._named:
+        defined = full if full in self._named else name
+        if defined not in self._named:
             raise AvroUnsupported(f"{where}: type {name!r} is not defined before it is used")
-        found = self._named[known]
-        if found is None:
-            raise AvroUnsupported(f"{where}: {name!r} contains itself, which Spark cannot hold")
-        return found
+        spark_type = self._named[defined]
+        if spark_type is None:
+            raise AvroUnsupported(
+                f"{where}: {name!r} contains itself, which Spark cannot represent"
+            )
+        return spark_type
 
     def _complex(self, schema: Mapping[str, Any], where: str, space: str | None) -> str:
         kind = schema.get("type")
@@ -107,20 +109,21 @@ class _Types:
         logical = _LOGICAL.get((str(kind), str(schema.get("logicalType"))))
         return logical or self.of(kind, where, space)
 
-    def _keep_name(self, schema: Mapping[str, Any], found: str, space: str | None) -> str:
+    def _keep_name(self, schema: Mapping[str, Any], spark_type: str, space: str | None) -> str:
         if schema.get("type") in _NAMED:
-            self._named[_full_name(schema, space)[0]] = found
-        return found
+            self._named[_full_name(schema, space)[0]] = spark_type
+        return spark_type
 
     def _union(self, branches: list[Any], where: str, space: str | None) -> str:
-        types = {self.of(each, where, space) for each in branches if each != "null"}
+        types = {self.of(branch, where, space) for branch in branches if branch != "null"}
         if types == {"INT", "BIGINT"}:
             return "BIGINT"
         if types == {"FLOAT", "DOUBLE"}:
             return "DOUBLE"
         if len(types) != 1:
             raise AvroUnsupported(
-                f"{where}: a union of {len(types)} types; Spark can hold one type, or null and one"
+                f"{where}: a union of {len(types)} types; Spark can represent one type, or null "
+                "and one"
             )
         return types.pop()
 
@@ -141,10 +144,10 @@ def _decimal(schema: Mapping[str, Any], where: str) -> str:
 
 
 def _list(schema: Mapping[str, Any], name: str, where: str) -> list[Any]:
-    found = schema.get(name)
-    if not isinstance(found, list) or not found:
+    entries = schema.get(name)
+    if not isinstance(entries, list) or not entries:
         raise AvroUnsupported(f"{where}: {name!r} must be a list with at least one entry")
-    return found
+    return entries
 
 
 def _struct(fields: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
-"""Avro's bytes into columns and back, by fastavro inside of Spark's Python workers, through Arrow.
+"""Decodes Avro values to columns and back, with fastavro in Spark's Python workers, through Arrow.
 
-Spark's own Avro module is a jar that its wheel does not have. A value that does not decode, or that
-has bytes left over, gives its reason in the last column instead of an error.
+PySpark's wheel does not include Spark's own Avro jar. A value that does not decode, or has trailing
+bytes, puts the reason into the last column instead of raising an error.
 """
 
 import io
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-_MAGIC = 0  # the byte before the number of a registry's schema
+_MAGIC = 0  # the byte before a registry's schema id
 
 
 def avro_decoder(
     schema: Any, skip_bytes: int, result: "StructType"
 ) -> "Callable[[Column], Column]":
-    """From binary to a struct, whose last field says what is wrong, or is null."""
+    """Binary to a struct whose last field says what is wrong, or is null."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     _check_fastavro()
@@ -37,10 +37,10 @@ def avro_decoder(
 
 
 def avro_encoder(schema: Any, skip_bytes: int) -> "Callable[[Column], Column]":
-    """From a struct to binary. A row that the schema cannot hold is an error."""
+    """Struct to binary. Raises an error for a row that does not fit the schema."""
     if skip_bytes:
         raise SparkSourceError(
-            "registry_prefix is for reading: there is no registry here that gives schemas numbers"
+            "registry_prefix is for reading only: there is no schema registry here to assign ids"
         )
     _check_fastavro()
     stored = without_unused_logical_types(schema)
@@ -52,12 +52,12 @@ def avro_encoder(schema: Any, skip_bytes: int) -> "Callable[[Column], Column]":
 
 
 def _arrow_udf(function: Any, result: Any) -> "Callable[[Column], Column]":
-    """Says what the function takes and gives in the way that Spark looks it up."""
+    """Sets the annotations from which Spark infers the kind of function."""
     import pyarrow as pa
 
     function.__annotations__ = dict.fromkeys((*function.__annotations__, "return"), pa.Array)
-    made: Callable[[Column], Column] = arrow_udf(function, returnType=result)
-    return made
+    udf: Callable[[Column], Column] = arrow_udf(function, returnType=result)
+    return udf
 
 
 def decode_values(
@@ -72,15 +72,15 @@ def decode_values(
         if value is None:
             return None
         if skip_bytes and (len(value) < skip_bytes or value[0] != _MAGIC):
-            return {bad: "it does not begin with the number of a registry's schema"}
+            return {bad: "does not begin with a registry's schema id"}
         buffer = io.BytesIO(value)
         buffer.seek(skip_bytes)
         try:
             row = schemaless_reader(buffer, parsed, None)
-        except Exception as error:  # any bytes may come, and fail in any way
-            return {bad: f"no Avro of the schema: {type(error).__name__}: {error}"}
+        except Exception as error:  # arbitrary bytes may fail in any way
+            return {bad: f"not Avro of this schema: {type(error).__name__}: {error}"}
         if buffer.tell() != len(value):
-            return {bad: f"{len(value) - buffer.tell()} bytes are left over"}
+            return {bad: f"{len(value) - buffer.tell()} trailing bytes"}
         assert isinstance(row, dict)
         return row
 

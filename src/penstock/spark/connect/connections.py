@@ -1,8 +1,8 @@
-"""Connections of a process of Spark's to clusters: one event loop on a thread of its own, and the
-clients on it, kept for whoever asks next with the same settings.
+"""Connections of a Spark process to clusters: an event loop on its own thread, and clients on it
+that are shared by all callers with the same settings.
 
-Spark's processes come from forks and live for many tasks. Invariant: a process never touches a loop
-or a socket of the process that it was forked from.
+Spark forks its Python processes and reuses them for many tasks. Invariant: a process never touches
+an event loop or a socket of the process that it was forked from.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from penstock.spark.errors import BadOption, SparkSourceError
 from penstock.spark.option_values import RawOptions
 
 _Result = TypeVar("_Result")
-# What a client does is bounded by its own deadlines; this is for a loop that does not turn.
+# A client's operations have their own deadlines; this one is for an event loop that hangs.
 _GRACE_MS = 10_000
 _CLOSE_TIMEOUT_S = 5.0
 
 
-# Kafka's names of what a client can be told here.
+# The client configs that are supported here, by Kafka's names.
 CLIENT_OPTIONS = (
     *("bootstrap.servers", "security.protocol", "client.id", "request.timeout.ms"),
     *("metadata.max.age.ms", "retry.backoff.ms", "socket.connection.setup.timeout.ms"),
@@ -47,26 +47,26 @@ CLIENT_OPTIONS = (
 class ClientSettings(NamedTuple):
     bootstrap: str
     client_id: str = "penstock-spark"
-    request_timeout_ms: int = 30_000  # for all attempts of one operation together
+    request_timeout_ms: int = 30_000  # per operation, including retries
     metadata_max_age_ms: int = 300_000
     retry_backoff_ms: int = 100
     connect_timeout_ms: int = 10_000
 
 
 def client_settings(options: Mapping[str, str]) -> ClientSettings:
-    """Of Kafka's client options, with or without `kafka.` before them, those that matter here."""
-    given = RawOptions(options)
-    protocol = given.find_kafka("security.protocol") or "PLAINTEXT"
+    """From Kafka's client configs, with or without the prefix `kafka.`."""
+    raw = RawOptions(options)
+    protocol = raw.find_kafka("security.protocol") or "PLAINTEXT"
     if protocol.upper() != "PLAINTEXT":
         raise BadOption(
             "kafka.security.protocol",
             protocol,
-            "only PLAINTEXT is built so far; connect to a PLAINTEXT listener of the cluster",
+            "only PLAINTEXT is supported so far; connect to a PLAINTEXT listener of the cluster",
         )
-    bootstrap = given.find_kafka("bootstrap.servers")
+    bootstrap = raw.find_kafka("bootstrap.servers")
     if not bootstrap:
         raise SparkSourceError(
-            "option kafka.bootstrap.servers is missing: say where the cluster is, for example "
+            "option kafka.bootstrap.servers is missing: name the cluster's brokers, for example "
             '.option("kafka.bootstrap.servers", "127.0.0.1:9092")'
         )
     try:
@@ -74,10 +74,10 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
     except InvalidAddress as error:
         raise BadOption("kafka.bootstrap.servers", bootstrap, str(error)) from None
     default = ClientSettings(bootstrap)
-    milliseconds = given.positive_kafka
+    milliseconds = raw.positive_kafka
     return ClientSettings(
         bootstrap=bootstrap,
-        client_id=given.find_kafka("client.id") or default.client_id,
+        client_id=raw.find_kafka("client.id") or default.client_id,
         request_timeout_ms=milliseconds("request.timeout.ms", default.request_timeout_ms),
         metadata_max_age_ms=milliseconds("metadata.max.age.ms", default.metadata_max_age_ms),
         retry_backoff_ms=milliseconds("retry.backoff.ms", default.retry_backoff_ms),
@@ -88,15 +88,15 @@ def client_settings(options: Mapping[str, str]) -> ClientSettings:
 
 
 def shared_client(settings: ClientSettings) -> "BlockingClient":
-    """This process's client with these settings; nothing is connected before it is asked."""
-    # One atomic step: of two threads that come first, both get the same.
+    """This process's client with these settings. It connects on first use."""
+    # One atomic step, so that two threads that come first get the same one.
     return _processes.setdefault(os.getpid(), _Process()).get_client(settings)
 
 
 class BlockingClient:
-    """A ClusterClient for threads: each call waits for its result, a ClientError or the time limit.
+    """A ClusterClient for threads: each call blocks until its result, a ClientError or the timeout.
 
-    `start` does not wait: its future is how many operations are kept in flight.
+    `start` does not block; its futures keep several operations in flight.
     """
 
     def __init__(self, settings: ClientSettings, loop: "_LoopThread") -> None:
@@ -115,7 +115,8 @@ class BlockingClient:
     def metadata(
         self, topics: Iterable[str] | None = None, *, allow_auto_creation: bool = False
     ) -> ClusterMetadata:
-        """Asked now. None: every topic. A topic that does not exist is there with its error."""
+        """Fresh metadata. None: all topics. A topic that does not exist is included with its
+        error."""
         return self.run(
             lambda client: client.metadata(topics, allow_auto_creation=allow_auto_creation)
         )
@@ -126,7 +127,7 @@ class BlockingClient:
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, ListedOffset]:
-        """EARLIEST, LATEST, MAX_TIMESTAMP or a time in milliseconds for each partition."""
+        """`wanted`: EARLIEST, LATEST, MAX_TIMESTAMP or a timestamp in ms for each partition."""
         return self.run(lambda client: client.list_offsets(wanted, isolation=isolation))
 
     def fetch(
@@ -138,7 +139,7 @@ class BlockingClient:
         min_bytes: int = 1,
         max_bytes: int = 50 * 1024 * 1024,
     ) -> list[FetchedPartition]:
-        """`start(lambda client: client.fetch(...))` fetches while others are read."""
+        """Blocking; `start(lambda client: client.fetch(...))` fetches ahead."""
         return self.run(
             lambda client: client.fetch(
                 wanted,
@@ -150,9 +151,9 @@ class BlockingClient:
             timeout_ms=max_wait_ms + self.settings.request_timeout_ms,
         )
 
-    def produce(self, partition: TopicPartition, batch: Buffer, *, acks: int = -1) -> Produced:
-        """One record batch, as it is."""
-        return self.run(lambda client: client.produce(partition, batch, acks=acks))
+    def produce(self, tp: TopicPartition, batch: Buffer, *, acks: int = -1) -> Produced:
+        """One record batch, sent unchanged."""
+        return self.run(lambda client: client.produce(tp, batch, acks=acks))
 
     def run(
         self,
@@ -166,7 +167,7 @@ class BlockingClient:
         try:
             return future.result((limit_ms + _GRACE_MS) / 1000)
         finally:
-            future.cancel()  # what nobody waits for any more; a finished one is left as it is
+            future.cancel()  # after a timeout; no effect on a finished one
 
     def start(self, work: Callable[[ClusterClient], Awaitable[_Result]]) -> "Future[_Result]":
         async def operate() -> _Result:
@@ -187,16 +188,16 @@ class BlockingGroups:
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """Partitions without a committed offset are left out. None: all that have one."""
+        """Omits partitions without a committed offset. None: all partitions of the group."""
         return self._client.run(lambda client: client.groups.fetch_offsets(group, partitions))
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Refused with UNKNOWN_MEMBER_ID while the group has members."""
+        """Rejected with UNKNOWN_MEMBER_ID while the group has members."""
         self._client.run(lambda client: client.groups.commit_offsets(group, offsets))
 
 
 class _Process:
-    """What one process has; made cheaply, so that it may be made once too often."""
+    """The clients of one process; cheap to create, because a racing thread may create another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -222,15 +223,15 @@ class _Process:
 
 
 class _LoopThread:
-    """An event loop that turns on a thread of its own until it is stopped."""
+    """An event loop that runs on its own thread until it is stopped."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._turn, name="penstock-connections", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="penstock-connections", daemon=True)
         self._thread.start()
 
     def submit(self, work: Callable[[], Awaitable[_Result]]) -> "Future[_Result]":
-        assert threading.current_thread() is not self._thread, "would wait for itself"
+        assert threading.current_thread() is not self._thread, "would deadlock"
 
         async def operate() -> _Result:
             return await work()
@@ -246,31 +247,31 @@ class _LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_CLOSE_TIMEOUT_S)
 
-    def _turn(self) -> None:
+    def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-            self._loop.run_until_complete(_cancel_the_rest())
+            self._loop.run_until_complete(_cancel_remaining())
         finally:
             self._loop.close()
 
 
-async def _cancel_the_rest() -> None:
-    """Who still waits is told, so that nothing is left half done."""
-    rest = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in rest:
+async def _cancel_remaining() -> None:
+    """Cancels running tasks, so that their callers do not wait forever."""
+    remaining = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in remaining:
         task.cancel()
-    await asyncio.gather(*rest, return_exceptions=True)
+    await asyncio.gather(*remaining, return_exceptions=True)
 
 
-# By process id. What was inherited by a fork stays here untouched: to end it, even to collect it as
-# garbage, would reach into the parent's sockets.
+# By process id. Entries inherited through a fork stay here untouched: closing them, or even
+# garbage-collecting them, would affect the parent's sockets.
 _processes: dict[int, _Process] = {}
 
 
 @atexit.register
 def close_connections() -> None:
-    """Of this process; the next who asks for a client gets a new one."""
+    """Close this process's connections; the next `shared_client` opens new ones."""
     process = _processes.pop(os.getpid(), None)
     if process is not None:
         process.close()

@@ -22,7 +22,7 @@ from penstock.spark.pipeline.spec import (
     TopicTarget,
 )
 from penstock.spark.pipeline.values import dead_letters, good_rows, records_of
-from penstock.spark.session.spark_messages import explain, find_place
+from penstock.spark.session.spark_messages import explain, find_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -73,7 +73,7 @@ def query(pipeline: Pipeline, spark: "SparkSession", sql: Sql, what: str) -> "Da
         rows = spark.sql(sql.text)
         _ = rows.schema
     except PySparkException as error:
-        line = sql.line + (find_place(str(error)) or 1) - 1
+        line = sql.line + (find_line(str(error)) or 1) - 1
         problem = Problem(line, f"SQL of {what}: {explain(str(error))}")
         raise PipelineInvalid(pipeline.file, [problem]) from None
     return rows

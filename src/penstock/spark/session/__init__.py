@@ -1,1 +1,1 @@
-"""Spark sessions: how one is built, what its workers need, and faster JVM starts."""
+"""Spark sessions: building one, its workers' Python, faster JVM starts, readable errors."""

@@ -1,8 +1,9 @@
-"""Runs once what every pipeline does, so that its JVM loads the classes that pipelines need.
+"""A training run for the class archive: does what every pipeline does, so that the JVM loads the
+classes that pipelines need.
 
 `python -m penstock.spark.session.archive_training BOOTSTRAP TOPIC FOLDER`
 
-Not a test: nothing is checked but that it runs to its end, and its Java too.
+Not a test: it only checks that the run and its JVM end normally.
 """
 
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 from penstock.spark.session.builder import session
 
-_END_TIMEOUT_S = 300.0  # Java writes its archive when it ends
+_EXIT_TIMEOUT_S = 300.0  # the JVM writes its archive on exit
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -26,7 +27,7 @@ def main(bootstrap: str, topic: str, folder: Path) -> None:
         _run_queries(spark, bootstrap, topic, folder)
     finally:
         spark.stop()
-        _end_java()
+        _stop_jvm()
 
 
 def _run_queries(spark: Any, bootstrap: str, topic: str, folder: Path) -> None:
@@ -59,15 +60,15 @@ def _drain(rows: Any, sink: str, folder: Path, **options: str) -> None:
     writer.options(**options).trigger(availableNow=True).start().awaitTermination()
 
 
-def _end_java() -> None:
-    """PySpark keeps its Java for a next session; there is none."""
+def _stop_jvm() -> None:
+    """PySpark keeps its JVM for the next session; here there is none."""
     from pyspark import SparkContext
 
     context: Any = SparkContext
-    gateway = context._gateway  # noqa: SLF001 (PySpark has no other way to its Java)
+    gateway = context._gateway  # noqa: SLF001 (PySpark offers no other way to its JVM)
     gateway.shutdown()
     gateway.proc.stdin.close()
-    gateway.proc.wait(_END_TIMEOUT_S)
+    gateway.proc.wait(_EXIT_TIMEOUT_S)
 
 
 if __name__ == "__main__":

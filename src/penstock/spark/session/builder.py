@@ -1,7 +1,7 @@
-"""A Spark session on this machine that is quick with small micro-batches, and needs no set-up.
+"""Builds a local Spark session that is fast with small micro-batches and needs no set-up.
 
-Not needed to use `format("penstock")`: any session has that. `LOW_LATENCY` is for sessions that are
-built elsewhere; a setting of the user's always wins over it.
+Not needed for `format("penstock")`, which works in any session. `LOW_LATENCY` is for sessions that
+are built elsewhere; the user's own settings always override it.
 """
 
 import os
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 DEFAULT_MASTER = "local[*]"
 
-# Measured: a micro-batch of 100 rows takes 0.55 of the time that it takes with Spark's defaults.
+# Measured: a micro-batch of 100 rows takes 0.55 of the time it takes with Spark's defaults.
 LOW_LATENCY: Mapping[str, str] = MappingProxyType(
     {
-        # Checkpoints on local disks without a checksum file beside each file: half the files.
+        # Checkpoints on local disks without a checksum file for each file: half the files.
         "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.RawLocalFs",
-        # Spark and its Python workers are on one machine: no need for TCP between them.
+        # Spark and its Python workers share a machine and need no TCP between them.
         "spark.python.unix.domain.socket.enabled": "true",
     }
 )
@@ -37,8 +37,8 @@ def session(
     config: Mapping[str, str] | None = None,
     low_latency: bool = True,
 ) -> "SparkSession":
-    """A session with the preset, on this Java and this Python. One that runs already is returned,
-    with what can still be changed."""
+    """A session with the preset, on this Java and this Python. Returns the running session if
+    there is one, with those settings that can still be changed."""
     from pyspark.sql import SparkSession
 
     _choose_java_and_python(is_local=master.startswith("local"))
@@ -50,13 +50,13 @@ def session(
 
 
 def preset(master: str = DEFAULT_MASTER, config: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The settings for this master, with those of `config` over them."""
+    """The settings for this master, overridden by those of `config`."""
     local = _for_local(master) if master.startswith("local") else {}
     return {**LOW_LATENCY, **local, **(config or {})}
 
 
 def _for_local(master: str) -> dict[str, str]:
-    # The default of 200 is for clusters: here it would be 200 tasks and 200 state stores a batch.
+    # The default of 200 suits clusters; here it would mean 200 tasks and state stores per batch.
     return {"spark.sql.shuffle.partitions": str(_cores(master))}
 
 
@@ -69,7 +69,7 @@ def _cores(master: str) -> int:
 
 
 def _choose_java_and_python(*, is_local: bool) -> None:
-    """Spark's scripts look for both in the environment; what the user set there stays."""
+    """Spark's scripts look for both in the environment; the user's own values stay."""
     java = find_java()
     if "JAVA_HOME" not in os.environ:
         os.environ["JAVA_HOME"] = java.home

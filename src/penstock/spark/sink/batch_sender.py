@@ -1,7 +1,7 @@
-"""Batches on their way to the cluster: many partitions at once, each in its order, bounded bytes.
+"""Sends batches to the cluster: many partitions at once, each in order, with bounded memory.
 
-Filled by a task's thread, emptied on the loop's. Invariant: a partition has one batch in flight, so
-that sending one again never puts it behind a later one.
+Filled by a task's thread, drained on the event loop's. Invariant: a partition has at most one batch
+in flight, so that a retry never puts it behind a later one.
 """
 
 import threading
@@ -19,62 +19,60 @@ from penstock.spark.connect.connections import BlockingClient
 from penstock.spark.errors import SparkSourceError
 
 _GRACE_MS = 10_000
-# How one batch gets into the log: alone, or as a part of a transaction.
+# How one batch is produced: without a transaction, or as part of one.
 ProduceBatch = Callable[[ClusterClient, TopicPartition, Buffer], Awaitable[Produced]]
 
 
 def produce_without_transaction(*, acks: int, timeout_ms: int) -> ProduceBatch:
-    return lambda client, partition, batch: client.produce(
-        partition, batch, acks=acks, timeout_ms=timeout_ms
-    )
+    return lambda client, tp, batch: client.produce(tp, batch, acks=acks, timeout_ms=timeout_ms)
 
 
-class _Parcel(NamedTuple):
+class _QueuedBatch(NamedTuple):
     batch: Buffer
     size: int
     records: int
 
 
 class BatchSender:
-    """`send`, then `flush`: only then is everything acknowledged. Owned by one task."""
+    """`send`, then `flush`, which returns when everything is acknowledged. Owned by one task."""
 
     def __init__(
-        self, client: BlockingClient, produce: ProduceBatch, *, timeout_ms: int, most_bytes: int
+        self, client: BlockingClient, produce: ProduceBatch, *, timeout_ms: int, max_bytes: int
     ) -> None:
-        """`timeout_ms` is what `produce` takes at most."""
+        """`timeout_ms` is the longest that `produce` takes."""
         self._client = client
         self._produce = produce
         self._timeout_ms = timeout_ms
-        self._most_bytes = most_bytes
-        # Guards all that follows; told whenever a batch is acknowledged, or none will be any more.
+        self._max_bytes = max_bytes
+        # Guards the fields below; notified on every acknowledgement and on failure.
         self._changed = threading.Condition()
-        self._waiting: dict[TopicPartition, deque[_Parcel]] = {}  # a key: its sender runs
-        self._bytes = 0  # sent and not yet acknowledged
-        self._failure: Exception | None = None  # the first; nothing is sent after it
+        self._queues: dict[TopicPartition, deque[_QueuedBatch]] = {}  # a key means: its sender runs
+        self._bytes = 0  # in flight or queued
+        self._failure: Exception | None = None  # the first one; nothing is sent after it
         self._end_offsets: dict[TopicPartition, int] = {}
 
     @property
     def in_flight_bytes(self) -> int:
-        """Given to `send` and not yet acknowledged."""
+        """Passed to `send` and not yet acknowledged."""
         return self._bytes
 
     @property
     def end_offsets(self) -> Mapping[TopicPartition, int]:
-        """Of the partitions written to, one past the last record; after `flush`."""
+        """One past the last record of each partition written to; complete after `flush`."""
         return self._end_offsets
 
-    def send(self, partition: TopicPartition, batch: Buffer, records: int) -> None:
-        """Waits while too much is on its way. What failed before is raised here."""
+    def send(self, tp: TopicPartition, batch: Buffer, records: int) -> None:
+        """Blocks while too many bytes are in flight. Raises an earlier failure."""
         size = len(batch)
         with self._changed:
-            while self._bytes and self._bytes + size > self._most_bytes:
+            while self._bytes and self._bytes + size > self._max_bytes:
                 self._wait()
             self._check()
             self._bytes += size
-            is_running = partition in self._waiting
-            self._waiting.setdefault(partition, deque()).append(_Parcel(batch, size, records))
+            is_running = tp in self._queues
+            self._queues.setdefault(tp, deque()).append(_QueuedBatch(batch, size, records))
         if not is_running:
-            self._client.start(lambda client: self._send_all(client, partition))
+            self._client.start(lambda client: self._send_all(client, tp))
 
     def flush(self) -> None:
         """Returns when every batch is acknowledged, or raises."""
@@ -83,63 +81,63 @@ class BatchSender:
                 self._wait()
             self._check()
 
-    def give_up(self) -> None:
-        """Nothing more is sent; what is in flight may still be written."""
-        self._fail(SparkSourceError("the task has ended before its rows were written"))
+    def cancel(self) -> None:
+        """Stop sending; batches in flight may still be written."""
+        self._fail(SparkSourceError("the task ended before its rows were written"))
 
     def _wait(self) -> None:
-        """Within a batch's time something is acknowledged or fails, unless the loop hangs."""
+        """A batch is acknowledged or fails within its timeout, unless the event loop hangs."""
         self._check()
         if not self._changed.wait((self._timeout_ms + _GRACE_MS) / 1000):
             raise SparkSourceError(
-                f"{self._bytes} bytes were sent, and for {self._timeout_ms / 1000:g} s nothing was "
-                "heard of them; is this machine overloaded?"
+                f"{self._bytes} bytes were sent, and none was acknowledged within "
+                f"{self._timeout_ms / 1000:g} s; is this machine overloaded?"
             )
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    # On the loop's thread.
+    # On the event loop's thread.
 
-    async def _send_all(self, client: ClusterClient, partition: TopicPartition) -> None:
-        """One batch after the other, until none waits."""
+    async def _send_all(self, client: ClusterClient, tp: TopicPartition) -> None:
+        """One batch after the other, until the queue is empty."""
         try:
-            while (parcel := self._next(partition)) is not None:
-                sent = await self._produce(client, partition, parcel.batch)
-                self._acknowledge(partition, parcel, sent.base_offset)
+            while (queued := self._next(tp)) is not None:
+                sent = await self._produce(client, tp, queued.batch)
+                self._acknowledge(tp, queued, sent.base_offset)
         except ClientError as error:
-            self._fail(_explained(error))
+            self._fail(_explain(error))
         except BaseException as error:
-            self._fail(SparkSourceError(f"writing to {partition} broke off: {error!r}"))
+            self._fail(SparkSourceError(f"writing to {tp} failed: {error!r}"))
             raise
 
-    def _next(self, partition: TopicPartition) -> _Parcel | None:
+    def _next(self, tp: TopicPartition) -> _QueuedBatch | None:
         with self._changed:
-            queue = self._waiting.get(partition)
+            queue = self._queues.get(tp)
             if queue and self._failure is None:
                 return queue.popleft()
-            self._waiting.pop(partition, None)
+            self._queues.pop(tp, None)
             return None
 
-    def _acknowledge(self, partition: TopicPartition, parcel: _Parcel, base_offset: int) -> None:
+    def _acknowledge(self, tp: TopicPartition, queued: _QueuedBatch, base_offset: int) -> None:
         with self._changed:
-            self._bytes -= parcel.size
+            self._bytes -= queued.size
             if base_offset >= 0:
-                self._end_offsets[partition] = base_offset + parcel.records
+                self._end_offsets[tp] = base_offset + queued.records
             self._changed.notify_all()
 
     def _fail(self, error: Exception) -> None:
         with self._changed:
             self._failure = self._failure or error
-            self._waiting.clear()
+            self._queues.clear()
             self._changed.notify_all()
 
 
-def _explained(error: ClientError) -> Exception:
+def _explain(error: ClientError) -> Exception:
     if isinstance(error, RefusedByBroker) and error.code is ErrorCode.MESSAGE_TOO_LARGE:
         return SparkSourceError(
-            f"{error}; let the topic take larger ones (its setting max.message.bytes), or, where "
-            "not a single record is that large, write smaller batches (option kafka.batch.size)"
+            f"{error}; raise the topic's max.message.bytes, or, if no single record is that "
+            "large, write smaller batches (option kafka.batch.size)"
         )
     return error

@@ -1,4 +1,4 @@
-"""`df.write.format("penstock")`: a batch of rows into topics, through Arrow."""
+"""`df.write.format("penstock")`: writes a DataFrame to topics, through Arrow."""
 
 from collections.abc import Iterator, Mapping
 
@@ -21,15 +21,15 @@ from penstock.spark.sink.task_report import (
 )
 from penstock.spark.sink.write_task import write_rows
 
-_BATCH = 0  # the only one
+_BATCH_ID = 0  # the only one
 
 
 class PenstockBatchWriter(DataSourceArrowWriter):
-    """Made and checked on the driver, pickled to every task and to the process that commits.
+    """Created and checked on the driver, pickled to every task and to the process that commits.
 
-    Exactly-once: all rows are there once, or none is; with `oncePerMicroBatch`, once for a
-    micro-batch that is run again. At-least-once: rows of a task that failed and was tried again may
-    be there twice, and those of a failed job stay.
+    Exactly-once: all rows are written once, or none is; with `oncePerMicroBatch`, a micro-batch
+    that is rerun counts once. At-least-once: rows of a retried task may be there twice, and those
+    of a failed job stay.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -39,34 +39,34 @@ class PenstockBatchWriter(DataSourceArrowWriter):
             )
         self._options = parse_sink_options(options)
         self._columns = check_columns(schema, self._options.topic)
-        self._name = new_batch_query()
+        self._query = new_batch_query()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         if not self._options.is_exactly_once:
             return report_task(write_rows(iterator, self._options, self._columns))
-        name = self._name_write()
-        return report_task(*write_prepared(iterator, self._options, self._columns, name))
+        micro_batch = self._micro_batch()
+        return report_task(*write_prepared(iterator, self._options, self._columns, micro_batch))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Every task's rows were acknowledged before it reported."""
+        """Every task reports after its rows are acknowledged."""
         reports = task_reports(messages)
         if self._options.is_exactly_once and reports:
-            prepared = (each.prepared for each in reports)
+            prepared = (report.prepared for report in reports)
             commit_batch(self._options, *self._batch_of(reports), prepared)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """At-least-once, what was written stays: nothing can be taken out of a log."""
+        """With at-least-once the rows stay, because nothing can be removed from a log."""
         reports = task_reports(messages)
-        if self._options.is_exactly_once and (reports or not self._options.is_of_micro_batch):
+        if self._options.is_exactly_once and (reports or not self._options.is_once_per_micro_batch):
             batch = self._batch_of(reports)
             abort_batch(self._options, *batch, watch_s=stragglers_end_within_s(messages))
 
-    def _name_write(self) -> MicroBatchId:
-        if self._options.is_of_micro_batch:
+    def _micro_batch(self) -> MicroBatchId:
+        if self._options.is_once_per_micro_batch:
             return streaming_micro_batch()
-        return MicroBatchId(self._name, None, _BATCH)
+        return MicroBatchId(self._query, None, _BATCH_ID)
 
     def _batch_of(self, reports: list[TaskReport]) -> tuple[str, int]:
-        if self._options.is_of_micro_batch:
+        if self._options.is_once_per_micro_batch:
             return reports[0].get_query(), reports[0].get_batch()
-        return self._name, _BATCH
+        return self._query, _BATCH_ID

@@ -1,5 +1,5 @@
-"""Which columns of a DataFrame the sink writes, and what they may be: as in Spark's own connector.
-Columns with other names are left out, as it does.
+"""The columns of a DataFrame that the sink writes, with the names and types of Spark's own Kafka
+connector. Other columns are ignored, as it does.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ _ALLOWED = {
 
 
 class SinkColumns(NamedTuple):
-    """Places in a row; -1: not there."""
+    """Column indexes; -1: not there."""
 
     key: int
     value: int
@@ -43,39 +43,39 @@ class SinkColumns(NamedTuple):
 
 
 class TopicRows(NamedTuple):
-    """Of one topic, in their order."""
+    """Rows of one topic, in order."""
 
     topic: str
-    size: int  # how many
-    key: pa.Array | None  # binary or text, as the value
+    size: int
+    key: pa.Array | None  # binary or string, like the value
     value: pa.Array
     headers: pa.Array | None
-    partition: pa.Array | None  # int32; null: chosen by the key
+    partition: pa.Array | None  # int32; null: chosen by key
 
 
 def check_columns(schema: StructType, topic: str | None) -> SinkColumns:
-    """Where the sink's columns are, or SparkSourceError."""
-    places = {field.name: place for place, field in enumerate(schema.fields)}
-    if "value" not in places:
+    """The indexes of the sink's columns, or SparkSourceError."""
+    indexes = {field.name: index for index, field in enumerate(schema.fields)}
+    if "value" not in indexes:
         raise SparkSourceError(
-            f"the sink needs a column `value`, the rows have {_names(schema)}: rename one, or make "
-            'it, for example .selectExpr("to_json(struct(*)) AS value")'
+            f"the sink needs a column `value`, the rows have {_names(schema)}: rename one, or add "
+            'one, for example .selectExpr("to_json(struct(*)) AS value")'
         )
-    if topic is None and "topic" not in places:
+    if topic is None and "topic" not in indexes:
         raise SparkSourceError(
-            "the sink does not know where to write: give the option topic, or the rows a column "
-            f"`topic`; they have {_names(schema)}"
+            "no topic to write to: set the option topic, or add a column `topic` to the rows, "
+            f"which have {_names(schema)}"
         )
-    for name in _ALLOWED.keys() & places.keys():
+    for name in _ALLOWED.keys() & indexes.keys():
         if name != "topic" or topic is None:
-            _check_type(name, schema.fields[places[name]].dataType)
-    found = SinkColumns(*(places.get(name, -1) for name in SinkColumns._fields))
-    return found if topic is None else found._replace(topic=-1)
+            _check_type(name, schema.fields[indexes[name]].dataType)
+    columns = SinkColumns(*(indexes.get(name, -1) for name in SinkColumns._fields))
+    return columns if topic is None else columns._replace(topic=-1)
 
 
 def _check_type(name: str, kind: DataType) -> None:
-    # Nullability and collations are no part of it.
-    is_allowed = any(_same(kind.simpleString(), allowed) for allowed in _ALLOWED[name])
+    # Nullability and collation do not matter.
+    is_allowed = any(_is_same_type(kind.simpleString(), allowed) for allowed in _ALLOWED[name])
     if not is_allowed:
         raise SparkSourceError(
             f"column `{name}` is {kind.simpleString()}, the sink takes "
@@ -83,8 +83,8 @@ def _check_type(name: str, kind: DataType) -> None:
         )
 
 
-def _same(given: str, allowed: str) -> bool:
-    return given.split(" collate ")[0] == allowed
+def _is_same_type(actual: str, allowed: str) -> bool:
+    return actual.split(" collate ")[0] == allowed
 
 
 def _names(schema: StructType) -> str:
@@ -94,7 +94,7 @@ def _names(schema: StructType) -> str:
 def split_by_topic(
     batch: pa.RecordBatch, columns: SinkColumns, topic: str | None
 ) -> Iterator[TopicRows]:
-    """The rows of each topic; a row without one is refused."""
+    """The rows of each topic; rejects a row without one."""
     if columns.topic < 0:
         assert topic is not None
         yield _rows(batch, columns, topic)
@@ -103,7 +103,7 @@ def split_by_topic(
     if topics.null_count:
         raise SparkSourceError(
             f"{topics.null_count} of {len(topics)} rows have null in the column `topic`: fill it, "
-            "or give the option topic"
+            "or set the option topic"
         )
     names = topics.unique()
     for name in names:
@@ -112,8 +112,8 @@ def split_by_topic(
 
 
 def _rows(batch: pa.RecordBatch, columns: SinkColumns, topic: str) -> TopicRows:
-    def find(place: int) -> pa.Array | None:
-        return None if place < 0 else batch.column(place)
+    def find(index: int) -> pa.Array | None:
+        return None if index < 0 else batch.column(index)
 
     value = find(columns.value)
     assert value is not None

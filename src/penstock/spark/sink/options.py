@@ -1,7 +1,7 @@
-"""The sink's options, parsed: Kafka's producer names, with or without `kafka.` before them.
+"""The sink's options, parsed: Kafka's producer configs, with or without the prefix `kafka.`.
 
-Options that only tune Kafka's own producer (`linger.ms`, `retries`) are checked and have no effect:
-a task has all its rows at hand, and a batch is sent again until `delivery.timeout.ms` is over.
+Options that only tune Kafka's own producer (`linger.ms`, `retries`) are checked and have no effect,
+because a task has all its rows at hand and a batch is retried until `delivery.timeout.ms`.
 """
 
 import enum
@@ -17,7 +17,7 @@ from penstock.spark.option_values import RawOptions, pick
 _Value = TypeVar("_Value")
 _ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
 _CODECS = {codec.name.lower(): codec for codec in Codec}
-_REFUSED = {
+_UNSUPPORTED = {
     "key.serializer": "keys are written as the bytes they are",
     "value.serializer": "values are written as the bytes they are",
     "transactional.id": "the sink names its transactions itself",
@@ -25,11 +25,11 @@ _REFUSED = {
     "partitioner.class": "give the rows a column `partition` instead",
 }
 _WITHOUT_EFFECT = ("linger.ms", "retries")
-_OF_CLIENT = (
+_KAFKA_OPTIONS = (
     *("acks", "compression.type", "batch.size", "buffer.memory", "delivery.timeout.ms"),
     *("max.block.ms", "transaction.timeout.ms", *_WITHOUT_EFFECT, *CLIENT_OPTIONS),
 )
-_OWN = ("topic", "delivery", "abandonedAfter", "oncePerMicroBatch")
+_SINK_OPTIONS = ("topic", "delivery", "abandonedAfter", "oncePerMicroBatch")
 
 
 class DeliveryGuarantee(enum.StrEnum):
@@ -42,17 +42,19 @@ class SinkOptions(NamedTuple):
     topic: str | None  # None: each row has its own, in the column `topic`
     acks: int = -1
     codec: Codec = Codec.NONE
-    # Before compression. Kafka's 16 kB suit records that come one by one; a broker takes 1 MB.
+    # Before compression. Kafka's 16 kB suit records that arrive one by one; a broker takes 1 MB.
     batch_bytes: int = 512 * 1024
-    buffer_bytes: int = 32 * 1024 * 1024  # of one task, encoded and not yet acknowledged
-    delivery_timeout_ms: int = 120_000  # for one batch, all attempts together
-    topic_timeout_ms: int = 10_000  # for a topic that is being created
+    buffer_bytes: int = 32 * 1024 * 1024  # per task: encoded and not yet acknowledged
+    delivery_timeout_ms: int = 120_000  # per batch, including retries
+    topic_timeout_ms: int = 10_000  # to wait for a topic that is being created
     delivery: DeliveryGuarantee = DeliveryGuarantee.EXACTLY_ONCE
-    # The rest is for exactly-once. Where the cluster has no two-phase commit, a batch must be
-    # done in the first; brokers take no more, unless they are told so.
+    # The rest is for exactly-once. Without two-phase commit, a batch must be committed within
+    # transaction_timeout_ms; the default is the brokers' default transaction.max.timeout.ms.
     transaction_timeout_ms: int = 15 * 60_000
-    abandoned_after_ms: int = 24 * 60 * 60_000  # a query that left something undecided is dead
-    is_of_micro_batch: bool = False  # a batch write that is a streaming query's only one, each time
+    abandoned_after_ms: int = (
+        24 * 60 * 60_000
+    )  # after this, a query with undecided transactions is dead
+    is_once_per_micro_batch: bool = False  # a batch write in foreachBatch, the only one there
 
     @property
     def is_exactly_once(self) -> bool:
@@ -60,50 +62,50 @@ class SinkOptions(NamedTuple):
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    given = RawOptions(options)
-    for name, reason in _REFUSED.items():
-        value = given.find_kafka(name)
+    raw = RawOptions(options)
+    for name, reason in _UNSUPPORTED.items():
+        value = raw.find_kafka(name)
         if value is not None:
-            raise BadOption(f"kafka.{name}", value, f"it cannot be set: {reason}")
-    given.refuse_near_misses(_OWN, _OF_CLIENT)
+            raise BadOption(f"kafka.{name}", value, f"cannot be set: {reason}")
+    raw.reject_near_misses(_SINK_OPTIONS, _KAFKA_OPTIONS)
     for name in _WITHOUT_EFFECT:
-        given.natural_kafka(name, 0)
-    default = SinkOptions(client_settings(options), _topic(given))
-    delivery = given.choice(
-        "delivery", {each.value: each for each in DeliveryGuarantee}, default.delivery
+        raw.natural_kafka(name, 0)
+    default = SinkOptions(client_settings(options), _topic(raw))
+    delivery = raw.choice(
+        "delivery",
+        {guarantee.value: guarantee for guarantee in DeliveryGuarantee},
+        default.delivery,
     )
     return default._replace(
         delivery=delivery,
-        acks=_acks(given, delivery, default.acks),
-        codec=_one_of(given, "compression.type", _CODECS, default.codec),
-        batch_bytes=given.natural_kafka("batch.size", default.batch_bytes),
-        buffer_bytes=given.positive_kafka("buffer.memory", default.buffer_bytes),
-        delivery_timeout_ms=given.positive_kafka(
-            "delivery.timeout.ms", default.delivery_timeout_ms
-        ),
-        topic_timeout_ms=given.natural_kafka("max.block.ms", default.topic_timeout_ms),
-        transaction_timeout_ms=given.positive_kafka(
+        acks=_acks(raw, delivery, default.acks),
+        codec=_one_of(raw, "compression.type", _CODECS, default.codec),
+        batch_bytes=raw.natural_kafka("batch.size", default.batch_bytes),
+        buffer_bytes=raw.positive_kafka("buffer.memory", default.buffer_bytes),
+        delivery_timeout_ms=raw.positive_kafka("delivery.timeout.ms", default.delivery_timeout_ms),
+        topic_timeout_ms=raw.natural_kafka("max.block.ms", default.topic_timeout_ms),
+        transaction_timeout_ms=raw.positive_kafka(
             "transaction.timeout.ms", default.transaction_timeout_ms
         ),
-        abandoned_after_ms=given.duration_ms("abandonedAfter", default.abandoned_after_ms),
-        is_of_micro_batch=given.flag("oncePerMicroBatch", default.is_of_micro_batch),
+        abandoned_after_ms=raw.duration_ms("abandonedAfter", default.abandoned_after_ms),
+        is_once_per_micro_batch=raw.flag("oncePerMicroBatch", default.is_once_per_micro_batch),
     )
 
 
-def _acks(given: RawOptions, delivery: DeliveryGuarantee, default: int) -> int:
-    acks = _one_of(given, "acks", _ACKS, default)
+def _acks(raw: RawOptions, delivery: DeliveryGuarantee, default: int) -> int:
+    acks = _one_of(raw, "acks", _ACKS, default)
     if delivery is DeliveryGuarantee.EXACTLY_ONCE and acks != _ACKS["all"]:
         raise BadOption(
             "kafka.acks",
-            given.find_kafka("acks"),
-            "rows are written exactly once, which needs all: leave it out, or write them at least "
+            raw.find_kafka("acks"),
+            "exactly-once needs acks=all: remove this option, or write at least "
             'once with .option("delivery", "at-least-once")',
         )
     return acks
 
 
-def _topic(given: RawOptions) -> str | None:
-    name = given.find("topic")
+def _topic(raw: RawOptions) -> str | None:
+    name = raw.find("topic")
     if name is None:
         return None
     try:
@@ -112,6 +114,6 @@ def _topic(given: RawOptions) -> str | None:
         raise BadOption("topic", name, str(error)) from None
 
 
-def _one_of(given: RawOptions, name: str, values: Mapping[str, _Value], default: _Value) -> _Value:
-    text = given.find_kafka(name)
+def _one_of(raw: RawOptions, name: str, values: Mapping[str, _Value], default: _Value) -> _Value:
+    text = raw.find_kafka(name)
     return default if text is None else pick(f"kafka.{name}", text, values)

@@ -1,5 +1,5 @@
-"""Which partition each row goes to, chosen as Kafka's default partitioner does: by the key's hash,
-and rows without a key in runs, so that few large batches are sent instead of many small ones.
+"""Chooses a partition for each row like Kafka's default partitioner: by the hash of the key, and in
+sticky runs for rows without a key, so that few large batches are sent instead of many small ones.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.spark.codec.bulk_path import BulkPath, choose_key_partitioner
 from penstock.spark.codec.byte_columns import byte_column
 
-# Rows of a run: at 100 bytes each about what Kafka's producers send to one partition in turn.
+# Rows per run: at 100 bytes each, about what Kafka's sticky partitioner sends to one partition.
 STICKY_ROWS = 160
 
 
@@ -21,17 +21,17 @@ def partition_rows(
     sticky_start: int,
     path: BulkPath | None = None,
 ) -> npt.NDArray[np.int32]:
-    """Rows without a key begin at partition `sticky_start`; start each call at another one."""
+    """Rows without a key start at partition `sticky_start`; pass a different one on each call."""
     if keys is None or keys.null_count == rows:
-        return _runs(rows, partitions, sticky_start)
+        return _sticky_runs(rows, partitions, sticky_start)
     column = byte_column(keys, rows)
     partition_keys = choose_key_partitioner(path, column.data.size)
     chosen = partition_keys(column, partitions)
     without_key = np.flatnonzero(chosen < 0)
-    chosen[without_key] = _runs(len(without_key), partitions, sticky_start)
+    chosen[without_key] = _sticky_runs(len(without_key), partitions, sticky_start)
     return chosen
 
 
-def _runs(rows: int, partitions: int, sticky_start: int) -> npt.NDArray[np.int32]:
+def _sticky_runs(rows: int, partitions: int, sticky_start: int) -> npt.NDArray[np.int32]:
     runs = np.arange(rows, dtype=np.int64) // STICKY_ROWS
     return ((runs + sticky_start) % partitions).astype(np.int32)

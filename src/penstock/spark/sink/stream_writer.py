@@ -1,4 +1,4 @@
-"""`df.writeStream.format("penstock")`: the micro-batches of a query into topics, through Arrow."""
+"""`df.writeStream.format("penstock")`: writes micro-batches to topics, through Arrow."""
 
 from collections.abc import Iterator, Mapping
 
@@ -22,11 +22,10 @@ from penstock.spark.sink.write_task import write_rows
 
 
 class PenstockStreamWriter(DataSourceStreamArrowWriter):
-    """Made in several processes, so that making it must change nothing; pickled to every task.
+    """Created in several processes, so the constructor has no side effects; pickled to every task.
 
-    Exactly-once: a micro-batch counts once, however often it is run. At-least-once: one that is run
-    again writes its rows again. In the output mode "complete" each micro-batch appends the whole
-    result.
+    Exactly-once: a micro-batch counts once, however often it is run. At-least-once: a rerun writes
+    the rows again. In the output mode "complete" each micro-batch appends the whole result.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
@@ -36,20 +35,20 @@ class PenstockStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         if not self._options.is_exactly_once:
             return report_task(write_rows(iterator, self._options, self._columns))
-        name = streaming_micro_batch()
-        return report_task(*write_prepared(iterator, self._options, self._columns, name))
+        micro_batch = streaming_micro_batch()
+        return report_task(*write_prepared(iterator, self._options, self._columns, micro_batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Every task's rows were acknowledged before it reported."""
+        """Every task reports after its rows are acknowledged."""
         if not self._options.is_exactly_once:
             halt_at(FailPoint.COMMIT_BEGUN, batchId)
         elif reports := task_reports(messages):
             query = reports[0].get_query()
-            commit_batch(self._options, query, batchId, (each.prepared for each in reports))
+            commit_batch(self._options, query, batchId, (report.prepared for report in reports))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """The micro-batch is run again. Where no task has reported, nobody here knows the query:
-        its next start finds what was left."""
+        """Spark reruns the micro-batch. If no task has reported, the query is unknown here, and its
+        next start ends what was left."""
         reports = task_reports(messages)
         if self._options.is_exactly_once and reports:
             query = reports[0].get_query()

@@ -1,4 +1,4 @@
-"""What a task of the sink tells the driver: who wrote, and what."""
+"""The commit message of a sink task to the driver: which task attempt wrote what."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -13,24 +13,24 @@ from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId
 from penstock.spark.sink.write_task import WriteResult
 
 _QUERY = "sql.streaming.queryId"
-_BATCH = "streaming.sql.batchId"
+_BATCH_ID = "streaming.sql.batchId"
 _RUN = "spark.jobGroup.id"  # a streaming query sets it to the id of its run
-# Spark looks every 2 s whether a task is to end, and kills its Python worker 2 s later
+# Spark checks every 2 s whether a task was killed, and kills its Python worker 2 s later
 # (spark.python.task.killTimeout).
 _KILLED_WITHIN_S = 5.0
 
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
-    """Query, batch, task and attempt name one attempt of one task, in all runs of a query."""
+    """Query, batch, task and attempt identify one task attempt across all runs of a query."""
 
-    query_id: str | None  # None: no streaming query
+    query_id: str | None  # None: not a streaming query
     batch_id: int | None
     task: int
     attempt: int
     rows: int
     end_offsets: dict[TopicPartition, int]
-    prepared: PreparedTransaction | None = None  # what it left undecided; only with exactly-once
+    prepared: PreparedTransaction | None = None  # left undecided; only with exactly-once
 
     def get_query(self) -> str:
         assert self.query_id is not None, "reported by a task of a streaming query"
@@ -45,7 +45,7 @@ def report_task(written: WriteResult, prepared: PreparedTransaction | None = Non
     context = _context()
     return TaskReport(
         query_id=context.getLocalProperty(_QUERY),
-        batch_id=_find_batch(context),
+        batch_id=_find_batch_id(context),
         task=context.partitionId(),
         attempt=context.attemptNumber(),
         rows=written.rows,
@@ -55,34 +55,33 @@ def report_task(written: WriteResult, prepared: PreparedTransaction | None = Non
 
 
 def task_reports(messages: Iterable[WriterCommitMessage | None]) -> list[TaskReport]:
-    """Of the tasks that were done."""
-    return [each for each in messages if isinstance(each, TaskReport)]
+    """The reports of the tasks that completed."""
+    return [message for message in messages if isinstance(message, TaskReport)]
 
 
 def stragglers_end_within_s(messages: Collection[WriterCommitMessage | None]) -> float:
-    """Of a job that failed: how long other tasks than the one that did it may still write. Spark
-    tells them to end, and does not wait for it."""
+    """How long other tasks of a failed job may still write: Spark kills them without waiting."""
     unreported = len(messages) - len(task_reports(messages))
     return _KILLED_WITHIN_S if unreported > 1 else 0
 
 
 def streaming_micro_batch() -> MicroBatchId:
-    """What the task of a streaming query writes for."""
+    """The micro-batch that this task of a streaming query writes."""
     context = _context()
-    query, batch = context.getLocalProperty(_QUERY), _find_batch(context)
-    if query is None or batch is None:
+    query, batch_id = context.getLocalProperty(_QUERY), _find_batch_id(context)
+    if query is None or batch_id is None:
         raise BadOption(
-            "oncePerMicroBatch", "true", "this write is not inside of foreachBatch: leave it out"
+            "oncePerMicroBatch", "true", "this write is not inside foreachBatch: remove this option"
         )
-    return MicroBatchId(query, context.getLocalProperty(_RUN), batch)
+    return MicroBatchId(query, context.getLocalProperty(_RUN), batch_id)
 
 
-def _find_batch(context: TaskContext) -> int | None:
-    batch_id = context.getLocalProperty(_BATCH)
+def _find_batch_id(context: TaskContext) -> int | None:
+    batch_id = context.getLocalProperty(_BATCH_ID)
     return None if batch_id is None else int(batch_id)
 
 
 def _context() -> TaskContext:
     context = TaskContext.get()
-    assert context is not None, "runs in a task of Spark's"
+    assert context is not None, "runs in a Spark task"
     return context

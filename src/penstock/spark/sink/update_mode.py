@@ -1,5 +1,5 @@
-"""The output mode "update" into topics. Spark refuses it to sinks that are written in Python, so
-each micro-batch is written as a batch. Needed for nothing else.
+"""The output mode "update" for topics. Spark rejects it for sinks written in Python, so each
+micro-batch is written as a batch. Not needed for any other mode.
 """
 
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 def write_updates(writer: "DataStreamWriter", options: Mapping[str, str]) -> "DataStreamWriter":
-    """`write_updates(rows.writeStream.outputMode("update"), options).start()`, with the options of
-    the sink. Exactly once, unless they say otherwise: this alone writes each micro-batch."""
-    given = {**options, "oncePerMicroBatch": "true"}
+    """`write_updates(rows.writeStream.outputMode("update"), options).start()`, with the sink's
+    options. Exactly once by default, because this is the micro-batch's only write."""
+    batch_options = {**options, "oncePerMicroBatch": "true"}
 
     def write(rows: "DataFrame", _batch_id: int) -> None:
-        rows.write.format("penstock").options(**given).mode("append").save()
+        rows.write.format("penstock").options(**batch_options).mode("append").save()
 
     return writer.foreachBatch(write)

@@ -1,7 +1,7 @@
-"""What one task of the sink does: Arrow rows in, record batches out, all acknowledged at the end.
+"""One task of the sink: Arrow rows in, record batches out, all acknowledged at the end.
 
-Runs in Spark's Python workers. A task that is tried again writes its rows again: whether the first
-ones count is not decided here.
+Runs in Spark's Python workers. A retried task writes its rows again; which attempt counts is not
+decided here.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from penstock.spark.sink.columns import SinkColumns, TopicRows, split_by_topic
 from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.partitioning import partition_rows
 
-_ASK_AGAIN_AFTER_S = 0.1
+_TOPIC_POLL_S = 0.1
 
 
 class WriteResult(NamedTuple):
     rows: int
-    end_offsets: dict[TopicPartition, int]  # one past the last row, of every partition written to
+    end_offsets: dict[TopicPartition, int]  # one past the last row of every partition written to
 
 
 def write_rows(
@@ -40,28 +40,28 @@ def write_rows(
     columns: SinkColumns,
     produce: ProduceBatch | None = None,
 ) -> WriteResult:
-    """Returns when the cluster has acknowledged every row. `produce`: not batch by batch alone."""
+    """Returns when the cluster has acknowledged every row. `produce` defaults to no transaction."""
     client = shared_client(options.client)
     timeout_ms = options.delivery_timeout_ms
-    outbox = BatchSender(
+    sender = BatchSender(
         client,
         produce or produce_without_transaction(acks=options.acks, timeout_ms=timeout_ms),
         timeout_ms=timeout_ms,
-        most_bytes=options.buffer_bytes,
+        max_bytes=options.buffer_bytes,
     )
     try:
-        rows = _TopicWriters(client, options, outbox).write(batches, columns)
+        rows = _TopicWriters(client, options, sender).write(batches, columns)
     except BaseException:
-        outbox.give_up()
+        sender.cancel()
         raise
-    return WriteResult(rows, dict(outbox.end_offsets))
+    return WriteResult(rows, dict(sender.end_offsets))
 
 
 class _TopicWriters:
-    def __init__(self, client: BlockingClient, options: SinkOptions, outbox: BatchSender) -> None:
+    def __init__(self, client: BlockingClient, options: SinkOptions, sender: BatchSender) -> None:
         self._client = client
         self._options = options
-        self._outbox = outbox
+        self._sender = sender
         self._writers: dict[str, _TopicWriter] = {}
 
     def write(self, batches: Iterable[pa.RecordBatch], columns: SinkColumns) -> int:
@@ -72,7 +72,7 @@ class _TopicWriters:
             written += batch.num_rows
         for writer in self._writers.values():
             writer.flush()
-        self._outbox.flush()
+        self._sender.flush()
         return written
 
     def _get(self, topic: str) -> "_TopicWriter":
@@ -82,24 +82,24 @@ class _TopicWriters:
                 self._client, topic, timeout_ms=self._options.topic_timeout_ms
             )
             writer = self._writers[topic] = _TopicWriter(
-                topic, partitions, self._options, self._outbox
+                topic, partitions, self._options, self._sender
             )
         return writer
 
 
 class _TopicWriter:
-    """The rows of one topic: chosen a partition, encoded, handed to the outbox."""
+    """Partitions and encodes the rows of one topic and hands the batches to the sender."""
 
     def __init__(
-        self, topic: str, partitions: int, options: SinkOptions, outbox: BatchSender
+        self, topic: str, partitions: int, options: SinkOptions, sender: BatchSender
     ) -> None:
         self._topic = topic
         self._partitions = partitions
-        self._outbox = outbox
+        self._sender = sender
         self._encoder = Encoder(
             codec=options.codec, batch_bytes=options.batch_bytes, timestamp_ms=_now_ms
         )
-        # Tasks that start together must not all begin with the same partition.
+        # So that tasks that start together do not all begin with the same partition.
         self._sticky = random.randrange(partitions)
 
     def add(self, rows: TopicRows) -> None:
@@ -113,24 +113,25 @@ class _TopicWriter:
         if rows.partition is None or rows.partition.null_count == rows.size:
             return self._by_key(rows)
         check_partitions(rows.partition, self._topic, self._partitions)
-        given: npt.NDArray[np.int32] = rows.partition.fill_null(0).to_numpy()
+        explicit: npt.NDArray[np.int32] = rows.partition.fill_null(0).to_numpy()
         if not rows.partition.null_count:
-            return given
-        is_given = rows.partition.is_valid().to_numpy(zero_copy_only=False)
-        return np.where(is_given, given, self._by_key(rows)).astype(np.int32)
+            return explicit
+        is_explicit = rows.partition.is_valid().to_numpy(zero_copy_only=False)
+        return np.where(is_explicit, explicit, self._by_key(rows)).astype(np.int32)
 
     def _by_key(self, rows: TopicRows) -> npt.NDArray[np.int32]:
         self._sticky = (self._sticky + 1) % self._partitions
         return partition_rows(rows.key, rows.size, self._partitions, sticky_start=self._sticky)
 
     def _send(self, batches: Iterable[EncodedBatch]) -> None:
-        for each in batches:
-            self._outbox.send(TopicPartition(self._topic, each.partition), each.data, each.records)
+        for batch in batches:
+            tp = TopicPartition(self._topic, batch.partition)
+            self._sender.send(tp, batch.data, batch.records)
 
 
-def check_partitions(given: pa.Array, topic: str, partitions: int) -> None:
-    """Of the column `partition`: each null, or one that the topic has."""
-    numbers = given.drop_null().to_numpy()
+def check_partitions(column: pa.Array, topic: str, partitions: int) -> None:
+    """Every value of the column `partition` must be null or a partition of the topic."""
+    numbers = column.drop_null().to_numpy()
     lowest, highest = int(numbers.min()), int(numbers.max())
     if lowest < 0 or highest >= partitions:
         wrong = lowest if lowest < 0 else highest
@@ -141,29 +142,29 @@ def check_partitions(given: pa.Array, topic: str, partitions: int) -> None:
 
 
 def count_partitions(client: BlockingClient, topic: str, *, timeout_ms: int) -> int:
-    """Asking creates the topic where the cluster is set to create topics (as producers do)."""
-    found = client.run(
+    """Creates the topic if the cluster has auto.create.topics.enable, like a producer."""
+    metadata = client.run(
         lambda cluster: _wait_for_topic(cluster, topic, timeout_ms),
         timeout_ms=timeout_ms + client.settings.request_timeout_ms,
     )
-    if found.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+    if metadata.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise SparkSourceError(
             f"topic {topic!r} does not exist at {client.settings.bootstrap}, and the cluster does "
-            f"not create it; `penstock topic create {topic}` does"
+            f"not create it automatically; run `penstock topic create {topic}`"
         )
-    found.check()
-    return len(found.partitions)
+    metadata.check()
+    return len(metadata.partitions)
 
 
 async def _wait_for_topic(client: ClusterClient, topic: str, timeout_ms: int) -> TopicMetadata:
-    """As it is once it exists, or at the end of the time."""
-    end = time.monotonic() + timeout_ms / 1000
+    """The topic's metadata once it exists, or after the timeout."""
+    deadline = time.monotonic() + timeout_ms / 1000
     while True:
         metadata = await client.metadata([topic], allow_auto_creation=True)
-        found = metadata.topics[topic]
-        if not found.error.is_retriable or time.monotonic() >= end:
-            return found
-        await asyncio.sleep(_ASK_AGAIN_AFTER_S)
+        topic_metadata = metadata.topics[topic]
+        if not topic_metadata.error.is_retriable or time.monotonic() >= deadline:
+            return topic_metadata
+        await asyncio.sleep(_TOPIC_POLL_S)
 
 
 def _now_ms() -> int:

@@ -123,7 +123,7 @@ class SourceOptions:
 def parse_source_options(options: Mapping[str, str], mode: ReadMode) -> SourceOptions:
     given = RawOptions(options)
     _check_refused(given)
-    given.refuse_near_misses(_OWN_OPTIONS, _OF_CLIENT)
+    given.reject_near_misses(_OWN_OPTIONS, _OF_CLIENT)
     group = given.find_kafka("group.id") or None
     starting = _starting(given, mode)
     if starting.kind is BoundKind.GROUP and group is None:

@@ -1,4 +1,4 @@
-"""Avro's schemas as columns of Spark's."""
+"""Avro schemas as Spark columns."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def record(**fields: Any) -> dict[str, Any]:
     }
 
 
-def test_each_type_has_the_one_that_sparks_own_module_gives() -> None:
+def test_types_are_those_of_sparks_own_avro_module() -> None:
     inner = {"type": "record", "name": "Inner", "fields": [{"name": "x", "type": "int"}]}
     schema = record(
         a="boolean",
@@ -53,7 +53,7 @@ def test_each_type_has_the_one_that_sparks_own_module_gives() -> None:
     ]
 
 
-def test_a_name_is_looked_up_in_its_namespace() -> None:
+def test_named_type_is_resolved_in_its_namespace() -> None:
     schema = record(
         a={"type": "enum", "name": "E", "namespace": "other", "symbols": ["A"]}, b="other.E"
     ) | {"namespace": "shop"}
@@ -61,13 +61,13 @@ def test_a_name_is_looked_up_in_its_namespace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "told"),
+    ("schema", "message"),
     [
         ("string", "the schema must be a record"),
         ({"type": "record", "name": "R"}, "R: 'fields' must be a list with at least one entry"),
-        (record(a=["int", "string"]), r"R\.a: a union of 2 types; Spark can hold one type"),
+        (record(a=["int", "string"]), r"R\.a: a union of 2 types; Spark can represent one type"),
         (record(a={"type": "array", "items": "Nobody"}), r"R\.a\[\]: type 'Nobody' is not defined"),
-        (record(a=["null", "R"]), r"R\.a: 'R' contains itself, which Spark cannot hold"),
+        (record(a=["null", "R"]), r"R\.a: 'R' contains itself, which Spark cannot represent"),
         (
             record(a={"type": "bytes", "logicalType": "decimal"}),
             r"R\.a: a decimal needs a precision",
@@ -75,12 +75,12 @@ def test_a_name_is_looked_up_in_its_namespace() -> None:
         ({"type": "record", "name": "R", "fields": ["a"]}, "each field needs a name and a type"),
     ],
 )
-def test_what_spark_cannot_hold_is_refused_with_its_place(schema: Any, told: str) -> None:
-    with pytest.raises(AvroUnsupported, match=told):
+def test_unsupported_schema_is_rejected_with_its_path(schema: Any, message: str) -> None:
+    with pytest.raises(AvroUnsupported, match=message):
         avro_columns(schema)
 
 
-def test_logical_types_without_a_type_here_are_left_out_for_reading() -> None:
+def test_logical_types_without_a_spark_type_are_dropped_for_reading() -> None:
     kept = {"type": "int", "logicalType": "date"}
     schema = record(a=kept, b=["null", {"type": "string", "logicalType": "uuid"}])
     fields = without_unused_logical_types(schema)["fields"]

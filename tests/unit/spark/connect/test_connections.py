@@ -39,15 +39,15 @@ def test_options_are_taken_with_and_without_prefix() -> None:
     )
 
 
-def test_an_option_given_twice_must_say_the_same() -> None:
+def test_option_with_and_without_prefix_must_agree() -> None:
     twice = {"kafka.bootstrap.servers": "a:1", "bootstrap.servers": "b:2"}
-    with pytest.raises(SparkSourceError, match="give one of the two"):
+    with pytest.raises(SparkSourceError, match="set only one of the two"):
         client_settings(twice)
     assert client_settings(twice | {"bootstrap.servers": "a:1"}).bootstrap == "a:1"
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, "kafka.bootstrap.servers is missing"),
         ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
@@ -57,40 +57,42 @@ def test_an_option_given_twice_must_say_the_same() -> None:
         ),
         (
             {"kafka.bootstrap.servers": "a:1", "kafka.request.timeout.ms": "soon"},
-            "kafka.request.timeout.ms='soon': write a whole number from 1",
+            "kafka.request.timeout.ms='soon': write a whole number, at least 1",
         ),
         (
             {"kafka.bootstrap.servers": "a:1", "retry.backoff.ms": "0"},
-            "kafka.retry.backoff.ms='0': write a whole number from 1",
+            "kafka.retry.backoff.ms='0': write a whole number, at least 1",
         ),
     ],
 )
-def test_an_option_that_cannot_work_is_named(options: dict[str, str], said: str) -> None:
-    with pytest.raises(SparkSourceError, match=said.replace(".", r"\.")):
+def test_invalid_option_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(SparkSourceError, match=message.replace(".", r"\.")):
         client_settings(options)
 
 
-def test_records_go_there_and_back(settings: ClientSettings, penstock_topic: str) -> None:
+def test_produced_records_are_fetched_back(settings: ClientSettings, penstock_topic: str) -> None:
     client = shared_client(settings)
-    partition = TopicPartition(penstock_topic, 0)
+    tp = TopicPartition(penstock_topic, 0)
     batch = build_batch([Record(0, 5, None, b"one"), Record(1, 6, None, b"two")])
-    assert client.produce(partition, batch).base_offset == 0
-    assert client.list_offsets({partition: LATEST})[partition].offset == 2
-    assert client.list_offsets({partition: EARLIEST})[partition].offset == 0
-    (fetched,) = client.fetch([FetchFrom(partition, Offset(0))])
+    assert client.produce(tp, batch).base_offset == 0
+    assert client.list_offsets({tp: LATEST})[tp].offset == 2
+    assert client.list_offsets({tp: EARLIEST})[tp].offset == 0
+    (fetched,) = client.fetch([FetchFrom(tp, Offset(0))])
     assert bytes(fetched.batches[61:]) == bytes(memoryview(batch)[61:])
     assert len(client.metadata([penstock_topic]).topics[penstock_topic].partitions) >= 1
 
 
-def test_offsets_of_a_group_are_kept(settings: ClientSettings, penstock_topic: str) -> None:
+def test_committed_offsets_of_a_group_are_fetched_back(
+    settings: ClientSettings, penstock_topic: str
+) -> None:
     client = shared_client(settings)
-    partition = TopicPartition(penstock_topic, 0)
-    client.groups.commit_offsets(f"group-{penstock_topic}", {partition: CommittedOffset(7)})
-    found = client.groups.fetch_offsets(f"group-{penstock_topic}", [partition])
-    assert found[partition].offset == 7
+    tp = TopicPartition(penstock_topic, 0)
+    client.groups.commit_offsets(f"group-{penstock_topic}", {tp: CommittedOffset(7)})
+    committed = client.groups.fetch_offsets(f"group-{penstock_topic}", [tp])
+    assert committed[tp].offset == 7
 
 
-def test_who_asks_with_the_same_settings_shares_a_client(settings: ClientSettings) -> None:
+def test_same_settings_share_a_client(settings: ClientSettings) -> None:
     seen: list[object] = []
     threads = [
         threading.Thread(target=lambda: seen.append(shared_client(settings))) for _ in range(8)
@@ -107,19 +109,19 @@ def test_many_operations_are_in_flight_at_once(
     settings: ClientSettings, penstock_topic: str
 ) -> None:
     client = shared_client(settings)
-    partition = TopicPartition(penstock_topic, 0)
+    tp = TopicPartition(penstock_topic, 0)
     batch = build_batch([Record(0, 5, None, b"one")])
-    sent = [client.start(lambda item: item.produce(partition, batch)) for _ in range(50)]
+    sent = [client.start(lambda cluster: cluster.produce(tp, batch)) for _ in range(50)]
     assert sorted(future.result(30).base_offset for future in sent) == list(range(50))
 
 
-def test_nobody_there_is_said_within_the_time_given() -> None:
+def test_unreachable_cluster_is_reported_within_the_timeout() -> None:
     client = shared_client(ClientSettings("127.0.0.1:1", request_timeout_ms=1_500))
     with pytest.raises(OutOfTime, match=r"cannot reach a broker at 127\.0\.0\.1:1"):
         client.metadata()
 
 
-def test_connections_that_were_closed_are_made_again(settings: ClientSettings) -> None:
+def test_closed_connections_are_opened_again(settings: ClientSettings) -> None:
     before = shared_client(settings)
     before.metadata([])
     close_connections()
@@ -147,7 +149,7 @@ assert parent.metadata().brokers
 """
 
 
-def test_a_forked_process_has_connections_of_its_own(penstock_broker: penstock.Broker) -> None:
+def test_forked_process_has_its_own_connections(penstock_broker: penstock.Broker) -> None:
     result = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKING, penstock_broker.bootstrap_servers],
         capture_output=True,

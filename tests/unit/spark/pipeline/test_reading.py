@@ -194,11 +194,11 @@ SOURCE_MISTAKES = [
     ("topic: clicks\n    value: {format: avro}", "4: source clicks, value: Avro needs its schema"),
     (
         "topic: clicks\n    value: {format: json, schema: a}",
-        "4: source clicks, value: 'schema': 'a' is no column: write `name TYPE`",
+        "4: source clicks, value: 'schema': 'a' is not a column: write `name TYPE`",
     ),
     (
         "topic: clicks\n    value:\n      format: json\n      schema: a INT, A INT",
-        "6: source clicks, value: 'schema': column 'A' is there twice",
+        "6: source clicks, value: 'schema': column 'A' occurs twice",
     ),
     (
         "topic: clicks\n    value: {format: json, schema: _offset INT}",
@@ -271,7 +271,7 @@ SOURCE_MISTAKES = [
     ),
     (
         "topic: clicks\n    options:\n      maxOffsetsPerTriger: 5",
-        "5: source clicks: option maxOffsetsPerTriger='5': there is none of this name: maxOffsetsP",
+        "5: source clicks: option maxOffsetsPerTriger='5': there is no such option; did",
     ),
     (
         "topic: clicks\n    options:\n      minPartitions: 2\n      maxOffsetsPerTrigger: many",

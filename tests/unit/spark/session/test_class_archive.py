@@ -1,4 +1,4 @@
-"""With which archive of classes a Spark is started. Java takes it: tests/spark/test_session.py."""
+"""The class archive that Spark starts with. tests/spark/test_session.py uses it in a JVM."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ ANOTHER = JavaHome("/opt/java-21", "/opt/java-21/bin/java", 21)
 
 @pytest.fixture(autouse=True)
 def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where packages are installed; nothing of this machine's is seen."""
+    """A temporary sys.prefix and cache, so that the machine's own archives are not found."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path / "prefix"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
@@ -29,33 +29,35 @@ def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write_archive(folder: Path, java: JavaHome) -> Path:
-    place = folder / class_archive._name(java)
+    archive = folder / class_archive._name(java)
     folder.mkdir(parents=True)
-    place.write_bytes(b"classes")
-    return place
+    archive.write_bytes(b"classes")
+    return archive
 
 
 @pytest.mark.parametrize("folder", ["prefix/var/penstock", "cache/penstock"])
-def test_it_is_looked_for_beside_the_packages_and_in_the_cache(tmp_path: Path, folder: str) -> None:
+def test_archive_is_found_next_to_the_packages_and_in_the_cache(
+    tmp_path: Path, folder: str
+) -> None:
     assert find_archive(JAVA) is None
-    place = write_archive(tmp_path / folder, JAVA)
-    assert find_archive(JAVA) == place
+    archive = write_archive(tmp_path / folder, JAVA)
+    assert find_archive(JAVA) == archive
 
 
-def test_another_java_needs_another(prefix: Path) -> None:
+def test_another_java_needs_another_archive(prefix: Path) -> None:
     write_archive(prefix / "var" / "penstock", JAVA)
     assert find_archive(ANOTHER) is None
 
 
-def test_sparks_are_started_with_what_is_there(prefix: Path) -> None:
+def test_spark_starts_with_an_existing_archive(prefix: Path) -> None:
     use_archive(JAVA)
     assert "SPARK_SUBMIT_OPTS" not in os.environ
-    place = write_archive(prefix / "var" / "penstock", JAVA)
+    archive = write_archive(prefix / "var" / "penstock", JAVA)
     use_archive(JAVA)
-    assert f"-XX:SharedArchiveFile={place} " in os.environ["SPARK_SUBMIT_OPTS"]
+    assert f"-XX:SharedArchiveFile={archive} " in os.environ["SPARK_SUBMIT_OPTS"]
 
 
-def test_what_the_user_says_stays(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_submit_options_of_the_user_are_kept(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_archive(prefix / "var" / "penstock", JAVA)
     monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dmine=1")
     use_archive(JAVA)
@@ -65,8 +67,8 @@ def test_what_the_user_says_stays(prefix: Path, monkeypatch: pytest.MonkeyPatch)
     assert os.environ["SPARK_SUBMIT_OPTS"] == "-XX:SharedArchiveFile=mine.jsa"
 
 
-def test_a_spark_that_fails_leaves_nothing(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_archive, "find_java", lambda: JAVA)  # which is not there
+def test_failed_training_leaves_no_archive(prefix: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_archive, "find_java", lambda: JAVA)  # does not exist
     with pytest.raises(ArchiveFailed, match="left no archive: "):
         make_archive("127.0.0.1:1", "topic", lambda _: None)
     assert list((prefix / "var" / "penstock").iterdir()) == []

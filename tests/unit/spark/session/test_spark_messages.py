@@ -1,8 +1,8 @@
-"""What Spark 4.3 said, and what of it a user reads."""
+"""Messages of Spark 4.3, and what is left of them for a user."""
 
 import pytest
 
-from penstock.spark.session.spark_messages import explain, find_place
+from penstock.spark.session.spark_messages import explain, find_line
 
 PLAN = """'Project [n#91, 'mss]
 +- SubqueryAlias c
@@ -24,7 +24,7 @@ TRACE = """Traceback (most recent call last):
 
 
 @pytest.mark.parametrize(
-    ("said", "told", "line"),
+    ("message", "reason", "line"),
     [
         (
             (
@@ -97,22 +97,22 @@ TRACE = """Traceback (most recent call last):
         ("Python worker failed to connect back.", "Python worker failed to connect back.", None),
     ],
 )
-def test_only_the_reason_is_left(said: str, told: str, line: int | None) -> None:
-    assert explain(said) == told
-    assert find_place(said) == line
+def test_only_the_reason_is_left(message: str, reason: str, line: int | None) -> None:
+    assert explain(message) == reason
+    assert find_line(message) == line
 
 
-def test_a_bad_value_is_told_with_what_can_be_done() -> None:
-    said = (
+def test_bad_value_is_explained_with_what_to_do() -> None:
+    message = (
         "[USER_RAISED_EXCEPTION] penstock found a bad value: JSON was expected in topic clicks, "
         f"partition 1, offset 500, but the value begins with oh\n<no> SQLSTATE: P0001{QUERY}"
     )
-    assert explain(said) == (
+    assert explain(message) == (
         "JSON was expected in topic clicks, partition 1, offset 500, but the value begins with oh "
-        "<no>; put the record right, or add `dead_letter: TOPIC` to the source to keep such "
+        "<no>; fix the record, or add `dead_letter: TOPIC` to the source to keep such "
         "records aside, or `bad_values: skip` to drop them"
     )
 
 
-def test_a_long_reason_is_cut() -> None:
+def test_long_reason_is_truncated() -> None:
     assert len(explain("x " * 5000)) < 700

@@ -1,4 +1,4 @@
-"""The Python of Spark's workers, started as Spark would."""
+"""The launcher for Spark's workers, started like Spark does."""
 
 import os
 import subprocess
@@ -22,11 +22,11 @@ def test_packages_come_before_what_spark_says_and_nothing_is_lost(tmp_path: Path
     assert result.stdout.strip() == f"{[str(tmp_path / 'own packages'), '/spark.zip']} ['a b']"
 
 
-def test_the_program_is_nobody_elses_and_runs_this_python() -> None:
+def test_launcher_is_private_and_runs_this_python() -> None:
     program = make_worker_python()
     assert Path(program).parent.stat().st_mode & 0o077 == 0
     code = "import sys, pyspark; print(sys.prefix, pyspark.__file__)"
-    told = subprocess.run([program, "-c", code], capture_output=True, text=True, check=True)
-    prefix, place = told.stdout.split()
+    result = subprocess.run([program, "-c", code], capture_output=True, text=True, check=True)
+    prefix, pyspark_file = result.stdout.split()
     assert prefix == sys.prefix
-    assert place.startswith(sys.prefix)
+    assert pyspark_file.startswith(sys.prefix)

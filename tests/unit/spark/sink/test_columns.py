@@ -1,4 +1,4 @@
-"""Which columns the sink writes, and how rows are split by topic."""
+"""The columns that the sink writes, and how rows are split by topic."""
 
 import pyarrow as pa
 import pytest
@@ -9,32 +9,32 @@ from penstock.spark.sink.columns import SinkColumns, check_columns, split_by_top
 
 
 def schema(ddl: str) -> StructType:
-    """Of names and simple types, without a JVM: `StructType.fromDDL` asks one."""
-    found = StructType()
+    """A schema of simple types, without the JVM that `StructType.fromDDL` needs."""
+    struct = StructType()
     for part in filter(None, ddl.split(", ")):
         name, kind = part.split(" ")
-        found = found.add(name, kind)
-    return found
+        struct = struct.add(name, kind)
+    return struct
 
 
-def test_columns_are_found_by_name_and_others_left_out() -> None:
+def test_columns_are_found_by_name_and_others_ignored() -> None:
     rows = schema("other long, partition integer, value binary, key string")
     assert check_columns(rows, "orders") == SinkColumns(
         key=3, value=2, headers=-1, topic=-1, partition=1
     )
 
 
-def test_the_option_topic_wins_over_the_column() -> None:
+def test_option_topic_overrides_the_column() -> None:
     assert check_columns(schema("topic long, value string"), "orders").topic == -1
     assert check_columns(schema("topic string, value string"), None).topic == 0
 
 
 @pytest.mark.parametrize(
-    ("ddl", "topic", "said"),
+    ("ddl", "topic", "message"),
     [
         ("key string", "orders", "needs a column `value`, the rows have `key`"),
         ("", "orders", "the rows have none"),
-        ("value string", None, "give the option topic, or the rows a column `topic`"),
+        ("value string", None, "set the option topic, or add a column `topic`"),
         (
             "value integer",
             "orders",
@@ -50,10 +50,10 @@ def test_the_option_topic_wins_over_the_column() -> None:
         ("value string, topic binary", None, "column `topic` is binary"),
     ],
 )
-def test_columns_that_cannot_be_written_are_refused(ddl: str, topic: str | None, said: str) -> None:
+def test_unwritable_columns_are_rejected(ddl: str, topic: str | None, message: str) -> None:
     with pytest.raises(SparkSourceError) as caught:
         check_columns(schema(ddl), topic)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_rows_of_a_topic_keep_their_order() -> None:
@@ -68,7 +68,7 @@ def test_rows_of_a_topic_keep_their_order() -> None:
     assert split == {"a": (3, ["1", "3", "5"]), "b": (2, ["2", "4"])}
 
 
-def test_with_the_option_topic_all_rows_are_its_own() -> None:
+def test_option_topic_applies_to_all_rows() -> None:
     batch = pa.record_batch({"value": ["1", None], "partition": pa.array([1, None], pa.int32())})
     columns = SinkColumns(key=-1, value=0, headers=-1, topic=-1, partition=1)
     (rows,) = split_by_topic(batch, columns, "orders")
@@ -77,7 +77,7 @@ def test_with_the_option_topic_all_rows_are_its_own() -> None:
     assert rows.partition.to_pylist() == [1, None]
 
 
-def test_a_row_without_topic_is_refused() -> None:
+def test_row_without_topic_is_rejected() -> None:
     batch = pa.record_batch({"topic": ["a", None], "value": ["1", "2"]})
     columns = SinkColumns(key=-1, value=1, headers=-1, topic=0, partition=-1)
     with pytest.raises(SparkSourceError, match="1 of 2 rows have null in the column `topic`"):

@@ -1,4 +1,4 @@
-"""What the sink takes from its options."""
+"""Parsing of the sink's options."""
 
 import pytest
 
@@ -7,27 +7,27 @@ from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.options import parse_sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
-OFTEN = {"delivery": "at-least-once"}
+AT_LEAST_ONCE = {"delivery": "at-least-once"}
 
 
-def test_without_options_rows_are_written_exactly_once_and_acknowledged_by_all() -> None:
+def test_defaults_are_exactly_once_and_acks_all() -> None:
     options = parse_sink_options(SERVERS)
     assert options.is_exactly_once
     assert (options.acks, options.topic, options.codec) == (-1, None, Codec.NONE)
 
 
 @pytest.mark.parametrize("acks", ["0", "1"])
-def test_fewer_acknowledgements_are_for_rows_that_may_come_twice_or_never(acks: str) -> None:
-    given = SERVERS | {"kafka.acks": acks}
-    with pytest.raises(SparkSourceError, match=r'leave it out, or .* "at-least-once"\)'):
-        parse_sink_options(given)
-    options = parse_sink_options(given | OFTEN)
+def test_acks_below_all_need_at_least_once(acks: str) -> None:
+    raw = SERVERS | {"kafka.acks": acks}
+    with pytest.raises(SparkSourceError, match=r'remove this option, or .* "at-least-once"\)'):
+        parse_sink_options(raw)
+    options = parse_sink_options(raw | AT_LEAST_ONCE)
     assert (options.acks, options.is_exactly_once) == (int(acks), False)
 
 
 @pytest.mark.parametrize("prefix", ["", "kafka."])
 def test_producer_options_are_taken_with_and_without_prefix(prefix: str) -> None:
-    given = {
+    options_without_prefix = {
         "acks": "1",
         "compression.type": "ZSTD",
         "batch.size": "65536",
@@ -39,9 +39,9 @@ def test_producer_options_are_taken_with_and_without_prefix(prefix: str) -> None
     }
     options = parse_sink_options(
         SERVERS
-        | OFTEN
+        | AT_LEAST_ONCE
         | {"topic": "orders"}
-        | {prefix + name: value for name, value in given.items()}
+        | {prefix + name: value for name, value in options_without_prefix.items()}
     )
     assert options.topic == "orders"
     assert (options.acks, options.codec, options.batch_bytes) == (1, Codec.ZSTD, 65536)
@@ -50,23 +50,23 @@ def test_producer_options_are_taken_with_and_without_prefix(prefix: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("kafka.acks", "2", "write one of all, -1, 1, 0"),
         ("delivery", "twice", "write one of at-least-once, exactly-once"),
         ("kafka.compression.type", "zip", "write one of none, gzip, snappy, lz4, zstd"),
-        ("kafka.batch.size", "-1", "write a whole number from 0"),
-        ("kafka.linger.ms", "soon", "write a whole number from 0"),
-        ("kafka.buffer.memory", "0", "write a whole number from 1"),
+        ("kafka.batch.size", "-1", "write a whole number, at least 0"),
+        ("kafka.linger.ms", "soon", "write a whole number, at least 0"),
+        ("kafka.buffer.memory", "0", "write a whole number, at least 1"),
         ("kafka.value.serializer", "Text", "values are written as the bytes they are"),
         ("kafka.transactional.id", "mine", "the sink names its transactions itself"),
         ("topic", "a/b", "use 1 to 249 of the characters"),
         ("topics", "orders", "topic?"),
     ],
 )
-def test_an_option_that_cannot_work_is_named(name: str, value: str, said: str) -> None:
+def test_invalid_option_is_named(name: str, value: str, message: str) -> None:
     with pytest.raises(SparkSourceError) as caught:
         parse_sink_options(SERVERS | {name: value})
     assert name in str(caught.value)
     assert value in str(caught.value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

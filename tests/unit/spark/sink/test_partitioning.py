@@ -1,4 +1,4 @@
-"""Rows to partitions: as two other producers hash keys, and evenly where there is no key."""
+"""Partitions of rows: by key like two other producers, and evenly without a key."""
 
 import random
 from collections import Counter
@@ -23,7 +23,9 @@ def keys_of_every_length() -> list[bytes]:
 
 @BOTH
 @pytest.mark.parametrize("partitions", [1, 3, 12, 1_000])
-def test_keys_go_where_other_producers_send_them(path: BulkPath, partitions: int) -> None:
+def test_keys_go_to_the_same_partition_as_with_other_producers(
+    path: BulkPath, partitions: int
+) -> None:
     keys = keys_of_every_length()
     chosen = partition_rows(
         pa.array(keys, pa.binary()), len(keys), partitions, sticky_start=0, path=path
@@ -34,7 +36,7 @@ def test_keys_go_where_other_producers_send_them(path: BulkPath, partitions: int
 
 
 @BOTH
-def test_text_goes_where_its_bytes_go(path: BulkPath) -> None:
+def test_strings_are_hashed_by_their_bytes(path: BulkPath) -> None:
     texts = ["", "a", "überall", "key-17"]
     encoded = [text.encode() for text in texts]
     by_text = partition_rows(pa.array(texts), 4, 50, sticky_start=0, path=path)
@@ -43,7 +45,7 @@ def test_text_goes_where_its_bytes_go(path: BulkPath) -> None:
 
 
 @pytest.mark.parametrize("keys", [None, pa.nulls(STICKY_ROWS * 7, pa.binary())])
-def test_rows_without_a_key_go_in_runs_to_each_partition(keys: pa.Array | None) -> None:
+def test_rows_without_a_key_go_to_each_partition_in_runs(keys: pa.Array | None) -> None:
     chosen = partition_rows(keys, STICKY_ROWS * 7, 7, sticky_start=5)
     assert Counter(chosen.tolist()) == dict.fromkeys(range(7), STICKY_ROWS)
     assert chosen[0] == 5
@@ -51,7 +53,7 @@ def test_rows_without_a_key_go_in_runs_to_each_partition(keys: pa.Array | None) 
 
 
 @BOTH
-def test_nulls_among_keys_do_not_move_the_keys(path: BulkPath) -> None:
+def test_null_keys_do_not_affect_other_keys(path: BulkPath) -> None:
     keys = [b"a", None, b"b", None, b"", b"c"]
     chosen = partition_rows(pa.array(keys, pa.binary()), 6, 9, sticky_start=4, path=path)
     alone = [

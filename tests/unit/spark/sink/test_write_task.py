@@ -1,4 +1,4 @@
-"""A task of the sink, without Spark around it: Arrow in, records in a real broker's topics."""
+"""A task of the sink without Spark: Arrow in, records in a real broker's topics out."""
 
 from collections.abc import Mapping
 
@@ -33,14 +33,14 @@ def shared_metadata(broker: penstock.Broker) -> Mapping[str, object]:
 
 def write(options: SinkOptions, *batches: pa.RecordBatch) -> WriteResult:
     names = batches[0].schema.names
-    places = [names.index(name) if name in names else -1 for name in SinkColumns._fields]
-    return write_rows(batches, options, SinkColumns(*places))
+    indexes = [names.index(name) if name in names else -1 for name in SinkColumns._fields]
+    return write_rows(batches, options, SinkColumns(*indexes))
 
 
 def values_in(options: SinkOptions, partition: int, topic: str | None = None) -> list[str]:
-    place = TopicPartition(topic or options.topic or "", partition)
-    (fetched,) = shared_client(options.client).fetch([FetchFrom(place, Offset(0))], max_wait_ms=0)
-    batches = [fetched.batches[at:] for at, _ in iter_headers(fetched.batches)]
+    tp = TopicPartition(topic or options.topic or "", partition)
+    (fetched,) = shared_client(options.client).fetch([FetchFrom(tp, Offset(0))], max_wait_ms=0)
+    batches = [fetched.batches[position:] for position, _ in iter_headers(fetched.batches)]
     records = [record for batch in batches for record in iter_records(batch)]
     return [bytes(record.value or b"").decode() for record in records]
 
@@ -56,21 +56,21 @@ def test_rows_go_to_the_partitions_they_name(options: SinkOptions) -> None:
     assert [values_in(options, number) for number in range(3)] == [["b", "d"], [], ["a", "c"]]
     assert written.rows == 4
     assert options.topic is not None
-    ends = {place.partition: end for place, end in written.end_offsets.items()}
+    ends = {tp.partition: end for tp, end in written.end_offsets.items()}
     assert ends == {0: 2, 2: 2}
 
 
-def test_rows_that_name_no_partition_go_by_their_key(options: SinkOptions) -> None:
-    """Equal keys meet, whether others name a partition or not."""
-    keys, places = ["k", "other", "k", "k"], numbers(None, 1, None, None)
-    write(options, pa.record_batch({"key": keys, "value": list("abcd"), "partition": places}))
+def test_rows_without_a_partition_are_partitioned_by_key(options: SinkOptions) -> None:
+    """Equal keys share a partition, whether other rows name one or not."""
+    keys, partitions = ["k", "other", "k", "k"], numbers(None, 1, None, None)
+    write(options, pa.record_batch({"key": keys, "value": list("abcd"), "partition": partitions}))
     write(options, pa.record_batch({"key": ["k"], "value": ["e"]}))
-    found = [values_in(options, number) for number in range(PARTITIONS)]
-    assert ["a", "c", "d", "e"] in [[v for v in values if v != "b"] for values in found]
-    assert "b" in found[1]
+    partitions_values = [values_in(options, number) for number in range(PARTITIONS)]
+    assert ["a", "c", "d", "e"] in [[v for v in values if v != "b"] for values in partitions_values]
+    assert "b" in partitions_values[1]
 
 
-def test_rows_of_many_topics_are_told_apart(
+def test_rows_are_written_to_their_topics(
     options: SinkOptions, penstock_broker: penstock.Broker
 ) -> None:
     topics = [f"{options.topic}-{number}" for number in range(3)]
@@ -78,11 +78,11 @@ def test_rows_of_many_topics_are_told_apart(
         penstock_broker.create_topic(topic)
     rows = pa.record_batch({"topic": topics * 2, "value": list("abcdef")})
     write(options._replace(topic=None), rows)
-    found = [values_in(options, 0, topic) for topic in topics]
-    assert found == [["a", "d"], ["b", "e"], ["c", "f"]]
+    values = [values_in(options, 0, topic) for topic in topics]
+    assert values == [["a", "d"], ["b", "e"], ["c", "f"]]
 
 
-def test_no_rows_write_nothing_and_need_no_topic(options: SinkOptions) -> None:
+def test_task_without_rows_needs_no_topic(options: SinkOptions) -> None:
     empty = pa.record_batch({"value": pa.array([], pa.string())})
     assert write(options, empty) == WriteResult(0, {})
     columns = SinkColumns(key=-1, value=0, headers=-1, topic=-1, partition=-1)
@@ -90,13 +90,13 @@ def test_no_rows_write_nothing_and_need_no_topic(options: SinkOptions) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, PARTITIONS])
-def test_a_partition_that_is_not_there_is_refused(options: SinkOptions, wrong: int) -> None:
+def test_nonexistent_partition_is_rejected(options: SinkOptions, wrong: int) -> None:
     rows = pa.record_batch({"value": ["a", "b"], "partition": numbers(0, wrong)})
     with pytest.raises(SparkSourceError, match=f"has {wrong}, topic .* partitions 0 to 2"):
         write(options, rows)
 
 
-def test_a_topic_that_cannot_be_is_refused_at_once(options: SinkOptions) -> None:
+def test_invalid_topic_name_is_rejected_at_once(options: SinkOptions) -> None:
     rows = pa.record_batch({"topic": ["no/topic"], "value": ["a"]})
     with pytest.raises(Exception, match="INVALID_TOPIC_EXCEPTION"):
         write(options._replace(topic=None), rows)

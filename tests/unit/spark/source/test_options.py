@@ -130,9 +130,9 @@ def test_the_most_exact_beginning_wins() -> None:
         (ReadMode.STREAM, {"startingOffsets": "group"}, "kafka.group.id"),
         (ReadMode.STREAM, {"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         (ReadMode.STREAM, {"publishGroupOffsets": "true"}, "kafka.group.id"),
-        (ReadMode.STREAM, {"minPartitions": "0"}, "whole number from 1"),
-        (ReadMode.STREAM, {"maxRecordsPerPartition": "x"}, "whole number from 1"),
-        (ReadMode.STREAM, {"maxBytesPerTrigger": "1g"}, "whole number from 1"),
+        (ReadMode.STREAM, {"minPartitions": "0"}, "whole number, at least 1"),
+        (ReadMode.STREAM, {"maxRecordsPerPartition": "x"}, "whole number, at least 1"),
+        (ReadMode.STREAM, {"maxBytesPerTrigger": "1g"}, "whole number, at least 1"),
         (
             ReadMode.STREAM,
             {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},

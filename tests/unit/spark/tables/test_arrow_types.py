@@ -32,7 +32,7 @@ def test_every_kind_of_type_is_read() -> None:
         ("a NUMBER", "column a: 'NUMBER' is no type that tables have"),
         ("a DECIMAL(39, 2)", "not DECIMAL(39, 2)"),
         ("m MAP<INT, INT>", "write MAP<STRING, type>"),
-        ("a INT, A STRING", "is there twice"),
+        ("a INT, A STRING", "occurs twice"),
         ("a ARRAY<INT", "never closed"),
         ("s STRUCT<x: WRONG>", "column x: 'WRONG'"),
     ],

@@ -1,4 +1,4 @@
-"""From what the tasks of a batch have reported to its commit or abort, for Spark's threads."""
+"""Commits or aborts a batch after its tasks have reported, called from Spark's threads."""
 
 import asyncio
 import logging
@@ -16,59 +16,62 @@ from penstock.spark.sink.exactly_once.two_phase_commit import PreparedBatch
 from penstock.spark.sink.options import SinkOptions
 
 _log = logging.getLogger(__name__)
-_REQUESTS = 8  # one after the other, in a commit
-_LOOK_EVERY_S = 0.5
+_REQUESTS = 8  # consecutive requests of one commit
+_RECHECK_S = 0.5
 
 
 def commit_batch(
-    options: SinkOptions, query: str, batch: int, prepared: Iterable[PreparedTransaction | None]
+    options: SinkOptions,
+    query: str,
+    batch_id: int,
+    prepared: Iterable[PreparedTransaction | None],
 ) -> None:
-    halt_at(FailPoint.COMMIT_BEGUN, batch)
-    found = [each for each in prepared if each is not None]
-    asked = PreparedBatch(
+    halt_at(FailPoint.COMMIT_BEGUN, batch_id)
+    transactions = [transaction for transaction in prepared if transaction is not None]
+    batch = PreparedBatch(
         query,
-        batch,
-        tuple(each.state for each in found),
-        is_timed=any(each.is_timed for each in found),
+        batch_id,
+        tuple(transaction.state for transaction in transactions),
+        has_timeout=any(transaction.has_timeout for transaction in transactions),
     )
 
-    async def commit(decider: CommitCoordinator) -> None:
-        is_first = decider.is_new_here
-        await decider.commit(asked)
+    async def commit(coordinator: CommitCoordinator) -> None:
+        is_first = coordinator.is_new_here
+        await coordinator.commit(batch)
         if is_first:
-            await _end_abandoned(decider, options.abandoned_after_ms)
+            await _end_abandoned(coordinator, options.abandoned_after_ms)
 
     _run(options, query, commit)
 
 
-def abort_batch(options: SinkOptions, query: str, batch: int, *, watch_s: float = 0) -> None:
-    """What is not decided. `watch_s`: for so long tasks of the batch may still leave something.
+def abort_batch(options: SinkOptions, query: str, batch_id: int, *, watch_s: float = 0) -> None:
+    """Abort what is undecided. For `watch_s`, tasks of the batch may still leave transactions.
 
-    Why a batch is aborted is what its user has to hear: that it cannot be is told beside it."""
+    A failed abort is only logged, because the user has to see why the batch was aborted."""
 
-    async def abort(decider: CommitCoordinator) -> None:
+    async def abort(coordinator: CommitCoordinator) -> None:
         end_s = time.monotonic() + watch_s
-        await decider.abort(batch)
+        await coordinator.abort(batch_id)
         while time.monotonic() < end_s:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            await decider.abort(batch)
+            await asyncio.sleep(_RECHECK_S)
+            await coordinator.abort(batch_id)
 
     try:
-        # Where nobody can be reached, who waits for the error is not kept for as long as a batch
-        # may take: the next start finds what was left.
+        # If the cluster is unreachable, fail now: the user should not wait delivery.timeout.ms for
+        # the original error, and the next start of the query finds what was left.
         shared_client(options.client).metadata([])
         _run(options, query, abort)
     except (ClientError, SparkSourceError, TimeoutError) as error:
-        _log.warning("what query %s left undecided could not be aborted: %s", query, error)
+        _log.warning("cannot abort the undecided transactions of query %s: %s", query, error)
 
 
-async def _end_abandoned(decider: CommitCoordinator, older_than_ms: int) -> None:
-    """Is not this query's work: that it fails must not be this query's end."""
+async def _end_abandoned(coordinator: CommitCoordinator, older_than_ms: int) -> None:
+    """Housekeeping for other queries, so a failure must not fail this one."""
     try:
-        for query in await end_abandoned(decider, older_than_ms=older_than_ms):
-            _log.warning("ended what query %s had left undecided; is it dead?", query)
+        for query in await end_abandoned(coordinator, older_than_ms=older_than_ms):
+            _log.warning("ended the undecided transactions of query %s; is it dead?", query)
     except ClientError as error:
-        _log.warning("what dead queries have left undecided could not be ended: %s", error)
+        _log.warning("cannot end the undecided transactions of dead queries: %s", error)
 
 
 def _run(
@@ -76,10 +79,9 @@ def _run(
 ) -> None:
     timeout_ms = options.delivery_timeout_ms
     client = shared_client(options.client)
+    bootstrap = options.client.bootstrap
     with explaining_requirements():
         client.run(
-            lambda cluster: work(
-                CommitCoordinator(cluster, options.client.bootstrap, query, timeout_ms)
-            ),
+            lambda cluster: work(CommitCoordinator(cluster, bootstrap, query, timeout_ms)),
             timeout_ms=_REQUESTS * timeout_ms,
         )

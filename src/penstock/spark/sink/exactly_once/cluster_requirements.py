@@ -1,4 +1,4 @@
-"""What to do where a cluster does not give what exactly-once needs."""
+"""What exactly-once needs from a cluster: turns its refusals into errors that say what to do."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -9,59 +9,59 @@ from penstock.spark.errors import SparkSourceError
 from penstock.spark.sink.exactly_once.decision_log import DECISIONS_TOPIC
 from penstock.spark.sink.exactly_once.transactional_ids import PREFIX
 
-MORE_TIME = (
-    "let a batch have less (maxOffsetsPerTrigger), or more time (kafka.transaction.timeout.ms and "
-    "the brokers' transaction.max.timeout.ms)"
+ALLOW_MORE_TIME = (
+    "make batches smaller (maxOffsetsPerTrigger), or allow more time (kafka.transaction.timeout.ms "
+    "and the brokers' transaction.max.timeout.ms)"
 )
 AT_LEAST_ONCE = 'or write at least once, with .option("delivery", "at-least-once")'
-_MAY_USE_TOPIC = f"allow this user to create, read and write topic {DECISIONS_TOPIC}"
-_NEEDED = {
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "give kafka.transaction.timeout.ms no more than the "
+_ALLOW_TOPIC = f"allow this user to create, read and write topic {DECISIONS_TOPIC}"
+_REQUIREMENTS = {
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: "set kafka.transaction.timeout.ms to at most the "
     "brokers' transaction.max.timeout.ms",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "allow this user the transactional ids that "
     f"begin with {PREFIX}",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _MAY_USE_TOPIC,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _MAY_USE_TOPIC,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "let the cluster have as many brokers as its "
-    "transaction.state.log.replication.factor says, or lower that",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: _ALLOW_TOPIC,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _ALLOW_TOPIC,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "start as many brokers as "
+    "transaction.state.log.replication.factor requires, or lower it",
 }
-# Of one that was too old the cluster tells nobody but in this way that it has aborted it.
+# The only signs of a transaction that the cluster has aborted because it timed out.
 _TIMED_OUT = dict.fromkeys(
     (
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_TXN_STATE,
     ),
-    MORE_TIME,
+    ALLOW_MORE_TIME,
 )
 
 
 def explaining_requirements() -> AbstractContextManager[None]:
-    """Around what a cluster may refuse for being a transaction."""
-    return _advising(_NEEDED)
+    """Wraps requests that a cluster may refuse because they are transactional."""
+    return _explaining(_REQUIREMENTS)
 
 
-def explaining_timeouts(*, is_timed: bool) -> AbstractContextManager[None]:
-    """Around writing in a transaction which the cluster aborts, if it is timed, after a while."""
-    return _advising(_TIMED_OUT if is_timed else {})
+def explaining_timeouts(*, has_timeout: bool) -> AbstractContextManager[None]:
+    """Wraps writes of a transaction, which the cluster aborts after a while if it has a timeout."""
+    return _explaining(_TIMED_OUT if has_timeout else {})
 
 
 @contextmanager
-def _advising(advice: Mapping[ErrorCode, str]) -> Iterator[None]:
+def _explaining(advice_by_code: Mapping[ErrorCode, str]) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        found = _find_advice(advice, error)
-        if found is None:
+        advice = _find_advice(advice_by_code, error)
+        if advice is None:
             raise
         raise SparkSourceError(
-            f"{error}. Rows are written exactly once, in transactions: {found}; {AT_LEAST_ONCE}"
+            f"{error}. Rows are written exactly once, in transactions: {advice}; {AT_LEAST_ONCE}"
         ) from error
 
 
-def _find_advice(advice: Mapping[ErrorCode, str], error: ClientError) -> str | None:
-    """By its code, or that of the last attempt."""
-    for each in (error, error.__cause__):
-        if isinstance(each, RefusedByBroker) and each.code in advice:
-            return advice[each.code]
+def _find_advice(advice_by_code: Mapping[ErrorCode, str], error: ClientError) -> str | None:
+    """By the error's code, or by that of the last attempt."""
+    for candidate in (error, error.__cause__):
+        if isinstance(candidate, RefusedByBroker) and candidate.code in advice_by_code:
+            return advice_by_code[candidate.code]
     return None

@@ -1,7 +1,8 @@
-"""The driver's part: a batch's transactions are decided together, then ended one by one.
+"""The driver's part of the two-phase commit: it decides a batch's transactions together, then ends
+them one by one.
 
-Runs in whatever process Spark asks, each time perhaps in another one. What counts is in the
-cluster; what a process remembers only spares it reading.
+Runs in whichever process Spark calls, perhaps a different one each time. The cluster holds all
+state; what a process remembers only saves it from reading again.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from penstock.client.cluster import ClusterClient
 from penstock.client.errors import ClientError, RefusedByBroker
 from penstock.client.transaction_values import TransactionalProducerId
 from penstock.model.errors import ErrorCode
-from penstock.spark.sink.exactly_once.cluster_requirements import AT_LEAST_ONCE, MORE_TIME
+from penstock.spark.sink.exactly_once.cluster_requirements import ALLOW_MORE_TIME, AT_LEAST_ONCE
 from penstock.spark.sink.exactly_once.decision_log import DecisionLog, DecisionLogState
 from penstock.spark.sink.exactly_once.fail_points import FailPoint, halt_at
 from penstock.spark.sink.exactly_once.ongoing_transactions import (
@@ -32,11 +33,11 @@ from penstock.spark.sink.exactly_once.two_phase_commit import (
     plan_recovery,
 )
 
-_AT_ONCE = 8  # transactions that are being ended
-_MARKED_WITHIN_S = 10
-_LOOK_EVERY_S = 0.005
-# Its owner has ended it, or has begun another one.
-_OVER = frozenset(
+_MAX_CONCURRENT_ENDS = 8
+_MARKERS_TIMEOUT_S = 10
+_POLL_S = 0.005
+# The transaction's owner has ended it, or has begun another one.
+_ALREADY_ENDED = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -47,7 +48,7 @@ _OVER = frozenset(
 
 
 class CommitCoordinator(NamedTuple):
-    """Decides for one query. `timeout_ms` is for each request."""
+    """Commits and aborts the batches of one query. `timeout_ms` is per request."""
 
     client: ClusterClient
     bootstrap: str
@@ -56,153 +57,161 @@ class CommitCoordinator(NamedTuple):
 
     @property
     def is_new_here(self) -> bool:
-        """This process has not decided for the query yet."""
-        return self._place not in _read
+        """This process has not yet decided a batch of the query."""
+        return self._state_key not in _log_states
 
-    async def commit(self, asked: PreparedBatch) -> None:
-        """Once it returns, what was decided for this batch is committed and readers see it, and
-        nothing of the query is undecided."""
-        if asked.is_timed:
-            await self._check_in_time(asked)
+    async def commit(self, batch: PreparedBatch) -> None:
+        """On return, the transactions decided for this batch are committed and visible to readers,
+        and the query has no undecided transaction."""
+        if batch.has_timeout:
+            await self._check_not_timed_out(batch)
         log, others = await self._begin(
             is_fresh=is_batch_query(self.query),
-            but=[each.transactional_id for each in asked.prepared],
+            exclude=[state.transactional_id for state in batch.transactions],
         )
-        follows = plan_commit(log.read.last, asked, [*others, *asked.prepared])
-        await self._carry_out(log, follows, asked.batch)
+        plan = plan_commit(log.state.last, batch, [*others, *batch.transactions])
+        await self._carry_out(log, plan, batch.batch_id)
 
-    async def abort(self, batch: int) -> None:
-        """Spark asks for it after a commit that failed, too: what was decided is committed."""
-        log, still_open = await self._begin()
-        await self._carry_out(log, plan_recovery(log.read.last, still_open), batch)
+    async def abort(self, batch_id: int) -> None:
+        """Spark also aborts after a failed commit: then what was decided is committed."""
+        log, ongoing = await self._begin()
+        await self._carry_out(log, plan_recovery(log.state.last, ongoing), batch_id)
 
     async def _begin(
-        self, *, is_fresh: bool = False, but: Iterable[str] = ()
+        self, *, is_fresh: bool = False, exclude: Iterable[str] = ()
     ) -> tuple[DecisionLog, list[TransactionalProducerId]]:
-        """Once this returns nobody else can decide. What is listed here and was decided before is
-        in the log, or ended by whoever decided it."""
-        log, found = await asyncio.gather(
+        """Fences all other drivers. A transaction listed here that was decided before is in the
+        log, or was ended by the driver that decided it."""
+        log, ongoing = await asyncio.gather(
             DecisionLog.begin(
                 self.client,
                 self.query,
-                _read.get(self._place),
+                _log_states.get(self._state_key),
                 is_fresh=is_fresh,
                 timeout_ms=self.timeout_ms,
             ),
-            list_ongoing(self.client, query=self.query, but=set(but), timeout_ms=self.timeout_ms),
+            list_ongoing(
+                self.client, query=self.query, exclude=set(exclude), timeout_ms=self.timeout_ms
+            ),
         )
-        _read[self._place] = log.read
-        return log, [each.producer for each in found]
+        _log_states[self._state_key] = log.state
+        return log, [transaction.producer for transaction in ongoing]
 
-    async def _carry_out(self, log: DecisionLog, follows: CommitPlan, batch: int) -> None:
-        halt_at(FailPoint.DECIDING, batch)
-        if follows.is_new:
-            await log.write(follows.decision, timeout_ms=self.timeout_ms)
-        halt_at(FailPoint.DECIDED, batch)
-        await self._end_all(follows, batch)
-        await self._wait_marked(follows)
-        halt_at(FailPoint.ENDED, batch)
-        if is_batch_query(self.query) and log.read.last is not None:
+    async def _carry_out(self, log: DecisionLog, plan: CommitPlan, batch_id: int) -> None:
+        halt_at(FailPoint.DECIDING, batch_id)
+        if plan.is_new:
+            await log.write(plan.decision, timeout_ms=self.timeout_ms)
+        halt_at(FailPoint.DECIDED, batch_id)
+        await self._end_all(plan, batch_id)
+        await self._wait_for_markers(plan)
+        halt_at(FailPoint.ENDED, batch_id)
+        if is_batch_query(self.query) and log.state.last is not None:
             await self._forget()
 
-    async def _end_all(self, follows: CommitPlan, batch: int) -> None:
-        """Every one is tried, whatever becomes of the others."""
-        limit = asyncio.Semaphore(_AT_ONCE)
+    async def _end_all(self, plan: CommitPlan, batch_id: int) -> None:
+        """Tries every transaction, even after one has failed."""
+        limit = asyncio.Semaphore(_MAX_CONCURRENT_ENDS)
 
         async def end(producer: TransactionalProducerId, *, commit: bool) -> None:
             async with limit:
-                await self._end(producer, follows, commit=commit)
-                halt_at(FailPoint.ENDING, batch)
+                await self._end(producer, plan, commit=commit)
+                halt_at(FailPoint.ENDING, batch_id)
 
-        outcomes = await asyncio.gather(
-            *(end(each, commit=True) for each in follows.commits),
-            *(end(each, commit=False) for each in follows.aborts),
+        failures = await asyncio.gather(
+            *(end(producer, commit=True) for producer in plan.commits),
+            *(end(producer, commit=False) for producer in plan.aborts),
             return_exceptions=True,
         )
-        for failure in outcomes:
+        for failure in failures:
             if failure is not None:
                 raise failure
 
     async def _end(
-        self, producer: TransactionalProducerId, follows: CommitPlan, *, commit: bool
+        self, producer: TransactionalProducerId, plan: CommitPlan, *, commit: bool
     ) -> None:
         try:
             await self.client.transactions.end(producer, commit=commit, timeout_ms=self.timeout_ms)
         except RefusedByBroker as error:
-            if error.code not in _OVER:
+            if error.code not in _ALREADY_ENDED:
                 raise
-            # An id is forgotten long after its transaction has ended, and never before.
-            is_forgotten = error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
-            if commit and (follows.decision.is_timed or not is_forgotten):
-                raise self._lost(producer, follows.decision.batch, error) from error
+            # A transactional id expires long after its transaction has ended, never before.
+            is_expired = error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+            if commit and (plan.decision.has_timeout or not is_expired):
+                raise self._lost(producer, plan.decision.batch_id, error) from error
 
-    async def _wait_marked(self, follows: CommitPlan) -> None:
+    async def _wait_for_markers(self, plan: CommitPlan) -> None:
         """A coordinator answers before every partition has its marker, and readers see nothing
-        before that. Where it takes long the batch is done all the same."""
-        ended = {each.transactional_id for each in (*follows.commits, *follows.aborts)}
+        until then. If it takes long, the batch is complete anyway."""
+        ended = {producer.transactional_id for producer in (*plan.commits, *plan.aborts)}
         with suppress(ClientError, TimeoutError):
-            async with asyncio.timeout(_MARKED_WITHIN_S):
+            async with asyncio.timeout(_MARKERS_TIMEOUT_S):
                 while True:
                     if ended.isdisjoint(await list_completing(self.client, self.timeout_ms)):
                         return
-                    await asyncio.sleep(_LOOK_EVERY_S)
+                    await asyncio.sleep(_POLL_S)
 
-    async def _check_in_time(self, asked: PreparedBatch) -> None:
-        """Without two-phase commit, the cluster aborts what takes too long."""
-        states = await asyncio.gather(
+    async def _check_not_timed_out(self, batch: PreparedBatch) -> None:
+        """Without two-phase commit, the cluster aborts transactions that take too long."""
+        descriptions = await asyncio.gather(
             *(
-                self.client.transactions.describe(each.transactional_id, timeout_ms=self.timeout_ms)
-                for each in asked.prepared
+                self.client.transactions.describe(
+                    state.transactional_id, timeout_ms=self.timeout_ms
+                )
+                for state in batch.transactions
             )
         )
-        for wanted, found in zip(asked.prepared, states, strict=True):
-            if found.state != "Ongoing" or found.producer != tuple(wanted):
+        for expected, actual in zip(batch.transactions, descriptions, strict=True):
+            if actual.state != "Ongoing" or actual.producer != tuple(expected):
                 raise LostTransaction(
-                    f"batch {asked.batch} of query {asked.query} took longer than the cluster lets "
-                    f"a transaction be open ({found.timeout_ms / 1000:g} s), and nothing of it is "
-                    f"written: {MORE_TIME}; {AT_LEAST_ONCE}"
+                    f"batch {batch.batch_id} of query {batch.query} took longer than the cluster "
+                    f"keeps a transaction open ({actual.timeout_ms / 1000:g} s), and none of it is "
+                    f"written: {ALLOW_MORE_TIME}; {AT_LEAST_ONCE}"
                 )
 
     def _lost(
-        self, producer: TransactionalProducerId, batch: int, error: RefusedByBroker
+        self, producer: TransactionalProducerId, batch_id: int, error: RefusedByBroker
     ) -> LostTransaction:
         return LostTransaction(
-            f"batch {batch} of query {self.query} was decided, but its transaction "
-            f"{producer.transactional_id!r} was aborted by somebody else, an administrator or a "
-            f"time-out: its rows are missing, and those of the batch's other tasks are there "
-            f"({error}). Replay the batch's offsets by hand, then start with a new checkpoint"
+            f"batch {batch_id} of query {self.query} was decided, but its transaction "
+            f"{producer.transactional_id!r} was aborted by an administrator or by a timeout: its "
+            f"rows are missing, and those of the batch's other tasks are there ({error}). Replay "
+            "the batch's offsets by hand, then start with a new checkpoint"
         )
 
     async def _forget(self) -> None:
         log = await DecisionLog.begin(
-            self.client, self.query, _read.pop(self._place), timeout_ms=self.timeout_ms
+            self.client, self.query, _log_states.pop(self._state_key), timeout_ms=self.timeout_ms
         )
         await log.forget(timeout_ms=self.timeout_ms)
 
     @property
-    def _place(self) -> tuple[str, str]:
+    def _state_key(self) -> tuple[str, str]:
         return self.bootstrap, self.query
 
 
-# How far this process has read, by cluster and query.
-_read: dict[tuple[str, str], DecisionLogState] = {}
+# What this process has read of the decision log, by cluster and query.
+_log_states: dict[tuple[str, str], DecisionLogState] = {}
 
 
-async def end_abandoned(here: CommitCoordinator, *, older_than_ms: int) -> list[str]:
-    """Finish or abort what other queries have left undecided for so long that they must be dead;
-    one that is not, and decides afterwards, is refused. Which queries those were."""
-    found = await list_ongoing(here.client, timeout_ms=here.timeout_ms)
+async def end_abandoned(coordinator: CommitCoordinator, *, older_than_ms: int) -> list[str]:
+    """Finish or abort the transactions of other queries that have been undecided for so long that
+    the query must be dead; if it is not, its next commit is rejected. Returns those queries."""
+    ongoing = await list_ongoing(coordinator.client, timeout_ms=coordinator.timeout_ms)
     abandoned = abandoned_queries(
-        found, older_than_ms=older_than_ms, now_ms=time.time_ns() // 1_000_000
+        ongoing, older_than_ms=older_than_ms, now_ms=time.time_ns() // 1_000_000
     )
-    others = sorted(abandoned - {here.query})
+    others = sorted(abandoned - {coordinator.query})
     for query in others:
-        await here._replace(query=query).abort(NO_BATCH)
+        await coordinator._replace(query=query).abort(NO_BATCH)
     return others
 
 
 def abandoned_queries(
-    undecided: Collection[OngoingTransaction], *, older_than_ms: int, now_ms: int
+    ongoing: Collection[OngoingTransaction], *, older_than_ms: int, now_ms: int
 ) -> set[str]:
-    """By their oldest transaction."""
-    return {each.query for each in undecided if now_ms - each.start_ms > older_than_ms}
+    """Queries with at least one transaction older than this."""
+    return {
+        transaction.query
+        for transaction in ongoing
+        if now_ms - transaction.start_ms > older_than_ms
+    }

@@ -1,8 +1,8 @@
-"""Where decisions are kept: a compacted topic, one key a query, written in transactions of the
-query's driver.
+"""The log of commit decisions: a compacted topic with one key per query, written in transactions
+of the query's driver.
 
-Invariant: between `begin` and the end of `write`, nobody else has written for this query, or the
-write fails: a later `begin` fences this one.
+Invariant: if another driver writes for this query between `begin` and the end of `write`, the write
+fails, because a later `begin` fences this one.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from penstock.spark.sink.exactly_once.two_phase_commit import (
 )
 
 DECISIONS_TOPIC = "__penstock_spark_commits"
-_PARTITION = TopicPartition(DECISIONS_TOPIC, 0)
-_MOST_REPLICAS = 3
-# Small segments are soon compacted: who starts reads all that is left.
+_TP = TopicPartition(DECISIONS_TOPIC, 0)
+_MAX_REPLICAS = 3
+# Small segments are compacted early: a driver reads the whole topic when it starts.
 _TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     "segment.bytes": str(8 * 1024 * 1024),
-    "max.message.bytes": str(16 * 1024 * 1024),  # a batch of 100,000 tasks
+    "max.message.bytes": str(16 * 1024 * 1024),  # enough for a batch of 100,000 tasks
 }
 _TRANSACTION_TIMEOUT_MS = 30_000
 _POLL_MS = 100
 
 
 class DecisionLogState(NamedTuple):
-    """Of one query, up to an offset."""
+    """The log as read for one query, up to an offset."""
 
     last: CommitDecision | None
     next_offset: int
@@ -49,8 +49,8 @@ class DecisionLogState(NamedTuple):
 class DecisionLog:
     """`begin`, then at most one `write` or `forget`. Owned by one event loop."""
 
-    def __init__(self, query: str, transaction: RawTransaction, read: DecisionLogState) -> None:
-        self.read = read
+    def __init__(self, query: str, transaction: RawTransaction, state: DecisionLogState) -> None:
+        self.state = state
         self._query = query
         self._transaction = transaction
 
@@ -59,47 +59,47 @@ class DecisionLog:
         cls,
         client: ClusterClient,
         query: str,
-        known: DecisionLogState | None,
+        previous: DecisionLogState | None,
         *,
         is_fresh: bool = False,
         timeout_ms: int,
     ) -> Self:
-        """Fences whoever decided for this query before. `known`: read earlier by this process.
-        `is_fresh`: nobody can have decided before."""
-        if known is None:
-            await _make_topic(client, timeout_ms)
-            known = await _start(client, LATEST if is_fresh else EARLIEST, timeout_ms)
+        """Fences the query's earlier drivers. `previous`: what this process has read before.
+        `is_fresh`: the query cannot have a decision yet."""
+        if previous is None:
+            await _create_topic(client, timeout_ms)
+            previous = await _start(client, LATEST if is_fresh else EARLIEST, timeout_ms)
         transaction = await RawTransaction.begin(
             client,
             driver_transactional_id(query),
             transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
             timeout_ms=timeout_ms,
         )
-        read = await _read_on(client, query, known, timeout_ms)
-        return cls(query, transaction, read)
+        state = await _catch_up(client, query, previous, timeout_ms)
+        return cls(query, transaction, state)
 
     async def write(self, decision: CommitDecision, *, timeout_ms: int) -> None:
-        """From its return on, the decision holds. After an error it may hold or not."""
+        """On return the decision is in effect. After an error it may or may not be."""
         await self._append(encode_decision(decision), timeout_ms)
-        self.read = self.read._replace(last=decision)
+        self.state = self.state._replace(last=decision)
 
     async def forget(self, *, timeout_ms: int) -> None:
-        """For a query that never comes back."""
+        """Remove the query's decision, because it never runs again."""
         await self._append(None, timeout_ms)
-        self.read = self.read._replace(last=None)
+        self.state = self.state._replace(last=None)
 
     async def _append(self, value: bytes | None, timeout_ms: int) -> None:
         now_ms = time.time_ns() // 1_000_000
         batch = build_batch([Record(0, now_ms, self._query.encode(), value)])
-        await self._transaction.write(_PARTITION, batch, timeout_ms=timeout_ms)
+        await self._transaction.write(_TP, batch, timeout_ms=timeout_ms)
         await self._transaction.commit(timeout_ms=timeout_ms)
 
 
-async def _make_topic(client: ClusterClient, timeout_ms: int) -> None:
+async def _create_topic(client: ClusterClient, timeout_ms: int) -> None:
     metadata = await client.metadata([DECISIONS_TOPIC], timeout_ms=timeout_ms)
     if metadata.topics[DECISIONS_TOPIC].error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return
-    replicas = min(_MOST_REPLICAS, len(metadata.brokers))
+    replicas = min(_MAX_REPLICAS, len(metadata.brokers))
     config = {**_TOPIC_CONFIG, "min.insync.replicas": str(max(1, replicas - 1))}
     topic = NewTopicSpec(
         name=DECISIONS_TOPIC, partitions=1, replication_factor=replicas, configs=config
@@ -111,50 +111,49 @@ async def _make_topic(client: ClusterClient, timeout_ms: int) -> None:
             raise
 
 
-async def _start(client: ClusterClient, place: int, timeout_ms: int) -> DecisionLogState:
-    listed = await client.list_offsets({_PARTITION: place}, timeout_ms=timeout_ms)
-    return DecisionLogState(None, listed[_PARTITION].offset)
+async def _start(client: ClusterClient, timestamp: int, timeout_ms: int) -> DecisionLogState:
+    listed = await client.list_offsets({_TP: timestamp}, timeout_ms=timeout_ms)
+    return DecisionLogState(None, listed[_TP].offset)
 
 
-async def _read_on(
-    client: ClusterClient, query: str, known: DecisionLogState, timeout_ms: int
+async def _catch_up(
+    client: ClusterClient, query: str, state: DecisionLogState, timeout_ms: int
 ) -> DecisionLogState:
-    """Up to the high watermark of now. Transactions of other queries' drivers, which are short, may
-    hold it back for a while."""
+    """Read to the current high watermark. Open transactions of other queries' drivers, which are
+    short, may hold back the last stable offset for a while."""
     end = (await _start(client, LATEST, timeout_ms)).next_offset
-    read = known
     try:
         async with asyncio.timeout(timeout_ms / 1000):
-            while read.next_offset < end:
-                read = await _read_some(client, query, read, end)
+            while state.next_offset < end:
+                state = await _read_some(client, query, state, end)
     except TimeoutError:
         raise SparkSourceError(
-            f"topic {DECISIONS_TOPIC} could not be read up to offset {end} in "
-            f"{timeout_ms / 1000:g} s: an undecided transaction is at {read.next_offset}; see "
+            f"cannot read topic {DECISIONS_TOPIC} up to offset {end} within "
+            f"{timeout_ms / 1000:g} s: an undecided transaction is at {state.next_offset}; see "
             "`penstock transaction find-hanging`"
         ) from None
-    return read
+    return state
 
 
 async def _read_some(
-    client: ClusterClient, query: str, read: DecisionLogState, end: int
+    client: ClusterClient, query: str, state: DecisionLogState, end: int
 ) -> DecisionLogState:
     (fetched,) = await client.fetch(
-        [FetchFrom(_PARTITION, Offset(read.next_offset))],
+        [FetchFrom(_TP, Offset(state.next_offset))],
         isolation=IsolationLevel.READ_COMMITTED,
         max_wait_ms=_POLL_MS,
     )
     if fetched.error:
-        raise RefusedByBroker(f"read {_PARTITION}", fetched.error)
+        raise RefusedByBroker(f"read {_TP}", fetched.error)
     visible = visible_batches(
         fetched.batches,
-        OffsetBounds(read.next_offset, end),
+        OffsetBounds(state.next_offset, end),
         aborted=fetched.aborted,
         check_crc=True,
     )
-    last, key = read.last, query.encode()
-    for placed in visible.batches:
-        for record in iter_records(placed.view(fetched.batches)):
+    last, key = state.last, query.encode()
+    for batch in visible.batches:
+        for record in iter_records(batch.view(fetched.batches)):
             if record.key == key:
                 last = None if record.value is None else decode_decision(bytes(record.value))
     return DecisionLogState(last, visible.next_offset)

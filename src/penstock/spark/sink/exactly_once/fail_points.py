@@ -1,9 +1,9 @@
-"""Where the sink can be made to stop, for tests of kills; without effect otherwise. Tables have
-points of their own.
+"""Fail points: where tests can halt the sink, for kills at the worst moment. No effect otherwise.
+Tables declare their own.
 
 `PENSTOCK_SPARK_HALT=task-written@1,decided@2` names points and batches, `PENSTOCK_SPARK_HALT_DIR` a
-folder. The first process that comes to one writes its id into a file of that name, and does nothing
-more until somebody kills it, or makes a file of the same name with `.go` behind.
+folder. The first process that reaches a point writes its process id into a file of that name, and
+does nothing more until it is killed or a file of the same name plus `.go` appears.
 """
 
 import enum
@@ -21,22 +21,22 @@ class FailPoint(enum.StrEnum):
     TASK_WRITTEN = "task-written"  # every row is acknowledged
     TASK_PREPARED = "task-prepared"  # the driver does not know yet
     COMMIT_BEGUN = "commit-begun"  # the driver has every task's report
-    DECIDING = "deciding"  # others are fenced, the decision is not written
-    DECIDED = "decided"  # nothing is ended yet
-    ENDING = "ending"  # one transaction at least is ended
+    DECIDING = "deciding"  # other drivers are fenced, the decision is not written
+    DECIDED = "decided"  # the decision is written, no transaction is ended
+    ENDING = "ending"  # at least one transaction is ended
     ENDED = "ended"  # all are; Spark does not know yet
 
 
-def halt_at(point: str, batch: int) -> None:
-    name = f"{point}@{batch}"
+def halt_at(point: str, batch_id: int) -> None:
+    name = f"{point}@{batch_id}"
     if name in os.environ.get(POINTS_VARIABLE, "").split(","):
         _halt(Path(os.environ[FOLDER_VARIABLE]) / name)
 
 
 def _halt(file: Path) -> None:
     try:
-        with file.open("x") as written:
-            written.write(str(os.getpid()))
+        with file.open("x") as output:
+            output.write(str(os.getpid()))
     except FileExistsError:
         return
     while not file.with_name(f"{file.name}.go").exists():

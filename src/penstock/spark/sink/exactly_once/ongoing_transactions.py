@@ -1,5 +1,6 @@
-"""Transactions of the sink that nobody has decided, as the cluster's coordinators know them, and
-those that are decided and not yet marked in every partition."""
+"""The sink's undecided transactions as the transaction coordinators list them, and transactions
+that are decided but whose markers are not yet in every partition.
+"""
 
 import asyncio
 from collections.abc import Collection
@@ -12,7 +13,7 @@ from penstock.model.errors import ErrorCode
 from penstock.spark.sink.exactly_once.transactional_ids import find_query
 
 _ONGOING = "Ongoing"
-_ENDING = ("PrepareCommit", "PrepareAbort")
+_COMPLETING = ("PrepareCommit", "PrepareAbort")
 
 
 class OngoingTransaction(NamedTuple):
@@ -25,34 +26,42 @@ async def list_ongoing(
     client: ClusterClient,
     *,
     query: str | None = None,
-    but: Collection[str] = (),
+    exclude: Collection[str] = (),
     timeout_ms: int,
 ) -> list[OngoingTransaction]:
-    """Of one query or of all; those that the caller knows by name are left out."""
+    """Of one query or of all, without the transactional ids in `exclude`."""
     listed = await client.transactions.list_transactions(states=[_ONGOING], timeout_ms=timeout_ms)
-    names = {each.transactional_id: find_query(each.transactional_id) for each in listed}
+    owners = {entry.transactional_id: find_query(entry.transactional_id) for entry in listed}
     wanted = {
-        name: owner
-        for name, owner in names.items()
-        if owner is not None and query in (None, owner) and name not in but
+        transactional_id: owner
+        for transactional_id, owner in owners.items()
+        if owner is not None and query in (None, owner) and transactional_id not in exclude
     }
-    found = await asyncio.gather(*(_find(client, each, timeout_ms) for each in wanted))
+    described = await asyncio.gather(
+        *(_describe(client, transactional_id, timeout_ms) for transactional_id in wanted)
+    )
     return [
-        OngoingTransaction(wanted[each.transactional_id], each.producer, each.start_ms)
-        for each in found
-        if each is not None and each.state == _ONGOING and each.start_ms is not None
+        OngoingTransaction(
+            wanted[transaction.transactional_id], transaction.producer, transaction.start_ms
+        )
+        for transaction in described
+        if transaction is not None
+        and transaction.state == _ONGOING
+        and transaction.start_ms is not None
     ]
 
 
 async def list_completing(client: ClusterClient, timeout_ms: int) -> set[str]:
-    """Whoever's they are, by transactional id."""
-    listed = await client.transactions.list_transactions(states=_ENDING, timeout_ms=timeout_ms)
-    return {each.transactional_id for each in listed}
+    """The transactional ids of all producers that are in this state, the sink's or not."""
+    listed = await client.transactions.list_transactions(states=_COMPLETING, timeout_ms=timeout_ms)
+    return {entry.transactional_id for entry in listed}
 
 
-async def _find(client: ClusterClient, name: str, timeout_ms: int) -> TransactionDescription | None:
+async def _describe(
+    client: ClusterClient, transactional_id: str, timeout_ms: int
+) -> TransactionDescription | None:
     try:
-        return await client.transactions.describe(name, timeout_ms=timeout_ms)
+        return await client.transactions.describe(transactional_id, timeout_ms=timeout_ms)
     except RefusedByBroker as error:
         if error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return None

@@ -1,7 +1,8 @@
-"""A task's part: its rows are written in a transaction of its own, which it leaves undecided.
+"""A task's part of the two-phase commit: it writes its rows in a transaction of its own, which it
+leaves undecided.
 
-Invariant: what a task reports is acknowledged by every in-sync replica, and only a decision of the
-driver's ends it.
+Invariant: what a task reports is acknowledged by every in-sync replica, and only the driver's
+decision ends it.
 """
 
 import itertools
@@ -34,45 +35,45 @@ from penstock.spark.sink.options import SinkOptions
 from penstock.spark.sink.write_task import WriteResult, write_rows
 
 _log = logging.getLogger(__name__)
-_ABORT_TIMEOUT_MS = 5_000  # what a task that failed leaves behind, the driver ends
+_ABORT_TIMEOUT_MS = 5_000  # the driver ends what a failed task leaves behind
 
 
 class PreparedTransaction(NamedTuple):
     state: PreparedState
-    is_timed: bool  # the cluster aborts it when it gets too old
+    has_timeout: bool  # the cluster aborts it when it gets too old
 
 
 def write_prepared(
     batches: Iterable[pa.RecordBatch],
     options: SinkOptions,
     columns: SinkColumns,
-    name: MicroBatchId,
+    micro_batch: MicroBatchId,
 ) -> tuple[WriteResult, PreparedTransaction | None]:
     """None: there were no rows."""
     rest = iter(batches)
-    first = next((each for each in rest if each.num_rows), None)
+    first = next((batch for batch in rest if batch.num_rows), None)
     if first is None:
         return WriteResult(0, {}), None
     client = shared_client(options.client)
     _check_reachable(client)
-    transactional_id = _process_slots().take(name)
+    transactional_id = _process_pool().take(micro_batch)
     with explaining_requirements():
         begun = client.run(
             lambda cluster: _begin(cluster, transactional_id, options),
             timeout_ms=options.delivery_timeout_ms,
         )
-    halt_at(FailPoint.TASK_BEGUN, name.batch)
-    with explaining_timeouts(is_timed=begun.is_timed), _aborting(client, begun.transaction):
+    halt_at(FailPoint.TASK_BEGUN, micro_batch.batch_id)
+    with explaining_timeouts(has_timeout=begun.has_timeout), _aborting(client, begun.transaction):
         written = write_rows(itertools.chain([first], rest), options, columns, begun.produce)
-        halt_at(FailPoint.TASK_WRITTEN, name.batch)
+        halt_at(FailPoint.TASK_WRITTEN, micro_batch.batch_id)
         state = client.run(lambda _: begun.prepare())
-    halt_at(FailPoint.TASK_PREPARED, name.batch)
-    return written, PreparedTransaction(state, begun.is_timed)
+    halt_at(FailPoint.TASK_PREPARED, micro_batch.batch_id)
+    return written, PreparedTransaction(state, begun.has_timeout)
 
 
 def _check_reachable(client: BlockingClient) -> None:
-    """A wrong address is told at once. To begin is tried for as long as a batch may take: once a
-    cluster was there, it is taken to come back."""
+    """Report a wrong address at once. Beginning a transaction is retried for delivery.timeout.ms,
+    because a cluster that was reachable once is expected to come back."""
     if client.settings not in _reached:
         client.metadata([])
         _reached.add(client.settings)
@@ -80,14 +81,14 @@ def _check_reachable(client: BlockingClient) -> None:
 
 class _Begun(NamedTuple):
     transaction: RawTransaction
-    is_timed: bool
+    has_timeout: bool
     timeout_ms: int  # of one batch
 
-    async def produce(self, _: ClusterClient, partition: TopicPartition, batch: Buffer) -> Produced:
-        return await self.transaction.write(partition, batch, timeout_ms=self.timeout_ms)
+    async def produce(self, _: ClusterClient, tp: TopicPartition, batch: Buffer) -> Produced:
+        return await self.transaction.write(tp, batch, timeout_ms=self.timeout_ms)
 
     async def prepare(self) -> PreparedState:
-        if self.is_timed:  # the cluster does not know the word; all is acknowledged
+        if self.has_timeout:  # the cluster has no prepare; everything is acknowledged
             return PreparedState(*self.transaction.producer)
         prepared = await self.transaction.prepare()
         assert prepared is not None, "there were rows"
@@ -116,7 +117,7 @@ async def _begin(client: ClusterClient, transactional_id: str, options: SinkOpti
 
 
 def _is_about_two_phases(error: UnsupportedByBroker | RefusedByBroker) -> bool:
-    """Or about the right to this transactional id: then, the next attempt is refused as well."""
+    """May also be about this transactional id: then the next attempt is refused as well."""
     return (
         not isinstance(error, RefusedByBroker)
         or error.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -128,9 +129,10 @@ def _note_without_two_phases(options: SinkOptions) -> None:
     if bootstrap not in _without_two_phases:
         _without_two_phases.add(bootstrap)
         _log.warning(
-            "%s offers no two-phase commit (transaction.two.phase.commit.enable): what is written "
-            "waits %d s for its commit at most. A driver that dies between decision and commit, "
-            "and stays away for longer, leaves a batch half written, and says so at its next start",
+            "%s offers no two-phase commit (transaction.two.phase.commit.enable): a transaction "
+            "waits at most %d s for its commit. A driver that dies between decision and commit and "
+            "is not restarted within that time leaves a batch half written; its next start fails "
+            "and says so",
             bootstrap,
             options.transaction_timeout_ms // 1000,
         )
@@ -138,7 +140,7 @@ def _note_without_two_phases(options: SinkOptions) -> None:
 
 @contextmanager
 def _aborting(client: BlockingClient, transaction: RawTransaction) -> Iterator[None]:
-    """What fails is not left to hold up readers until the driver has found it."""
+    """A failed transaction must not block readers until the driver finds it."""
     try:
         yield
     except BaseException:
@@ -151,10 +153,10 @@ def _aborting(client: BlockingClient, transaction: RawTransaction) -> Iterator[N
 
 
 _reached: set[ClientSettings] = set()
-_without_two_phases: set[str] = set()  # clusters, by where they are
-_slots: dict[int, TransactionalIdPool] = {}  # by process id: a fork has its own
+_without_two_phases: set[str] = set()  # bootstrap servers
+_pools: dict[int, TransactionalIdPool] = {}  # by process id: a fork has its own
 
 
-def _process_slots() -> TransactionalIdPool:
-    # One atomic step: of two threads that come first, both get the same.
-    return _slots.setdefault(os.getpid(), TransactionalIdPool(secrets.token_hex(6)))
+def _process_pool() -> TransactionalIdPool:
+    # One atomic step, so that two threads that come first get the same pool.
+    return _pools.setdefault(os.getpid(), TransactionalIdPool(secrets.token_hex(6)))

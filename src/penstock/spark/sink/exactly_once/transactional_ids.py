@@ -1,35 +1,36 @@
-"""Transactional ids of the sink, and which of them a task may use. Pure.
+"""Transactional ids of the sink: how they are named, and the pool a task takes its id from. Pure.
 
-A driver's id is its query's, so that a later driver fences an earlier one. A task's id belongs to
-one process and is used again once its batch is over: a cluster remembers as many as there are
-tasks, not one for each task of every batch. Invariant: no two transactions that may still be
-undecided have the same id.
+A driver's id is that of its query, so that a later driver fences an earlier one. A task's id
+belongs to one process and is reused once its batch is over, so that a cluster remembers as many ids
+as there are tasks, not one for each task of every batch. Invariant: no two transactions that may
+still be undecided have the same id.
 """
 
 import uuid
 from typing import NamedTuple
 
-PREFIX = "penstock-spark"  # of all that the sink uses
+PREFIX = "penstock-spark"  # of every id of the sink
 _TASK = f"{PREFIX}:"
 _DRIVER = f"{PREFIX}-driver:"
-_ONE_BATCH = "batch-"
+_BATCH_QUERY = "batch-"
 
 
 class MicroBatchId(NamedTuple):
-    """What a task writes for. Batches of a run come one after the other."""
+    """The micro-batch that a task writes; the batches of a run follow one another. A batch write
+    counts as the only batch of a query of its own."""
 
     query: str
-    run: str | None  # None: not known, so that nobody can say which batches are over
-    batch: int
+    run: str | None  # None: unknown, so that no earlier batch can be taken to be over
+    batch_id: int
 
 
 def new_batch_query() -> str:
-    """For a write that is not a stream's: it stands for a query of one batch."""
-    return f"{_ONE_BATCH}{uuid.uuid4()}"
+    """A query id for a batch write."""
+    return f"{_BATCH_QUERY}{uuid.uuid4()}"
 
 
 def is_batch_query(query: str) -> bool:
-    return query.startswith(_ONE_BATCH)
+    return query.startswith(_BATCH_QUERY)
 
 
 def driver_transactional_id(query: str) -> str:
@@ -37,7 +38,7 @@ def driver_transactional_id(query: str) -> str:
 
 
 def find_query(transactional_id: str) -> str | None:
-    """Whose task writes under this id; None: no task of the sink's."""
+    """The query whose task uses this id; None: not a task of the sink."""
     if not transactional_id.startswith(_TASK):
         return None
     query, _, rest = transactional_id.removeprefix(_TASK).partition(":")
@@ -45,31 +46,31 @@ def find_query(transactional_id: str) -> str | None:
 
 
 class TransactionalIdPool:
-    """The ids of one process. Owned by its connections."""
+    """The ids of one process. Owned by `prepared_write`."""
 
     def __init__(self, process: str) -> None:
         self._process = process
-        self._made = 0
-        self._runs: dict[str, _Run] = {}  # the last run of each query
+        self._created = 0
+        self._runs: dict[str, _Run] = {}  # the latest run of each query
 
-    def take(self, write: MicroBatchId) -> str:
-        """An id of which nothing is undecided that is still wanted."""
-        if write.run is None:
-            return self._make(write.query)
-        run = self._runs.get(write.query)
-        if run is None or run.name != write.run:
-            run = self._runs[write.query] = _Run(write.run)
-        free = (name for name, batch in run.last_batches.items() if batch < write.batch)
-        name = next(free, None) or self._make(write.query)
-        run.last_batches[name] = write.batch
-        return name
+    def take(self, micro_batch: MicroBatchId) -> str:
+        """An id without an undecided transaction that is still needed."""
+        if micro_batch.run is None:
+            return self._create(micro_batch.query)
+        run = self._runs.get(micro_batch.query)
+        if run is None or run.name != micro_batch.run:
+            run = self._runs[micro_batch.query] = _Run(micro_batch.run)
+        free = (name for name, batch in run.last_batches.items() if batch < micro_batch.batch_id)
+        transactional_id = next(free, None) or self._create(micro_batch.query)
+        run.last_batches[transactional_id] = micro_batch.batch_id
+        return transactional_id
 
-    def _make(self, query: str) -> str:
-        self._made += 1
-        return f"{_TASK}{query}:{self._process}:{self._made}"
+    def _create(self, query: str) -> str:
+        self._created += 1
+        return f"{_TASK}{query}:{self._process}:{self._created}"
 
 
 class _Run:
     def __init__(self, name: str) -> None:
         self.name = name
-        self.last_batches: dict[str, int] = {}  # of each id
+        self.last_batches: dict[str, int] = {}  # by transactional id

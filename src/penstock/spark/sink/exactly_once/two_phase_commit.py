@@ -1,8 +1,8 @@
-"""What is to be done with the transactions of a batch, and what a restart finds. Pure.
+"""Plans the commit of a batch and the recovery after a restart. Pure.
 
-A decision is one record: what is committed, what is aborted. Invariants: of a batch, one set of
-transactions is committed, whoever asks and however often; nothing is aborted before the record that
-says so is written, so that nobody can decide on it afterwards.
+A decision is one record: the transactions to commit and those to abort. Invariants: one set of
+transactions is committed per batch, regardless of who asks and how often; nothing is aborted before
+the record that says so is written, so that nobody can decide to commit it afterwards.
 """
 
 import json
@@ -14,116 +14,117 @@ from penstock.spark.errors import SparkSourceError
 
 NO_BATCH = -1
 _VERSION = 1
-_MOST_ABORTED = 10_000  # the latest; a record of 1 MB, of a query that fails again and again
+# Keeps the latest: a record of 1 MB, for a query that fails again and again.
+_MAX_ABORTED = 10_000
 
 _States = tuple[PreparedState, ...]
 
 
 class CommitDecision(NamedTuple):
-    """The last one of a query holds."""
+    """The latest one of a query is in effect."""
 
-    batch: int  # all up to it are decided; NO_BATCH: none is
-    committed: _States  # of this batch, and what was left of the one before
-    aborted: tuple[TransactionalProducerId, ...] = ()  # whoever's, since this batch was decided
-    is_timed: bool = False  # the cluster aborts what it commits too late
+    batch_id: int  # every batch up to it is decided; NO_BATCH: none is
+    committed: _States  # of this batch, and the unfinished ones of the batch before
+    aborted: tuple[TransactionalProducerId, ...] = ()  # by any run, since this batch was decided
+    has_timeout: bool = False  # the cluster aborts transactions that are committed too late
 
 
 class PreparedBatch(NamedTuple):
     """A batch whose tasks are done."""
 
     query: str
-    batch: int
-    prepared: _States
-    is_timed: bool = False
+    batch_id: int
+    transactions: _States
+    has_timeout: bool = False
 
 
 class CommitPlan(NamedTuple):
     decision: CommitDecision
-    is_new: bool  # it has to be written before anything is ended
+    is_new: bool  # must be written before any transaction is ended
     commits: _States
     aborts: tuple[TransactionalProducerId, ...]
 
 
 class StaleBatch(SparkSourceError):
-    """A later batch of the query was committed."""
+    """A later batch of the query is already committed."""
 
 
 class AbortedByAnotherRun(SparkSourceError):
-    """Another run of the query has given this one up."""
+    """Another run of the query took this one for dead and aborted its transactions."""
 
 
 class LostTransaction(SparkSourceError):
-    """A transaction that was to be committed is not there any more."""
+    """A transaction that was to be committed no longer exists."""
 
 
 def plan_commit(
     last: CommitDecision | None,
-    asked: PreparedBatch,
-    still_open: Collection[TransactionalProducerId],
+    batch: PreparedBatch,
+    ongoing: Collection[TransactionalProducerId],
 ) -> CommitPlan:
-    """`still_open`: all of the query that is undecided, what was prepared for this batch or not."""
+    """`ongoing`: every undecided transaction of the query, prepared for this batch or not."""
     last = last or CommitDecision(NO_BATCH, ())
-    _check(last, asked)
-    # What was decided stays so: the batch was run again since its end had not been seen.
-    is_repeated = asked.batch == last.batch
-    # This record replaces the last one: what that has left to do has to stand here, too.
-    unfinished = tuple(each for each in last.committed if each in still_open)
-    committed = last.committed if is_repeated else (*asked.prepared, *unfinished)
-    candidates = dict.fromkeys([*still_open, *asked.prepared])
-    aborts = tuple(each for each in candidates if each not in committed)
-    if is_repeated:
+    _check(last, batch)
+    # A decision is final: Spark reran the batch because it did not see its end.
+    is_rerun = batch.batch_id == last.batch_id
+    # This record replaces the last one, so it must repeat what that one has left to commit.
+    unfinished = tuple(state for state in last.committed if state in ongoing)
+    committed = last.committed if is_rerun else (*batch.transactions, *unfinished)
+    candidates = dict.fromkeys([*ongoing, *batch.transactions])
+    aborts = tuple(state for state in candidates if state not in committed)
+    if is_rerun:
         decision = _with_aborted(last, aborts)
     else:
-        is_timed = asked.is_timed or (last.is_timed and bool(unfinished))
-        decision = CommitDecision(asked.batch, committed, aborts, is_timed)
-    return CommitPlan(decision, bool(aborts) or not is_repeated, committed, aborts)
+        has_timeout = batch.has_timeout or (last.has_timeout and bool(unfinished))
+        decision = CommitDecision(batch.batch_id, committed, aborts, has_timeout)
+    return CommitPlan(decision, bool(aborts) or not is_rerun, committed, aborts)
 
 
 def plan_recovery(
-    last: CommitDecision | None, still_open: Collection[TransactionalProducerId]
+    last: CommitDecision | None, ongoing: Collection[TransactionalProducerId]
 ) -> CommitPlan:
-    """No batch is asked for: finish what was decided, abort the rest."""
+    """Without a batch to commit: finish what was decided, abort the rest."""
     last = last or CommitDecision(NO_BATCH, ())
-    commits = tuple(each for each in last.committed if each in still_open)
-    aborts = tuple(each for each in still_open if each not in last.committed)
+    commits = tuple(state for state in last.committed if state in ongoing)
+    aborts = tuple(state for state in ongoing if state not in last.committed)
     return CommitPlan(_with_aborted(last, aborts), bool(aborts), commits, aborts)
 
 
 def _with_aborted(
     last: CommitDecision, aborts: tuple[TransactionalProducerId, ...]
 ) -> CommitDecision:
-    """A driver that was given up may come after several others: while no batch is decided, all that
-    was aborted is kept. With the next batch it is over: then that driver's batch is decided."""
+    """Aborts accumulate until the next batch is decided, because a driver that was taken for dead
+    may come back after several others. After that its batch is decided, so they can be dropped."""
     aborted = tuple(dict.fromkeys([*last.aborted, *aborts]))
-    return last._replace(aborted=aborted[-_MOST_ABORTED:])
+    return last._replace(aborted=aborted[-_MAX_ABORTED:])
 
 
-def _check(last: CommitDecision, asked: PreparedBatch) -> None:
-    if asked.batch < last.batch:
+def _check(last: CommitDecision, batch: PreparedBatch) -> None:
+    if batch.batch_id < last.batch_id:
         raise StaleBatch(
-            f"batch {asked.batch} of query {asked.query} comes after batch {last.batch} was "
+            f"batch {batch.batch_id} of query {batch.query} comes after batch {last.batch_id} was "
             "written: its checkpoint is older than the topic. Start the query with a new "
             "checkpoint, from the offsets that you want"
         )
-    overruled = {*asked.prepared} & {*last.aborted}
-    if overruled and asked.batch != last.batch:
+    aborted = {*batch.transactions} & {*last.aborted}
+    if aborted and batch.batch_id != last.batch_id:
         raise AbortedByAnotherRun(
-            f"another run of query {asked.query} has aborted what this one wrote for batch "
-            f"{asked.batch} ({len(overruled)} transactions): let one run at a time use a "
+            f"another run of query {batch.query} has aborted what this one wrote for batch "
+            f"{batch.batch_id} ({len(aborted)} transactions): let one run at a time use a "
             "checkpoint; this batch is run again when the query is started again"
         )
 
 
-# As it is kept: the key is the query, the value JSON.
+# The record: the key is the query, the value JSON.
 
 
 def encode_decision(decision: CommitDecision) -> bytes:
     fields = {
         "version": _VERSION,
-        "batch": decision.batch,
+        "batch": decision.batch_id,
         "committed": decision.committed,
         "aborted": decision.aborted,
-        "timed": decision.is_timed,
+        "timed": decision.has_timeout,
     }
     return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -133,8 +134,8 @@ def decode_decision(value: bytes) -> CommitDecision:
         return _read(json.loads(value))
     except (ValueError, TypeError, KeyError) as error:
         raise SparkSourceError(
-            f"a decision about a batch cannot be read ({error}): {value[:200]!r}; was it written "
-            "by a later version of Penstock?"
+            f"cannot read the commit decision of a batch ({error}): {value[:200]!r}; was it "
+            "written by a later version of Penstock?"
         ) from None
 
 
@@ -142,8 +143,8 @@ def _read(fields: Any) -> CommitDecision:
     if fields["version"] != _VERSION:
         raise ValueError(f"version {fields['version']}")
     return CommitDecision(
-        batch=int(fields["batch"]),
-        committed=tuple(PreparedState(*each) for each in fields["committed"]),
-        aborted=tuple(TransactionalProducerId(*each) for each in fields["aborted"]),
-        is_timed=bool(fields["timed"]),
+        batch_id=int(fields["batch"]),
+        committed=tuple(PreparedState(*state) for state in fields["committed"]),
+        aborted=tuple(TransactionalProducerId(*producer) for producer in fields["aborted"]),
+        has_timeout=bool(fields["timed"]),
     )

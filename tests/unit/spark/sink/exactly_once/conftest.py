@@ -1,4 +1,4 @@
-"""Brokers that the sink works on without Spark: one as ours are, one as Kafka's are."""
+"""Brokers for the sink without Spark: one with two-phase commit, one without, like Kafka."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _work(broker: penstock.Broker) -> Work:
 
 @pytest.fixture(scope="session", name="plain_broker")
 def _plain_broker() -> Iterator[penstock.Broker]:
-    """As Kafka is: without two-phase commit."""
+    """Without two-phase commit, like Kafka."""
     config = {
         "transaction.two.phase.commit.enable": "false",
         "transaction.state.log.num.partitions": 2,

@@ -1,6 +1,6 @@
-"""A sink's tasks and driver in one process, without Spark: `python -m ... ARGUMENTS`, to be killed.
+"""A sink's tasks and driver in one process without Spark, to be killed: `python -m ... ARGUMENTS`.
 
-Also what a topic shows to readers of committed records.
+Also reads what a topic shows to read_committed consumers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COLUMNS = SinkColumns(key=-1, value=0, headers=-1, topic=-1, partition=-1)
 
 
 class Work(NamedTuple):
-    """One micro-batch: its tasks' rows, and the run of the query that writes them."""
+    """One micro-batch: its tasks' rows and the run of the query that writes them."""
 
     servers: str
     topic: str
@@ -57,9 +57,9 @@ class Work(NamedTuple):
         return [f"{self.batch}-{task}-{row}" for row in range(self.rows)]
 
     def write(self, task: int) -> PreparedTransaction:
-        name = MicroBatchId(self.query, self.run, self.batch)
+        micro_batch = MicroBatchId(self.query, self.run, self.batch)
         rows = pa.record_batch({"value": self._values_of(task)})
-        written, prepared = write_prepared([rows], self.options, COLUMNS, name)
+        written, prepared = write_prepared([rows], self.options, COLUMNS, micro_batch)
         assert written.rows == self.rows
         assert prepared is not None
         return prepared
@@ -72,22 +72,22 @@ class Work(NamedTuple):
 
 
 def read_committed(servers: str, topic: str) -> list[str]:
-    """Values of one-partition topics, up to the first undecided transaction."""
-    client, partition = shared_client(ClientSettings(servers)), TopicPartition(topic, 0)
+    """Values of a topic with one partition, up to the last stable offset."""
+    client, tp = shared_client(ClientSettings(servers)), TopicPartition(topic, 0)
     isolation = IsolationLevel.READ_COMMITTED
-    end = client.list_offsets({partition: LATEST}, isolation=isolation)[partition].offset
-    found: list[str] = []
-    at = 0
-    while at < end:
-        (fetched,) = client.fetch([FetchFrom(partition, Offset(at))], isolation=isolation)
+    end = client.list_offsets({tp: LATEST}, isolation=isolation)[tp].offset
+    values: list[str] = []
+    offset = 0
+    while offset < end:
+        (fetched,) = client.fetch([FetchFrom(tp, Offset(offset))], isolation=isolation)
         visible = visible_batches(
-            fetched.batches, OffsetBounds(at, end), aborted=fetched.aborted, check_crc=True
+            fetched.batches, OffsetBounds(offset, end), aborted=fetched.aborted, check_crc=True
         )
-        for placed in visible.batches:
-            records = iter_records(placed.view(fetched.batches))
-            found.extend(bytes(record.value or b"").decode() for record in records)
-        at = visible.next_offset
-    return found
+        for batch in visible.batches:
+            records = iter_records(batch.view(fetched.batches))
+            values.extend(bytes(record.value or b"").decode() for record in records)
+        offset = visible.next_offset
+    return values
 
 
 def main() -> None:

@@ -1,5 +1,5 @@
-"""How a sink's work stands: what readers of its topic see, what is undecided, what was decided; and
-work that is killed on the way."""
+"""The state of a sink's topic: visible rows, undecided transactions and the last decision. Also
+runs work that is killed at a fail point."""
 
 from __future__ import annotations
 
@@ -49,39 +49,39 @@ def seen(work: Work) -> list[str]:
 
 
 def settled(work: Work) -> list[str]:
-    """When the markers of all that was ended are written: a coordinator answers before that."""
-    client, partition = shared_client(ClientSettings(work.servers)), TopicPartition(work.topic, 0)
+    """The visible rows once all markers are written, because a coordinator answers before that."""
+    client, tp = shared_client(ClientSettings(work.servers)), TopicPartition(work.topic, 0)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    while len({end_offset(client, partition, level) for level in IsolationLevel}) > 1:
+    while len({end_offset(client, tp, isolation) for isolation in IsolationLevel}) > 1:
         assert time.monotonic() < deadline, "undecided"
         time.sleep(0.01)
     return seen(work)
 
 
-def end_offset(client: BlockingClient, partition: TopicPartition, isolation: IsolationLevel) -> int:
-    return client.list_offsets({partition: LATEST}, isolation=isolation)[partition].offset
+def end_offset(client: BlockingClient, tp: TopicPartition, isolation: IsolationLevel) -> int:
+    return client.list_offsets({tp: LATEST}, isolation=isolation)[tp].offset
 
 
 def undecided(work: Work) -> int:
     client = shared_client(ClientSettings(work.servers))
-    found = client.run(
+    ongoing = client.run(
         lambda cluster: list_ongoing(cluster, query=work.query, timeout_ms=TIMEOUT_MS)
     )
-    return len(found)
+    return len(ongoing)
 
 
 def read_last(work: Work) -> CommitDecision | None:
-    """As the next driver would find it."""
+    """The decision that the next driver would find."""
 
     async def read(cluster: ClusterClient) -> CommitDecision | None:
         log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
-        return log.read.last
+        return log.state.last
 
     return shared_client(ClientSettings(work.servers)).run(read)
 
 
 def decide_only(work: Work, states: Sequence[PreparedState]) -> None:
-    """A driver that dies right after."""
+    """Like a driver that dies right after its decision."""
 
     async def write(cluster: ClusterClient) -> None:
         log = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)

@@ -1,4 +1,4 @@
-"""What users are told where a cluster cannot or will not have their transactions."""
+"""Error messages for clusters that cannot or may not run the sink's transactions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.spark.sink.exactly_once.prepared_write import write_prepared
 from penstock.spark.sink.exactly_once.transactional_ids import MicroBatchId
 
 pytestmark = pytest.mark.xdist_group("exactly-once sink")
-INSTEAD = r'or write at least once, with \.option\("delivery", "at-least-once"\)'
+ALTERNATIVE = r'or write at least once, with \.option\("delivery", "at-least-once"\)'
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ INSTEAD = r'or write at least once, with \.option\("delivery", "at-least-once"\)
     ],
 )
 @pytest.mark.parametrize("is_last_attempt", [True, False])
-def test_what_is_missing_is_told_with_the_way_out(
+def test_missing_requirement_is_explained_with_the_alternative(
     code: ErrorCode, advice: str, is_last_attempt: bool
 ) -> None:
     refused: ClientError = RefusedByBroker("begin as 'x'", code)
@@ -44,31 +44,35 @@ def test_what_is_missing_is_told_with_the_way_out(
         refused, cause = OutOfTime("begin as 'x': not done within 120 s"), refused
         refused.__cause__ = cause
     with (
-        pytest.raises(SparkSourceError, match=rf"begin as 'x'.*{advice}.*{INSTEAD}"),
+        pytest.raises(SparkSourceError, match=rf"begin as 'x'.*{advice}.*{ALTERNATIVE}"),
         explaining_requirements(),
     ):
         raise refused
 
 
-def test_other_errors_are_told_as_they_are() -> None:
+def test_other_errors_pass_unchanged() -> None:
     fenced = RefusedByBroker("write", ErrorCode.PRODUCER_FENCED)
     with (
         pytest.raises(RefusedByBroker),
         explaining_requirements(),
-        explaining_timeouts(is_timed=False),
+        explaining_timeouts(has_timeout=False),
     ):
         raise fenced
 
 
-def test_a_time_out_that_brokers_do_not_grant(plain_broker: penstock.Broker) -> None:
+def test_transaction_timeout_above_the_brokers_maximum_is_explained(
+    plain_broker: penstock.Broker,
+) -> None:
     work = work_on(plain_broker)
     options = work.options._replace(transaction_timeout_ms=900_001)
     rows = pa.record_batch({"value": ["v"]})
-    with pytest.raises(SparkSourceError, match=rf"transaction\.max\.timeout\.ms; {INSTEAD}"):
+    with pytest.raises(SparkSourceError, match=rf"transaction\.max\.timeout\.ms; {ALTERNATIVE}"):
         write_prepared([rows], options, COLUMNS, MicroBatchId(work.query, work.run, 0))
 
 
-def test_a_task_that_takes_longer_than_its_transaction_may(plain_broker: penstock.Broker) -> None:
+def test_task_slower_than_its_transaction_timeout_is_explained(
+    plain_broker: penstock.Broker,
+) -> None:
     work = work_on(plain_broker)
     options = work.options._replace(transaction_timeout_ms=200, batch_bytes=0)
 
@@ -77,7 +81,7 @@ def test_a_task_that_takes_longer_than_its_transaction_may(plain_broker: penstoc
         wait_until_timed_out(work)
         yield pa.record_batch({"value": ["second"]})
 
-    with pytest.raises(SparkSourceError, match=rf"maxOffsetsPerTrigger.*{INSTEAD}"):
+    with pytest.raises(SparkSourceError, match=rf"maxOffsetsPerTrigger.*{ALTERNATIVE}"):
         write_prepared(slow_rows(), options, COLUMNS, MicroBatchId(work.query, work.run, 0))
 
 
@@ -88,7 +92,7 @@ def wait_until_timed_out(work: Work) -> None:
         listed = client.run(
             lambda cluster: cluster.transactions.list_transactions(states=["CompleteAbort"])
         )
-        if any(work.query in listing.transactional_id for listing in listed):
+        if any(work.query in entry.transactional_id for entry in listed):
             return
         time.sleep(0.01)
-    raise AssertionError("it is open still")
+    raise AssertionError("it is still open")

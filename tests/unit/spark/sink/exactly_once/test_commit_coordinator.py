@@ -1,4 +1,4 @@
-"""Tasks that prepare and drivers that decide, on a real broker and without Spark."""
+"""Two-phase commit on a real broker without Spark: tasks prepare, drivers decide."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from penstock.spark.sink.exactly_once.two_phase_commit import (
 pytestmark = pytest.mark.xdist_group("exactly-once sink")
 
 
-def test_rows_show_when_the_driver_has_committed_and_not_before(work: Work) -> None:
+def test_rows_are_invisible_until_the_driver_commits(work: Work) -> None:
     prepared = work.write_all()
-    assert not any(transaction.is_timed for transaction in prepared)
+    assert not any(transaction.has_timeout for transaction in prepared)
     assert seen(work) == []
     assert undecided(work) == 3
     work.commit(prepared)
@@ -45,19 +45,19 @@ def test_rows_show_when_the_driver_has_committed_and_not_before(work: Work) -> N
     assert undecided(work) == 0
 
 
-def test_batches_follow_each_other_under_the_same_ids(work: Work) -> None:
+def test_consecutive_batches_reuse_transactional_ids(work: Work) -> None:
     used = set()
     for batch in range(3):
-        each = work._replace(batch=batch)
-        prepared = each.write_all()
-        used |= {one.state.transactional_id for one in prepared}
-        each.commit(prepared)
+        next_batch = work._replace(batch=batch)
+        prepared = next_batch.write_all()
+        used |= {transaction.state.transactional_id for transaction in prepared}
+        next_batch.commit(prepared)
     assert len(used) == work.tasks
     expected = [value for batch in range(3) for value in work._replace(batch=batch).values()]
     assert settled(work) == sorted(expected)
 
 
-def test_of_two_attempts_of_a_task_the_one_that_reported_counts(work: Work) -> None:
+def test_only_the_task_attempt_that_reported_is_committed(work: Work) -> None:
     lost = work.write(0)
     prepared = work.write_all()
     assert lost.state not in [transaction.state for transaction in prepared]
@@ -66,7 +66,7 @@ def test_of_two_attempts_of_a_task_the_one_that_reported_counts(work: Work) -> N
     assert undecided(work) == 0
 
 
-def test_a_batch_that_is_run_again_counts_once(work: Work) -> None:
+def test_rerun_of_a_batch_is_committed_once(work: Work) -> None:
     work.commit(work.write_all())
     again = work._replace(run="run-2")
     again.commit(again.write_all())
@@ -74,15 +74,15 @@ def test_a_batch_that_is_run_again_counts_once(work: Work) -> None:
     assert undecided(work) == 0
 
 
-def test_an_aborted_batch_leaves_nothing(work: Work) -> None:
+def test_aborted_batch_leaves_no_rows(work: Work) -> None:
     work.write_all()
     abort_batch(work.options, work.query, work.batch)
     assert undecided(work) == 0
     assert settled(work) == []
 
 
-def test_a_batch_that_was_decided_is_not_aborted_any_more(work: Work) -> None:
-    """Spark asks for an abort when a commit has failed, however far it had come."""
+def test_abort_commits_a_batch_that_was_decided(work: Work) -> None:
+    """Spark calls abort after a failed commit, however far the commit got."""
     prepared = work.write_all()
     decide_only(work, [transaction.state for transaction in prepared])
     assert seen(work) == []
@@ -91,7 +91,7 @@ def test_a_batch_that_was_decided_is_not_aborted_any_more(work: Work) -> None:
     assert undecided(work) == 0
 
 
-def test_a_driver_that_comes_late_finishes_what_the_other_has_decided(work: Work) -> None:
+def test_late_driver_finishes_the_decision_of_another(work: Work) -> None:
     late, other = work.write_all(), work._replace(run="run-2")
     decide_only(work, [transaction.state for transaction in other.write_all()])
     work.commit(late)
@@ -99,7 +99,7 @@ def test_a_driver_that_comes_late_finishes_what_the_other_has_decided(work: Work
     assert undecided(work) == 0
 
 
-def test_a_driver_that_was_given_up_cannot_commit(work: Work) -> None:
+def test_driver_whose_batch_was_aborted_cannot_commit(work: Work) -> None:
     work.commit(work.write_all())
     late = work._replace(batch=1)
     prepared = late.write_all()
@@ -109,7 +109,7 @@ def test_a_driver_that_was_given_up_cannot_commit(work: Work) -> None:
     assert settled(work) == sorted(work.values())
 
 
-def test_a_decision_of_a_fenced_driver_is_refused(work: Work) -> None:
+def test_decision_of_a_fenced_driver_is_rejected(work: Work) -> None:
     async def decide_twice(cluster: ClusterClient) -> None:
         first = await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
         await DecisionLog.begin(cluster, work.query, None, timeout_ms=TIMEOUT_MS)
@@ -120,7 +120,7 @@ def test_a_decision_of_a_fenced_driver_is_refused(work: Work) -> None:
     assert read_last(work) is None
 
 
-def test_an_older_checkpoint_is_refused(work: Work) -> None:
+def test_older_checkpoint_is_rejected(work: Work) -> None:
     later = work._replace(batch=5)
     later.commit(later.write_all())
     with pytest.raises(StaleBatch):
@@ -130,7 +130,7 @@ def test_an_older_checkpoint_is_refused(work: Work) -> None:
     assert settled(work) == sorted(later.values())
 
 
-def test_what_an_administrator_aborted_is_told_and_not_taken_for_done(work: Work) -> None:
+def test_transaction_aborted_by_an_administrator_fails_the_commit(work: Work) -> None:
     prepared = work.write_all()
     client = shared_client(ClientSettings(work.servers))
     client.run(lambda cluster: cluster.transactions.end(prepared[0].state, commit=False))
@@ -138,21 +138,21 @@ def test_what_an_administrator_aborted_is_told_and_not_taken_for_done(work: Work
         work.commit(prepared)
 
 
-def test_a_write_that_is_no_streams_leaves_no_decision_behind(work: Work) -> None:
+def test_batch_write_leaves_no_decision(work: Work) -> None:
     single = work._replace(query=new_batch_query())
     single.commit(single.write_all())
     assert settled(work) == sorted(work.values())
     assert read_last(single) is None
 
 
-def test_a_task_without_rows_has_no_transaction(work: Work) -> None:
+def test_task_without_rows_has_no_transaction(work: Work) -> None:
     commit_batch(work.options, work.query, 0, [None, None])
     assert read_last(work) == CommitDecision(0, ())
     assert undecided(work) == 0
 
 
-def test_a_driver_killed_at_every_point_writes_each_row_once(work: Work, tmp_path: Path) -> None:
-    """Each run finds what the one before has left, and dies further on."""
+def test_driver_killed_at_every_fail_point_writes_each_row_once(work: Work, tmp_path: Path) -> None:
+    """Each run recovers from the one before and dies at a later point."""
     many = work._replace(tasks=12)
     for number, point in enumerate(FailPoint):
         halt_and_kill(many._replace(run=f"run-{number}"), point, tmp_path / point)
@@ -162,10 +162,10 @@ def test_a_driver_killed_at_every_point_writes_each_row_once(work: Work, tmp_pat
     assert undecided(work) == 0
 
 
-def test_without_two_phase_commit_a_batch_counts_once_too(plain_broker: penstock.Broker) -> None:
+def test_batch_is_committed_once_without_two_phase_commit(plain_broker: penstock.Broker) -> None:
     work = work_on(plain_broker)
     prepared = work.write_all()
-    assert all(transaction.is_timed for transaction in prepared)
+    assert all(transaction.has_timeout for transaction in prepared)
     work.commit(prepared)
     again = work._replace(run="run-2")
     again.commit(again.write_all())
@@ -173,14 +173,14 @@ def test_without_two_phase_commit_a_batch_counts_once_too(plain_broker: penstock
     assert undecided(work) == 0
 
 
-def test_without_two_phase_commit_a_batch_that_took_too_long_is_not_decided(
+def test_timed_out_batch_is_not_decided_without_two_phase_commit(
     plain_broker: penstock.Broker,
 ) -> None:
     work = work_on(plain_broker)
     prepared = work.write_all()
     client = shared_client(ClientSettings(work.servers))
     client.run(lambda cluster: cluster.transactions.end(prepared[0].state, commit=False))
-    with pytest.raises(LostTransaction, match="took longer than the cluster lets"):
+    with pytest.raises(LostTransaction, match="took longer than the cluster keeps"):
         work.commit(prepared)
     abort_batch(work.options, work.query, work.batch)
     assert settled(work) == []

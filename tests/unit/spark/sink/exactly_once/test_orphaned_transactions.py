@@ -1,4 +1,4 @@
-"""What killed writers leave undecided is found and ended by others, on a real broker."""
+"""Undecided transactions of killed writers are found and ended by others, on a real broker."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.xdist_group("exactly-once sink")
 HOUR_MS = 3_600_000
 
 
-def test_killed_batch_writes_are_ended_by_whoever_writes_next(work: Work, tmp_path: Path) -> None:
-    """One whose driver had decided is finished, the other one aborted; of neither a trace stays."""
+def test_next_writer_ends_killed_batch_writes(work: Work, tmp_path: Path) -> None:
+    """The decided one is committed, the other one aborted, and neither leaves a decision."""
     decided, dead = (work._replace(query=new_batch_query()) for _ in range(2))
     halt_and_kill(decided, FailPoint.DECIDED, tmp_path / "decided")
     halt_and_kill(dead, FailPoint.TASK_PREPARED, tmp_path / "dead")
@@ -48,7 +48,7 @@ def test_killed_batch_writes_are_ended_by_whoever_writes_next(work: Work, tmp_pa
     assert read_last(decided) is read_last(dead) is None
 
 
-def test_dead_queries_are_ended_by_hand_when_they_are_old_enough(work: Work) -> None:
+def test_old_transactions_of_dead_queries_are_ended_by_hand(work: Work) -> None:
     decided, dead = (work._replace(query=f"{work.query}-{name}") for name in ("decided", "dead"))
     decide_only(decided, [transaction.state for transaction in decided.write_all()])
     dead._replace(batch=7).write_all()
@@ -59,8 +59,8 @@ def test_dead_queries_are_ended_by_hand_when_they_are_old_enough(work: Work) -> 
     assert settled(work) == sorted(work.values())
 
 
-def test_a_task_that_writes_when_its_job_has_failed_leaves_nothing(work: Work) -> None:
-    """Spark tells such a task to end, and asks for the abort at once."""
+def test_task_that_writes_after_its_job_failed_leaves_no_transaction(work: Work) -> None:
+    """Spark kills such a task and calls abort without waiting for it."""
     watching = threading.Thread(
         target=abort_batch, args=(work.options, work.query, 0), kwargs={"watch_s": 2}
     )
@@ -73,7 +73,7 @@ def test_a_task_that_writes_when_its_job_has_failed_leaves_nothing(work: Work) -
 
 
 def wait_until_aborted_once(work: Work) -> None:
-    """Its driver has begun; to write takes longer than the look that follows."""
+    """Its driver has begun; writing takes longer than the abort that follows."""
     client = shared_client(ClientSettings(work.servers))
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
     while time.monotonic() < deadline:
@@ -85,4 +85,4 @@ def wait_until_aborted_once(work: Work) -> None:
             time.sleep(0.01)
         else:
             return
-    raise AssertionError("nobody has asked")
+    raise AssertionError("no driver has begun")
