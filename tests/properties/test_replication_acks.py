@@ -128,7 +128,9 @@ class Broker(RuleBasedStateMachine):
             return
         end = max(0, self.harness.partition(name).log_end_offset - behind)
         led.ends[follower] = end
-        self.harness.replicas.note_follower_end(name, follower, Offset(end))
+        self.harness.replicas.update_follower_end_offset(
+            self.harness.replicas.get(name), follower, Offset(end)
+        )
 
     @rule(name=NAME, in_sync=st.sampled_from(SETS))
     def lead(self, name: TopicPartition, in_sync: tuple[BrokerId, ...]) -> None:

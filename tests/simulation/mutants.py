@@ -14,7 +14,7 @@ from penstock.inter_broker.controller_request_handler import ControllerRequestHa
 from penstock.metadata_store.election import ElectionResult
 from penstock.metadata_store.interface import Operation
 from penstock.model.cluster import BrokerId, ControllerRequest
-from penstock.model.ids import NO_LEADER_EPOCH, Offset, TopicPartition
+from penstock.model.ids import NO_LEADER_EPOCH, Offset
 from penstock.replication import follower_state as following
 from penstock.replication import isr as in_sync
 from penstock.replication import partition as partition_room
@@ -107,13 +107,12 @@ def no_controller_epoch_check() -> Iterator[None]:
 def high_watermark_from_any_fetch() -> Iterator[None]:
     """A fetch counts whatever its epoch, and whether the logs agree below it."""
 
-    def note(self: ReplicaManager, name: TopicPartition, fetch: FollowerFetch) -> None:
-        partition = self.get(name)
+    def update(self: ReplicaManager, partition: Partition, fetch: FollowerFetch) -> None:
         partition.check_leader()
         end = min(fetch.offset, partition.log_end_offset)
-        self.note_follower_end(name, fetch.follower, end, fetch.broker_epoch)
+        self.update_follower_end_offset(partition, fetch.follower, end, fetch.broker_epoch)
 
-    with patch.object(ReplicaManager, "update_follower_fetch_state", note):
+    with patch.object(ReplicaManager, "update_follower_fetch_state", update):
         yield
 
 

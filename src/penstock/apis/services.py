@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.apis.cluster.metadata import MetadataResponseCache
+from penstock.apis.config import ApiConfig
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.inter_broker_access import InterBroker
 from penstock.apis.transaction_service import NobodyVerifies, VerifiesTransactions
@@ -40,7 +41,8 @@ class Services:
     authorizer: Authorizer
     timers: Clock  # waiting.LoopTimers, or a clock that tests move
     wall_ms: Callable[[], int]
-    effective_config: Callable[[], EffectiveConfig]  # the broker's, as of now
+    config: Callable[[], ApiConfig]  # what handlers read of the broker's settings, as of now
+    effective_config: Callable[[], EffectiveConfig]  # all of them, to describe and to resolve
     # Listener name -> what its clients are told to connect to. A listener that is absent answers
     # the address that the client itself connected to.
     advertised: Mapping[str, Endpoint]

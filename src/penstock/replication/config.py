@@ -1,6 +1,6 @@
-"""How a broker follows, and when a follower lags: its settings, as the room needs them."""
+"""The broker settings that replication reads, typed: fetching as a follower, lag limits, quotas."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from penstock.config.effective_config import EffectiveConfig
 from penstock.replication.follower_progress import LagLimits
@@ -10,24 +10,36 @@ class FollowerConfig(NamedTuple):
     partition_max_bytes: int
     response_max_bytes: int
     min_bytes: int
-    max_wait_ms: int  # at the leader, while there is nothing new
+    max_wait_ms: int  # how long the leader may hold a fetch while there is nothing new
     timeout_ms: int  # of a request
-    backoff_ms: int  # after something went wrong
+    backoff_ms: int  # the longest pause after an error
 
     @classmethod
-    def from_broker(cls, settings: EffectiveConfig) -> "FollowerConfig":
+    def from_broker(cls, config: EffectiveConfig) -> Self:
         return cls(
-            partition_max_bytes=int(str(settings["replica.fetch.max.bytes"])),
-            response_max_bytes=int(str(settings["replica.fetch.response.max.bytes"])),
-            min_bytes=int(str(settings["replica.fetch.min.bytes"])),
-            max_wait_ms=int(str(settings["replica.fetch.wait.max.ms"])),
-            timeout_ms=int(str(settings["replica.socket.timeout.ms"])),
-            backoff_ms=int(str(settings["replica.fetch.backoff.ms"])),
+            partition_max_bytes=config.get_int("replica.fetch.max.bytes"),
+            response_max_bytes=config.get_int("replica.fetch.response.max.bytes"),
+            min_bytes=config.get_int("replica.fetch.min.bytes"),
+            max_wait_ms=config.get_int("replica.fetch.wait.max.ms"),
+            timeout_ms=config.get_int("replica.socket.timeout.ms"),
+            backoff_ms=config.get_int("replica.fetch.backoff.ms"),
         )
 
 
-def lag_limits(settings: EffectiveConfig) -> LagLimits:
-    return LagLimits(
-        max_ms=int(str(settings["replica.lag.time.max.ms"])),
-        max_messages=int(str(settings["replica.lag.max.messages"])),
-    )
+class ReplicationConfig(NamedTuple):
+    follower: FollowerConfig
+    lag_limits: LagLimits
+    leader_throttled_rate: int  # bytes per second, as the leader
+    follower_throttled_rate: int  # bytes per second, as the follower
+
+    @classmethod
+    def from_broker(cls, config: EffectiveConfig) -> Self:
+        return cls(
+            follower=FollowerConfig.from_broker(config),
+            lag_limits=LagLimits(
+                max_ms=config.get_int("replica.lag.time.max.ms"),
+                max_messages=config.get_int("replica.lag.max.messages"),
+            ),
+            leader_throttled_rate=config.get_int("leader.replication.throttled.rate"),
+            follower_throttled_rate=config.get_int("follower.replication.throttled.rate"),
+        )

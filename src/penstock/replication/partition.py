@@ -182,6 +182,12 @@ class Partition:
         elif 0 <= current_leader_epoch != self.leader_epoch:
             raise self._refuse_epoch(current_leader_epoch)
 
+    def check_follower(self, follower: BrokerId) -> None:
+        if follower not in self.followers:
+            raise Refusal(
+                ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {follower} is no replica of {self.tp}"
+            )
+
     def _refuse_epoch(self, given: int) -> Refusal:
         is_old = given < self.leader_epoch
         code = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -338,7 +344,7 @@ class Partition:
 
     # -- how far: changed by `Replicas` while leading ----------------------------------------
 
-    def note_follower_end(
+    def update_follower_end_offset(
         self,
         follower: BrokerId,
         end_offset: Offset,

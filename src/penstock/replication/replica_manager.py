@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig
 from penstock.model.cluster import (
     INTERNAL_TOPICS,
@@ -28,14 +29,14 @@ from penstock.purgatory.delayed_operations import (
     PurgatoryTimers,
     WatchedOperation,
 )
-from penstock.replication.config import FollowerConfig, lag_limits
+from penstock.replication.config import FollowerConfig, ReplicationConfig
 from penstock.replication.delayed_produce import (
     DelayedProduce,
     Done,
     PartitionAppended,
     ProducePartitionStatus,
 )
-from penstock.replication.follower_progress import NO_BROKER_EPOCH, LagLimits
+from penstock.replication.follower_progress import NO_BROKER_EPOCH
 from penstock.replication.follower_state import FollowerState
 from penstock.replication.isr_manager import IsrManager
 from penstock.replication.leader_and_isr import LeaderAndIsrHandler
@@ -46,6 +47,7 @@ from penstock.replication.storage_errors import as_refusal, code_of, message_of
 from penstock.replication.topic_config import Report
 from penstock.storage.engine import AppendItem, AppendOrigin, Engine, PartitionLog
 from penstock.storage.errors import LogFenced, StorageError
+from penstock.storage.leader_epoch_cache import EpochEndOffset
 
 # Beyond what any number of connections that fit in memory leaves waiting; a bound all the same.
 MAX_DELAYED_OPERATIONS = 200_000
@@ -73,14 +75,6 @@ class FollowerFetch(NamedTuple):
     last_fetched_epoch: int  # of its last record; -1: it has none
 
 
-class _OwnSettings(NamedTuple):
-    """What the room needs of the broker's settings."""
-
-    source: EffectiveConfig
-    follower: FollowerConfig
-    lag_limits: LagLimits
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaManagerStatistics:
     partitions: tuple[PartitionStatistics, ...]
@@ -104,8 +98,7 @@ class ReplicaManager:
     ) -> None:
         self._engine = engine
         self._metadata = metadata
-        self._effective_config = effective_config
-        self._own: _OwnSettings | None = None  # of the settings as they were last
+        self._config = CachedConfig(effective_config, ReplicationConfig.from_broker)
         self._timers = timers
         self._wall_ms = wall_ms
         self._hosted = LeaderAndIsrHandler(
@@ -123,12 +116,12 @@ class ReplicaManager:
             metadata=metadata,
             timers=timers,
             now_ms=timers.now_ms,
-            limits=self._lag_limits,
+            limits=lambda: self._config().lag_limits,
             on_changed=self._on_changed,
         )
         self.quota = ReplicationQuota(
             broker_id,
-            effective_config=effective_config,
+            config=self._config,
             topic_config_of=self._hosted.find_topic_config,
             now_ms=timers.now_ms,
         )
@@ -186,19 +179,8 @@ class ReplicaManager:
         self.follower_state.on_role(partition)
         self._wake(partition.tp)
 
-    def _lag_limits(self) -> LagLimits:
-        return self._own_settings().lag_limits
-
     def follower_config(self) -> FollowerConfig:
-        return self._own_settings().follower
-
-    def _own_settings(self) -> "_OwnSettings":
-        """Worked out once for each change: every fetch of a follower asks for them."""
-        settings = self._effective_config()
-        if self._own is None or self._own.source is not settings:
-            follower = FollowerConfig.from_broker(settings)
-            self._own = _OwnSettings(settings, follower, lag_limits(settings))
-        return self._own
+        return self._config().follower
 
     def _wake(self, name: TopicPartition) -> None:
         self.produce_purgatory.check_and_complete(name)
@@ -362,41 +344,44 @@ class ReplicaManager:
         self.follower_state.on_flushed(partition)
         self._wake(partition.tp)
 
-    def update_follower_fetch_state(self, name: TopicPartition, fetch: FollowerFetch) -> None:
-        """A follower has all before what it asks for, if that is this log's history, too. What is
-        wrong with the fetch itself is said by the answer to it."""
-        partition = self.get(name)
-        partition.check_leader(fetch.leader_epoch)
-        follower, broker_epoch, _, offset, last_fetched_epoch = fetch
-        if follower not in partition.followers:
-            raise Refusal(
-                ErrorCode.REPLICA_NOT_AVAILABLE, f"broker {follower} is no replica of {name}"
-            )
-        if last_fetched_epoch >= 0 and partition.find_divergence(offset, last_fetched_epoch):
-            return
-        if partition.log_start_offset <= offset <= partition.log_end_offset:
-            self.note_follower_end(name, follower, offset, broker_epoch)
+    def update_follower_fetch_state(
+        self, partition: Partition, fetch: FollowerFetch
+    ) -> EpochEndOffset | None:
+        """Check a follower's fetch and take its progress from it; where its history diverges, if
+        it does. The follower has everything below its fetch offset, provided that its last record
+        is in this log, too. A refusal is the fetch's own error.
+        """
+        follower, broker_epoch, leader_epoch, offset, last_fetched_epoch = fetch
+        partition.check_leader(leader_epoch)
+        partition.check_follower(follower)
+        if last_fetched_epoch >= 0:
+            diverging = partition.find_divergence(offset, last_fetched_epoch)
+            if diverging is not None:
+                return diverging
+        log = partition.log
+        if log.log_start_offset <= offset <= log.log_end_offset:
+            self.update_follower_end_offset(partition, follower, offset, broker_epoch)
+        return None
 
-    def note_follower_end(
+    def update_follower_end_offset(
         self,
-        partition: TopicPartition,
+        partition: Partition,
         follower: BrokerId,
         end_offset: Offset,
         broker_epoch: BrokerEpoch = NO_BROKER_EPOCH,
     ) -> None:
-        """A follower has everything below, on its disk if the topic is synchronous."""
-        found = self.get(partition)
-        found.check_leader()
-        found.note_follower_end(
+        """The follower has everything below, flushed if the topic is synchronous. Call it only
+        while this broker leads."""
+        partition.update_follower_end_offset(
             follower,
             end_offset,
             broker_epoch=broker_epoch,
-            limits=self._lag_limits(),
+            limits=self._config().lag_limits,
             now_ms=self._timers.now_ms(),
         )
-        self.isr_manager.on_fetch(found, follower)
-        if found.advance_high_watermark():
-            self._wake(partition)
+        self.isr_manager.on_fetch(partition, follower)
+        if partition.advance_high_watermark():
+            self._wake(partition.tp)
 
     def on_fetched(self, partition: Partition) -> None:
         """As a follower it has more than before, or less."""

@@ -6,9 +6,9 @@ held back, or throttling would take it out of the in-sync set.
 
 from collections.abc import Callable
 
-from penstock.config.effective_config import EffectiveConfig
 from penstock.model.cluster import BrokerId
 from penstock.model.ids import TopicPartition
+from penstock.replication.config import ReplicationConfig
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import ReplicationThrottle
 from penstock.replication.topic_config import TopicConfig
@@ -17,31 +17,25 @@ TopicConfigOf = Callable[[str], TopicConfig | None]
 
 
 class ReplicationQuota:
-    """Owned by the event loop, through `Replicas`."""
+    """Owned by the event loop, through `ReplicaManager`."""
 
     def __init__(
         self,
         broker_id: BrokerId,
         *,
-        effective_config: Callable[[], EffectiveConfig],
+        config: Callable[[], ReplicationConfig],
         topic_config_of: TopicConfigOf,
         now_ms: Callable[[], int],
     ) -> None:
         self._broker_id = broker_id
-        self._effective_config = effective_config
-        self._rules_of = topic_config_of
-        self._sending = ReplicationThrottle(self._rate("leader.replication.throttled.rate"), now_ms)
-        self.fetching = ReplicationThrottle(
-            self._rate("follower.replication.throttled.rate"), now_ms
-        )
-
-    def _rate(self, name: str) -> Callable[[], int]:
-        return lambda: int(str(self._effective_config()[name]))
+        self._topic_config_of = topic_config_of
+        self._sending = ReplicationThrottle(lambda: config().leader_throttled_rate, now_ms)
+        self.fetching = ReplicationThrottle(lambda: config().follower_throttled_rate, now_ms)
 
     # -- leading ---------------------------------------------------------------------------
 
     def holds_back(self, partition: Partition, follower: BrokerId) -> bool:
-        """Whether this follower gets nothing of the partition for now."""
+        """Whether the throttle keeps this partition's records from the follower for now."""
         if follower in partition.state.in_sync or not self._is_sending(partition.tp):
             return False
         return self._sending.is_spent
@@ -50,17 +44,17 @@ class ReplicationQuota:
         if self._is_sending(partition.tp):
             self._sending.spend(size_bytes)
 
-    def _is_sending(self, name: TopicPartition) -> bool:
-        rules = self._rules_of(name.topic)
-        return rules is not None and rules.throttled_sending.has(name.partition, self._broker_id)
+    def _is_sending(self, tp: TopicPartition) -> bool:
+        config = self._topic_config_of(tp.topic)
+        return config is not None and config.throttled_sending.has(tp.partition, self._broker_id)
 
     # -- following -------------------------------------------------------------------------
 
-    def is_fetching(self, name: TopicPartition) -> bool:
-        """Whether this broker's replica counts as one that is throttled."""
-        rules = self._rules_of(name.topic)
-        return rules is not None and rules.throttled_fetching.has(name.partition, self._broker_id)
+    def is_fetching(self, tp: TopicPartition) -> bool:
+        """Whether this broker's replica is throttled as a follower."""
+        config = self._topic_config_of(tp.topic)
+        return config is not None and config.throttled_fetching.has(tp.partition, self._broker_id)
 
-    def note_fetched(self, name: TopicPartition, size_bytes: int) -> None:
-        if self.is_fetching(name):
+    def note_fetched(self, tp: TopicPartition, size_bytes: int) -> None:
+        if self.is_fetching(tp):
             self.fetching.spend(size_bytes)

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.apis.config import ApiConfig
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
+from penstock.config.cached_config import CachedConfig
 from penstock.config.raw_config import RawConfig
 from penstock.controller.controller import Controller
 from penstock.controller.producer_ids import BlockProducerIds
@@ -89,6 +91,7 @@ def build_parts(
         authorizer=AllowAll(),
         timers=context.timers,
         wall_ms=context.wall_ms,
+        config=CachedConfig(context.config, ApiConfig.from_broker),
         effective_config=context.config,
         advertised=advertised,
         fetch_sessions=FetchSessions(

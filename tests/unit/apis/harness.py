@@ -17,10 +17,12 @@ from tests.unit.apis.fake_verifier import FakeVerifier
 from tests.unit.apis.groups_twin import GroupsTwin
 from tests.unit.apis.transactions_twin import TransactionsTwin
 
+from penstock.apis.config import ApiConfig
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.registry import APIS
 from penstock.apis.services import Services
+from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
@@ -296,6 +298,7 @@ class ApiHarness:
             producer_ids=self.controller,
             authorizer=self.guard,
             timers=self.clock,
+            config=CachedConfig(self.settings, ApiConfig.from_broker),
             effective_config=self.settings,
             advertised=advertised or {},
             fetch_sessions=self.sessions,

@@ -174,7 +174,7 @@ def test_nothing_above_the_high_watermark_is_sent(harness: ApiHarness) -> None:
     for _ in range(2):
         append(harness, batch(b"a"))
     assert (only(send(harness)).high_watermark, offsets_in(only(send(harness)))) == (0, [])
-    harness.replicas.note_follower_end(P0, OTHER, Offset(1))
+    harness.replicas.update_follower_end_offset(harness.replicas.get(P0), OTHER, Offset(1))
     assert (only(send(harness)).high_watermark, offsets_in(only(send(harness)))) == (1, [0])
     # Between the high watermark and the end there is nothing yet, and nothing wrong.
     assert only(send(harness, offsets={0: 2})).error_code == 0

@@ -59,7 +59,7 @@ def test_the_bytes_are_those_of_the_generic_encoder(version: int) -> None:
     nodes = [HintedBroker(OTHER, "hôst", 9093, "rack-2"), HintedBroker(ME, "::1", 1, None)]
     for given in cases(version):
         written = encode_fetch_response(
-            version, error=ErrorCode.NONE, session_id=9, answers=given, nodes=nodes
+            version, error=ErrorCode.NONE, session_id=9, partitions=given, nodes=nodes
         )
         assert flat(written) == flat(encode_parts(generic(version, given, nodes)))
 
@@ -79,8 +79,8 @@ def generic(version: int, given: list[FetchPartitionData], nodes: list[HintedBro
     shape = response_shape(KEY, version)
     topics: list[tuple[Any, list[Any]]] = []
     for data in given:
-        if not topics or topics[-1][0] != data.asked.topic:
-            topics.append((data.asked.topic, []))
+        if not topics or topics[-1][0] != data.requested.topic:
+            topics.append((data.requested.topic, []))
         topics[-1][1].append(generic_partition(version, data))
     responses = tuple(
         shape["responses"](topic=topic, topic_id=topic, partitions=tuple(partitions))
@@ -118,7 +118,7 @@ def generic_partition(version: int, each: FetchPartitionData) -> Any:
     if each.hint == HINT:
         values["current_leader"] = shape["current_leader"](leader_id=OTHER, leader_epoch=3)
     return shape(
-        partition_index=each.asked.index,
+        partition_index=each.requested.index,
         error_code=wire_error(each.code),
         high_watermark=each.high_watermark,
         last_stable_offset=each.last_stable_offset,

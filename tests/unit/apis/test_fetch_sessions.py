@@ -245,7 +245,7 @@ def partitions(count: int, topic: str = "t") -> list[RequestedPartition]:
 
 
 def make(sessions: FetchSessions, count: int, topic: str = "t") -> int:
-    context = sessions.begin(session_id=0, epoch=FIRST_EPOCH, asked=partitions(count, topic))
+    context = sessions.begin(session_id=0, epoch=FIRST_EPOCH, requested=partitions(count, topic))
     chosen, _ = context.choose([])
     return chosen.session_id
 
@@ -265,10 +265,10 @@ def test_the_session_that_was_idle_longest_makes_room() -> None:
     sessions = make_sessions(clock, max_sessions=2)
     first, second = make(sessions, 5), make(sessions, 5)
     clock.advance_ms(MIN_AGE_MS)
-    sessions.begin(session_id=first, epoch=1, asked=())
+    sessions.begin(session_id=first, epoch=1, requested=())
     clock.advance_ms(1)
     assert make(sessions, 1) == 3
-    left = [sessions.begin(session_id=number, epoch=9, asked=()) for number in (first, second)]
+    left = [sessions.begin(session_id=number, epoch=9, requested=()) for number in (first, second)]
     errors = [context.choose([])[0].error for context in left]
     assert errors == [
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -282,7 +282,7 @@ def test_a_smaller_session_makes_room_for_a_larger_one_once_it_has_lived() -> No
     large, small = make(sessions, 9), make(sessions, 3)
     clock.advance_ms(MIN_AGE_MS + 1)
     for number in (large, small):
-        sessions.begin(session_id=number, epoch=1, asked=())
+        sessions.begin(session_id=number, epoch=1, requested=())
     assert make(sessions, 3) == 0
     assert make(sessions, 4) == 3
     assert sessions.partition_count == 13
@@ -293,7 +293,7 @@ def test_partitions_of_all_sessions_are_bounded() -> None:
     first = make(sessions, 6)
     assert make(sessions, 5) == 0
     assert make(sessions, 4) == 2
-    grown = sessions.begin(session_id=first, epoch=1, asked=partitions(1, "other"))
+    grown = sessions.begin(session_id=first, epoch=1, requested=partitions(1, "other"))
     assert grown.choose([])[0].error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert (len(sessions), sessions.partition_count) == (1, 4)
 
@@ -315,5 +315,5 @@ def test_epochs_go_on_behind_the_largest() -> None:
     session = make(sessions, 1)
     sessions._sessions[session].epoch = MAX_ID
     for epoch in (MAX_ID, 1, 2):
-        context = sessions.begin(session_id=session, epoch=epoch, asked=())
+        context = sessions.begin(session_id=session, epoch=epoch, requested=())
         assert context.choose([])[0].error == ErrorCode.NONE

@@ -1,5 +1,6 @@
 """Fetches of followers: how far they read, what they tell of themselves, who may be one."""
 
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,8 @@ from penstock.model.errors import ErrorCode
 from penstock.model.ids import TopicPartition
 from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.batch import iter_headers
+from penstock.replication.partition import Partition
+from penstock.replication.replica_manager import ReplicaManager
 from penstock.security.authorizer import AclOperation, ResourceType
 
 KEY = ApiKey.FETCH
@@ -165,3 +168,42 @@ def test_an_earlier_life_of_a_follower_is_refused(harness: ApiHarness) -> None:
     harness.tell(brokers=(node(ME), replace(node(OTHER), epoch=BrokerEpoch(5))))
     for epoch, code in ((4, ErrorCode.STALE_BROKER_EPOCH), (5, 0), (6, 0), (-1, 0)):
         assert only(fetch(harness, 0, broker_epoch=epoch)).error_code == code
+
+
+@pytest.mark.parametrize(("offset", "last_epoch"), [(1, 0), (1, -1), (9, 0)])
+def test_a_follower_fetch_looks_its_partition_up_once_and_compares_histories_once(
+    harness: ApiHarness, monkeypatch: pytest.MonkeyPatch, offset: int, last_epoch: int
+) -> None:
+    harness.make_topic("orders", replicas=BOTH)
+    harness.fill("orders", batch(b"a"))
+    calls: Counter[str] = Counter()
+
+    def count(owner: type, name: str) -> None:
+        original = getattr(owner, name)
+
+        def counted_call(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted_call)
+
+    for owner, name in (
+        (ReplicaManager, "get"),
+        (ReplicaManager, "find"),
+        (Partition, "check_leader"),
+        (Partition, "find_divergence"),
+    ):
+        count(owner, name)
+    sent = fetch(harness, offset, last_epoch=last_epoch, wait_ms=500)
+    harness.fill("orders", batch(b"b"))  # looked at again, and answered if it has waited
+    assert sent.is_answered
+    divergences = {"find_divergence": 1} if last_epoch >= 0 else {}
+    assert calls == {"get": 1, "check_leader": 1, **divergences}
+
+
+def test_a_delayed_follower_fetch_is_fenced_by_the_next_leader_epoch(harness: ApiHarness) -> None:
+    harness.make_topic("orders", replicas=BOTH, epoch=1)
+    sent = fetch(harness, 0, epoch=1, wait_ms=500)
+    assert not sent.is_answered
+    harness.make_topic("orders", replicas=BOTH, epoch=2)
+    assert only(sent).error_code == ErrorCode.FENCED_LEADER_EPOCH

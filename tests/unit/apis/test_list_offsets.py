@@ -136,7 +136,7 @@ def test_a_new_leader_does_not_take_back_what_was_told(harness: ApiHarness, vers
     assert found(ask(harness, version, LATEST)) == (code, -1, -1)
     assert found(ask(harness, version, NOW_MS)) == (code, -1, -1)
     assert found(ask(harness, version, EARLIEST)) == (0, 0, -1)
-    harness.replicas.note_follower_end(P0, OTHER, Offset(1))
+    harness.replicas.update_follower_end_offset(harness.replicas.get(P0), OTHER, Offset(1))
     assert found(ask(harness, version, LATEST)) == (0, 1, -1)
 
 

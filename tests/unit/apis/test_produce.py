@@ -212,9 +212,9 @@ def test_acks_all_waits_for_the_in_sync_replicas_and_lets_the_next_request_start
     assert not first.is_answered
     assert harness.connection.may_start_next == 2
     assert end_of(harness) == 4
-    harness.replicas.note_follower_end(P0, OTHER, Offset(2))
+    harness.replicas.update_follower_end_offset(harness.replicas.get(P0), OTHER, Offset(2))
     assert [first.is_answered, second.is_answered] == [True, False]
-    harness.replicas.note_follower_end(P0, OTHER, Offset(4))
+    harness.replicas.update_follower_end_offset(harness.replicas.get(P0), OTHER, Offset(4))
     assert [answer.base_offset for answer in answers(first) + answers(second)] == [0, 2]
 
 
@@ -240,7 +240,7 @@ def test_nobody_waits_for_a_client_that_hung_up(harness: ApiHarness) -> None:
     sent = send(harness)
     harness.connection.close("went away")
     assert harness.replicas.produce_purgatory.statistics().delayed == 0
-    harness.replicas.note_follower_end(P0, OTHER, Offset(2))
+    harness.replicas.update_follower_end_offset(harness.replicas.get(P0), OTHER, Offset(2))
     assert not sent.is_answered
 
 

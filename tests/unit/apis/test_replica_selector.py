@@ -63,7 +63,9 @@ def only(sent: Sent) -> Any:
 def lead(harness: ApiHarness, *, follower_end: int) -> None:
     harness.make_topic("orders", replicas=BOTH)
     harness.fill("orders", batch(b"a"), batch(b"b"))
-    harness.replicas.note_follower_end(P0, OTHER, Offset(follower_end))
+    harness.replicas.update_follower_end_offset(
+        harness.replicas.get(P0), OTHER, Offset(follower_end)
+    )
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -82,13 +82,13 @@ def answers(draw: st.DrawFn) -> Answered:
 
 def encode(version: int, some: list[Answered]) -> bytes:
     parts = encode_fetch_response(
-        version, error=ErrorCode.NONE, session_id=0, answers=sorted(some, key=_topic)
+        version, error=ErrorCode.NONE, session_id=0, partitions=sorted(some, key=_topic)
     )
     return b"".join(map(bytes, parts))
 
 
 def _topic(each: Answered) -> str:
-    return str(each.asked.topic)
+    return str(each.requested.topic)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.apis.data.transaction_check import VERIFICATION
 from penstock.config.document import document
 from penstock.config.effective_config import resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
@@ -132,12 +131,12 @@ def _names_read() -> set[str]:
     receive settings."""
     source = Path(penstock.__file__).parent
     rooms = (path for path in source.rglob("*.py") if path.parent.name != "config")
-    read = re.compile(r'(?:\["|_[a-z]+\((?:resolved, )?")([a-z]+(?:\.[a-z0-9]+)+)"[\])]')
+    read = re.compile(r'(?:\["|_[a-z]+\((?:(?:resolved|config), )?")([a-z]+(?:\.[a-z0-9]+)+)"[\])]')
     found = {name for path in rooms for name in read.findall(path.read_text())}
     by_name = {*GROUP_SOURCE_NAMES.values(), *TRANSACTION_SOURCE_NAMES.values()}
     of_topics = {name for topic in INTERNAL_TOPICS.values() for name in topic.values()}
     factors = {f"{prefix}.replication.factor" for prefix in TOPIC_PREFIXES.values()}
-    return found | by_name | of_topics | factors | {VERIFICATION}
+    return found | by_name | of_topics | factors
 
 
 def test_every_idle_setting_says_why() -> None:

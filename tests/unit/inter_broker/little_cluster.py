@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from tests.unit.apis.groups_twin import GroupsTwin
 from tests.unit.apis.transactions_twin import TransactionsTwin
 
+from penstock.apis.config import ApiConfig
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.dispatcher import Dispatcher
 from penstock.apis.inter_broker_access import InterBroker
@@ -176,6 +177,7 @@ class LittleBroker:
             authorizer=AllowAll(),
             timers=self.timers,
             wall_ms=lambda: NOW_MS,
+            config=CachedConfig(self.settings, ApiConfig.from_broker),
             effective_config=self.settings,
             advertised={},
             fetch_sessions=FetchSessions(max_sessions=10),

@@ -213,7 +213,9 @@ class ReplicationHarness:
     def follower_has(
         self, end_offset: int, name: TopicPartition = P0, follower: BrokerId = OTHER
     ) -> None:
-        self.replicas.note_follower_end(name, follower, Offset(end_offset))
+        self.replicas.update_follower_end_offset(
+            self.replicas.get(name), follower, Offset(end_offset)
+        )
 
 
 class Sent:

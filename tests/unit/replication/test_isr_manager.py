@@ -72,7 +72,9 @@ class Led(ReplicationHarness):
         )
 
     def fetch(self, follower: BrokerId, end: int, *, broker_epoch: int = 5) -> None:
-        self.replicas.note_follower_end(P0, follower, Offset(end), BrokerEpoch(broker_epoch))
+        self.replicas.update_follower_end_offset(
+            self.replicas.get(P0), follower, Offset(end), BrokerEpoch(broker_epoch)
+        )
 
 
 @pytest.fixture
@@ -165,7 +167,7 @@ def test_idle_partitions_never_change_their_sets(harness: Led) -> None:
     names = [TopicPartition("orders", number) for number in range(100)]
     harness.order(*names, replicas=ALL, in_sync=ALL)
     for name, follower in product(names, (OTHER, THIRD)):
-        harness.replicas.note_follower_end(name, follower, Offset(0))
+        harness.replicas.update_follower_end_offset(harness.replicas.get(name), follower, Offset(0))
     for _ in range(60):
         harness.clock.advance_ms(LAG_MS)
     assert harness.controller.wanted == []

@@ -76,7 +76,7 @@ def _count_partitions(topic: CreatableTopic, services: "Services") -> int:
     if topic.assignment:
         return len(topic.assignment)
     if topic.partitions == _DEFAULT:
-        return int(str(services.effective_config()["num.partitions"]))
+        return services.config().num_partitions
     return max(topic.partitions, 1)  # too few are refused later, each for itself
 
 

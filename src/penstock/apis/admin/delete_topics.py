@@ -137,7 +137,7 @@ def _find_refusal(name: str, request: Request, services: "Services") -> ApiError
             f"{request.caller.principal} may not delete topic {name!r}; "
             "it needs DELETE on the topic",
         )
-    if not services.effective_config()["delete.topic.enable"]:
+    if not services.config().deletes_topics:
         code = ErrorCode.TOPIC_DELETION_DISABLED
         return ApiError(
             code if request.version >= _FIRST_WITH_DISABLED else ErrorCode.INVALID_REQUEST,

@@ -58,8 +58,7 @@ API = Api(
 
 
 def _log_directories(services: "Services") -> list[str]:
-    configured: Any = services.effective_config()["log.dirs"]
-    return [os.path.abspath(path) for path in configured]
+    return [os.path.abspath(path) for path in services.config().log_dirs]
 
 
 def _measure(paths: Iterable[str]) -> dict[str, Volume]:

@@ -79,8 +79,8 @@ class _Page:
         self._shape = response_shape(request.key, request.version)
         self._asks_for_all = not request.message.topics
         self._reachable = frozenset(_reachable(request, services))
-        most: Any = services.effective_config()["max.request.partition.size.limit"]
-        self._left = max(1, min(most, request.message.response_partition_limit))
+        limit = services.config().max_described_partitions
+        self._left = max(1, min(limit, request.message.response_partition_limit))
         self._topics: list[Any] = []
         self._next: tuple[str, int] | None = None  # None: this page is the last
 

@@ -198,19 +198,19 @@ def _find_to_create(request: Request, services: "Services") -> list[str]:
 
 
 async def _create_and_answer(request: Request, services: "Services", names: list[str]) -> bytes:
-    settings: Mapping[str, Any] = services.effective_config()
-    if len(names) * settings["num.partitions"] > MAX_PARTITIONS_PER_REQUEST:
+    config = services.config()
+    if len(names) * config.num_partitions > MAX_PARTITIONS_PER_REQUEST:
         return _answer_named(request, services, dict.fromkeys(names, ErrorCode.POLICY_VIOLATION))
     topics = [
         CreatableTopic(
             name=name,
-            partitions=settings["num.partitions"],
-            replication_factor=settings["default.replication.factor"],
+            partitions=config.num_partitions,
+            replication_factor=config.default_replication_factor,
         )
         for name in names
     ]
     results = await services.administration.create_topics(
-        topics, validate_only=False, timeout_ms=settings["request.timeout.ms"]
+        topics, validate_only=False, timeout_ms=config.request_timeout_ms
     )
     refused = {
         name: _why_absent(result.code) if isinstance(result, ApiError) else _NOT_YET
@@ -232,7 +232,7 @@ def _why_absent(code: ErrorCode) -> ErrorCode:
 def _creates_topics(request: Request, services: "Services") -> bool:
     if not request.message.allow_auto_topic_creation:
         return False
-    return bool(services.effective_config()["auto.create.topics.enable"])
+    return services.config().auto_creates_topics
 
 
 def _is_valid_name(name: str) -> bool:

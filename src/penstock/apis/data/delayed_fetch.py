@@ -1,12 +1,12 @@
-"""A fetch that is under way: is there enough for an answer, and the answer itself.
+"""A fetch in progress: whether there is enough to answer, and the response itself.
 
-The one place where answers are built, whether at once, after a wait or at its end (KAFKA-5376).
-Invariants: the bounds of a partition are taken once per look, and every lease is released once:
-by the network with the answer, or here if none leaves.
+The one place where fetch responses are built, at once, after a wait or at the deadline
+(KAFKA-5376). Invariants: a partition's bounds are taken once per look, and every lease is released
+once: by the network with the response, or here if none leaves.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.apis.api import Request
 from penstock.apis.data.fetch_response import (
@@ -16,6 +16,7 @@ from penstock.apis.data.fetch_response import (
     encode_fetch_response,
 )
 from penstock.apis.data.fetch_sessions import FetchContext, RequestedPartition
+from penstock.apis.data.fetch_target import FetchTarget, find_target, is_current
 from penstock.apis.data.leader_hints import NO_HINT, LeaderHint, find_leader_hint, find_nodes
 from penstock.model.cluster import NO_BROKER, BrokerId
 from penstock.model.errors import ErrorCode, Refusal
@@ -37,14 +38,8 @@ _NONE = ErrorCode.NONE
 _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-class FetchTarget(NamedTuple):
-    asked: RequestedPartition
-    partition: TopicPartition | None  # None: not looked at, for `error`
-    error: ErrorCode
-
-
 class Leases:
-    """Those of all partitions of an answer, as one."""
+    """The leases of all partitions of a response, as one."""
 
     __slots__ = ("_held",)
 
@@ -61,7 +56,7 @@ class Leases:
 
 
 class DelayedFetch:
-    """A `waiting.Operation`: satisfied by enough bytes, or by an error that should not wait."""
+    """A delayed operation: satisfied by min_bytes, or by an error, which does not wait."""
 
     __slots__ = (
         "_context",
@@ -96,73 +91,80 @@ class DelayedFetch:
         self._isolation = isolation
         self._min_bytes = min_bytes
         self._max_bytes = max_bytes
-        self._follower = follower  # NO_BROKER: a client asks
-        self._rack = rack  # of a reader that followers may serve, too; None: only leaders may
-        # What was there to read at the last look, by partition, up to its end at the time.
+        self._follower = follower  # NO_BROKER: a client fetches
+        self._rack = rack  # of a consumer that may read from followers, too; None: leaders only
+        # Readable bytes at the last look, by partition, with the end offset they reach to.
         self._sizes: dict[TopicPartition, tuple[Offset, int]] = {}
 
     def watched(self) -> Iterator[TopicPartition]:
-        return (each.partition for each in self._targets if each.partition is not None)
+        return (target.tp for target in self._targets if target.tp is not None)
 
     # -- is there enough? ------------------------------------------------------------------
 
     def is_satisfied(self) -> bool:
-        """Offsets tell where a byte is enough, as it mostly is; else sizes are looked up."""
+        """Offsets are enough for min_bytes=1, the usual case; else sizes are looked up."""
         missing_bytes = self._min_bytes
         if missing_bytes <= 0:
             return True
-        for asked, name, _ in self._targets:
-            if name is None:
+        for target in self._targets:
+            if target.partition is not None and not is_current(target):
+                target = self._find_again(target)
+            requested, _, _, partition, _, _, diverging = target
+            if partition is None or diverging is not None:
                 return True
             try:
-                partition = self._get(asked, name)
                 end = partition.readable_end(self._isolation)
-                if asked.last_fetched_epoch >= 0 and partition.find_divergence(
-                    asked.offset, asked.last_fetched_epoch
-                ):
+                offset = requested.offset
+                if not partition.log_start_offset <= offset <= partition.log_end_offset:
                     return True
-                if not partition.log_start_offset <= asked.offset <= partition.log_end_offset:
+                if self._rack and self._find_read_replica(partition, requested) != NO_REPLICA:
                     return True
-                if self._rack and self._find_read_replica(partition, asked) != NO_REPLICA:
-                    return True
-                if end <= asked.offset or self._is_held_back(partition):
+                if end <= offset or self._is_throttled(partition):
                     continue
                 if missing_bytes > 1:
-                    missing_bytes -= self._size_of(partition, asked, end)
+                    missing_bytes -= self._size_of(partition, requested, end)
                 else:
                     missing_bytes = 0
             except (Refusal, StorageError, OSError):
-                return True  # and the answer says which
+                return True  # the response carries the error
             if missing_bytes <= 0:
                 return True
         return False
 
-    def _size_of(self, partition: Partition, asked: RequestedPartition, end: Offset) -> int:
-        """Each append makes one partition be looked at again, not all of them."""
-        known = self._sizes.get(partition.tp)
-        if known is not None and known[0] == end:
-            return known[1]
-        limit = max(0, min(asked.max_bytes, self._max_bytes))
+    def _find_again(self, target: FetchTarget) -> FetchTarget:
+        """After a change of leadership. A follower names the epoch that it fetches in, so its
+        fetch ends with an error here."""
+        assert target.tp is not None
+        return find_target(
+            self._services, target.requested, target.tp, may_be_follower=self._rack is not None
+        )
+
+    def _size_of(self, partition: Partition, requested: RequestedPartition, end: Offset) -> int:
+        """Cached, so that an append measures its own partition again and not all of them."""
+        cached = self._sizes.get(partition.tp)
+        if cached is not None and cached[0] == end:
+            return cached[1]
+        limit = max(0, min(requested.max_bytes, self._max_bytes))
         read = partition.log.read(
-            Offset(asked.offset), below=end, max_bytes=limit, at_least_one=True
+            Offset(requested.offset), below=end, max_bytes=limit, at_least_one=True
         )
         read.lease.release()
         self._sizes[partition.tp] = end, read.size_bytes
         return read.size_bytes
 
-    # -- the answer ------------------------------------------------------------------------
+    # -- the response ----------------------------------------------------------------------
 
     def complete(self) -> None:
         leases = Leases()
         try:
-            chosen, answers = self._context.choose(self._read_all(leases))
+            head, partitions = self._context.choose(self._read_all(leases))
             request = self._request
-            hints = [each.hint for each in answers if each.hint is not NO_HINT]
+            hints = [data.hint for data in partitions if data.hint is not NO_HINT]
             parts = encode_fetch_response(
                 request.version,
-                error=chosen.error,
-                session_id=chosen.session_id,
-                answers=answers,
+                error=head.error,
+                session_id=head.session_id,
+                partitions=partitions,
                 nodes=find_nodes(request, self._services, hints) if hints else (),
             )
             frame = request.frame_body(parts)
@@ -175,53 +177,54 @@ class DelayedFetch:
         self.complete()
 
     def _read_all(self, leases: Leases) -> list[FetchPartitionData]:
-        """In the order of the session, so long as the limit allows; the first batch goes whole."""
-        answers: list[FetchPartitionData] = []
+        """In session order until max_bytes is used up; the first batch is sent whole."""
+        partitions: list[FetchPartitionData] = []
         left_bytes = self._max_bytes
         is_first = True
-        for asked, name, error in self._targets:
-            if name is None:
-                answers.append(_refuse(asked, error))
+        for target in self._targets:
+            if target.partition is not None and not is_current(target):
+                target = self._find_again(target)
+            if target.partition is None:
+                partitions.append(self._refuse(target, target.error))
                 continue
             try:
-                answer = self._read(asked, name, left_bytes, is_first, leases)
+                data = self._read(target, target.partition, left_bytes, is_first, leases)
             except Refusal as refusal:
-                answer = _refuse(asked, refusal.code, self._find_hint(refusal.code, name))
-            if answer.records is not None:
+                data = self._refuse(target, refusal.code)
+            if data.records is not None:
                 is_first = False
-                left_bytes -= len(answer.records)
-            answers.append(answer)
-        return answers
+                left_bytes -= len(data.records)
+            partitions.append(data)
+        return partitions
 
     def _read(
         self,
-        asked: RequestedPartition,
-        name: TopicPartition,
+        target: FetchTarget,
+        partition: Partition,
         left_bytes: int,
         is_first: bool,
         leases: Leases,
     ) -> FetchPartitionData:
-        partition = self._get(asked, name)
+        requested, diverging = target.requested, target.diverging
         log = partition.log
-        log_start, start = log.log_start_offset, Offset(asked.offset)
+        log_start, start = log.log_start_offset, Offset(requested.offset)
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
         isolation = self._isolation
         is_committed = isolation is FetchIsolation.READ_COMMITTED
         below = last_stable if is_committed else high_watermark
         if isolation is FetchIsolation.LOG_END:
-            below = start if self._is_held_back(partition) else log.log_end_offset
-        diverging = None
-        if asked.last_fetched_epoch >= 0:
-            diverging = partition.find_divergence(start, asked.last_fetched_epoch)
+            below = start if self._is_throttled(partition) else log.log_end_offset
         if diverging is None and not log_start <= start <= log.log_end_offset:
             code = ErrorCode.OFFSET_OUT_OF_RANGE
-            return FetchPartitionData(asked, code, high_watermark, last_stable, log_start)
+            return FetchPartitionData(requested, code, high_watermark, last_stable, log_start)
         if self._rack:
-            replica = self._find_read_replica(partition, asked)
+            replica = self._find_read_replica(partition, requested)
             if replica != NO_REPLICA:
                 marks = high_watermark, last_stable, log_start
-                return FetchPartitionData(asked, _NONE, *marks, aborted=None, read_replica=replica)
-        limit = max(0, min(asked.max_bytes, left_bytes))
+                return FetchPartitionData(
+                    requested, _NONE, *marks, aborted=None, read_replica=replica
+                )
+        limit = max(0, min(requested.max_bytes, left_bytes))
         read = None
         if start < below and diverging is None and (limit or is_first):
             read = self._slice(partition, start, below, limit, is_first)
@@ -234,9 +237,9 @@ class DelayedFetch:
                 self._services.replicas.quota.note_sent(partition, read.size_bytes)
             records = FileRun(read.slices)
             aborted = log.aborted(start, read.end_offset) if is_committed else None
-        known = (asked, _NONE, high_watermark, last_stable, log_start)
+        values = (requested, _NONE, high_watermark, last_stable, log_start)
         return new_tuple(
-            FetchPartitionData, (*known, records, aborted, diverging, NO_HINT, NO_REPLICA)
+            FetchPartitionData, (*values, records, aborted, diverging, NO_HINT, NO_REPLICA)
         )
 
     def _slice(
@@ -255,39 +258,27 @@ class DelayedFetch:
         read.lease.release()
         return None
 
-    def _get(self, asked: RequestedPartition, name: TopicPartition) -> Partition:
-        partition = self._services.replicas.get(name)
-        if asked.topic is not name.topic and asked.topic not in (partition.topic_id, name.topic):
-            raise Refusal(ErrorCode.INCONSISTENT_TOPIC_ID)
-        if self._rack is None:
-            partition.check_leader(asked.leader_epoch)
-        else:
-            partition.check_reader(asked.leader_epoch)
-        return partition
-
-    def _is_held_back(self, partition: Partition) -> bool:
-        """A follower that is throttled, for now."""
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Only followers are."""
         if self._follower == NO_BROKER:
             return False
         return self._services.replicas.quota.holds_back(partition, self._follower)
 
-    def _find_read_replica(self, partition: Partition, asked: RequestedPartition) -> int:
-        found = find_read_replica(
+    def _find_read_replica(self, partition: Partition, requested: RequestedPartition) -> int:
+        replica = find_read_replica(
             partition.state,
             partition.followers,
             self._services.metadata.brokers,
             rack=self._rack or "",
-            offset=Offset(asked.offset),
+            offset=Offset(requested.offset),
         )
-        return NO_REPLICA if found is None else found
+        return NO_REPLICA if replica is None else replica
 
-    def _find_hint(self, code: ErrorCode, name: TopicPartition) -> LeaderHint:
-        if code in _HINTED and self._request.version >= FIRST_WITH_HINTS:
-            return find_leader_hint(self._services, name)
-        return NO_HINT
+    def _refuse(self, target: FetchTarget, code: ErrorCode) -> FetchPartitionData:
+        unknown = (_UNKNOWN, _UNKNOWN, _UNKNOWN)
+        return FetchPartitionData(target.requested, code, *unknown, hint=self._hint(target, code))
 
-
-def _refuse(
-    asked: RequestedPartition, code: ErrorCode, hint: LeaderHint = NO_HINT
-) -> FetchPartitionData:
-    return FetchPartitionData(asked, code, _UNKNOWN, _UNKNOWN, _UNKNOWN, hint=hint)
+    def _hint(self, target: FetchTarget, code: ErrorCode) -> LeaderHint:
+        if code not in _HINTED or target.tp is None or self._request.version < FIRST_WITH_HINTS:
+            return NO_HINT
+        return find_leader_hint(self._services, target.tp)

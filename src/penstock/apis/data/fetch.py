@@ -1,17 +1,17 @@
-"""Fetch (key 1), versions 4-16: whole batches of many partitions, now or as soon as there are.
+"""Fetch (key 1), versions 4-16: whole batches of many partitions, now or as soon as there are some.
 
-Version 7 added sessions, 9 leader epochs, 12 divergence, 13 topic ids instead of names, 16 the
-leader to go to instead. Followers fetch like everybody, but to the end of the log.
+Version 7 added sessions, 9 leader epochs, 12 diverging epochs, 13 topic ids instead of names, 16
+the current leader as a hint. Followers fetch like consumers, but up to the log end offset.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from penstock.apis.access import allows_topic
 from penstock.apis.api import Api, Request
-from penstock.apis.data.delayed_fetch import DelayedFetch, FetchTarget
+from penstock.apis.data.delayed_fetch import DelayedFetch
 from penstock.apis.data.fetch_response import FIRST_WITH_TOPIC_ID
 from penstock.apis.data.fetch_sessions import (
     FINAL_EPOCH,
@@ -21,6 +21,7 @@ from penstock.apis.data.fetch_sessions import (
     RequestedPartition,
     Topic,
 )
+from penstock.apis.data.fetch_target import FetchTarget, find_target
 from penstock.apis.data.follower_fetch import find_replica_targets, replica_of
 from penstock.model.cluster import NO_BROKER
 from penstock.model.errors import ErrorCode
@@ -30,7 +31,6 @@ from penstock.protocol.api_keys import ApiKey
 from penstock.protocol.messages import decode_request
 from penstock.purgatory.delayed_operations import PurgatoryFull
 from penstock.replication.partition import FetchIsolation
-from penstock.replication.replica_selector import is_rack_aware
 from penstock.security.authorizer import AclOperation
 
 if TYPE_CHECKING:
@@ -39,14 +39,13 @@ if TYPE_CHECKING:
 KEY = ApiKey.FETCH
 _MILLISECOND = timedelta(milliseconds=1)
 _NO_TOPIC_ID = UUID(int=0)
-_NONE = ErrorCode.NONE
 
 
 def fetch(request: Request, services: "Services") -> None:
     message = decode_request(KEY, request.version, request.message)
-    request.message = None  # a view of the receive buffer, which is not ours while we wait
-    settings: Mapping[str, Any] = services.effective_config()
-    max_bytes = max(0, min(message.max_bytes, settings["fetch.max.bytes"]))
+    request.message = None  # a view of the receive buffer, which is reused while we wait
+    config = services.config()
+    max_bytes = max(0, min(message.max_bytes, config.fetch_max_bytes))
     context = _begin(request, services, message)
     follower, broker_epoch = replica_of(request.version, message)
     rack: str | None = None
@@ -55,10 +54,10 @@ def fetch(request: Request, services: "Services") -> None:
         targets = find_replica_targets(request, services, context, follower, broker_epoch)
     else:
         isolation = _isolation(message.isolation_level)
-        targets = _find_targets(request, services, context)
-        if is_rack_aware(settings["replica.selector.class"]):
-            rack = getattr(message, "rack_id", None)  # a version that has it knows replicas, too
-    operation = DelayedFetch(
+        if config.is_rack_aware:
+            rack = getattr(message, "rack_id", None)  # versions with a rack know read replicas
+        targets = _find_targets(request, services, context, may_be_follower=rack is not None)
+    delayed_fetch = DelayedFetch(
         request,
         services,
         context,
@@ -71,60 +70,60 @@ def fetch(request: Request, services: "Services") -> None:
     )
     max_wait_ms = message.max_wait // _MILLISECOND
     if max_wait_ms <= 0 or not context.partitions:
-        operation.complete()
+        delayed_fetch.complete()
     else:
-        _wait(request, services, operation, max_wait_ms)
+        _complete_or_delay(request, services, delayed_fetch, max_wait_ms)
 
 
-def _wait(
-    request: Request, services: "Services", operation: DelayedFetch, max_wait_ms: int
+def _complete_or_delay(
+    request: Request, services: "Services", delayed_fetch: DelayedFetch, max_wait_ms: int
 ) -> None:
-    """Until there is enough to answer with; whoever hangs up meanwhile is forgotten."""
-    fetches = services.replicas.fetch_purgatory
+    """Wait until there is enough to answer with. A closed connection cancels the wait."""
+    purgatory = services.replicas.fetch_purgatory
     try:
-        waiting = fetches.try_complete_else_watch(
-            operation, operation.watched(), services.timers.now_ms() + max_wait_ms
+        watched = purgatory.try_complete_else_watch(
+            delayed_fetch, delayed_fetch.watched(), services.timers.now_ms() + max_wait_ms
         )
     except PurgatoryFull:
-        operation.complete()
+        delayed_fetch.complete()
         return
-    if waiting.ending is None:
+    if watched.ending is None:
 
-        def give_up() -> None:
-            fetches.cancel(waiting)
+        def cancel() -> None:
+            purgatory.cancel(watched)
 
-        request.in_flight.on_close(give_up)
+        request.in_flight.on_close(cancel)
 
 
-# -- what is asked -------------------------------------------------------------------------
+# -- the request ---------------------------------------------------------------------------
 
 
 def _begin(request: Request, services: "Services", message: Any) -> FetchContext:
     return services.fetch_sessions.begin(
         session_id=getattr(message, "session_id", NO_SESSION),
         epoch=getattr(message, "session_epoch", FINAL_EPOCH),
-        asked=_list_asked(request.version, message.topics),
-        forgotten=_list_forgotten(getattr(message, "forgotten_topics_data", ())),
+        requested=_requested_partitions(request.version, message.topics),
+        forgotten=_forgotten_partitions(getattr(message, "forgotten_topics_data", ())),
         by_id=request.version >= FIRST_WITH_TOPIC_ID,
     )
 
 
-def _list_asked(version: int, topics: Any) -> Iterator[RequestedPartition]:
+def _requested_partitions(version: int, topics: Any) -> Iterator[RequestedPartition]:
     has_epoch, has_fetched_epoch = version >= 9, version >= 12
     for topic in topics:
         name = _topic_of(topic)
-        for each in topic.partitions:
+        for partition in topic.partitions:
             yield RequestedPartition(
                 name,
-                each.partition,
-                offset=each.fetch_offset,
-                max_bytes=each.partition_max_bytes,
-                leader_epoch=each.current_leader_epoch if has_epoch else -1,
-                last_fetched_epoch=each.last_fetched_epoch if has_fetched_epoch else -1,
+                partition.partition,
+                offset=partition.fetch_offset,
+                max_bytes=partition.partition_max_bytes,
+                leader_epoch=partition.current_leader_epoch if has_epoch else -1,
+                last_fetched_epoch=partition.last_fetched_epoch if has_fetched_epoch else -1,
             )
 
 
-def _list_forgotten(topics: Any) -> Iterator[Key]:
+def _forgotten_partitions(topics: Any) -> Iterator[Key]:
     for topic in topics:
         name = _topic_of(topic)
         for index in topic.partitions:
@@ -148,25 +147,25 @@ def _isolation(level: int) -> FetchIsolation:
 
 
 def _find_targets(
-    request: Request, services: "Services", context: FetchContext
+    request: Request, services: "Services", context: FetchContext, *, may_be_follower: bool
 ) -> list[FetchTarget]:
-    """Every partition with its name, or with the reason for which it is not looked at."""
+    """Every requested partition, or why it is not read."""
     targets: list[FetchTarget] = []
     topics: dict[Topic, str | ErrorCode] = {}
     topic: Topic | None = None
-    found: str | ErrorCode | None = None
-    for asked in context.partitions:
-        if asked.topic is not topic:  # mostly it is the one before: a UUID's hash is dear
-            topic = asked.topic
-            found = topics.get(topic)
-            if found is None:
-                found = topics[topic] = _find_topic(request, services, topic)
-        if type(found) is str:
-            name = new_tuple(TopicPartition, (found, asked.index))
-            targets.append(new_tuple(FetchTarget, (asked, name, _NONE)))
+    name: str | ErrorCode | None = None
+    for requested in context.partitions:
+        if requested.topic is not topic:  # mostly the one before: a UUID is slow to hash
+            topic = requested.topic
+            name = topics.get(topic)
+            if name is None:
+                name = topics[topic] = _find_topic(request, services, topic)
+        if type(name) is str:
+            tp = new_tuple(TopicPartition, (name, requested.index))
+            targets.append(find_target(services, requested, tp, may_be_follower=may_be_follower))
         else:
-            assert isinstance(found, ErrorCode)
-            targets.append(FetchTarget(asked, None, found))
+            assert isinstance(name, ErrorCode)
+            targets.append(FetchTarget(requested, None, name))
     return targets
 
 

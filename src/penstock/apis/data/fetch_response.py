@@ -47,18 +47,18 @@ NO_REPLICA = -1
 
 
 class FetchPartitionData(NamedTuple):
-    """One partition's answer. Offsets are -1 where they are not to be told."""
+    """One partition of the response. Offsets are -1 in an error."""
 
-    asked: RequestedPartition
+    requested: RequestedPartition
     code: ErrorCode
     high_watermark: Offset
     last_stable_offset: Offset
     log_start_offset: Offset
     records: FileRun | None = None
-    aborted: Sequence[AbortedTxn] | None = None  # None: not asked for
+    aborted: Sequence[AbortedTxn] | None = None  # None: not requested
     diverging: EpochEndOffset | None = None
     hint: LeaderHint = NO_HINT
-    read_replica: int = NO_REPLICA  # from which this reader should read instead (KIP-392)
+    read_replica: int = NO_REPLICA  # where this consumer should read instead (KIP-392)
 
     @property
     def is_error(self) -> bool:
@@ -79,40 +79,40 @@ def encode_fetch_response(
     *,
     error: ErrorCode,
     session_id: int,
-    answers: Sequence[FetchPartitionData],
+    partitions: Sequence[FetchPartitionData],
     nodes: Sequence[HintedBroker] = (),
 ) -> list[Any]:
-    """The body's parts. Neighbouring partitions of one topic stand under it together."""
+    """The body's parts. Adjacent partitions of one topic share a topic entry."""
     is_flexible = version >= FIRST_FLEXIBLE
-    groups = _group(answers)
+    topics = _by_topic(partitions)
     has_session = version >= FIRST_WITH_SESSION
     parts: list[Any] = [_HEAD.pack(0, error, session_id) if has_session else _INT32.pack(0)]
-    parts.append(_count(len(groups), is_flexible))
-    for group in groups:
-        parts += (_topic(version, group[0].asked.topic), _count(len(group), is_flexible))
+    parts.append(_count(len(topics), is_flexible))
+    for topic in topics:
+        parts += (_topic(version, topic[0].requested.topic), _count(len(topic), is_flexible))
         if is_flexible:
-            for answer in group:
-                _add_flexible(parts, version, answer)
+            for data in topic:
+                _add_flexible(parts, version, data)
             parts.append(NO_TAGS)
         else:
-            for answer in group:
-                _add_classic(parts, version, answer)
+            for data in topic:
+                _add_classic(parts, version, data)
     if is_flexible:
         has_nodes = nodes and version >= FIRST_WITH_HINTS
         parts.append(encode_node_tags(list(nodes)) if has_nodes else NO_TAGS)
     return parts
 
 
-def _group(answers: Sequence[FetchPartitionData]) -> list[list[FetchPartitionData]]:
-    groups: list[list[FetchPartitionData]] = []
+def _by_topic(partitions: Sequence[FetchPartitionData]) -> list[list[FetchPartitionData]]:
+    topics: list[list[FetchPartitionData]] = []
     topic: object = None
-    for answer in answers:
-        asked_topic = answer[0].topic
-        if asked_topic is not topic and asked_topic != topic:
-            topic = asked_topic
-            groups.append([])
-        groups[-1].append(answer)
-    return groups
+    for data in partitions:
+        requested_topic = data[0].topic
+        if requested_topic is not topic and requested_topic != topic:
+            topic = requested_topic
+            topics.append([])
+        topics[-1].append(data)
+    return topics
 
 
 def _topic(version: int, topic: str | UUID) -> bytes:
@@ -129,9 +129,9 @@ def _count(count: int, is_flexible: bool) -> bytes:
     return encode_unsigned_varint(count + 1) if is_flexible else _INT32.pack(count)
 
 
-def _add_flexible(parts: list[Any], version: int, answer: FetchPartitionData) -> None:
+def _add_flexible(parts: list[Any], version: int, data: FetchPartitionData) -> None:
     (
-        asked,
+        requested,
         code,
         high_watermark,
         last_stable,
@@ -141,15 +141,17 @@ def _add_flexible(parts: list[Any], version: int, answer: FetchPartitionData) ->
         diverging,
         hint,
         replica,
-    ) = answer
+    ) = data
     if aborted is None:
         parts.append(
-            _PLAIN.pack(asked.index, code, high_watermark, last_stable, log_start, 0, replica)
+            _PLAIN.pack(requested.index, code, high_watermark, last_stable, log_start, 0, replica)
         )
     else:
-        parts.append(_PARTITION_5.pack(asked.index, code, high_watermark, last_stable, log_start))
+        parts.append(
+            _PARTITION_5.pack(requested.index, code, high_watermark, last_stable, log_start)
+        )
         parts.append(encode_unsigned_varint(len(aborted) + 1))
-        parts += [_ABORTED.pack(each.producer_id, each.first_offset) + NO_TAGS for each in aborted]
+        parts += [_ABORTED.pack(txn.producer_id, txn.first_offset) + NO_TAGS for txn in aborted]
         parts.append(_INT32.pack(replica))
     if records is None:
         parts.append(b"\1")
@@ -161,17 +163,19 @@ def _add_flexible(parts: list[Any], version: int, answer: FetchPartitionData) ->
         parts.append(_tags(version, diverging, hint))
 
 
-def _add_classic(parts: list[Any], version: int, answer: FetchPartitionData) -> None:
-    asked, code, high_watermark, last_stable, log_start, records, aborted, _, _, replica = answer
+def _add_classic(parts: list[Any], version: int, data: FetchPartitionData) -> None:
+    requested, code, high_watermark, last_stable, log_start, records, aborted, _, _, replica = data
     if version >= FIRST_WITH_LOG_START:
-        parts.append(_PARTITION_5.pack(asked.index, code, high_watermark, last_stable, log_start))
+        parts.append(
+            _PARTITION_5.pack(requested.index, code, high_watermark, last_stable, log_start)
+        )
     else:
-        parts.append(_PARTITION.pack(asked.index, code, high_watermark, last_stable))
+        parts.append(_PARTITION.pack(requested.index, code, high_watermark, last_stable))
     if aborted is None:
         parts.append(_INT32.pack(-1))
     else:
         parts.append(_INT32.pack(len(aborted)))
-        parts += [_ABORTED.pack(each.producer_id, each.first_offset) for each in aborted]
+        parts += [_ABORTED.pack(txn.producer_id, txn.first_offset) for txn in aborted]
     if version >= FIRST_WITH_PREFERRED_REPLICA:
         parts.append(_INT32.pack(replica))
     parts.append(_INT32.pack(0 if records is None else len(records)))

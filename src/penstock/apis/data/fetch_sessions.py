@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, then only what changes.
+"""Fetch sessions (KIP-227): a client names its partitions once, then only the changes.
 
-Keeps what each session asked for and was last told; reads no log. Bounded: when the table is full a
-newcomer replaces a session that was long idle or is smaller, or does without.
+A session keeps the requested partitions and what was last sent for each; it reads no log. The
+cache is bounded: a new session evicts one that is long idle or smaller, or is not created.
 """
 
 import random
@@ -13,18 +13,18 @@ from penstock.model.errors import ErrorCode
 from penstock.purgatory.loop_timers import monotonic_ms
 
 NO_SESSION = 0
-FIRST_EPOCH = 0  # asks for a session
-FINAL_EPOCH = -1  # wants none, and ends the one it names
+FIRST_EPOCH = 0  # requests a session
+FINAL_EPOCH = -1  # without a session; closes the one it names
 MAX_ID = 2**31 - 1
-MIN_AGE_MS = 120_000  # before that, a session is not replaced by a newcomer
-MAX_PARTITIONS = 500_000  # of all sessions together: about 100 MB
+MIN_AGE_MS = 120_000  # a younger session is not evicted
+MAX_PARTITIONS = 500_000  # in all sessions together: about 100 MB
 
 Topic = str | UUID  # by id from version 13 on
 Key = tuple[Topic, int]
 
 
 class RequestedPartition:
-    """One partition as a fetch asks for it, and in a session what was told of it last."""
+    """One partition as a fetch requests it, and in a session what was last sent for it."""
 
     __slots__ = (
         "index",
@@ -32,8 +32,8 @@ class RequestedPartition:
         "leader_epoch",
         "max_bytes",
         "offset",
-        "told_high_watermark",
-        "told_log_start",
+        "sent_high_watermark",
+        "sent_log_start_offset",
         "topic",
     )
 
@@ -53,26 +53,26 @@ class RequestedPartition:
         self.max_bytes = max_bytes
         self.leader_epoch = leader_epoch
         self.last_fetched_epoch = last_fetched_epoch
-        self.told_high_watermark = -1  # nothing yet, or an error
-        self.told_log_start = -1
+        self.sent_high_watermark = -1  # nothing sent yet, or an error
+        self.sent_log_start_offset = -1
 
-    def take(self, other: "RequestedPartition") -> None:
+    def update(self, other: "RequestedPartition") -> None:
         self.offset = other.offset
         self.max_bytes = other.max_bytes
         self.leader_epoch = other.leader_epoch
         self.last_fetched_epoch = other.last_fetched_epoch
 
 
-class Told(Protocol):
-    """What a session has to know of a partition's answer."""
+class FetchedPartitionView(Protocol):
+    """What a session needs of one partition of a response."""
 
     @property
-    def asked(self) -> RequestedPartition: ...
+    def requested(self) -> RequestedPartition: ...
     @property
     def is_error(self) -> bool: ...
     @property
     def has_news(self) -> bool:
-        """Records, or anything else that the client is to get whatever it was told before."""
+        """Records, or anything else that is sent even if the offsets have not changed."""
 
     @property
     def has_records(self) -> bool: ...
@@ -82,11 +82,11 @@ class Told(Protocol):
     def log_start_offset(self) -> int: ...
 
 
-AnyTold = TypeVar("AnyTold", bound=Told)
+AnyFetchedPartition = TypeVar("AnyFetchedPartition", bound=FetchedPartitionView)
 
 
 class FetchResponseHead(NamedTuple):
-    """The head of an answer; its partitions are what `choose` left."""
+    """The response's own fields; its partitions are those that `choose` returns."""
 
     error: ErrorCode
     session_id: int
@@ -104,19 +104,21 @@ class FetchSession:
         now_ms: int,
     ) -> None:
         self.id = session_id
-        self.epoch = 1  # of the request that is to come next
-        self.partitions = partitions  # who got records goes to the end, so that nobody starves
-        self.by_id = by_id  # topics by id rather than by name: of all requests or of none
+        self.epoch = 1  # of the next request
+        self.partitions = partitions  # one that got records moves to the end, so that none starves
+        self.by_id = by_id  # topics by id, not by name; the same in all requests of the session
         self.created_ms = self.used_ms = now_ms
 
 
 class FetchContext:
-    """One fetch: what to read for it, and how its session sees the answer."""
+    """One fetch: the partitions to read, and which of them its session sends."""
 
     partitions: Sequence[RequestedPartition] = ()
 
-    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
-        """What of the answers is sent. Called once, when they leave."""
+    def choose(
+        self, answers: list[AnyFetchedPartition]
+    ) -> tuple[FetchResponseHead, list[AnyFetchedPartition]]:
+        """What is sent of the response. Called once, when it is built."""
         return FetchResponseHead(ErrorCode.NONE, NO_SESSION), answers
 
 
@@ -129,12 +131,14 @@ class _Refused(FetchContext):
     def __init__(self, error: ErrorCode) -> None:
         self._error = error
 
-    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
+    def choose(
+        self, answers: list[AnyFetchedPartition]
+    ) -> tuple[FetchResponseHead, list[AnyFetchedPartition]]:
         return FetchResponseHead(self._error, NO_SESSION), []
 
 
 class _Full(FetchContext):
-    """The first fetch of a session, if there is room for it."""
+    """The full fetch that creates a session, if the cache has room."""
 
     def __init__(
         self, sessions: "FetchSessions", partitions: dict[Key, RequestedPartition], *, by_id: bool
@@ -144,12 +148,14 @@ class _Full(FetchContext):
         self._by_id = by_id
         self.partitions = tuple(partitions.values())
 
-    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
+    def choose(
+        self, answers: list[AnyFetchedPartition]
+    ) -> tuple[FetchResponseHead, list[AnyFetchedPartition]]:
         session = self._sessions.try_create(self._named, by_id=self._by_id)
         if session is None:
             return FetchResponseHead(ErrorCode.NONE, NO_SESSION), answers
-        for told in answers:
-            _note(session, told)
+        for data in answers:
+            _note(session, data)
         return FetchResponseHead(ErrorCode.NONE, session.id), answers
 
 
@@ -159,51 +165,53 @@ class _Incremental(FetchContext):
         self._epoch = session.epoch
         self.partitions = tuple(session.partitions.values())
 
-    def choose(self, answers: list[AnyTold]) -> tuple[FetchResponseHead, list[AnyTold]]:
+    def choose(
+        self, answers: list[AnyFetchedPartition]
+    ) -> tuple[FetchResponseHead, list[AnyFetchedPartition]]:
         session = self._session
-        if session.epoch != self._epoch:  # a second request of the session overtook this one
+        if session.epoch != self._epoch:  # a later request of the session was answered first
             return FetchResponseHead(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id), []
-        news = [told for told in answers if _note(session, told)]
+        news = [data for data in answers if _note(session, data)]
         return FetchResponseHead(ErrorCode.NONE, session.id), news
 
 
-def _note(session: FetchSession, told: Told) -> bool:
-    """Remember the answer; whether it is one that the client does not know yet."""
-    asked = told.asked
-    if told.is_error:
-        asked.told_high_watermark = -1  # so that the end of the error is news
+def _note(session: FetchSession, data: FetchedPartitionView) -> bool:
+    """Remember what is sent; whether it is new to the client."""
+    requested = data.requested
+    if data.is_error:
+        requested.sent_high_watermark = -1  # so that the recovery is sent
         return True
     is_news = (
-        told.has_news
-        or asked.told_high_watermark != told.high_watermark
-        or asked.told_log_start != told.log_start_offset
+        data.has_news
+        or requested.sent_high_watermark != data.high_watermark
+        or requested.sent_log_start_offset != data.log_start_offset
     )
-    asked.told_high_watermark = told.high_watermark
-    asked.told_log_start = told.log_start_offset
-    if told.has_records:
-        key = asked.topic, asked.index
+    requested.sent_high_watermark = data.high_watermark
+    requested.sent_log_start_offset = data.log_start_offset
+    if data.has_records:
+        key = requested.topic, requested.index
         moved = session.partitions.pop(key, None)
         if moved is not None:
             session.partitions[key] = moved
     return is_news
 
 
-def _last_named(asked: Iterable[RequestedPartition]) -> list[RequestedPartition]:
-    """Without sessions, as librdkafka fetches, this is done for every partition of every request:
-    a topic id is looked at once for all that follow each other."""
+def _last_named(requested: Iterable[RequestedPartition]) -> list[RequestedPartition]:
+    """The last entry of each partition. librdkafka fetches without sessions, so this runs for every
+    partition of every request: adjacent entries of a topic share one look-up of its id."""
     topics: dict[Topic, dict[int, RequestedPartition]] = {}
     topic: Topic | None = None
     named: dict[int, RequestedPartition] = {}
-    for each in asked:
-        if each.topic is not topic:
-            topic = each.topic
+    for partition in requested:
+        if partition.topic is not topic:
+            topic = partition.topic
             named = topics.setdefault(topic, {})
-        named[each.index] = each
-    return [each for named in topics.values() for each in named.values()]
+        named[partition.index] = partition
+    return [partition for named in topics.values() for partition in named.values()]
 
 
 class FetchSessions:
-    """Every session of one broker. Owned by the event loop's thread."""
+    """The session cache of one broker. Owned by the event loop's thread."""
 
     def __init__(
         self,
@@ -232,15 +240,18 @@ class FetchSessions:
         *,
         session_id: int,
         epoch: int,
-        asked: Iterable[RequestedPartition],
+        requested: Iterable[RequestedPartition],
         forgotten: Iterable[Key] = (),
         by_id: bool = False,
     ) -> FetchContext:
-        """What this request fetches. A partition that is named twice counts once, as last named."""
+        """The context of one request. A partition that it names twice counts once, as last
+        named."""
         if epoch == FINAL_EPOCH:
             self._end(session_id)
-            return _Sessionless(_last_named(asked))
-        named: dict[Key, RequestedPartition] = {(each.topic, each.index): each for each in asked}
+            return _Sessionless(_last_named(requested))
+        named: dict[Key, RequestedPartition] = {
+            (partition.topic, partition.index): partition for partition in requested
+        }
         if epoch == FIRST_EPOCH:
             self._end(session_id)
             return _Full(self, named, by_id=by_id)
@@ -251,20 +262,20 @@ class FetchSessions:
             return _Refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             return _Refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        return self._go_on(session, named, forgotten)
+        return self._continue(session, named, forgotten)
 
-    def _go_on(
+    def _continue(
         self, session: FetchSession, named: dict[Key, RequestedPartition], forgotten: Iterable[Key]
     ) -> FetchContext:
         before = len(session.partitions)
-        for key, asked in named.items():
-            known = session.partitions.setdefault(key, asked)
-            if known is not asked:
-                known.take(asked)
+        for key, requested in named.items():
+            current = session.partitions.setdefault(key, requested)
+            if current is not requested:
+                current.update(requested)
         for key in forgotten:
             session.partitions.pop(key, None)
         self._partitions += len(session.partitions) - before
-        if not session.partitions:  # the client is through with it
+        if not session.partitions:  # the client has forgotten all of them
             self._end(session.id)
             return _Sessionless(())
         if self._partitions > self._max_partitions:
@@ -278,12 +289,12 @@ class FetchSessions:
     def try_create(
         self, partitions: dict[Key, RequestedPartition], *, by_id: bool
     ) -> FetchSession | None:
-        """None where it finds no room: the client fetches without a session then."""
+        """None if the cache is full: the client goes on without a session."""
         count = len(partitions)
         if not count or self._partitions + count > self._max_partitions:
             return None
         now_ms = self._now_ms()
-        if len(self._sessions) >= self._max_sessions and not self._make_room(count, now_ms):
+        if len(self._sessions) >= self._max_sessions and not self._try_evict(count, now_ms):
             return None
         session_id = self._new_id()
         while session_id in self._sessions:
@@ -293,20 +304,22 @@ class FetchSessions:
         self._partitions += count
         return session
 
-    def _make_room(self, newcomer_partitions: int, now_ms: int) -> bool:
-        """By the end of the session that was used longest ago, or else of the smallest, if that
-        saves less than the newcomer will."""
+    def _try_evict(self, new_partitions: int, now_ms: int) -> bool:
+        """Evict the least recently used session if it is old enough, else the smallest one, if it
+        has fewer partitions than the new one."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False
         if now_ms - oldest.used_ms > MIN_AGE_MS:
             self._end(oldest.id)
             return True
-        settled = [
-            each for each in self._sessions.values() if now_ms - each.created_ms > MIN_AGE_MS
+        evictable = [
+            session
+            for session in self._sessions.values()
+            if now_ms - session.created_ms > MIN_AGE_MS
         ]
-        smallest = min(settled, key=lambda each: len(each.partitions), default=None)
-        if smallest is None or len(smallest.partitions) >= newcomer_partitions:
+        smallest = min(evictable, key=lambda session: len(session.partitions), default=None)
+        if smallest is None or len(smallest.partitions) >= new_partitions:
             return False
         self._end(smallest.id)
         return True

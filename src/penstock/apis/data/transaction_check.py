@@ -16,8 +16,6 @@ from penstock.replication.transaction_verification import Verification
 if TYPE_CHECKING:
     from penstock.apis.services import Services
 
-VERIFICATION = "transaction.partition.verification.enable"
-
 
 class _Question(NamedTuple):
     leadership: PartitionLeadership
@@ -42,7 +40,7 @@ class TransactionCheck:
         self._producer_id = producer_id
         self._producer_epoch = producer_epoch
         self._adds = adds  # transactions v2: a first batch makes its partition part of it
-        self._is_needed = adds or bool(services.effective_config()[VERIFICATION])
+        self._is_needed = adds or services.config().verifies_transactions
         self._questions: dict[TopicPartition, _Question] = {}
         self._answers: dict[TopicPartition, ErrorCode] = {}
 

@@ -249,7 +249,8 @@ class SimulatedBroker(Process):
             asker, epoch, asked.leader_epoch, asked.offset, asked.last_fetched_epoch
         )
         try:
-            self.replicas.update_follower_fetch_state(asked.partition, fetch)
+            partition = self.replicas.get(asked.partition)
+            self.replicas.update_follower_fetch_state(partition, fetch)
         except Refusal as refusal:
             return refusal.code
         return ErrorCode.NONE

@@ -12,8 +12,10 @@ from uuid import UUID
 from tests.unit.storage.engine.cases import batch_of
 
 from penstock.apis.api import Api, Request
+from penstock.apis.config import ApiConfig
 from penstock.apis.data.fetch_sessions import FetchSessions
 from penstock.apis.services import Services
+from penstock.config.cached_config import CachedConfig
 from penstock.config.effective_config import EffectiveConfig, resolve_broker
 from penstock.config.log_config import LogConfig, StorageConfig
 from penstock.config.raw_config import RawConfig
@@ -252,6 +254,7 @@ class AdminApiHarness:
             authorizer=self.acl,
             timers=timers,
             wall_ms=lambda: NOW_MS,
+            config=CachedConfig(self.settings, ApiConfig.from_broker),
             effective_config=self.settings,
             advertised=self.advertised,
             fetch_sessions=FetchSessions(max_sessions=1),

@@ -1,0 +1,34 @@
+"""The broker settings that request handlers read, typed. Nothing here is a topic's own setting."""
+
+from typing import NamedTuple, Self
+
+from penstock.config.effective_config import EffectiveConfig
+from penstock.replication.replica_selector import is_rack_aware
+
+
+class ApiConfig(NamedTuple):
+    fetch_max_bytes: int
+    is_rack_aware: bool  # consumers may be sent to a follower in their rack (KIP-392)
+    num_partitions: int
+    default_replication_factor: int
+    request_timeout_ms: int
+    auto_creates_topics: bool
+    deletes_topics: bool
+    max_described_partitions: int  # of one DescribeTopicPartitions response
+    verifies_transactions: bool
+    log_dirs: tuple[str, ...]
+
+    @classmethod
+    def from_broker(cls, config: EffectiveConfig) -> Self:
+        return cls(
+            fetch_max_bytes=config.get_int("fetch.max.bytes"),
+            is_rack_aware=is_rack_aware(config.find_str("replica.selector.class")),
+            num_partitions=config.get_int("num.partitions"),
+            default_replication_factor=config.get_int("default.replication.factor"),
+            request_timeout_ms=config.get_int("request.timeout.ms"),
+            auto_creates_topics=config.get_bool("auto.create.topics.enable"),
+            deletes_topics=config.get_bool("delete.topic.enable"),
+            max_described_partitions=config.get_int("max.request.partition.size.limit"),
+            verifies_transactions=config.get_bool("transaction.partition.verification.enable"),
+            log_dirs=config.get_list("log.dirs"),
+        )
